@@ -1,0 +1,115 @@
+"""The `ops` tables: what happened, for people and for the Dags.
+
+Written by delta-rs only, so that a task without a JVM can write them, and so that a
+row of a few numbers costs milliseconds and not a Spark job. One schema per table here;
+a column's comment is its documentation in the table.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from include.lake import Lake
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+
+def _column(name: str, kind: pa.DataType, comment: str) -> pa.Field:
+    return pa.field(name, kind, metadata={"comment": comment})
+
+
+RUNS = pa.schema(
+    [
+        _column("run_id", pa.string(), "Key: one execution of one job"),
+        _column("job", pa.string(), "ingest_source, reingest_quarantine or run_stream"),
+        _column("subject", pa.string(), "The source or stream it worked on"),
+        _column("dag_run_id", pa.string(), "The Airflow Dag run; null when started by hand"),
+        _column("started_at", INSTANT, "When the job began"),
+        _column("ended_at", INSTANT, "When it ended"),
+        _column("outcome", pa.string(), "succeeded or failed"),
+        _column("error", pa.string(), "Why it failed; null otherwise"),
+        _column("batches", pa.int64(), "Batches committed in this run"),
+        _column("files_landed", pa.int64(), "Ingest: files taken from landing"),
+        _column("rows_landed", pa.int64(), "Ingest: rows found in them; bronze + quarantined"),
+        _column("rows_bronze", pa.int64(), "Ingest: rows appended to bronze"),
+        _column("rows_quarantined", pa.int64(), "Ingest: rows (and whole files) refused"),
+        _column(
+            "rows_in", pa.int64(), "Stream: bronze rows read; folded + late + pending's change"
+        ),
+        _column("rows_folded", pa.int64(), "Stream: rows given to the state function"),
+        _column("rows_late", pa.int64(), "Stream: rows behind the watermark, not folded"),
+        _column("rows_pending", pa.int64(), "Stream: rows waiting to be settled after this run"),
+        _column("rows_out", pa.int64(), "Stream: rows written to the table"),
+        _column(
+            "until", INSTANT, "Stream: the table is complete before this instant of event time"
+        ),
+    ]
+)
+
+BATCHES = pa.schema(
+    [
+        _column("stream", pa.string(), "Key, with generation and batch_id"),
+        _column("generation", pa.int64(), "The checkpoint's generation"),
+        _column("batch_id", pa.int64(), "Spark's batch id"),
+        _column("run_id", pa.string(), "The run (ops/runs) that committed it"),
+        _column("committed_at", INSTANT, "When its rows were written"),
+        _column("rows_in", pa.int64(), "Bronze rows read; folded + late + pending's change"),
+        _column("rows_folded", pa.int64(), "Rows given to the state function"),
+        _column("rows_late", pa.int64(), "Rows behind the watermark, not folded"),
+        _column("rows_pending", pa.int64(), "Rows waiting to be settled after this batch"),
+        _column("rows_out", pa.int64(), "Rows written to the table"),
+        _column("buckets_touched", pa.int64(), "Buckets that were called"),
+        _column("watermark", INSTANT, "The fold's watermark that this batch reached"),
+        _column("state_bytes", pa.int64(), "Memory used by the state stores (Spark's metric)"),
+        _column("state_rows", pa.int64(), "Rows in the state stores, all column families"),
+        _column("durations_ms", pa.string(), "JSON: Spark's durationMs of the batch"),
+        _column("state_metrics", pa.string(), "JSON: Spark's customMetrics of the operator"),
+    ]
+)
+
+SCHEMAS = {"runs": RUNS, "batches": BATCHES}
+
+
+def append_ops(
+    lake: Lake,
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    transaction: tuple[str, int] | None = None,
+) -> bool:
+    """Append `rows` to `ops/<name>` in one commit; columns not given are null.
+
+    With a `transaction` (application id, version) the rows are written once: False, and
+    nothing written, when that version or a later one is recorded in the table.
+    """
+    schema = SCHEMAS[name]
+    unknown = {column for row in rows for column in row} - set(schema.names)
+    if unknown:
+        raise ValueError(f"ops/{name} has no column {', '.join(sorted(unknown))}")
+    table = _ensure_table(lake, name)
+    properties = None
+    if transaction is not None:
+        app_id, version = transaction
+        recorded = table.transaction_version(app_id)
+        if recorded is not None and recorded >= version:
+            return False
+        properties = CommitProperties(app_transactions=[Transaction(app_id, version)])
+    write_deltalake(
+        table,
+        pa.Table.from_pylist([dict(row) for row in rows], schema=schema),
+        mode="append",
+        commit_properties=properties,
+    )
+    return True
+
+
+def read_ops(lake: Lake, name: str) -> pa.Table:
+    """All rows of `ops/<name>`; no rows when nothing has been recorded."""
+    if not lake.is_delta_table(lake.ops(name)):
+        return SCHEMAS[name].empty_table()
+    return DeltaTable(lake.ops(name)).to_pyarrow_table()
+
+
+def _ensure_table(lake: Lake, name: str) -> DeltaTable:
+    return DeltaTable.create(lake.ops(name), schema=SCHEMAS[name], mode="ignore")

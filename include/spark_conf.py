@@ -1,0 +1,62 @@
+"""The Spark settings every job runs with, each with its reason.
+
+Given on the spark-submit line, not in the session builder: Delta must be on the class
+path before the JVM starts, and a reader of the task log sees what was set.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from include.streams import PROJECT, Stream
+
+JARS = PROJECT / ".jars"
+LOG4J = PROJECT / "include" / "log4j2.properties"
+
+STATE_STORE = "spark.sql.streaming.stateStore"
+
+BASE: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # All instants are UTC, in the tables and in what people see.
+    "spark.sql.session.timeZone": "UTC",
+    # A page per run on a random port helps nobody after the run, and costs a second at start.
+    "spark.ui.enabled": "false",
+    # The logs of small tables are small: 50 partitions (Delta's default) are 50 tasks a read.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Instants stay microseconds in Parquet, as in the fold.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Arrow carries the rows to Python; the fallback would be slow, and silent.
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
+}
+
+STATE: Mapping[str, str] = {
+    f"{STATE_STORE}.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # Upload what changed in a batch, not the whole RocksDB instance.
+    f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+    # A get before each put, only to count rows: a put is 2.5 times cheaper without.
+    f"{STATE_STORE}.rocksdb.trackTotalNumberOfRows": "false",
+}
+
+
+def jars() -> list[Path]:
+    """The Delta jars that set-up fetched; FileNotFoundError says how to get them."""
+    found = sorted(JARS.glob("*.jar"))
+    if not found:
+        raise FileNotFoundError(f"no jars in {JARS}: run `make setup` once")
+    return found
+
+
+def job_conf(stream: Stream | None = None) -> dict[str, str]:
+    """What one job sets on its spark-submit line; a stream adds its state settings."""
+    conf = dict(BASE)
+    conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{LOG4J}"
+    if stream is None:
+        conf["spark.sql.shuffle.partitions"] = "2"  # a laptop's cores; ingest shuffles little
+    else:
+        conf |= STATE
+        # Spark takes the number of state partitions from here at the first run, and pins it.
+        conf["spark.sql.shuffle.partitions"] = str(stream.state_partitions)
+    return conf

@@ -1,0 +1,164 @@
+"""The sources and streams we run: what each holds, when it runs, and its limits.
+
+The one place where a setting is written. Standard library only, because the
+scheduler imports it at every parse. What a stream *computes* is in
+`spark_jobs/streams/<name>.py`; an entry here has the same name.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal, TypeVar
+
+FieldType = Literal["string", "bigint", "double"]
+
+PROJECT = Path(__file__).resolve().parents[1]
+MIB = 1024**2
+MILLISECOND = timedelta(milliseconds=1)
+IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class SettingsError(ValueError):
+    """A setting is missing, unknown or out of range; the message names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One column of a source, as producers write it."""
+
+    name: str
+    type: FieldType
+    comment: str
+    required: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A kind of event that producers land as files, and its rules of admission."""
+
+    name: str
+    time_field: str  # in the landed row; bronze calls it event_time
+    fields: tuple[Field, ...]  # all others, in the order bronze stores them
+    comment: str
+    # A time further ahead than this of the ingestion is a broken clock, not an event.
+    max_future: timedelta = timedelta(hours=1)
+    # A batch of a stream never cuts a commit, so this bounds what it must read at once.
+    commit_bytes: int = 64 * MIB
+    # A file is parsed in one piece; a larger one is refused with the advice to split it.
+    max_file_bytes: int = 512 * MIB
+
+    def __post_init__(self) -> None:
+        _check_name("source", self.name)
+        for limit in ("commit_bytes", "max_file_bytes"):
+            if getattr(self, limit) <= 0:
+                raise SettingsError(f"source {self.name}: {limit} must be above 0")
+        if self.max_future < timedelta(0):
+            raise SettingsError(f"source {self.name}: max_future must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """One streaming query with its checkpoint and table, and the Dag around it."""
+
+    name: str
+    source: str
+    schedule: str  # a cron expression: the Dag run's data interval is the time between two ticks
+    watermark_delay: timedelta  # how far behind the newest event a row may come and still count
+    # The unit of state and of a Python call: more buckets make sparse batches cheaper and
+    # dense ones dearer (`make bench`). Pinned in the checkpoint; changed only by a reseed.
+    buckets: int = 32
+    state_partitions: int = 4  # Spark pins this in the checkpoint, too
+    timeout: timedelta = timedelta(hours=1)  # of one task
+
+    def __post_init__(self) -> None:
+        _check_name("stream", self.name)
+        for count in ("buckets", "state_partitions"):
+            if getattr(self, count) < 1:
+                raise SettingsError(f"stream {self.name}: {count} must be at least 1")
+        if self.watermark_delay < timedelta(0) or self.watermark_delay % MILLISECOND:
+            # Spark's watermark is in whole milliseconds; a finer delay would differ from it.
+            raise SettingsError(
+                f"stream {self.name}: watermark_delay must be whole milliseconds, 0 or more, "
+                f"not {self.watermark_delay}"
+            )
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not IDENTIFIER.fullmatch(name):
+        raise SettingsError(f"{kind} name {name!r} must be lower case letters, digits and _")
+
+
+SOURCES = (
+    Source(
+        name="signals",
+        time_field="timestamp",
+        comment="Readings that devices send",
+        fields=(
+            Field(name="device_id", type="bigint", comment="The device that sent the signal"),
+            Field(name="value", type="bigint", comment="The reading"),
+        ),
+    ),
+    Source(
+        name="user_events",
+        time_field="event_time",
+        comment="What users do",
+        fields=(
+            Field(name="user_id", type="string", comment="The user who acted"),
+            Field(name="event_type", type="string", comment="What the user did"),
+            Field(name="value", type="double", comment="How much of it"),
+        ),
+    ),
+    Source(
+        name="service_logs",
+        time_field="timestamp",
+        comment="Log lines that services write",
+        fields=(
+            Field(name="service", type="string", comment="The service that wrote the line"),
+            Field(name="level", type="string", comment="Severity", required=False),
+            Field(name="message", type="string", comment="The line's text", required=False),
+        ),
+    ),
+)
+
+STREAMS = (
+    Stream(
+        name="device_signals",
+        source="signals",
+        schedule="0 * * * *",
+        watermark_delay=timedelta(minutes=10),
+    ),
+    Stream(
+        name="user_counts",
+        source="user_events",
+        schedule="0 * * * *",
+        watermark_delay=timedelta(minutes=10),
+    ),
+)
+
+
+Entry = TypeVar("Entry", Source, Stream)
+
+
+def source_named(name: str) -> Source:
+    """The source of that name; SettingsError lists the known ones otherwise."""
+    return _named("source", name, SOURCES)
+
+
+def stream_named(name: str) -> Stream:
+    """The stream of that name; SettingsError lists the known ones otherwise."""
+    return _named("stream", name, STREAMS)
+
+
+def _named(kind: str, name: str, entries: tuple[Entry, ...]) -> Entry:
+    for entry in entries:
+        if entry.name == name:
+            return entry
+    known = ", ".join(sorted(entry.name for entry in entries))
+    raise SettingsError(f"unknown {kind} {name!r}: known are {known}")
+
+
+def default_lake() -> str:
+    """The lake of this installation: LAKE, or the folder `lake` of the project."""
+    return os.environ.get("LAKE") or str(PROJECT / "lake")

@@ -1,0 +1,43 @@
+"""What tests share: one local Spark session per process, and a lake in a fresh folder."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from include.lake import Lake
+from include.spark_conf import BASE, LOG4J, STATE, jars
+
+# Workers must run this interpreter, and import the project.
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    settings = {
+        **BASE,
+        **STATE,
+        "spark.jars": ",".join(str(jar) for jar in jars()),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOG4J}",
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    root = tmp_path / "lake"
+    root.mkdir()
+    return Lake(str(root))
