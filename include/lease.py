@@ -1,0 +1,53 @@
+"""One writer at a time per source and per stream, however the job was started.
+
+Airflow's pools keep its own tasks apart; the lease also keeps a job started by hand
+apart from one that Airflow started. On a local lake it is a lock of the operating
+system, so it goes with its holder: nothing has to be taken over after a kill.
+"""
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyarrow import fs
+
+from include.lake import Lake
+
+log = logging.getLogger("lease")
+
+
+class LeaseTakenError(Exception):
+    """Another process works on the same source or stream."""
+
+
+@contextmanager
+def hold_lease(lake: Lake, name: str) -> Iterator[None]:
+    """Hold the lease `name` (such as `ingest-signals`) while the body runs.
+
+    Raises LeaseTakenError, naming the holder, when another process holds it.
+    """
+    if not isinstance(lake.filesystem, fs.LocalFileSystem):
+        log.warning("%s: no lease on a lake that is not local: keep to one writer", lake.root)
+        yield
+        return
+    path = Path(lake.path_in_filesystem(lake.root)) / "leases" / f"{name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise LeaseTakenError(
+                f"another job works on {name}: {file.read() or 'holder unknown'}. "
+                "Wait for it to end, or stop it"
+            ) from None
+        file.truncate(0)
+        holder = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
+        file.write(json.dumps(holder))
+        file.flush()
+        yield

@@ -1,0 +1,74 @@
+"""What every entry point shares: its session, its run record, and its exit codes."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from include.lake import Lake, LakeError
+from include.lease import LeaseTakenError
+from include.ops import append_ops
+from include.streams import SettingsError
+
+log = logging.getLogger("job")
+
+RunRecord = dict[str, Any]
+# What the caller can mend: said in one line, with exit code 2 and no traceback.
+CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError)
+
+
+def spark_session(app_name: str) -> SparkSession:
+    """The session that spark-submit configured (`include/spark_conf.py`)."""
+    return SparkSession.builder.appName(app_name).getOrCreate()
+
+
+@contextmanager
+def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> Iterator[RunRecord]:
+    """A row of `ops/runs` for what happens inside; the body fills in its counts.
+
+    A failure is recorded with its first line, and raised again.
+    """
+    record: RunRecord = {
+        "run_id": uuid4().hex,
+        "job": job,
+        "subject": subject,
+        "dag_run_id": dag_run_id,
+        "started_at": datetime.now(UTC),
+    }
+    try:
+        yield record
+    except Exception as error:
+        first_line = (str(error) or type(error).__name__).splitlines()[0]
+        record |= {"outcome": "failed", "error": first_line, "ended_at": datetime.now(UTC)}
+        append_ops(lake, "runs", [record])
+        raise
+    record |= {"outcome": "succeeded", "ended_at": datetime.now(UTC)}
+    append_ops(lake, "runs", [record])
+    log.info("%s", _summary(record))
+
+
+def _summary(record: RunRecord) -> str:
+    counts = [
+        f"{name}={value}"
+        for name, value in record.items()
+        if name.startswith(("rows_", "files_", "batches", "until")) and value is not None
+    ]
+    return f"{record['job']} {record['subject']}: {' '.join(counts)}"
+
+
+def exit_with_main(main: Callable[[], None]) -> None:
+    """Run an entry point: exit 0 when it returns, 2 with one line when the caller can mend it."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )
+    log.setLevel(logging.INFO)
+    try:
+        main()
+    except CALLER_ERRORS as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
