@@ -104,6 +104,27 @@ def append_ops(
     return True
 
 
+def update_ops(
+    lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Fill columns of rows that are already in `ops/<name>`, found by their `key` columns."""
+    if not rows:
+        return
+    columns = [column for column in rows[0] if column not in key]
+    schema = pa.schema([SCHEMAS[name].field(column) for column in rows[0]])
+    (
+        _ensure_table(lake, name)
+        .merge(
+            pa.Table.from_pylist([dict(row) for row in rows], schema=schema),
+            predicate=" AND ".join(f"target.{column} = source.{column}" for column in key),
+            source_alias="source",
+            target_alias="target",
+        )
+        .when_matched_update({column: f"source.{column}" for column in columns})
+        .execute()
+    )
+
+
 def read_ops(lake: Lake, name: str) -> pa.Table:
     """All rows of `ops/<name>`; no rows when nothing has been recorded."""
     if not lake.is_delta_table(lake.ops(name)):

@@ -25,6 +25,8 @@ BASE: Mapping[str, str] = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # Instants stay microseconds in Parquet, as in the fold.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A progress bar in a task log is one line per refresh.
+    "spark.ui.showConsoleProgress": "false",
     # Arrow carries the rows to Python; the fallback would be slow, and silent.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",

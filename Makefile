@@ -1,0 +1,62 @@
+# What there is to do. No logic here: it is in include/ and tests/.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+# Where the lake lies (any make variable can be given as `make run LAKE=/data/lake`).
+LAKE ?= $(CURDIR)/lake
+# The port of Airflow's UI and API.
+PORT ?= 8080
+# Any value: `make run` ends after the first successful runs.
+ONCE ?=
+STREAM ?=
+SOURCE ?=
+# A file of corrected quarantine rows, for reingest.
+CORRECTIONS ?=
+# Options of sample-data and bench, as they stand in their --help.
+ARGS ?=
+# The interpreter to make .venv with; found on PATH when not given.
+PYTHON ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+export LAKE PORT PYTHON
+
+.PHONY: help setup test-setup run stream sample-data reingest test test-fast test-full check bench
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Check Python and Java, make .venv, install it, fetch the jars (each once)
+	@include/setup/setup.sh
+
+run: setup ## Start Airflow, run every stream, show the results, serve until Ctrl-C [LAKE= PORT= ONCE=1]
+	@$(RUN) include.local_airflow $(if $(ONCE),--once)
+
+stream: setup ## Ingest and drain one stream once, without Airflow [STREAM= LAKE=]
+	@$(RUN) include.run_local stream --stream '$(STREAM)'
+
+sample-data: setup ## Write sample input into the lake's landing folder [LAKE= ARGS=]
+	@$(RUN) include.sample_data --lake '$(LAKE)' $(ARGS)
+
+reingest: setup ## Take corrected rows of the quarantine in again [SOURCE= CORRECTIONS= LAKE=]
+	@$(RUN) include.run_local reingest --source '$(SOURCE)' $(if $(CORRECTIONS),--corrections '$(CORRECTIONS)')
+
+test-setup:
+	@include/setup/setup.sh --tests
+
+test: test-setup ## Run the tests (up to 20 minutes on 2 cores)
+	@$(RUN) pytest -m "not full"
+
+test-fast: test-setup ## Run the tests that need neither a JVM nor Airflow
+	@$(RUN) pytest -m "not spark and not airflow and not full"
+
+test-full: test-setup ## Run all tests, the long matrices too
+	@$(RUN) pytest
+
+check: test-setup ## Lint, formatting, types
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+
+bench: test-setup ## Measure the engines side by side [ARGS=]
+	@$(RUN) tests.benchmarks.bench $(ARGS)

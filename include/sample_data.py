@@ -1,0 +1,330 @@
+"""Sample input as producers would land it: a file per hour, out of order within a bound.
+
+    python -m include.sample_data --lake lake --events 20000 --late-share 0.01
+
+The same options give the same bytes, in every run and on every machine (gzip and Parquet:
+with the same library versions). A file holds what *arrived* in its hour: an event reaches
+it up to `--disorder-minutes` after it happened, and a late one hours after that.
+"""
+
+import argparse
+import bisect
+import csv
+import gzip
+import io
+import itertools
+import json
+import logging
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from include.lake import Lake, LakeError, open_lake
+from include.streams import SOURCES, Field, SettingsError, Source, source_named
+
+log = logging.getLogger("sample_data")
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+HOUR_US = timedelta(hours=1) // MICROSECOND
+MINUTE_US = timedelta(minutes=1) // MICROSECOND
+LATE_BY_HOURS = (1, 6)  # beyond the bound of disorder
+
+WORDS: Mapping[str, Sequence[str]] = {
+    "event_type": ("view", "view", "view", "click", "purchase"),
+    "level": ("INFO", "INFO", "INFO", "INFO", "WARNING", "ERROR"),
+    "message": ("started", "request served", "slow answer, will retry", 'got "503"', "stopped"),
+}
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to generate for one source."""
+
+    start: datetime
+    seed: int = 1
+    keys: int = 200
+    events: int = 20_000
+    span_hours: float = 24
+    disorder_minutes: float = 5
+    late_share: float = 0.01
+    malformed_share: float = 0.005
+    duplicate_share: float = 0.005
+    format: str = "jsonl"
+
+    def __post_init__(self) -> None:
+        if self.keys < 1 or self.events < 0:
+            raise SettingsError("--keys must be at least 1, --events at least 0")
+        if self.span_hours <= 0 or self.disorder_minutes < 0:
+            raise SettingsError("--span-hours must be above 0, --disorder-minutes 0 or more")
+        for name in ("late_share", "malformed_share", "duplicate_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise SettingsError(f"--{name.replace('_', '-')} must be between 0 and 1")
+        if self.format not in FORMATS:
+            raise SettingsError(f"--format must be one of {', '.join(FORMATS)}")
+
+
+class Arrival(NamedTuple):
+    """One row on its way into a file; the order of arrival is the order in the file."""
+
+    arrived_us: int
+    number: int
+    event_time_us: int
+    key: int
+    draw: float  # in [0, 1): decides the other fields
+    spoil: float | None  # in [0, 1): decides how the row is malformed
+
+
+class Summary(NamedTuple):
+    """What was generated, so that a test can hold the tables against it."""
+
+    files: int
+    rows: int
+    malformed: int
+    duplicates: int
+    late: int
+
+
+def generate(lake: Lake, source: Source, options: Options) -> Summary:
+    """Land the files of one source; files that are there already must be the same."""
+    arrivals, duplicates, late = draw_arrivals(source, options)
+    files = 0
+    for hour, rows in itertools.groupby(arrivals, lambda row: row.arrived_us // HOUR_US):
+        content = FORMATS[options.format](source, list(rows))
+        _land(lake, source, _file_name(source, hour, options), content, (hour + 1) * HOUR_US)
+        files += 1
+    malformed = sum(row.spoil is not None for row in arrivals)
+    return Summary(files, len(arrivals), malformed, duplicates, late)
+
+
+def draw_arrivals(source: Source, options: Options) -> tuple[list[Arrival], int, int]:
+    """All rows in the order they arrive, and how many of them are duplicates and late."""
+    # Only random(): the one method whose numbers Python promises to keep.
+    draw = random.Random(f"{options.seed}/{source.name}").random
+    weights = list(itertools.accumulate(1 / rank for rank in range(1, options.keys + 1)))
+    start_us = (options.start - EPOCH) // MICROSECOND
+    arrivals: list[Arrival] = []
+    duplicates = late = 0
+    for _ in range(options.events):
+        event_time_us = start_us + int(draw() * options.span_hours * HOUR_US)
+        key = bisect.bisect(weights, draw() * weights[-1]) + 1
+        value = draw()
+        spoil = draw() if draw() < options.malformed_share else None
+        copies = 2 if draw() < options.duplicate_share else 1
+        duplicates += copies - 1
+        for _ in range(copies):
+            delay_us = int(draw() * options.disorder_minutes * MINUTE_US)
+            if draw() < options.late_share:
+                shortest, longest = LATE_BY_HOURS
+                hours = shortest + draw() * (longest - shortest)
+                delay_us = int(options.disorder_minutes * MINUTE_US + hours * HOUR_US)
+                late += 1
+            arrived_us = event_time_us + delay_us
+            arrivals.append(Arrival(arrived_us, len(arrivals), event_time_us, key, value, spoil))
+    return sorted(arrivals), duplicates, late
+
+
+def row_of(source: Source, arrival: Arrival) -> Row:
+    """The row as it should be; its key is the source's first field."""
+    key_field = source.fields[0]
+    row: Row = {key_field.name: _key(key_field, arrival.key)}
+    row[source.time_field] = _iso(arrival.event_time_us)
+    for field in source.fields[1:]:
+        row[field.name] = _value(field, arrival.draw)
+    return row
+
+
+def _key(field: Field, number: int) -> int | str:
+    return number if field.type == "bigint" else f"{field.name.removesuffix('_id')}-{number:05}"
+
+
+def _value(field: Field, draw: float) -> int | float | str:
+    if field.type == "bigint":
+        return int(draw * 1000)
+    if field.type == "double":
+        return int(draw * 10_000) / 100
+    words = WORDS.get(field.name, (field.name,))
+    return words[int(draw * len(words))]
+
+
+def _iso(instant_us: int) -> str:
+    instant = EPOCH + timedelta(microseconds=instant_us)
+    return instant.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+# Ways to be malformed. Every source has a required first field and a time.
+
+
+def _without_key(source: Source, row: Row) -> Row:
+    return {**row, source.fields[0].name: None}
+
+
+def _from_the_future(source: Source, row: Row) -> Row:
+    return {**row, source.time_field: "2999-12-31T23:59:59.000000Z"}
+
+
+def _without_zone(source: Source, row: Row) -> Row:
+    return {**row, source.time_field: row[source.time_field].removesuffix("Z")}
+
+
+def _not_a_time(source: Source, row: Row) -> Row:
+    return {**row, source.time_field: "yesterday"}
+
+
+Spoiler = Callable[[Source, Row], Row]
+TYPED_SPOILERS: Sequence[Spoiler] = (_without_key, _from_the_future)
+TEXT_SPOILERS: Sequence[Spoiler] = (*TYPED_SPOILERS, _without_zone, _not_a_time)
+CUT_AFTER = 5  # characters: neither a JSON object nor all cells of a CSV row
+
+
+def _spoiled(source: Source, arrival: Arrival, spoilers: Sequence[Spoiler]) -> Row:
+    row = row_of(source, arrival)
+    return row if arrival.spoil is None else _choose(spoilers, arrival.spoil)(source, row)
+
+
+def _choose(spoilers: Sequence[Spoiler], draw: float) -> Spoiler:
+    return spoilers[int(draw * len(spoilers))]
+
+
+def _text_line(source: Source, arrival: Arrival, line: Callable[[Row], str]) -> str:
+    text = line(_spoiled(source, arrival, TEXT_SPOILERS))
+    # A spoiler for most of them; the rest are cut off, as by a producer that was killed.
+    is_cut = arrival.spoil is not None and arrival.spoil * 100 % 5 < 1
+    return f"{text[:CUT_AFTER]}\n" if is_cut else f"{text}\n"
+
+
+def _jsonl(source: Source, arrivals: Sequence[Arrival]) -> bytes:
+    return "".join(_text_line(source, arrival, json.dumps) for arrival in arrivals).encode()
+
+
+def _jsonl_gz(source: Source, arrivals: Sequence[Arrival]) -> bytes:
+    return gzip.compress(_jsonl(source, arrivals), mtime=0)
+
+
+def _csv(source: Source, arrivals: Sequence[Arrival]) -> bytes:
+    def line(cells: Row) -> str:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="").writerow(cells.values())
+        return text.getvalue()
+
+    header = ",".join(row_of(source, arrivals[0]))
+    return "".join(
+        [f"{header}\n", *(_text_line(source, arrival, line) for arrival in arrivals)]
+    ).encode()
+
+
+def _parquet(source: Source, arrivals: Sequence[Arrival]) -> bytes:
+    rows = [_spoiled(source, arrival, TYPED_SPOILERS) for arrival in arrivals]
+    for row in rows:
+        row[source.time_field] = datetime.fromisoformat(row[source.time_field])
+    types = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64()}
+    columns = {field.name: types[field.type] for field in source.fields}
+    columns[source.time_field] = pa.timestamp("us", tz="UTC")
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(list(columns.items()))), sink)
+    return sink.getvalue()
+
+
+FORMATS: Mapping[str, Callable[[Source, Sequence[Arrival]], bytes]] = {
+    "jsonl": _jsonl,
+    "jsonl.gz": _jsonl_gz,
+    "csv": _csv,
+    "parquet": _parquet,
+}
+
+
+def _file_name(source: Source, hour: int, options: Options) -> str:
+    produced = EPOCH + timedelta(hours=hour)
+    # The seed too, so that a second sample of the same hours is landed beside the first.
+    return f"{source.name}-{produced:%Y-%m-%dT%H}-{options.seed}.{options.format}"
+
+
+def _land(lake: Lake, source: Source, name: str, content: bytes, produced_us: int) -> None:
+    folder = lake.path_in_filesystem(lake.landing(source.name))
+    path, hidden = f"{folder}/{name}", f"{folder}/_{name}"
+    if lake.filesystem.get_file_info(path).type == fs.FileType.File:
+        with lake.filesystem.open_input_file(path) as file:
+            if bytes(file.read()) == content:
+                return
+        raise LakeError(
+            f"{path} is there with other content, and ingestion never takes a file twice: "
+            "give another --seed or --start, or an empty lake"
+        )
+    lake.filesystem.create_dir(folder, recursive=True)
+    with lake.filesystem.open_output_stream(hidden) as file:
+        file.write(content)
+    if isinstance(lake.filesystem, fs.LocalFileSystem):
+        # Ingestion takes files by age: those of an earlier hour first.
+        os.utime(hidden, ns=(produced_us * 1000, produced_us * 1000))
+    lake.filesystem.move(hidden, path)
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; argparse exits with 2 when it is wrong."""
+    text = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(description=text, argument_default=argparse.SUPPRESS)
+    parser.add_argument("--lake", required=True, help="the lake's folder or URI")
+    parser.add_argument("--source", default="all", help="a source in include/streams.py, or all")
+    parser.add_argument("--start", type=_instant, help="first hour; default: the last full day")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--keys", type=int, help="distinct keys, some far more frequent")
+    parser.add_argument("--events", type=int, help="events of each source")
+    parser.add_argument("--span-hours", type=float)
+    parser.add_argument("--disorder-minutes", type=float, help="longest way of a row to its file")
+    parser.add_argument("--late-share", type=float, help="rows that come hours after that")
+    parser.add_argument("--malformed-share", type=float, help="rows that are no events")
+    parser.add_argument("--duplicate-share", type=float, help="rows that come twice")
+    parser.add_argument("--format", choices=list(FORMATS))
+    return parser.parse_args(arguments)
+
+
+def _instant(text: str) -> datetime:
+    instant = datetime.fromisoformat(text)
+    if len(text) == len("2026-01-31"):
+        return instant.replace(tzinfo=UTC)
+    if instant.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text} has no zone: give a date, or add Z")
+    return instant
+
+
+def last_full_day(now: datetime) -> datetime:
+    """Midnight, UTC, that began the day before `now`."""
+    return now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+
+
+def selected_sources(name: str) -> Iterator[Source]:
+    """The source of that name, or all of them."""
+    yield from SOURCES if name == "all" else (source_named(name),)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = vars(parse_arguments(arguments))
+    root, name = given.pop("lake"), given.pop("source")
+    options = Options(**{"start": last_full_day(datetime.now(UTC)), **given})
+    sources = list(selected_sources(name))
+    if "://" not in root:
+        os.makedirs(root, exist_ok=True)  # noqa: PTH103 (as `path` is spelled)
+    lake = open_lake(root)
+    for source in sources:
+        summary = generate(lake, source, options)
+        counts = " ".join(f"{key}={count}" for key, count in summary._asdict().items())
+        log.info("%s: %s", lake.landing(source.name), counts)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        main()
+    except (SettingsError, LakeError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)

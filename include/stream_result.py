@@ -1,0 +1,91 @@
+"""What a stream has computed, for people and for the Asset: read without a JVM."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from deltalake import DeltaTable
+
+from include.lake import Lake
+from include.ops import read_ops
+from include.stream_position import current_generation
+
+FIRST_ROWS = 5
+
+
+@dataclass(frozen=True)
+class StreamResult:
+    """A stream's table in brief."""
+
+    stream: str
+    rows: int
+    until: datetime | None
+    columns: tuple[str, ...]
+    first_rows: tuple[tuple[Any, ...], ...]
+
+
+def read_result(lake: Lake, stream: str) -> StreamResult | None:
+    """The table of `stream` as it is now; None before its first run."""
+    if not lake.is_delta_table(lake.table(stream)):
+        return None
+    dataset = DeltaTable(lake.table(stream)).to_pyarrow_dataset()
+    head = dataset.head(FIRST_ROWS)
+    run = last_run(lake, stream)
+    return StreamResult(
+        stream=stream,
+        rows=dataset.count_rows(),
+        until=run["until"] if run else None,
+        columns=tuple(head.column_names),
+        first_rows=tuple(tuple(row.values()) for row in head.to_pylist()),
+    )
+
+
+def last_run(lake: Lake, stream: str) -> dict[str, Any] | None:
+    """The newest succeeded `run_stream` of `stream` in ops/runs."""
+    runs = [
+        run
+        for run in read_ops(lake, "runs").to_pylist()
+        if (run["job"], run["subject"], run["outcome"]) == ("run_stream", stream, "succeeded")
+    ]
+    return max(runs, key=lambda run: run["ended_at"], default=None)
+
+
+def asset_extra(lake: Lake, stream: str) -> dict[str, Any]:
+    """What the stream's Asset event tells its readers; plain JSON values."""
+    run = last_run(lake, stream)
+    if run is None:
+        raise LookupError(f"{lake.ops('runs')} has no succeeded run of {stream} to publish")
+    until = run["until"]
+    return {
+        "run_id": run["run_id"],
+        "rows": run["rows_out"],
+        "rows_late": run["rows_late"],
+        "until": until.isoformat() if until else None,
+        "generation": current_generation(lake, stream),
+    }
+
+
+def format_result(result: StreamResult) -> str:
+    """`result` as a short table for a terminal."""
+    until = f"{result.until:%Y-%m-%d %H:%M:%S} UTC" if result.until else "nothing yet"
+    heading = f"{result.stream}: {result.rows:,} rows, complete until {until}"
+    if not result.first_rows:
+        return heading
+    cells = [tuple(_cell(value) for value in row) for row in result.first_rows]
+    lines = [_aligned(row, result.columns, cells) for row in (result.columns, *cells)]
+    if result.rows > len(cells):
+        lines.append("...")
+    return "\n".join([heading, *(f"  {line}" for line in lines)])
+
+
+def _aligned(row: Sequence[str], columns: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
+    table = [columns, *cells]
+    widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
+    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    return "" if value is None else str(value)

@@ -1,0 +1,137 @@
+"""One bucket's share of a batch: which events settle, in which order, and what they emit.
+
+Arrow does the sorting and the cutting; the fold gets plain Python lists.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.engines.schemas import REMOVED, event_schema, output_schema
+from spark_jobs.fold.definition import EVENT_TIME_US, KeyedFold
+from spark_jobs.fold.settle import BrokenInvariantError, Emitted, KeyRun, fold_runs
+from spark_jobs.fold.states import States
+
+
+class Settled(NamedTuple):
+    """What settling a bucket came to. `states` is None when nothing settled: none was read."""
+
+    outputs: pa.Table | None
+    states: States | None
+    pending: pa.Table
+    rows_folded: int
+
+
+def settle(
+    fold: KeyedFold, read_states: Callable[[], States], waiting: pa.Table, until_us: int
+) -> Settled:
+    """Fold all events of `waiting` before `until_us`; the others stay pending.
+
+    `waiting` has `event_schema(fold)`, in any order. `read_states` is called only when
+    there is something to fold.
+    """
+    is_settled = pc.less(waiting[EVENT_TIME_US], until_us)
+    settled = waiting.filter(is_settled)
+    if not settled.num_rows:
+        return Settled(None, None, waiting, 0)
+    ordered, runs = order_events(fold, settled)
+    states = read_states()
+    emitted = fold_runs(
+        fold, states, runs, _events(fold, ordered, runs), _values(ordered[EVENT_TIME_US])
+    )
+    pending = waiting.filter(pc.invert(is_settled))
+    return Settled(outputs_table(fold, emitted), states, pending, settled.num_rows)
+
+
+def check_not_folded(fold: KeyedFold, events: pa.Table, folded_until_us: int, bucket: int) -> None:
+    """Raise BrokenInvariantError for an event before what the bucket has already folded.
+
+    Admission and whole commits make this impossible; if it happens all the same, results
+    would depend on how the input was cut, so nothing may be written.
+    """
+    if not events.num_rows:
+        return
+    first_us = pc.min(events[EVENT_TIME_US]).as_py()
+    if first_us < folded_until_us:
+        raise BrokenInvariantError(
+            f"bucket {bucket} got an event at {first_us} us, but has folded all before "
+            f"{folded_until_us} us ({fold.key} stream): a bronze commit was cut, or its "
+            "watermark columns were changed"
+        )
+
+
+def order_events(fold: KeyedFold, events: pa.Table) -> tuple[pa.Table, list[KeyRun]]:
+    """`events` by key, within a key by event time, ties by the whole row; and each key's run."""
+    events = events.combine_chunks()
+    codes, distinct = _codes(events[fold.key])
+    times = events[EVENT_TIME_US].to_numpy()
+    order = np.lexsort((times, codes))
+    if _has_ties(codes[order], times[order]):
+        others = [name for name in events.column_names if name not in (fold.key, EVENT_TIME_US)]
+        ranks = [_dense_rank(events[name]) for name in reversed(others)]
+        order = np.lexsort((*ranks, times, codes))
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    keys = distinct.take(pa.array(codes[order][starts])).to_pylist()
+    bounds = [*starts.tolist(), events.num_rows]
+    runs = [KeyRun(*run) for run in zip(keys, bounds[:-1], bounds[1:], strict=True)]
+    return events.take(order), runs
+
+
+def _codes(keys: pa.ChunkedArray) -> tuple[Any, pa.Array]:
+    """Each key as a small integer, and the distinct keys that the integers stand for."""
+    encoded = keys.combine_chunks().dictionary_encode()
+    return encoded.indices.to_numpy(), encoded.dictionary
+
+
+def _has_ties(codes: Any, times: Any) -> bool:
+    return bool(np.any((codes[1:] == codes[:-1]) & (times[1:] == times[:-1])))
+
+
+def _dense_rank(column: pa.ChunkedArray) -> Any:
+    """Nulls first, then by value: the order of `engines.local`, too."""
+    rank = pc.rank(column, "ascending", null_placement="at_start", tiebreaker="dense")
+    return rank.to_numpy()
+
+
+def _events(fold: KeyedFold, ordered: pa.Table, runs: list[KeyRun]) -> list[Any]:
+    keys = [key for key, start, end in runs for _ in range(start, end)]
+    columns = [
+        keys if column.name == fold.key else _values(ordered[column.name])
+        for column in fold.event_columns
+    ]
+    # What `_make` does, without its length check: zip(strict) and the schema have made it.
+    make = partial(tuple.__new__, fold.event)
+    return list(map(make, zip(*columns, strict=True)))
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    if (
+        column.null_count
+        or not pa.types.is_primitive(column.type)
+        or pa.types.is_boolean(column.type)
+    ):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    return column.to_numpy().tolist()  # type: ignore[no-any-return]
+
+
+def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table | None:
+    """What was emitted, as Arrow; None for nothing. ArrowException for a wrong type."""
+    if not emitted.rows:
+        return None
+    schema = output_schema(fold)
+    columns: list[Any] = [*zip(*emitted.rows, strict=True), emitted.emitted_at_us]
+    if REMOVED in schema.names:
+        columns.append(emitted.removed)
+    return pa.table(
+        [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)],
+        schema=schema,
+    )
+
+
+def no_events(fold: KeyedFold) -> pa.Table:
+    """An empty table of events."""
+    return event_schema(fold).empty_table()

@@ -1,0 +1,165 @@
+"""The live engine: the fold over checkpointed RocksDB state, one bucket per Spark key.
+
+A batch settles what its own rows prove settled; a bucket that its last commit did not touch
+settles by its timer, in the batch without data that Spark runs when the watermark has moved.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+
+from spark_jobs.engines.bucket import check_not_folded, no_events, settle
+from spark_jobs.engines.packing import from_stream, pack_events, to_stream
+from spark_jobs.engines.schemas import event_schema, pending_ddl, states_ddl
+from spark_jobs.fold.admission import US_PER_MS, timer_ms, until_us, watermark_us
+from spark_jobs.fold.definition import EVENT_TIME_US, KeyedFold
+from spark_jobs.fold.states import States
+
+FOLDED_DDL = (
+    "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_folded bigint, "
+    "pending_change bigint, rows_out bigint, watermark_us bigint"
+)
+STATES, PENDING = "states", "pending"
+MICROSECOND = timedelta(microseconds=1)
+
+
+def live_fold(
+    bronze: DataFrame, fold: KeyedFold, buckets: int, watermark_delay: timedelta
+) -> DataFrame:
+    """What each batch of the streaming frame `bronze` folds: FOLDED_DDL, one row per bucket call.
+
+    `outputs` holds the emitted rows as an Arrow stream of `output_schema(fold)`.
+    """
+    delay_us = watermark_delay // MICROSECOND
+    # On a copy, which packing drops: Spark's timers follow it, but its late filter, which
+    # goes by the previous batch, never sees a row. What is late is decided in bronze.
+    clocked = bronze.withColumn("fold_clock", F.col("commit_watermark")).withWatermark(
+        "fold_clock", f"{delay_us // US_PER_MS} milliseconds"
+    )
+    return (
+        pack_events(clocked, fold, buckets, late_after_us=delay_us)
+        .groupBy("bucket")
+        .transformWithStateInPandas(
+            BucketProcessor(fold, delay_us),
+            outputStructType=FOLDED_DDL,
+            outputMode="Append",
+            timeMode="EventTime",
+        )
+    )
+
+
+class BucketProcessor(StatefulProcessor):
+    """Carries a bucket between Spark's state store and the fold."""
+
+    def __init__(self, fold: KeyedFold, delay_us: int) -> None:
+        self._fold = fold
+        self._delay_us = delay_us
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._states = handle.getValueState(STATES, states_ddl(self._fold))
+        self._pending = handle.getValueState(PENDING, pending_ddl(self._fold))
+
+    def handleInputRows(  # type: ignore[override]  # the pandas flavour gets frames only
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        # All of a batch's rows first: only then is it known what they settle.
+        packed: list[Any] = [row for frame in rows for row in frame.itertuples(index=False)]
+        commit_us = max(row.commit_us for row in packed)
+        watermark = watermark_us(commit_us, self._delay_us)
+        known_ms = timerValues.getCurrentWatermarkInMs()
+        if known_ms > 0:  # Spark says 0 for "none yet"
+            watermark = max(watermark, known_ms * US_PER_MS)
+        events = pa.concat_tables([from_stream(row.events) for row in packed])
+        rows_in = sum(row.rows_in for row in packed)
+        rows_late = sum(row.rows_late for row in packed)
+        yield self._advance(key[0], events, watermark, rows_in, rows_late, fired_ms=None)
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[pd.DataFrame]:
+        watermark = timerValues.getCurrentWatermarkInMs() * US_PER_MS
+        fired_ms = expiredTimerInfo.getExpiryTimeInMs()
+        yield self._advance(key[0], no_events(self._fold), watermark, 0, 0, fired_ms)
+
+    def _advance(
+        self,
+        bucket: int,
+        events: pa.Table,
+        watermark: int,
+        rows_in: int,
+        rows_late: int,
+        fired_ms: int | None,
+    ) -> pd.DataFrame:
+        folded_until, old_timer_ms, pending = self._read_pending()
+        check_not_folded(self._fold, events, folded_until, bucket)
+        until = max(folded_until, until_us(watermark))
+        waiting = pa.concat_tables([pending, events])
+        settled = settle(self._fold, self._read_states, waiting, until)
+        if settled.states is not None:
+            self._write_states(settled.states)
+        self._write_pending(until, old_timer_ms, settled.pending, fired_ms)
+        row = {
+            "bucket": bucket,
+            "outputs": None if settled.outputs is None else to_stream(settled.outputs),
+            "rows_in": rows_in,
+            "rows_late": rows_late,
+            "rows_folded": settled.rows_folded,
+            "pending_change": settled.pending.num_rows - pending.num_rows,
+            "rows_out": 0 if settled.outputs is None else settled.outputs.num_rows,
+            "watermark_us": watermark,
+        }
+        return pd.DataFrame([row])
+
+    def _read_states(self) -> States:
+        stored = self._states.get()
+        if stored is None:
+            return States(self._fold)
+        keys, columns, changed_at_us = stored
+        return States(self._fold, keys, list(columns), changed_at_us)
+
+    def _write_states(self, states: States) -> None:
+        if len(states):
+            self._states.update((states.keys, tuple(states.columns), states.changed_at_us))
+        else:
+            self._states.clear()
+
+    def _read_pending(self) -> tuple[int, int | None, pa.Table]:
+        stored = self._pending.get()
+        if stored is None:
+            return -(2**63), None, no_events(self._fold)
+        folded_until, timer, columns = stored
+        schema = event_schema(self._fold)
+        arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
+        return folded_until, timer, pa.table(arrays, schema=schema)
+
+    def _write_pending(
+        self, until: int, old_timer_ms: int | None, pending: pa.Table, fired_ms: int | None
+    ) -> None:
+        timer = self._set_timer(old_timer_ms, pending, fired_ms)
+        columns = tuple(column.to_pylist() for column in pending.columns)
+        self._pending.update((until, timer, columns))
+
+    def _set_timer(self, old_ms: int | None, pending: pa.Table, fired_ms: int | None) -> int | None:
+        """Keep one timer, at the first pending event. Never the one that fires now: Spark
+        deletes it behind the handler."""
+        first_us = min(pending[EVENT_TIME_US].to_pylist(), default=None)
+        new_ms = None if first_us is None else timer_ms(first_us)
+        if new_ms == old_ms:
+            return new_ms
+        if old_ms is not None and old_ms != fired_ms:
+            self._handle.deleteTimer(old_ms)
+        if new_ms is not None:
+            self._handle.registerTimer(new_ms)
+        return new_ms

@@ -1,0 +1,119 @@
+"""The local engine: the fold in one Python process, for tests and as an oracle.
+
+It takes batches cut in any way, as the live engine does, and shares with it only the
+state function's own loop: what is late, what settles and in which order is written here
+a second time, plainly.
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import Any, NamedTuple
+
+from spark_jobs.fold.admission import is_late, until_us, watermark_us
+from spark_jobs.fold.definition import Key, KeyedFold
+from spark_jobs.fold.settle import BrokenInvariantError, Emitted, KeyRun, fold_runs
+from spark_jobs.fold.states import States
+
+
+class BronzeRow(NamedTuple):
+    """An event with what ingestion decided about it. `arrival_us` is None in a first commit."""
+
+    event: Any
+    time_us: int
+    arrival_us: int | None
+    commit_us: int
+
+
+class LocalFold:
+    """A fold's states, pending events and outputs, in memory."""
+
+    def __init__(self, fold: KeyedFold, delay_us: int, buckets: int = 1) -> None:
+        self._fold = fold
+        self._delay_us = delay_us
+        self._key_position = [column.name for column in fold.event_columns].index(fold.key)
+        self._buckets = [_Bucket(fold) for _ in range(buckets)]
+        self.late = 0
+        self.emitted = Emitted([], [], [])
+
+    def run_batch(self, rows: Iterable[BronzeRow]) -> None:
+        """Fold a batch of whole commits, and then what its watermark lets other buckets settle."""
+        shares: dict[int, list[BronzeRow]] = {}
+        watermark = None
+        for row in rows:
+            watermark = max(watermark or row.commit_us, row.commit_us)
+            shares.setdefault(self._bucket_of(row), []).append(row)
+        if watermark is None:
+            return
+        for index, share in shares.items():
+            self._run_bucket(self._buckets[index], share)
+        for bucket in self._buckets:
+            self._settle(bucket, watermark_us(watermark, self._delay_us))
+
+    def _run_bucket(self, bucket: "_Bucket", rows: list[BronzeRow]) -> None:
+        admitted = [row for row in rows if not self._late(row)]
+        self.late += len(rows) - len(admitted)
+        for row in admitted:
+            bucket.wait(row)
+        self._settle(bucket, watermark_us(max(row.commit_us for row in rows), self._delay_us))
+
+    def _settle(self, bucket: "_Bucket", watermark: int) -> None:
+        emitted = bucket.settle(until_us(watermark))
+        for all_of_kind, new in zip(self.emitted, emitted, strict=True):
+            all_of_kind.extend(new)  # type: ignore[attr-defined]
+
+    def _late(self, row: BronzeRow) -> bool:
+        if row.arrival_us is None:
+            return False
+        return bool(is_late(row.time_us, row.arrival_us, self._delay_us))
+
+    def _bucket_of(self, row: BronzeRow) -> int:
+        return hash(row.event[self._key_position]) % len(self._buckets)
+
+    def states(self) -> dict[Key, tuple[Any, int]]:
+        """Each key's state and the time of its last change."""
+        return {
+            key: (state, changed_at_us)
+            for bucket in self._buckets
+            for key, state, changed_at_us in bucket.states
+        }
+
+    def pending(self) -> int:
+        """Events that wait to be settled."""
+        return sum(len(bucket.pending) for bucket in self._buckets)
+
+
+class _Bucket:
+    def __init__(self, fold: KeyedFold) -> None:
+        self._fold = fold
+        self._key_position = [column.name for column in fold.event_columns].index(fold.key)
+        self._folded_until_us: int | None = None
+        self.states = States(fold)
+        self.pending: list[BronzeRow] = []
+
+    def wait(self, row: BronzeRow) -> None:
+        if self._folded_until_us is not None and row.time_us < self._folded_until_us:
+            raise BrokenInvariantError(f"{row} is before {self._folded_until_us} us")
+        self.pending.append(row)
+
+    def settle(self, until: int) -> Emitted:
+        settled = sorted((row for row in self.pending if row.time_us < until), key=self._order)
+        self.pending = [row for row in self.pending if row.time_us >= until]
+        self._folded_until_us = max(self._folded_until_us or until, until)
+        return fold_runs(
+            self._fold,
+            self.states,
+            self._runs(settled),
+            [row.event for row in settled],
+            [row.time_us for row in settled],
+        )
+
+    def _runs(self, settled: list[BronzeRow]) -> Iterable[KeyRun]:
+        start = 0
+        for end in range(1, len(settled) + 1):
+            key = settled[start].event[self._key_position]
+            if end == len(settled) or settled[end].event[self._key_position] != key:
+                yield KeyRun(key, start, end)
+                start = end
+
+    def _order(self, row: BronzeRow) -> tuple[Hashable, ...]:
+        values = tuple((value is not None, value) for value in row.event)  # nulls first
+        return (row.event[self._key_position], row.time_us, values)

@@ -1,0 +1,152 @@
+"""Rows packed before the shuffle, and unpacked behind the operator.
+
+Spark's Python operators turn every row into Python objects and back, several times. So the
+events of a bucket cross as one row with an Arrow stream in it, and so do its outputs: a
+batch is then a few rows per bucket, however many events it has.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_jobs.engines.schemas import event_schema
+from spark_jobs.fold.admission import is_late
+from spark_jobs.fold.definition import EVENT_TIME_US, KeyedFold
+
+PACKED_DDL = "bucket int, events binary, rows_in bigint, rows_late bigint, commit_us bigint"
+PACKED = pa.schema(
+    [
+        pa.field("bucket", pa.int32()),
+        pa.field("events", pa.binary()),
+        pa.field("rows_in", pa.int64()),
+        pa.field("rows_late", pa.int64()),
+        pa.field("commit_us", pa.int64()),
+    ]
+)
+# Arrow's binary arrays end at 2 GiB; a batch of packed rows is cut well before.
+BATCH_BYTES = 256 * 1024**2
+
+
+def bucket_of(fold: KeyedFold, buckets: int) -> Column:
+    """The bucket of a row's key. Part of the stored state: it must never change."""
+    return F.pmod(F.xxhash64(fold.key), F.lit(buckets)).cast("int")
+
+
+def pack_events(
+    bronze: DataFrame, fold: KeyedFold, buckets: int, late_after_us: int | None
+) -> DataFrame:
+    """`bronze` as packed rows (PACKED_DDL), one per bucket and input partition.
+
+    Rows that are late by a watermark delay of `late_after_us` are counted and left out; with
+    None all rows are admitted. A clock row becomes a row without events, for its watermark.
+    """
+    schema = event_schema(fold)
+    fields = [name for name in schema.names if name != EVENT_TIME_US]
+    rows = bronze.select(
+        bucket_of(fold, buckets).alias("bucket"),
+        F.unix_micros("event_time").alias(EVENT_TIME_US),
+        F.unix_micros("arrival_watermark").alias("arrival_us"),
+        F.unix_micros("commit_watermark").alias("commit_us"),
+        "is_clock",
+        *fields,
+    )
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return packed_rows(pa.Table.from_batches(batches), schema, late_after_us)
+
+    return rows.mapInArrow(_skip_empty(pack), PACKED_DDL)
+
+
+def packed_rows(
+    rows: pa.Table, schema: pa.Schema, late_after_us: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The packed rows of a partition's `rows`; the events of each have `schema`."""
+    bucket = rows["bucket"].to_numpy()
+    order = np.argsort(bucket, kind="stable")
+    starts = np.flatnonzero(np.diff(bucket[order], prepend=-1))
+    is_data = ~rows["is_clock"].to_numpy()[order]
+    late = is_data & _late(rows, late_after_us)[order]
+    kept = is_data & ~late
+    ends = np.cumsum(np.add.reduceat(kept, starts, dtype=np.int64))
+    events = rows.select(schema.names).take(order[kept]).combine_chunks().cast(schema)
+    yield from _in_batches(
+        bucket[order][starts].tolist(),
+        (
+            to_stream(events.slice(start, end - start))
+            for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+        ),
+        np.add.reduceat(is_data, starts, dtype=np.int64).tolist(),
+        np.add.reduceat(late, starts, dtype=np.int64).tolist(),
+        np.maximum.reduceat(rows["commit_us"].to_numpy()[order], starts).tolist(),
+    )
+
+
+def _late(rows: pa.Table, late_after_us: int | None) -> Any:
+    if late_after_us is None:
+        return np.zeros(rows.num_rows, dtype=bool)
+    # The first commit of a source has no arrival watermark: nothing in it can be late.
+    arrived_after = pc.fill_null(rows["arrival_us"], np.iinfo(np.int64).min // 2)
+    return is_late(rows[EVENT_TIME_US].to_numpy(), arrived_after.to_numpy(), late_after_us)
+
+
+def _in_batches(
+    buckets: list[int], streams: Iterable[bytes], *counts: list[int]
+) -> Iterator[pa.RecordBatch]:
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    for row in zip(buckets, streams, *counts, strict=True):
+        rows.append(row)
+        size += len(row[1])
+        if size >= BATCH_BYTES:
+            yield _batch(rows, PACKED)
+            rows, size = [], 0
+    if rows:
+        yield _batch(rows, PACKED)
+
+
+def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def unpack(packed: DataFrame, column: str, ddl: str) -> DataFrame:
+    """The rows inside the Arrow streams of `packed[column]`, a frame of schema `ddl`."""
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for stream in batch.column(0):
+                yield from from_stream(stream.as_py()).to_batches()
+
+    return packed.where(F.col(column).isNotNull()).select(column).mapInArrow(rows, ddl)
+
+
+def to_stream(table: pa.Table) -> bytes:
+    """`table` as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def from_stream(stream: bytes) -> pa.Table:
+    """The table of an Arrow IPC stream."""
+    with pa.ipc.open_stream(stream) as reader:
+        return reader.read_all()
+
+
+def _skip_empty(
+    function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Spark hands an empty partition over as no batch, or as a batch without rows."""
+
+    def filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = [batch for batch in batches if batch.num_rows]
+        return function(rows) if rows else iter(())
+
+    return filled

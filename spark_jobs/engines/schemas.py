@@ -1,0 +1,101 @@
+"""A fold's schemas, as Arrow has them and as Spark writes them (DDL)."""
+
+import pyarrow as pa
+
+from spark_jobs.fold.definition import EMITTED_AT, EVENT_TIME_US, KeyedFold
+from spark_jobs.fold.records import Column
+
+ARROW_TYPES = {
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+}
+EMITTED_AT_US = f"{EMITTED_AT}_us"
+REMOVED = "removed"
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """The Arrow type of a column's SQL type."""
+    if kind.startswith("array<"):
+        return pa.list_(arrow_type(kind[len("array<") : -1]))
+    return ARROW_TYPES[kind]
+
+
+def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """The Arrow schema of a record."""
+    return pa.schema([pa.field(c.name, arrow_type(c.kind), c.nullable) for c in columns])
+
+
+def event_schema(fold: KeyedFold) -> pa.Schema:
+    """Events as they travel and wait: the record's columns, and their time in any case.
+
+    All nullable, as Spark's frames are: what may be missing was decided at ingest.
+    """
+    schema = pa.schema([(c.name, arrow_type(c.kind)) for c in fold.event_columns])
+    if EVENT_TIME_US not in schema.names:
+        schema = schema.append(pa.field(EVENT_TIME_US, pa.int64()))
+    return schema
+
+
+def output_schema(fold: KeyedFold) -> pa.Schema:
+    """Outputs as they leave the fold: the record, when it was emitted, and (update) if removed."""
+    # A removed key has a row without values, so only the key is never null there.
+    nullable = fold.output_mode == "update"
+    schema = pa.schema(
+        [
+            pa.field(c.name, arrow_type(c.kind), c.nullable or (nullable and c.name != fold.key))
+            for c in fold.output_columns
+        ]
+    ).append(pa.field(EMITTED_AT_US, pa.int64(), nullable=False))
+    if fold.output_mode == "update":
+        schema = schema.append(pa.field(REMOVED, pa.bool_(), nullable=False))
+    return schema
+
+
+def ddl(columns: tuple[Column, ...]) -> str:
+    """Columns as Spark DDL: `user_id string, total_count bigint`."""
+    return ", ".join(f"`{column.name}` {column.kind}" for column in columns)
+
+
+def arrays_ddl(columns: tuple[Column, ...]) -> str:
+    """Fields of a struct that holds many records by column: `count: array<bigint>`."""
+    return ", ".join(f"`{column.name}`: array<{column.kind}>" for column in columns)
+
+
+def output_ddl(fold: KeyedFold) -> str:
+    """`output_schema`, as Spark writes it."""
+    text = f"{ddl(fold.output_columns)}, {EMITTED_AT_US} bigint"
+    return f"{text}, {REMOVED} boolean" if fold.output_mode == "update" else text
+
+
+def states_ddl(fold: KeyedFold) -> str:
+    """The state store's value for a bucket: its keys' states by column.
+
+    Read it with `arrays_zip(value.key, value.state.<field>, ...)`.
+    """
+    return (
+        f"key array<{fold.key_column.kind}>, "
+        f"state struct<{arrays_ddl(fold.state_columns)}>, "
+        "changed_at_us array<bigint>"
+    )
+
+
+def pending_ddl(fold: KeyedFold) -> str:
+    """The state store's other value for a bucket: how far it is folded, and what waits."""
+    fields = ", ".join(
+        f"`{field.name}`: array<{_sql_name(field.type)}>" for field in event_schema(fold)
+    )
+    return f"folded_until_us bigint, timer_ms bigint, events struct<{fields}>"
+
+
+def state_rows_ddl(fold: KeyedFold) -> str:
+    """One key's state as a row, in savepoints and in replay: bucket, key, state, changed_at_us."""
+    fields = ", ".join(f"`{column.name}`: {column.kind}" for column in fold.state_columns)
+    return f"bucket int, key {fold.key_column.kind}, state struct<{fields}>, changed_at_us bigint"
+
+
+def _sql_name(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"array<{_sql_name(kind.value_type)}>"
+    return next(name for name, arrow in ARROW_TYPES.items() if arrow == kind)

@@ -1,0 +1,30 @@
+"""The inequalities of the fold's clock, each in one place.
+
+All instants are integer microseconds, so that none is rounded: a prototype that worked in
+milliseconds gave one wrong alert in 1.8 million. The comparisons also work on arrays.
+"""
+
+from typing import Any
+
+US_PER_MS = 1000
+DAY_US = 24 * 60 * 60 * 1_000_000
+
+
+def is_late(event_time_us: Any, arrival_watermark_us: Any, delay_us: int) -> Any:
+    """Whether a row came too late to be folded live: decided by its bronze columns alone."""
+    return event_time_us <= arrival_watermark_us - delay_us
+
+
+def watermark_us(commit_watermark_us: int, delay_us: int) -> int:
+    """The fold's watermark after a complete commit: no admitted row can come at or before it."""
+    return commit_watermark_us - delay_us
+
+
+def until_us(watermark: int) -> int:
+    """The exclusive bound of what that watermark settles: an event exactly at it is settled."""
+    return watermark + 1
+
+
+def timer_ms(instant_us: int) -> int:
+    """The first of Spark's millisecond timers that is not before `instant_us`."""
+    return -(-instant_us // US_PER_MS)

@@ -1,0 +1,111 @@
+"""What a stream's file says: its records, its state function, and how its table comes of them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from spark_jobs.fold.group_state import GroupState, GroupStateTimeout
+from spark_jobs.fold.records import Column, DefinitionError, columns_of
+
+EVENT_TIME_US = "event_time_us"
+EMITTED_AT = "emitted_at"
+
+Key = int | str
+OutputMode = Literal["append", "update"]
+StateFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterator[Any]]
+Projection = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedFold:
+    """A state function over the events of each key, and the schemas around it.
+
+    `function(key, events, state)` yields outputs. `key` names the Event field that groups.
+    An `append` stream's table holds all outputs. An `update` stream's table holds one row
+    per key of the state, `project(key, state)`: a function of the state alone, so that the
+    table can be rebuilt from a savepoint.
+    """
+
+    function: StateFunction
+    key: str
+    event: type
+    state: type
+    output: type
+    output_mode: OutputMode
+    project: Projection | None = None
+    timeout: str = GroupStateTimeout.NoTimeout
+
+    def __post_init__(self) -> None:
+        names = {column.name for column in self.event_columns}
+        if self.key not in names:
+            raise DefinitionError(f"key {self.key!r} is not a field of {self.event.__name__}")
+        if self.key_column.kind not in ("bigint", "string") or self.key_column.nullable:
+            raise DefinitionError(f"key {self.key!r} must be an int or a str, and never None")
+        if EMITTED_AT in {column.name for column in self.output_columns}:
+            raise DefinitionError(f"{EMITTED_AT} is added to each output; do not declare it")
+        columns_of(self.state)
+        if self.output_mode == "update":
+            self._check_update()
+
+    def _check_update(self) -> None:
+        if self.project is None:
+            raise DefinitionError("an update stream needs project=, its row for a key and state")
+        if self.key not in {column.name for column in self.output_columns}:
+            raise DefinitionError(
+                f"an update stream has one row per key: {self.output.__name__} needs {self.key!r}"
+            )
+
+    # Cached: an engine asks for each bucket and batch, and reading type hints is slow.
+    @cached_property
+    def event_columns(self) -> tuple[Column, ...]:
+        return columns_of(self.event)
+
+    @cached_property
+    def state_columns(self) -> tuple[Column, ...]:
+        return columns_of(self.state)
+
+    @cached_property
+    def output_columns(self) -> tuple[Column, ...]:
+        return columns_of(self.output)
+
+    @property
+    def key_column(self) -> Column:
+        return next(column for column in self.event_columns if column.name == self.key)
+
+    @property
+    def calls_per_event(self) -> bool:
+        """Whether the function is called once per event, or once with all settled ones.
+
+        How often it is called must not depend on how input was cut. In an update stream
+        without timeouts only the last row counts, so one call with all events is the same.
+        """
+        return self.output_mode == "append" or self.timeout != GroupStateTimeout.NoTimeout
+
+
+def flat_map_groups_with_state(function: StateFunction, **settings: Any) -> KeyedFold:
+    """A fold whose function yields any number of outputs. `settings` as in KeyedFold."""
+    return KeyedFold(function=function, **settings)
+
+
+def map_groups_with_state(
+    function: Callable[[Any, Iterator[Any], GroupState[Any]], Any], **settings: Any
+) -> KeyedFold:
+    """A fold whose function returns exactly one output a call. `settings` as in KeyedFold."""
+    return KeyedFold(function=ExactlyOne(function), **settings)
+
+
+@dataclass(frozen=True)
+class ExactlyOne:
+    """Makes the one output of a `map` function the one item of a `flat_map` function."""
+
+    function: Callable[[Any, Iterator[Any], GroupState[Any]], Any]
+
+    def __call__(self, key: Any, events: Iterator[Any], state: GroupState[Any]) -> Iterator[Any]:
+        output = self.function(key, events, state)
+        if not isinstance(output, tuple):
+            raise DefinitionError(
+                f"{self.function.__name__} must return exactly one output, not {output!r}; "
+                "for none or several use flat_map_groups_with_state"
+            )
+        return iter((output,))

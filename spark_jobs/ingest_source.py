@@ -1,0 +1,178 @@
+"""Take what has landed for a source into bronze, and what is no event into quarantine.
+
+    python -m spark_jobs.ingest_source --source signals --lake lake
+
+Repeating a batch after a crash changes nothing: both tables remember the batches they
+have, and a batch that is repeated keeps its files and its ingestion time.
+"""
+
+import argparse
+from dataclasses import asdict, dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from include.lake import Lake, open_lake
+from include.landing_position import newest_committed_batch
+from include.lease import hold_lease
+from include.streams import Source, source_named
+from spark_jobs import job
+from spark_jobs.lake import bronze
+from spark_jobs.lake.exactly_once import append_once
+from spark_jobs.lake.ingest_checkpoint import app_id, refuse_foreign_checkpoint
+from spark_jobs.lake.landing import ACCEPTED, FILE, REFUSED, parse_files, read_landing
+
+
+class RowsLostError(Exception):
+    """Landed rows are neither in bronze nor in quarantine."""
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """What one run committed; the names are columns of ops/runs."""
+
+    batches: int = 0
+    files_landed: int = 0
+    rows_landed: int = 0
+    rows_bronze: int = 0
+    rows_quarantined: int = 0
+
+    def __add__(self, other: "RunCounts") -> "RunCounts":
+        theirs = asdict(other)
+        return RunCounts(**{name: count + theirs[name] for name, count in asdict(self).items()})
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A parsed batch in numbers."""
+
+    counts: RunCounts
+    newest_us: int | None  # see bronze.newest_us; None without accepted rows
+
+
+class BatchWriter:
+    """Writes each batch to bronze and to quarantine, once."""
+
+    def __init__(self, lake: Lake, source: Source) -> None:
+        self._lake = lake
+        self._source = source
+        self._counts: dict[int, RunCounts] = {}
+
+    def write(self, parsed: DataFrame, batch_id: int) -> None:
+        """The body of `foreachBatch`."""
+        # Two writes and a count: without it, files would be opened and judged three times.
+        parsed.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            batch = summarize(parsed)
+            self._write_bronze(parsed, batch_id, batch)
+            self._write_quarantine(parsed, batch_id, batch)
+        finally:
+            parsed.unpersist()
+        self._counts[batch_id] = batch.counts
+
+    def counts_until(self, newest_committed: int) -> RunCounts:
+        """The sum over this run's batches, without one that was written and not committed.
+
+        The run that repeats such a batch counts it.
+        """
+        done = (counts for batch, counts in self._counts.items() if batch <= newest_committed)
+        return reduce(RunCounts.__add__, done, RunCounts())
+
+    def _write_bronze(self, parsed: DataFrame, batch_id: int, batch: Batch) -> None:
+        if batch.newest_us is None:
+            return
+        before_us = bronze.read_watermark_us(parsed.sparkSession, self._lake, self._source)
+        after_us = bronze.watermark_after(before_us, batch.newest_us)
+        append_once(
+            bronze.bronze_rows(parsed, self._source, before_us, after_us),
+            self._lake.bronze(self._source.name),
+            app_id(self._lake, self._source, "bronze"),
+            batch_id,
+            {bronze.WATERMARK_KEY: after_us, "batch_id": batch_id},
+        )
+
+    def _write_quarantine(self, parsed: DataFrame, batch_id: int, batch: Batch) -> None:
+        if batch.counts.rows_quarantined == 0:
+            return
+        append_once(
+            bronze.quarantine_rows(parsed),
+            self._lake.quarantine(self._source.name),
+            app_id(self._lake, self._source, "quarantine"),
+            batch_id,
+        )
+
+
+def summarize(parsed: DataFrame) -> Batch:
+    """The batch in numbers; RowsLostError when its rows do not add up to those in its files."""
+    kind = F.col("kind")
+    row: Any = parsed.agg(
+        F.count_if(kind == FILE),
+        F.coalesce(F.sum("rows_in_file"), F.lit(0)),
+        F.count_if(kind == ACCEPTED),
+        F.count_if(kind == REFUSED),
+        bronze.newest_us(),
+    ).collect()[0]
+    files, landed, accepted, refused, newest_us = row
+    if landed != accepted + refused:
+        raise RowsLostError(
+            f"{landed} rows in {files} files, but {accepted} accepted and {refused} refused"
+        )
+    return Batch(RunCounts(1, files, landed, accepted, refused), newest_us)
+
+
+def ingest(
+    spark: SparkSession, lake: Lake, source: Source, record: job.RunRecord | None = None
+) -> RunCounts:
+    """Drain landing; a `record` gets the counts, too, and also when it fails half-way."""
+    refuse_foreign_checkpoint(lake, source)
+    bronze.create_tables(spark, lake, source)
+    landing = lake.path_in_filesystem(lake.landing(source.name))
+    lake.filesystem.create_dir(landing, recursive=True)  # a fresh lake has none: nothing landed
+    writer = BatchWriter(lake, source)
+    try:
+        drain(spark, lake, source, writer)
+    finally:
+        counts = writer.counts_until(newest_committed_batch(lake, source.name))
+        if record is not None:
+            record |= asdict(counts)
+    return counts
+
+
+def drain(spark: SparkSession, lake: Lake, source: Source, writer: BatchWriter) -> None:
+    """One availableNow run of the query `ingest_<source>`."""
+    parsed = parse_files(read_landing(spark, lake, source), lake, source)
+    query = (
+        parsed.writeStream.foreachBatch(writer.write)
+        .queryName(f"ingest_{source.name}")
+        .option("checkpointLocation", lake.ingest_checkpoint(source.name))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line; argparse exits with 2 when it is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--source", required=True, help="a source in include/streams.py")
+    parser.add_argument("--lake", required=True, help="the lake's folder or URI")
+    parser.add_argument("--dag-run-id", help="the Airflow Dag run that started this")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    source = source_named(arguments.source)
+    lake = open_lake(arguments.lake)
+    with (
+        hold_lease(lake, f"ingest-{source.name}"),
+        job.recorded_run(lake, "ingest_source", source.name, arguments.dag_run_id) as record,
+    ):
+        ingest(job.spark_session("ingest"), lake, source, record)
+
+
+if __name__ == "__main__":
+    job.exit_with_main(main)

@@ -1,0 +1,67 @@
+"""The ingest checkpoint of a source, and whether it fits the tables it feeds."""
+
+import json
+
+from deltalake import DeltaTable as DeltaLog
+
+from include.lake import Lake, LakeError
+from include.landing_position import files_waiting, newest_batch
+from include.streams import Source
+
+
+def app_id(lake: Lake, source: Source, table: str) -> str:
+    """Names this checkpoint's writes to one table of the source, for `append_once`."""
+    query_id = read_query_id(lake, source)
+    if query_id is None:
+        raise LakeError(f"{lake.ingest_checkpoint(source.name)} has no metadata file")
+    return f"ingest/{source.name}/{table}/{query_id}"
+
+
+def read_query_id(lake: Lake, source: Source) -> str | None:
+    """The id that Spark gave the checkpoint when it made it; None when there is none."""
+    folder = lake.path_in_filesystem(lake.ingest_checkpoint(source.name))
+    try:
+        with lake.filesystem.open_input_file(f"{folder}/metadata") as file:
+            return str(json.loads(file.read())["id"])
+    except FileNotFoundError:
+        return None
+
+
+def refuse_foreign_checkpoint(lake: Lake, source: Source) -> None:
+    """LakeError when the checkpoint and the tables are not of the same time.
+
+    A checkpoint that is missing would take every landed file again; an older one would
+    give new files to batch numbers that the tables take for written, and lose them.
+    """
+    tables = {name: path for name, path in _tables(lake, source) if lake.is_delta_table(path)}
+    checkpoint = lake.ingest_checkpoint(source.name)
+    if read_query_id(lake, source) is None:
+        filled = [path for path in tables.values() if DeltaLog(path).file_uris()]
+        if filled:
+            raise LakeError(
+                f"{filled[0]} has rows, but the ingest checkpoint {checkpoint} is missing: every "
+                "landed file would be taken in again. Put the checkpoint back from a copy; or, to "
+                f"ingest {source.name} anew, move its bronze and quarantine tables away too"
+            )
+        return
+    files_waiting(lake, source.name)  # refuses a lake that was moved
+    for name, path in _tables(lake, source):
+        if name not in tables:
+            raise LakeError(
+                f"{path} is missing, but the ingest checkpoint {checkpoint} is there: what it has "
+                "taken would not come again. Put the table back; or, to ingest "
+                f"{source.name} anew, move the checkpoint and its other tables away too"
+            )
+        written = DeltaLog(path).transaction_version(app_id(lake, source, name))
+        begun = newest_batch(lake, source.name)
+        if written is not None and begun < written:
+            raise LakeError(
+                f"the ingest checkpoint {checkpoint} ends at batch {begun}, but {path} has "
+                f"batch {written}: it is an old copy, and what it reads next would be lost. "
+                "Put back a copy that is not older than the table"
+            )
+
+
+def _tables(lake: Lake, source: Source) -> list[tuple[str, str]]:
+    name = source.name
+    return [("bronze", lake.bronze(name)), ("quarantine", lake.quarantine(name))]

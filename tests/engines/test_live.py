@@ -1,0 +1,252 @@
+"""The live engine on real Delta and RocksDB, against the local engine and the replay."""
+
+import random
+import shutil
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+from include.lake import LakeError
+from include.ops import read_ops
+from include.streams import stream_named
+from spark_jobs.engines.local import LocalFold
+from spark_jobs.engines.replay import replay_fold
+from spark_jobs.fold.admission import until_us
+from spark_jobs.lake import batches
+from spark_jobs.run_stream import drain
+from spark_jobs.streams import device_signals, user_counts
+from spark_jobs.streams.device_signals import Signal
+from spark_jobs.streams.user_counts import UserEvent
+from tests.bronze import EPOCH, append_commit, stamp
+
+pytestmark = pytest.mark.spark
+
+MINUTE_US = 60_000_000
+START_US = 1_750_000_000_000_000
+SIGNALS = replace(stream_named("device_signals"), buckets=5, state_partitions=2)
+COUNTS = replace(stream_named("user_counts"), buckets=5, state_partitions=2)
+DELAY_US = SIGNALS.watermark_delay // timedelta(microseconds=1)
+
+
+def make_commits(event: Any, seed: int, commits: int = 10, size: int = 40) -> list[list[Any]]:
+    """Ten minutes of events a commit, some out of order, some too late, many at one instant."""
+    rng = random.Random(seed)
+    made = []
+    for number in range(commits):
+        base = START_US + number * 10 * MINUTE_US
+        times = [base + rng.randrange(-15, 11) * MINUTE_US + rng.randrange(2) for _ in range(size)]
+        made.append([event(rng, time_us) for time_us in times])
+    return made
+
+
+def signal(rng: random.Random, time_us: int) -> Signal:
+    return Signal(rng.randrange(12), time_us, rng.randrange(3))
+
+
+def user_event(rng: random.Random, time_us: int) -> UserEvent:
+    return UserEvent(f"user {rng.randrange(12)}", time_us)
+
+
+def micros(instant: Any) -> int:
+    return (instant - EPOCH) // timedelta(microseconds=1)
+
+
+def table_rows(lake, stream, fold) -> Counter[Any]:
+    names = [column.name for column in fold.output_columns]
+    rows = DeltaTable(lake.table(stream.name)).to_pyarrow_table().to_pylist()
+    return Counter((tuple(row[n] for n in names), micros(row["emitted_at"])) for row in rows)
+
+
+def expected_rows(engine: LocalFold, fold) -> Counter[Any]:
+    if fold.output_mode == "append":
+        pairs = zip(engine.emitted.rows, engine.emitted.emitted_at_us, strict=True)
+        return Counter((tuple(row), at_us) for row, at_us in pairs)
+    states = engine.states().items()
+    return Counter((tuple(fold.project(key, state)), at_us) for key, (state, at_us) in states)
+
+
+def local_run(fold, stamped) -> LocalFold:
+    engine = LocalFold(fold, DELAY_US)
+    for rows in stamped:
+        engine.run_batch(rows)
+    return engine
+
+
+def stored_states(spark, lake, stream, field: str) -> dict[Any, tuple[int, int]]:
+    checkpoint = lake.checkpoint(stream.name, 1)
+    stored = spark.read.format("statestore").option("stateVarName", "states").load(checkpoint)
+    zipped = F.arrays_zip("value.key", f"value.state.{field}", "value.changed_at_us")
+    rows = stored.select(F.explode(zipped).alias("s")).select("s.*").collect()
+    return {row["key"]: (row[field], row["changed_at_us"]) for row in rows}
+
+
+CASES = [
+    pytest.param(SIGNALS, device_signals.FOLD, signal, "signals", id="device_signals"),
+    pytest.param(COUNTS, user_counts.FOLD, user_event, "total_count", id="user_counts"),
+]
+
+
+@pytest.mark.parametrize("runs", [1, 3, 10])
+@pytest.mark.parametrize(("stream", "fold", "event", "field"), CASES)
+def test_any_number_of_runs_gives_the_local_engines_table_and_state(
+    spark, lake, stream, fold, event, field, runs
+):
+    stamped = stamp(make_commits(event, seed=1))
+    oracle = local_run(fold, stamped)
+    assert oracle.late > 0 < oracle.pending()  # the case has what makes it hard
+
+    for number, rows in enumerate(stamped, 1):
+        append_commit(lake, stream.source, fold, rows)
+        if number * runs // len(stamped) > (number - 1) * runs // len(stamped):
+            drain(spark, lake, stream)
+
+    assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
+    assert stored_states(spark, lake, stream, field) == {
+        key: (state[0], at_us) for key, (state, at_us) in oracle.states().items()
+    }
+    last = batches.last_batch(lake, stream.name, 1)
+    recorded = read_ops(lake, "runs").to_pylist()
+    assert len(recorded) == runs
+    assert sum(run["rows_in"] for run in recorded) == sum(len(rows) for rows in stamped)
+    assert sum(run["rows_late"] for run in recorded) == oracle.late
+    assert last["rows_pending"] == oracle.pending()
+    assert micros(last["until"]) == until_us(stamped[-1][-1].commit_us - DELAY_US)
+
+
+@pytest.mark.parametrize(("stream", "fold", "event", "field"), CASES)
+def test_replay_of_what_live_admitted_gives_the_same(spark, lake, stream, fold, event, field):
+    stamped = stamp(make_commits(event, seed=2))
+    oracle = local_run(fold, stamped)
+    for rows in stamped:
+        append_commit(lake, stream.source, fold, rows)
+    bronze = spark.read.format("delta").load(lake.bronze(stream.source))
+    delay = F.expr(f"INTERVAL {DELAY_US} MICROSECONDS") if False else None
+    admitted = bronze.where(
+        F.col("arrival_watermark").isNull()
+        | (F.unix_micros("event_time") > F.unix_micros("arrival_watermark") - F.lit(DELAY_US))
+    )
+    assert delay is None
+    until = until_us(stamped[-1][-1].commit_us - DELAY_US)
+
+    half = (START_US + until) // 2
+    first = replay_fold(admitted, fold, 5, half)
+    rest = admitted.where(F.unix_micros("event_time") >= half)
+    second = replay_fold(rest, fold, 5, until, base=first.states)
+
+    states = {
+        row["key"]: (row["state"][0], row["changed_at_us"]) for row in second.states.collect()
+    }
+    assert states == {key: (state[0], at) for key, (state, at) in oracle.states().items()}
+    if fold.output_mode == "append":
+        emitted = [*first.outputs.collect(), *second.outputs.collect()]
+        rows = Counter((tuple(row[:-1]), row["emitted_at_us"]) for row in emitted)
+        assert rows == expected_rows(oracle, fold)
+
+
+def test_a_run_with_nothing_new_changes_nothing(spark, lake):
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 3, 1))[0])
+    drain(spark, lake, COUNTS)
+    before = version_and_state(spark, lake)
+    drain(spark, lake, COUNTS)
+    assert version_and_state(spark, lake) == before
+    assert read_ops(lake, "runs").to_pylist()[-1]["batches"] in (0, 1, 2)
+    assert len({row["until"] for row in read_ops(lake, "runs").to_pylist()}) == 1
+
+
+def version_and_state(spark, lake) -> tuple[Any, ...]:
+    return (
+        DeltaTable(lake.table(COUNTS.name)).version(),
+        stored_states(spark, lake, COUNTS, "total_count"),
+        read_ops(lake, "batches").num_rows,
+    )
+
+
+class KilledError(Exception):
+    """Stands for the process's end at a point of a batch."""
+
+
+@pytest.mark.parametrize("point", ["after_table", "after_record"])
+@pytest.mark.parametrize(("stream", "fold", "event", "field"), CASES)
+def test_a_batch_killed_after_its_writes_is_finished_once(
+    spark, lake, monkeypatch, stream, fold, event, field, point
+):
+    stamped = stamp(make_commits(event, seed=4, commits=3))
+    append_commit(lake, stream.source, fold, stamped[0])
+    drain(spark, lake, stream)
+    append_commit(lake, stream.source, fold, stamped[1])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batches.BatchWriter, "_record", killed_in_record(point))
+        with pytest.raises(Exception, match="KilledError"):
+            drain(spark, lake, stream)
+    drain(spark, lake, stream)
+    append_commit(lake, stream.source, fold, stamped[2])
+    drain(spark, lake, stream)
+
+    oracle = local_run(fold, stamped)
+    assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
+    assert batches.last_batch(lake, stream.name, 1)["rows_pending"] == oracle.pending()
+    recorded = [row["batch_id"] for row in read_ops(lake, "batches").to_pylist()]
+    assert len(recorded) == len(set(recorded))
+    outcomes = Counter(run["outcome"] for run in read_ops(lake, "runs").to_pylist())
+    assert outcomes == {"succeeded": 3, "failed": 1}
+
+
+def killed_in_record(point: str):
+    record = batches.BatchWriter._record
+
+    def die(self, counts, batch_id):
+        if point == "after_record":
+            record(self, counts, batch_id)
+        raise KilledError(point)
+
+    return die
+
+
+def test_a_commit_log_lost_after_the_product_commit_is_written_again(spark, lake):
+    stamped = stamp(make_commits(user_event, seed=5, commits=2))
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[0])
+    drain(spark, lake, COUNTS)
+    forget_last_commit(Path(lake.checkpoint(COUNTS.name, 1)))
+    version = DeltaTable(lake.table(COUNTS.name)).version()
+
+    drain(spark, lake, COUNTS)
+    assert DeltaTable(lake.table(COUNTS.name)).version() == version
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[1])
+    drain(spark, lake, COUNTS)
+
+    oracle = local_run(user_counts.FOLD, stamped)
+    assert table_rows(lake, COUNTS, user_counts.FOLD) == expected_rows(oracle, user_counts.FOLD)
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """As if the process had died before it: Hadoop's checksum goes with the file."""
+    last = max(int(f.name) for f in (checkpoint / "commits").iterdir() if f.name.isdigit())
+    (checkpoint / "commits" / str(last)).unlink()
+    (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+
+
+def test_a_cut_commit_fails_loudly_and_writes_nothing(spark, lake):
+    early, late = Signal(1, START_US, 0), Signal(1, START_US + 60 * MINUTE_US, 0)
+    (stamped,) = stamp([[late, early]])
+    append_commit(lake, SIGNALS.source, device_signals.FOLD, stamped[:1])
+    drain(spark, lake, SIGNALS)
+    append_commit(lake, SIGNALS.source, device_signals.FOLD, stamped[1:])
+    with pytest.raises(Exception, match="bronze commit was cut"):
+        drain(spark, lake, SIGNALS)
+    assert table_rows(lake, SIGNALS, device_signals.FOLD) == Counter()
+    failed = read_ops(lake, "runs").to_pylist()[-1]
+    assert failed["outcome"] == "failed"
+
+
+def test_without_bronze_a_run_says_what_to_do(spark, lake):
+    with pytest.raises(LakeError, match="ingest user_events first"):
+        drain(spark, lake, COUNTS)
+    assert not Path(lake.checkpoint(COUNTS.name, 1)).exists()
+    shutil.rmtree(lake.root)

@@ -1,0 +1,57 @@
+"""Imports point one way: dags -> include <- spark_jobs; streams -> fold; engines -> fold, lake."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = ("dags", "include", "spark_jobs", "tests")
+# Folder: what of ours it may import, and what of others it must not.
+RULES = {
+    "spark_jobs/fold": ({"spark_jobs.fold"}, {"pyspark", "delta", "airflow"}),
+    "spark_jobs/streams": ({"spark_jobs.fold"}, {"pyspark", "delta", "airflow"}),
+    "spark_jobs/lake": ({"include", "spark_jobs.lake", "spark_jobs.fold"}, {"airflow"}),
+    "spark_jobs/engines": (
+        {"include", "spark_jobs.engines", "spark_jobs.fold", "spark_jobs.lake"},
+        {"airflow"},
+    ),
+    "spark_jobs": ({"include", "spark_jobs"}, {"airflow"}),
+    "include": ({"include"}, {"pyspark", "delta", "airflow"}),
+    "dags": ({"include"}, {"pyspark", "delta"}),
+}
+
+
+def modules_imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path.relative_to(ROOT)} has a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_below(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+@pytest.mark.parametrize("folder", RULES)
+def test_imports_point_one_way(folder):
+    allowed, forbidden = RULES[folder]
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert [file for file in files if file.stem != "__init__"]
+    for file in files:
+        for module in modules_imported(file):
+            ours = any(is_below(module, package) for package in OURS)
+            reaches = ours and not any(is_below(module, package) for package in allowed)
+            breaks = reaches or any(is_below(module, package) for package in forbidden)
+            assert not breaks, f"{file.relative_to(ROOT)} imports {module}"
+
+
+@pytest.mark.parametrize(
+    "file", ["include/streams.py", "include/spark_conf.py", "include/spark_submit.py"]
+)
+def test_what_the_scheduler_imports_at_every_parse_needs_no_package(file):
+    heavy = {"pyarrow", "deltalake", "pandas", "numpy"}
+    assert not {module.partition(".")[0] for module in modules_imported(ROOT / file)} & heavy

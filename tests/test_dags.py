@@ -1,0 +1,260 @@
+"""The Dags as Airflow would run them: ids, order, templates, arguments, skips, and one real run."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import CronDataIntervalTimetable
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from deltalake import DeltaTable, write_deltalake
+
+from include.lake import Lake
+from include.ops import append_ops
+from include.pools import pools
+from include.stream_result import asset_extra
+from include.streams import STREAMS, stream_named
+
+ROOT = Path(__file__).resolve().parents[1]
+LATER = datetime(2026, 3, 1, 5, tzinfo=UTC)
+# As a task sees them: a scheduled, a manual, a manual without logical date, a backfill run.
+RUNS = {
+    "scheduled": {"run_id": "scheduled__2026-03-01T05:00:00+00:00", "logical_date": LATER},
+    "manual": {"run_id": "manual__2026-03-01T05:17:00+00:00", "logical_date": LATER},
+    "manual without logical date": {"run_id": "manual__2026-03-01T05:17:00+00:00_x1"},
+    "backfill": {"run_id": "backfill__2026-03-01T05:00:00+00:00", "logical_date": LATER},
+}
+
+
+def load_dags(lake: str) -> dict:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAKE", lake)
+        bag = DagBag(ROOT / "dags")
+    assert bag.import_errors == {}
+    return bag.dags
+
+
+@pytest.fixture(scope="module")
+def dags(tmp_path_factory):
+    return load_dags(str(tmp_path_factory.mktemp("lake")))
+
+
+def spark_tasks(dags):
+    tasks = [task for dag in dags.values() for task in dag.tasks]
+    return [task for task in tasks if isinstance(task, SparkSubmitOperator)]
+
+
+def test_these_dags_and_no_others(dags):
+    # By name: an empty bag also has no import errors.
+    assert set(dags) == {"stream_device_signals", "stream_user_counts"}
+    assert set(dags) == {f"stream_{stream.name}" for stream in STREAMS}
+
+
+def test_a_stream_is_ingested_then_run_then_published(dags):
+    for dag in dags.values():
+        edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
+        assert edges == {"ingest": {"run_stream"}, "run_stream": {"publish"}, "publish": set()}
+
+
+def test_runs_never_overlap_or_catch_up_and_their_intervals_are_not_empty(dags):
+    for stream in STREAMS:
+        dag = dags[f"stream_{stream.name}"]
+        assert (dag.max_active_runs, dag.catchup) == (1, False)
+        assert dag.timetable == CronDataIntervalTimetable(stream.schedule, timezone="UTC")
+
+
+def test_a_source_and_a_stream_have_one_writer_at_a_time(dags):
+    for stream in STREAMS:
+        dag = dags[f"stream_{stream.name}"]
+        assert {task.task_id: (task.pool, task.pool_slots) for task in dag.tasks} == {
+            "ingest": (f"source_{stream.source}", 1),
+            "run_stream": (f"stream_{stream.name}", 1),
+            "publish": (f"stream_{stream.name}", 1),
+        }
+
+
+def test_every_pool_that_a_task_names_is_made(dags):
+    assert {task.pool for dag in dags.values() for task in dag.tasks} == set(pools(STREAMS))
+
+
+def test_a_task_ends_in_the_time_its_stream_allows(dags):
+    for stream in STREAMS:
+        for task in dags[f"stream_{stream.name}"].tasks:
+            assert task.execution_timeout == stream.timeout, task.task_id
+
+
+def test_spark_dies_with_its_task(dags):
+    for task in spark_tasks(dags):
+        assert Path(task._spark_binary).name == "spark-submit-with-parent"
+        assert os.access(task._spark_binary, os.X_OK)
+
+
+def test_readers_find_out_how_it_works_in_the_ui(dags):
+    for dag in dags.values():
+        assert "One Dag per stream" in dag.doc_md
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_every_template_renders_and_the_job_accepts_its_arguments(kind, tmp_path):
+    # Rendering changes the tasks, so each kind of run has Dags of its own.
+    tasks = spark_tasks(load_dags(str(tmp_path)))
+    assert len(tasks) == 2 * len(STREAMS)
+    for task in tasks:
+        run = RUNS[kind]
+        context = {"dag_run": SimpleNamespace(**run), "run_id": run["run_id"]}
+        if "logical_date" in run:
+            context["ds"] = run["logical_date"].date().isoformat()
+        task.render_template_fields(context)
+        assert "{{" not in str([getattr(task, field) for field in task.template_fields])
+        args = job_module(task.application).parse_args(task.application_args)
+        assert (args.lake, args.dag_run_id) == (str(tmp_path), run["run_id"])
+
+
+def job_module(path: str):
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# The skips, without Airflow's database.
+
+
+def before(dags, task_id: str, run_type: str = "scheduled") -> None:
+    """What happens before `task_id` of the Dag of user_counts would start its JVM."""
+    task = dags["stream_user_counts"].get_task(task_id)
+    task._pre_execute_hook({"dag_run": SimpleNamespace(run_type=run_type)})
+
+
+@pytest.fixture
+def lake_dags(lake):
+    return load_dags(lake.root)
+
+
+def test_ingest_is_skipped_while_nothing_has_landed(lake, lake_dags):
+    with pytest.raises(AirflowSkipException, match="nothing new in landing/user_events"):
+        before(lake_dags, "ingest")
+    land(lake, '{"user_id": "a"}')
+    before(lake_dags, "ingest")
+
+
+def test_what_is_left_in_bronze_is_drained_though_nothing_has_landed(lake, lake_dags):
+    write_deltalake(lake.bronze("user_events"), pa.table({"n": [1]}))
+    with pytest.raises(AirflowSkipException):
+        before(lake_dags, "ingest")
+    before(lake_dags, "run_stream")
+    # And the skipped ingest does not skip it.
+    assert lake_dags["stream_user_counts"].get_task("run_stream").trigger_rule == "none_failed"
+
+
+def test_a_stream_that_has_read_everything_is_skipped_and_its_asset_with_it(lake_dags):
+    with pytest.raises(AirflowSkipException, match="user_counts has read all"):
+        before(lake_dags, "run_stream")
+    assert lake_dags["stream_user_counts"].get_task("publish").trigger_rule == "all_success"
+
+
+@pytest.mark.parametrize("task_id", ["ingest", "run_stream"])
+def test_a_backfill_run_is_refused_before_it_changes_anything(task_id, lake, lake_dags):
+    land(lake, '{"user_id": "a"}')
+    write_deltalake(lake.bronze("user_events"), pa.table({"n": [1]}))
+    with pytest.raises(AirflowFailException, match="backfill .* is not there yet"):
+        before(lake_dags, task_id, run_type="backfill")
+
+
+def test_the_asset_is_the_table_and_tells_of_the_newest_run_that_succeeded(lake, lake_dags):
+    for hour, outcome in ((1, "succeeded"), (2, "succeeded"), (3, "failed")):
+        at = datetime(2026, 3, 1, hour, tzinfo=UTC)
+        row = {"run_id": f"r{hour}", "job": "run_stream", "subject": "user_counts"}
+        counts = {"rows_out": hour, "until": at, "outcome": outcome, "ended_at": at}
+        append_ops(lake, "runs", [row | counts])
+    extra = asset_extra(lake, "user_counts")
+    assert (extra["run_id"], extra["rows"]) == ("r2", 2)
+    assert extra["until"] == "2026-03-01T02:00:00+00:00"
+    json.dumps(extra)  # what Airflow will do with it
+    (asset,) = lake_dags["stream_user_counts"].get_task("publish").outlets
+    assert asset.uri == f"file://{lake.table('user_counts')}"
+
+
+def test_nothing_to_publish_is_an_error_with_the_place_to_look(lake):
+    with pytest.raises(LookupError, match="ops/runs has no succeeded run of user_counts"):
+        asset_extra(lake, "user_counts")
+
+
+def land(lake: Lake, *lines: str, source: str = "user_events") -> None:
+    folder = Path(lake.landing(source))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+# One real run.
+
+RUN_TWICE = """
+import os, sys
+from airflow.dag_processing.dagbag import DagBag
+dag = DagBag(sys.argv[1]).dags["stream_user_counts"]
+for attempt in range(2):
+    run = dag.test()
+    states = {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
+    print("RESULT", str(run.state), *(states[name] for name in ("ingest", "run_stream", "publish")))
+"""
+
+
+@pytest.fixture
+def airflow_environment(tmp_path, lake):
+    """A migrated database of its own. In the environment, so a process must start under it."""
+    home = tmp_path / "airflow"
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+        "LAKE": lake.root,
+        "PYTHONPATH": str(ROOT),
+    }
+    migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
+    subprocess.run(migrate, env=environment, check=True, capture_output=True)
+    return environment
+
+
+@pytest.mark.airflow
+@pytest.mark.spark
+def test_a_dag_run_fills_the_table_and_the_next_one_starts_no_jvm(
+    lake, airflow_environment, tmp_path
+):
+    events = [
+        {
+            "user_id": user,
+            "event_time": f"2026-03-01T{hour:02}:00:00Z",
+            "event_type": "view",
+            "value": 1,
+        }
+        for hour in range(4)
+        for user in ("ann", "bob")
+    ]
+    land(lake, *map(json.dumps, events))
+    result = subprocess.run(
+        [sys.executable, "-c", RUN_TWICE, str(ROOT / "dags")],
+        env=airflow_environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in result.stdout.splitlines() if line.startswith("RESULT")]
+    assert lines == [
+        "RESULT success success success success",
+        "RESULT success skipped skipped skipped",
+    ], result.stdout[-5000:] + result.stderr[-5000:]
+    # The events of the last hour are within the watermark's delay: not settled yet.
+    rows = DeltaTable(lake.table("user_counts")).to_pyarrow_table().to_pylist()
+    assert {(row["user_id"], row["total_count"]) for row in rows} == {("ann", 3), ("bob", 3)}
+    until = asset_extra(lake, stream_named("user_counts").name)["until"]
+    assert until is not None
+    assert datetime.fromisoformat(until) < datetime(2026, 3, 1, 3, tzinfo=UTC)

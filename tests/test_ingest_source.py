@@ -1,0 +1,408 @@
+"""The ingest job on real files: counts to the row, watermarks, and repeated batches."""
+
+import gzip
+import io
+import json
+import os
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from include.lake import Lake, LakeError
+from include.landing_position import files_waiting
+from include.streams import Source, source_named
+from spark_jobs import ingest_source
+from spark_jobs.ingest_source import RunCounts, ingest
+from spark_jobs.lake import bronze, landing
+
+pytestmark = pytest.mark.spark
+
+SIGNALS = source_named("signals")
+START = datetime(2026, 3, 1, tzinfo=UTC)
+SPLIT_ALWAYS = 1  # commit_bytes: every file is a commit of its own
+
+
+def signal(second: float, device_id: Any = 1, value: Any = 10) -> str:
+    time = START + timedelta(seconds=second)
+    return json.dumps({"device_id": device_id, "timestamp": time.isoformat(), "value": value})
+
+
+class Landing:
+    """Lands files in a known order: Spark takes them by their modification time."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.folder = Path(lake.landing("signals"))
+        self._clock = 1_700_000_000
+
+    def add(self, name: str, content: bytes | str | list[str]) -> Path:
+        if isinstance(content, list):
+            content = "".join(f"{line}\n" for line in content)
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        self._clock += 1
+        os.utime(path, (self._clock, self._clock))
+        return path
+
+
+@pytest.fixture
+def landed(lake: Lake) -> Landing:
+    return Landing(lake)
+
+
+def one_file_a_commit() -> Source:
+    from dataclasses import replace
+
+    return replace(SIGNALS, commit_bytes=SPLIT_ALWAYS)
+
+
+def bronze_of(spark: SparkSession, lake: Lake) -> DataFrame:
+    return spark.read.format("delta").load(lake.bronze("signals"))
+
+
+def quarantine_of(spark: SparkSession, lake: Lake) -> DataFrame:
+    return spark.read.format("delta").load(lake.quarantine("signals"))
+
+
+def events_of(spark: SparkSession, lake: Lake) -> list[tuple[Any, ...]]:
+    columns = ["device_id", "value", F.unix_micros("event_time"), "event_date", "source_file"]
+    return sorted(tuple(row) for row in bronze_of(spark, lake).select(*columns).collect())
+
+
+def parquet(**columns: pa.Array) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue()
+
+
+def utc(*instants: datetime) -> pa.Array:
+    return pa.array(instants, pa.timestamp("us", tz="UTC"))
+
+
+def csv(*lines: str) -> str:
+    return "\n".join(["device_id,timestamp,value", *lines])
+
+
+def test_rows_of_all_formats_come_into_bronze(spark: SparkSession, lake: Lake, landed: Landing):
+    line = signal(0)
+    landed.add("a b+ü%20#?.jsonl", [line, "", line])
+    landed.add("deep/er/b.jsonl.gz", gzip.compress(line.encode()))
+    landed.add("c.csv", csv("1,2026-03-01T00:00:00Z,10", ""))
+    landed.add("d.parquet", parquet(device_id=pa.array([1]), value=pa.array([10]), timestamp=utc(START)))
+    landed.add("_e.jsonl", [line])
+    landed.add(".f.jsonl", [line])
+
+    counts = ingest(spark, lake, SIGNALS)
+
+    assert counts == RunCounts(1, 4, 5, 5, 0)
+    us = int(START.timestamp()) * 1_000_000
+    names = ["a b+ü%20#?.jsonl"] * 2 + ["c.csv", "d.parquet", "deep/er/b.jsonl.gz"]
+    assert events_of(spark, lake) == [(1, 10, us, START.date(), name) for name in names]
+    assert files_waiting(lake, "signals") == 0
+
+
+def test_the_tables_are_made_as_documented(spark: SparkSession, lake: Lake, landed: Landing):
+    landed.add("a.jsonl", [signal(0), "{"])
+    ingest(spark, lake, SIGNALS)
+
+    for path, columns in (
+        (lake.bronze("signals"), bronze.bronze_columns(SIGNALS)),
+        (lake.quarantine("signals"), bronze.QUARANTINE_COLUMNS),
+    ):
+        fields = spark.read.format("delta").load(path).schema.fields
+        found = [(f.name, f.dataType.simpleString(), f.metadata.get("comment")) for f in fields]
+        assert found == [(c.name, c.type, c.comment) for c in columns]
+        assert DeltaTable(path).metadata().description
+    table = DeltaTable(lake.bronze("signals"))
+    assert table.metadata().partition_columns == ["event_date"]
+    assert table.metadata().configuration["delta.appendOnly"] == "true"
+    assert table.metadata().configuration["delta.enableDeletionVectors"] == "false"
+    assert len(table.file_uris()) == 1
+
+
+BAD_ROWS = {
+    "not_json": "{",
+    "not_an_object": "[1]",
+    "missing_field": '{"device_id": 1, "timestamp": "2026-03-01T00:00:00Z"}',
+    "wrong_type": signal(0, value="abc"),
+    "unreadable_time": '{"device_id": 1, "value": 1, "timestamp": "2026-03-01T00:00:00"}',
+    "future_time": '{"device_id": 1, "value": 1, "timestamp": "9999-01-01T00:00:00Z"}',
+}
+
+
+def bad_files() -> dict[str, bytes]:
+    lines = "\n".join([signal(0)] * 500).encode()
+    return {
+        "truncated.jsonl.gz": gzip.compress(lines)[:-10],
+        "rubbish.jsonl.gz": lines,
+        "rubbish.jsonl": bytes(range(256)),
+        "latin1.jsonl": '{"message": "é"}'.encode("latin-1"),
+        "cut.parquet": parquet(device_id=pa.array([1]))[:-5],
+        "columns.parquet": parquet(device_id=pa.array([1])),
+        "rubbish.parquet": b"PAR1" + bytes(100) + b"PAR1",
+        "columns.csv": b"device_id,value\n1,2\n",
+        "empty.csv": b"",
+        "quote.csv": b'device_id,timestamp,value\n"1,2,3\n',
+        "notes.txt": b"hello",
+        "large.jsonl": b" " * 60_000 + b"\n" + lines,
+        "bomb.jsonl.gz": gzip.compress(b"\n" * 200_000),
+    }
+
+
+def test_a_folder_of_bad_files_adds_up_to_the_row(spark: SparkSession, lake: Lake, landed: Landing):
+    from dataclasses import replace
+
+    source = replace(SIGNALS, max_file_bytes=100_000)
+    landed.add("good.jsonl", [signal(i) for i in range(7)])
+    landed.add("rows.jsonl", [signal(8), *BAD_ROWS.values(), signal(9)])
+    landed.add("rows.csv", csv("1,2026-03-01T00:00:00Z,x", "1,2026-03-01T00:00:00Z", "2,2026-03-01T00:00:00Z,3"))
+    landed.add("empty.jsonl", b"")
+    for name, content in bad_files().items():
+        landed.add(name, content)
+
+    counts = ingest(spark, lake, source)
+
+    bad = len(bad_files())
+    assert counts == RunCounts(1, 4 + bad, 7 + 8 + 3 + bad, 7 + 2 + 1, 6 + 2 + bad)
+    assert bronze_of(spark, lake).count() == counts.rows_bronze
+    refused = quarantine_of(spark, lake).orderBy("source_file", "row_number").collect()
+    whole = {row.source_file: row for row in refused if row.reason_code == "unreadable_file"}
+    assert set(whole) == set(bad_files())
+    assert all(row.raw is None and row.row_number == 0 and row.reason for row in whole.values())
+    rows = [row for row in refused if row.reason_code != "unreadable_file"]
+    assert {r.reason_code: r.raw for r in rows if r.source_file == "rows.jsonl"} == BAD_ROWS
+    assert [(r.reason_code, r.row_number, r.raw) for r in rows if r.source_file == "rows.csv"] == [
+        ("wrong_type", 1, "device_id,timestamp,value\n1,2026-03-01T00:00:00Z,x"),
+        ("not_csv", 2, "device_id,timestamp,value\n1,2026-03-01T00:00:00Z"),
+    ]
+    assert len({row.quarantine_id for row in refused}) == len(refused)
+    assert all(row.ingested_at and row.resolved_at is None for row in refused)
+
+
+def test_a_run_with_nothing_new_changes_nothing(spark: SparkSession, lake: Lake, landed: Landing):
+    assert ingest(spark, lake, SIGNALS) == RunCounts()  # no landing folder yet
+    landed.add("a.jsonl", [signal(0)])
+    assert files_waiting(lake, "signals") == 1
+    ingest(spark, lake, SIGNALS)
+    before = DeltaTable(lake.bronze("signals")).version()
+    assert ingest(spark, lake, SIGNALS) == RunCounts()
+    assert DeltaTable(lake.bronze("signals")).version() == before
+
+
+def test_a_batch_without_events_makes_no_bronze_commit(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    landed.add("a.jsonl", ["{", "{"])
+    assert ingest(spark, lake, SIGNALS) == RunCounts(1, 1, 2, 0, 2)
+    assert DeltaTable(lake.bronze("signals")).version() == 0
+
+
+def watermarks(spark: SparkSession, lake: Lake) -> dict[str, tuple[Any, Any]]:
+    columns = ["source_file", F.unix_micros("arrival_watermark"), F.unix_micros("commit_watermark")]
+    rows = bronze_of(spark, lake).select(*columns).distinct().collect()
+    assert len(rows) == len({row[0] for row in rows})
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+def test_watermarks_follow_the_commits_and_never_fall(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    rng = random.Random(5)
+    commits = [[rng.uniform(0, 5000) for _ in range(3)] for _ in range(4)] + [[-7e8 - 0.0001]]
+    expected: dict[str, tuple[Any, Any]] = {}
+    newest = None
+    for number, seconds in enumerate(commits):
+        landed.add(f"{number}.jsonl", [signal(second) for second in seconds])
+        latest = START + timedelta(seconds=max(seconds))
+        floored = (latest - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1) * 1000
+        after = floored if newest is None else max(newest, floored)
+        expected[f"{number}.jsonl"] = (newest, after)
+        newest = after
+        if number in (1, 4):  # commits 0 and 1 in one run, the others in the next
+            ingest(spark, lake, one_file_a_commit())
+    assert watermarks(spark, lake) == expected
+
+
+def test_an_allowed_event_of_the_future_raises_the_watermark_to_its_ingestion_only(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    soon = (datetime.now(UTC) + timedelta(minutes=30)).isoformat()
+    landed.add("a.jsonl", [json.dumps({"device_id": 1, "value": 1, "timestamp": soon})])
+    assert ingest(spark, lake, SIGNALS).rows_bronze == 1
+    row = bronze_of(spark, lake).collect()[0]
+    assert row.event_time > row.ingested_at
+    assert row.commit_watermark == row.ingested_at
+    assert row.arrival_watermark is None
+
+
+def test_the_watermark_is_found_without_the_commit_metadata(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    assert_watermark = bronze.read_watermark_us
+    bronze.create_tables(spark, lake, SIGNALS)
+    assert assert_watermark(spark, lake, SIGNALS) is None
+    landed.add("a.jsonl", [signal(1.5)])
+    ingest(spark, lake, SIGNALS)
+    from_log = assert_watermark(spark, lake, SIGNALS)
+    spark.sql(f"OPTIMIZE delta.`{lake.bronze('signals')}`")
+    assert assert_watermark(spark, lake, SIGNALS) == from_log
+    by_hand = bronze_of(spark, lake).withColumn(
+        "commit_watermark", F.col("commit_watermark") + F.expr("INTERVAL 1 SECOND")
+    )
+    by_hand.write.format("delta").mode("append").save(lake.bronze("signals"))
+    assert assert_watermark(spark, lake, SIGNALS) == from_log + 1_000_000
+
+
+class KillError(Exception):
+    """Stands for the death of the process."""
+
+
+def test_a_death_between_the_two_commits_is_made_good_by_the_next_run(
+    spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    landed.add("a.jsonl", [signal(0), "{", signal(1)])
+
+    def die(*_: object) -> DataFrame:
+        raise KillError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bronze, "quarantine_rows", die)
+        record: dict[str, Any] = {}
+        with pytest.raises(StreamingQueryException, match="KillError"):
+            ingest(spark, lake, SIGNALS, record)
+    assert RunCounts(**record) == RunCounts()
+    first = bronze_of(spark, lake).collect()
+    assert len(first) == 2
+    assert files_waiting(lake, "signals") == 1
+
+    assert ingest(spark, lake, SIGNALS) == RunCounts(1, 1, 3, 2, 1)
+    assert sorted(bronze_of(spark, lake).collect()) == sorted(first)
+    refused = quarantine_of(spark, lake).collect()
+    assert [row.reason_code for row in refused] == ["not_json"]
+    assert refused[0].ingested_at == first[0].ingested_at
+    assert files_waiting(lake, "signals") == 0
+
+
+def forget_commit(lake: Lake, batch: int) -> None:
+    commits = Path(lake.ingest_checkpoint("signals")) / "commits"
+    (commits / str(batch)).unlink()
+    (commits / f".{batch}.crc").unlink()
+
+
+def test_a_death_before_the_batch_is_committed_writes_nothing_twice(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    landed.add("a.jsonl", [signal(0), "{"])
+    landed.add("b.jsonl", [signal(1), "{"])
+    ingest(spark, lake, one_file_a_commit())
+    tables = bronze_of(spark, lake).collect(), quarantine_of(spark, lake).collect()
+    forget_commit(lake, 1)
+    assert files_waiting(lake, "signals") == 1
+
+    assert ingest(spark, lake, one_file_a_commit()) == RunCounts(1, 1, 2, 1, 1)
+    again = bronze_of(spark, lake).collect(), quarantine_of(spark, lake).collect()
+    assert [sorted(rows, key=str) for rows in again] == [sorted(rows, key=str) for rows in tables]
+
+
+def test_a_repeated_batch_judges_the_future_by_its_first_ingestion_time(
+    spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    """A row that was refused for being in the future stays refused, or it would be lost."""
+    landed.add("a.jsonl", [signal(0)])
+    seen: list[int] = []
+    write = ingest_source.BatchWriter.write
+
+    def remember(self: ingest_source.BatchWriter, parsed: DataFrame, batch_id: int) -> None:
+        seen.append(parsed.select(F.max("ingested_at_us")).collect()[0][0])
+        write(self, parsed, batch_id)
+
+    monkeypatch.setattr(ingest_source.BatchWriter, "write", remember)
+    ingest(spark, lake, SIGNALS)
+    forget_commit(lake, 0)
+    ingest(spark, lake, SIGNALS)
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("runs", [1, 3, 10])
+def test_any_cut_into_runs_gives_the_same_events(
+    spark: SparkSession, lake: Lake, landed: Landing, runs: int
+):
+    rng = random.Random(1)
+    files = [[signal(rng.uniform(0, 90_000), rng.randrange(5)) for _ in range(4)] for _ in range(10)]
+    total = RunCounts()
+    for run in range(runs):
+        for number in range(run * 10 // runs, (run + 1) * 10 // runs):
+            landed.add(f"{number}.jsonl", [*files[number], "{"])
+        total += ingest(spark, lake, SIGNALS)
+    assert total == RunCounts(runs, 10, 50, 40, 10)
+    expected = sorted(
+        (row["device_id"], row["value"], datetime.fromisoformat(row["timestamp"]), f"{number}.jsonl")
+        for number, lines in enumerate(files)
+        for row in map(json.loads, lines)
+    )
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    assert events_of(spark, lake) == sorted(
+        (device, value, (time - epoch) // timedelta(microseconds=1), time.date(), name)
+        for device, value, time, name in expected
+    )
+
+
+def test_a_new_checkpoint_under_old_tables_is_refused(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    landed.add("a.jsonl", [signal(0)])
+    ingest(spark, lake, SIGNALS)
+    checkpoint = Path(lake.ingest_checkpoint("signals"))
+    kept = checkpoint.rename(checkpoint.with_name("kept"))
+    with pytest.raises(LakeError, match=r"the ingest checkpoint .* is missing"):
+        ingest(spark, lake, SIGNALS)
+    kept.rename(checkpoint)
+    Path(lake.bronze("signals")).rename(checkpoint.with_name("bronze"))
+    with pytest.raises(LakeError, match=r"bronze/signals is missing"):
+        ingest(spark, lake, SIGNALS)
+
+
+def test_an_old_copy_of_the_checkpoint_is_refused(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    for name in ("a", "b"):
+        landed.add(f"{name}.jsonl", [signal(0)])
+        ingest(spark, lake, SIGNALS)
+    forget_commit(lake, 1)
+    (Path(lake.ingest_checkpoint("signals")) / "offsets" / "1").unlink()
+    with pytest.raises(LakeError, match="an old copy"):
+        ingest(spark, lake, SIGNALS)
+
+
+def test_a_moved_lake_is_refused(spark: SparkSession, lake: Lake, landed: Landing):
+    landed.add("a.jsonl", [signal(0)])
+    ingest(spark, lake, SIGNALS)
+    moved = Path(lake.root).rename(Path(lake.root).with_name("moved"))
+    with pytest.raises(LakeError, match="Move it back"):
+        ingest(spark, Lake(str(moved)), SIGNALS)
+
+
+def test_a_lake_may_have_any_name(spark: SparkSession, tmp_path: Path):
+    lake = Lake(str(tmp_path / "a [b] {c,d} *?\\ %20 é"))
+    Landing(lake).add("x.jsonl", [signal(0)])
+    assert files_waiting(lake, "signals") == 1
+    assert ingest(spark, lake, SIGNALS).rows_bronze == 1
+    assert files_waiting(lake, "signals") == 0
+
+
+def test_parsed_rows_that_do_not_add_up_stop_the_run(spark: SparkSession):
+    schema = landing.ddl({"kind": "string", "rows_in_file": "bigint", "event_time_us": "bigint"})
+    rows = [(landing.FILE, 2, None), (landing.ACCEPTED, None, 0)]
+    parsed = spark.createDataFrame(rows, schema).withColumn("ingested_at_us", F.lit(0))
+    with pytest.raises(ingest_source.RowsLostError, match="2 rows in 1 files"):
+        ingest_source.summarize(parsed)

@@ -1,0 +1,130 @@
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from include.run_local import main
+from include.spark_submit import SPARK_SUBMIT, job_environment, submit_command
+from include.streams import PROJECT, stream_named
+
+
+def option(command: list[str], name: str) -> list[str]:
+    return [value for key, value in pairwise(command) if key == name]
+
+
+def test_the_command_ends_with_the_job_and_its_arguments():
+    command = submit_command("ingest_source", ["--source", "signals"])
+    assert command[0] == str(SPARK_SUBMIT)
+    assert command[-3:] == [str(PROJECT / "spark_jobs/ingest_source.py"), "--source", "signals"]
+
+
+def test_only_a_stream_runs_under_state_settings():
+    def sets_state_store(command: list[str]) -> bool:
+        return any("stateStore" in conf for conf in option(command, "--conf"))
+
+    assert sets_state_store(submit_command("run_stream", [], stream_named("user_counts")))
+    assert not sets_state_store(submit_command("ingest_source", []))
+
+
+def test_the_master_is_all_cores_unless_named(monkeypatch):
+    monkeypatch.delenv("SPARK_MASTER", raising=False)
+    assert option(submit_command("run_stream", []), "--master") == ["local[*]"]
+    monkeypatch.setenv("SPARK_MASTER", "spark://host:7077")
+    assert option(submit_command("run_stream", []), "--master") == ["spark://host:7077"]
+
+
+def test_executors_elsewhere_are_not_told_that_the_driver_is_on_their_own_host(monkeypatch):
+    monkeypatch.setenv("SPARK_MASTER", "spark://host:7077")
+    assert "SPARK_LOCAL_IP" not in job_environment()
+
+
+def test_another_spark_or_python_in_the_shell_is_not_used(monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark-3.0")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
+    environment = os.environ | job_environment()
+    assert Path(environment["SPARK_HOME"], "bin", "spark-submit").is_file()
+    assert "/opt/spark-3.0" not in environment["SPARK_HOME"]
+    assert environment["PYSPARK_DRIVER_PYTHON"] == environment["PYSPARK_PYTHON"] == sys.executable
+
+
+def fake_spark_home(folder: Path, script: str) -> Path:
+    submit = folder / "bin" / "spark-submit"
+    submit.parent.mkdir(parents=True)
+    submit.write_text(f"#!/bin/sh\n{script}\n")
+    submit.chmod(0o755)
+    return folder
+
+
+def test_spark_submit_gets_the_arguments_as_they_are(tmp_path):
+    home = fake_spark_home(tmp_path, 'printf "%s\\n" "$@"; exit 7')
+    result = subprocess.run(
+        [SPARK_SUBMIT, "--conf", "a=b c"],
+        env=os.environ | {"SPARK_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.stdout.splitlines(), result.returncode) == (["--conf", "a=b c"], 7)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
+def test_spark_submit_dies_with_the_process_that_started_it(tmp_path):
+    # What it holds open (the pipe) tells when it is gone, whoever adopts it.
+    home = fake_spark_home(tmp_path, "echo started; exec sleep 600")
+    code = f"import subprocess; subprocess.run([{str(SPARK_SUBMIT)!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"SPARK_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "started\n"
+        parent.kill()
+        assert parent.stdout.read() == ""  # returns at the end of the last holder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["stream", "--stream", "nope", "--lake", "{lake}"], "unknown stream 'nope'"),
+        (["stream", "--stream", "", "--lake", "{lake}"], "unknown stream ''"),
+        (["stream", "--stream", "user_counts", "--lake", "{lake}/no"], "no lake at"),
+        (["stream", "--stream", "user_counts", "--lake", "{lake}/file"], "is a file"),
+        (["reingest", "--source", "nope", "--lake", "{lake}"], "unknown source 'nope'"),
+    ],
+)
+def test_what_the_caller_got_wrong_is_one_line_and_no_jvm(
+    arguments, message, lake, monkeypatch, capsys
+):
+    Path(lake.root, "file").touch()
+    monkeypatch.setattr("subprocess.run", lambda *args, **options: pytest.fail("started a job"))
+    assert main([argument.format(lake=lake.root) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every folder")
+def test_a_lake_that_cannot_be_read_is_one_line(lake, capsys):
+    Path(lake.root).chmod(0)
+    try:
+        assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 2
+    finally:
+        Path(lake.root).chmod(0o700)
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_job_that_fails_ends_it_with_the_same_exit_code(lake, monkeypatch):
+    started = []
+
+    def fail(command, **options):
+        started.append(command)
+        return subprocess.CompletedProcess(command, 3)
+
+    monkeypatch.setattr("subprocess.run", fail)
+    assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 3
+    assert len(started) == 1  # not drained after an ingest that failed

@@ -1,0 +1,129 @@
+"""The decision to start no JVM: wrong in one direction it loses hours, in the other money."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from include.lake import Lake, LakeError
+from include.stream_position import has_waiting_rows
+from include.streams import stream_named
+
+STREAM = stream_named("user_counts")
+
+
+def append_bronze(lake: Lake, rows: int = 2) -> DeltaTable:
+    path = lake.bronze(STREAM.source)
+    write_deltalake(path, pa.table({"n": list(range(rows))}), mode="append")
+    return DeltaTable(path)
+
+
+def write_batch(lake: Lake, batch: int, table: DeltaTable, next_version: int) -> Path:
+    """The offset log as Spark and Delta write it; batch `batch` is not committed yet."""
+    checkpoint = Path(lake.checkpoint(STREAM.name, 1))
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True, exist_ok=True)
+    offset = {
+        "sourceVersion": 1,
+        "reservoirId": str(table.metadata().id),
+        "reservoirVersion": next_version,
+        "index": -1,
+        "isStartingVersion": False,
+    }
+    lines = ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps(offset)]
+    (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
+    # Hadoop's checksum beside it, as on any local disk.
+    (checkpoint / "offsets" / f".{batch}.crc").write_bytes(b"crc")
+    return checkpoint
+
+
+def commit_batch(checkpoint: Path, batch: int) -> None:
+    (checkpoint / "commits" / str(batch)).write_text("v1\n{}")
+
+
+def test_nothing_waits_before_the_first_ingest(lake):
+    assert not has_waiting_rows(lake, STREAM)
+
+
+def test_an_empty_bronze_table_holds_nothing(lake):
+    DeltaTable.create(lake.bronze(STREAM.source), pa.schema([("n", pa.int64())]))
+    assert not has_waiting_rows(lake, STREAM)
+
+
+def test_bronze_waits_for_a_stream_that_never_ran(lake):
+    append_bronze(lake)
+    assert has_waiting_rows(lake, STREAM)
+
+
+def test_nothing_waits_after_a_committed_batch_took_the_newest_version(lake):
+    table = append_bronze(lake)
+    commit_batch(write_batch(lake, 0, table, next_version=1), 0)
+    assert not has_waiting_rows(lake, STREAM)
+
+
+def test_the_newest_batch_counts_and_numbers_are_not_sorted_as_text(lake):
+    table = append_bronze(lake)
+    for batch, version in ((9, 0), (10, 1)):
+        commit_batch(write_batch(lake, batch, table, version), batch)
+    assert not has_waiting_rows(lake, STREAM)
+
+
+def test_a_later_commit_waits(lake):
+    table = append_bronze(lake)
+    commit_batch(write_batch(lake, 0, table, next_version=1), 0)
+    append_bronze(lake)
+    assert has_waiting_rows(lake, STREAM)
+
+
+def test_a_batch_that_was_never_committed_waits(lake):
+    table = append_bronze(lake)
+    write_batch(lake, 0, table, next_version=1)
+    assert has_waiting_rows(lake, STREAM)
+
+
+def test_optimize_adds_nothing_to_read(lake):
+    append_bronze(lake)
+    table = append_bronze(lake)
+    commit_batch(write_batch(lake, 0, table, next_version=2), 0)
+    table.optimize.compact()
+    assert DeltaTable(lake.bronze(STREAM.source)).version() == 2
+    assert not has_waiting_rows(lake, STREAM)
+
+
+def test_a_bronze_table_made_anew_is_left_to_the_run_to_refuse(lake):
+    table = append_bronze(lake)
+    checkpoint = write_batch(lake, 0, table, next_version=1)
+    commit_batch(checkpoint, 0)
+    offsets = checkpoint / "offsets" / "0"
+    offsets.write_text(offsets.read_text().replace(str(table.metadata().id), "another"))
+    assert has_waiting_rows(lake, STREAM)
+
+
+def test_an_offset_log_of_another_source_is_named(lake):
+    table = append_bronze(lake)
+    checkpoint = write_batch(lake, 0, table, next_version=1)
+    commit_batch(checkpoint, 0)
+    (checkpoint / "offsets" / "0").write_text('v1\n{}\n{"logOffset":3}')
+    with pytest.raises(LakeError, match="offsets/0 is not the offset of a Delta source"):
+        has_waiting_rows(lake, STREAM)
+
+
+@pytest.mark.spark
+def test_the_offset_log_that_spark_writes_is_understood(spark, lake):
+    bronze = lake.bronze(STREAM.source)
+    checkpoint = lake.checkpoint(STREAM.name, 1)
+
+    def drain() -> None:
+        rows = spark.readStream.format("delta").load(bronze)
+        writer = rows.writeStream.format("delta").option("checkpointLocation", checkpoint)
+        writer.trigger(availableNow=True).start(lake.table("copy")).awaitTermination()
+
+    seen = []
+    for _ in range(2):
+        spark.range(3).write.format("delta").mode("append").save(bronze)
+        seen.append(has_waiting_rows(lake, STREAM))
+        drain()
+        seen.append(has_waiting_rows(lake, STREAM))
+    assert seen == [True, False, True, False]
