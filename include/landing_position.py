@@ -17,11 +17,11 @@ from include.lake import Lake, LakeError
 
 
 @dataclass(frozen=True)
-class FileLog:
-    """What the ingest checkpoint knows of landing: file URIs, by whether they are committed."""
+class PlannedBatch:
+    """What the checkpoint keeps of one batch: the same each time that it is repeated."""
 
-    taken: frozenset[str]
-    planned: frozenset[str]
+    files: tuple[str, ...]  # below landing/<source>
+    ingested_at_us: int
 
 
 def files_waiting(lake: Lake, source: str) -> int:
@@ -29,11 +29,22 @@ def files_waiting(lake: Lake, source: str) -> int:
 
     Files of a batch that was begun and not committed are still waiting.
     """
-    log = read_file_log(lake, source)
-    root = landing_root(lake, source)
-    taken = {_name_below(root, uri) for uri in log.taken}
-    planned = {_name_below(root, uri) for uri in log.planned}
-    return len((set(landed_files(lake, source)) | planned) - taken)
+    last_taken = _log_offset(lake, source, newest_committed_batch(lake, source))
+    taken: set[str] = set()
+    planned: set[str] = set()
+    for name, offset in _read_file_log(lake, source, after=-1):
+        (taken if offset <= last_taken else planned).add(name)
+    return len((planned | set(landed_files(lake, source))) - taken)
+
+
+def read_planned_batch(lake: Lake, source: str, batch: int) -> PlannedBatch:
+    """The files and the time of a batch that the ingest checkpoint has begun."""
+    first = _log_offset(lake, source, batch - 1)
+    last = _log_offset(lake, source, batch)
+    entries = _read_file_log(lake, source, after=first)
+    files = tuple(sorted(name for name, offset in entries if first < offset <= last))
+    metadata = json.loads(_lines(lake, _offset_path(lake, source, batch))[1])
+    return PlannedBatch(files, int(metadata["batchTimestampMs"]) * 1000)
 
 
 def landed_files(lake: Lake, source: str) -> Iterator[str]:
@@ -60,20 +71,6 @@ def landing_root(lake: Lake, source: str) -> str:
     return os.path.abspath(root) if isinstance(lake.filesystem, fs.LocalFileSystem) else root  # noqa: PTH100 (no symlinks)
 
 
-def read_file_log(lake: Lake, source: str) -> FileLog:
-    """The files in the ingest checkpoint; none when there is no checkpoint."""
-    folder = lake.path_in_filesystem(lake.ingest_checkpoint(source))
-    committed = newest_committed_batch(lake, source)
-    last_taken = -1 if committed < 0 else _log_offset(lake, f"{folder}/offsets/{committed}")
-    taken: set[str] = set()
-    planned: set[str] = set()
-    for path in _log_files(lake, f"{folder}/sources/0"):
-        for line in _lines(lake, path)[1:]:
-            entry = json.loads(line)
-            (taken if entry["batchId"] <= last_taken else planned).add(entry["path"])
-    return FileLog(frozenset(taken), frozenset(planned))
-
-
 def newest_batch(lake: Lake, source: str) -> int:
     """The newest batch that the ingest checkpoint has begun; -1 before the first."""
     folder = lake.path_in_filesystem(lake.ingest_checkpoint(source))
@@ -86,14 +83,27 @@ def newest_committed_batch(lake: Lake, source: str) -> int:
     return max(_batches(lake, f"{folder}/commits"), default=-1)
 
 
-def _log_files(lake: Lake, folder: str) -> list[str]:
-    """The newest compacted file, which has all entries up to its number, and those after it."""
+def _read_file_log(lake: Lake, source: str, after: int) -> Iterator[tuple[str, int]]:
+    """The files that the checkpoint knows, with the log offset at which each was found."""
+    folder = lake.path_in_filesystem(lake.ingest_checkpoint(source)) + "/sources/0"
+    root = landing_root(lake, source)
+    for path in _log_files(lake, folder, after):
+        for line in _lines(lake, path)[1:]:
+            entry = json.loads(line)
+            yield _name_below(root, entry["path"]), int(entry["batchId"])
+
+
+def _log_files(lake: Lake, folder: str, after: int) -> list[str]:
+    """The log's files with offsets past `after`.
+
+    The newest compacted one repeats all up to its own offset.
+    """
     names = list(_names(lake, folder))
     compacted = [int(name.removesuffix(".compact")) for name in names if name.endswith(".compact")]
     newest = max(compacted, default=-1)
-    later = sorted(int(name) for name in names if name.isdigit() and int(name) > newest)
-    first = [f"{folder}/{newest}.compact"] if compacted else []
-    return first + [f"{folder}/{batch}" for batch in later]
+    later = sorted(int(name) for name in names if name.isdigit() and int(name) > max(newest, after))
+    first = [f"{folder}/{newest}.compact"] if newest > after else []
+    return first + [f"{folder}/{offset}" for offset in later]
 
 
 def _batches(lake: Lake, folder: str) -> list[int]:
@@ -106,7 +116,11 @@ def _names(lake: Lake, folder: str) -> Iterator[str]:
         yield info.base_name
 
 
-def _log_offset(lake: Lake, path: str) -> int:
+def _log_offset(lake: Lake, source: str, batch: int) -> int:
+    """Where in the file log the batch ends; -1 before the first."""
+    if batch < 0:
+        return -1
+    path = _offset_path(lake, source, batch)
     try:
         return int(json.loads(_lines(lake, path)[-1])["logOffset"])
     except (OSError, ValueError, LookupError) as error:
@@ -114,6 +128,10 @@ def _log_offset(lake: Lake, path: str) -> int:
             f"{path} is not the offset of a file stream ({error}): "
             "put the ingest checkpoint back from a copy"
         ) from error
+
+
+def _offset_path(lake: Lake, source: str, batch: int) -> str:
+    return lake.path_in_filesystem(lake.ingest_checkpoint(source)) + f"/offsets/{batch}"
 
 
 def _lines(lake: Lake, path: str) -> list[str]:

@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from include.lake import Lake, open_lake
-from include.landing_position import newest_committed_batch
+from include.landing_position import newest_committed_batch, read_planned_batch
 from include.lease import hold_lease
 from include.streams import Source, source_named
 from spark_jobs import job
 from spark_jobs.lake import bronze
 from spark_jobs.lake.exactly_once import append_once
 from spark_jobs.lake.ingest_checkpoint import app_id, refuse_foreign_checkpoint
-from spark_jobs.lake.landing import ACCEPTED, FILE, REFUSED, parse_files, read_landing
+from spark_jobs.lake.landing import ACCEPTED, FILE, REFUSED, parse_batch, stream_of_batches
 
 
 class RowsLostError(Exception):
@@ -45,14 +45,6 @@ class RunCounts:
         return RunCounts(**{name: count + theirs[name] for name, count in asdict(self).items()})
 
 
-@dataclass(frozen=True)
-class Batch:
-    """A parsed batch in numbers."""
-
-    counts: RunCounts
-    newest_us: int | None  # see bronze.newest_us; None without accepted rows
-
-
 class BatchWriter:
     """Writes each batch to bronze and to quarantine, once."""
 
@@ -61,17 +53,21 @@ class BatchWriter:
         self._source = source
         self._counts: dict[int, RunCounts] = {}
 
-    def write(self, parsed: DataFrame, batch_id: int) -> None:
+    def write(self, batch: DataFrame, batch_id: int) -> None:
         """The body of `foreachBatch`."""
+        planned = read_planned_batch(self._lake, self._source.name, batch_id)
+        parsed = parse_batch(batch.sparkSession, self._lake, self._source, planned)
         # Two writes and a count: without it, files would be opened and judged three times.
         parsed.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            batch = summarize(parsed)
-            self._write_bronze(parsed, batch_id, batch)
-            self._write_quarantine(parsed, batch_id, batch)
+            counts, newest_event_us = summarize(parsed, len(planned.files))
+            if newest_event_us is not None:
+                self._write_bronze(parsed, batch_id, planned.ingested_at_us, newest_event_us)
+            if counts.rows_quarantined:
+                self._write_quarantine(parsed, batch_id, planned.ingested_at_us)
         finally:
             parsed.unpersist()
-        self._counts[batch_id] = batch.counts
+        self._counts[batch_id] = counts
 
     def counts_until(self, newest_committed: int) -> RunCounts:
         """The sum over this run's batches, without one that was written and not committed.
@@ -81,46 +77,48 @@ class BatchWriter:
         done = (counts for batch, counts in self._counts.items() if batch <= newest_committed)
         return reduce(RunCounts.__add__, done, RunCounts())
 
-    def _write_bronze(self, parsed: DataFrame, batch_id: int, batch: Batch) -> None:
-        if batch.newest_us is None:
-            return
+    def _write_bronze(
+        self, parsed: DataFrame, batch_id: int, ingested_at_us: int, newest_event_us: int
+    ) -> None:
         before_us = bronze.read_watermark_us(parsed.sparkSession, self._lake, self._source)
-        after_us = bronze.watermark_after(before_us, batch.newest_us)
+        after_us = bronze.watermark_after(before_us, newest_event_us, ingested_at_us)
         append_once(
-            bronze.bronze_rows(parsed, self._source, before_us, after_us),
+            bronze.bronze_rows(parsed, self._source, ingested_at_us, before_us, after_us),
             self._lake.bronze(self._source.name),
             app_id(self._lake, self._source, "bronze"),
             batch_id,
             {bronze.WATERMARK_KEY: after_us, "batch_id": batch_id},
         )
 
-    def _write_quarantine(self, parsed: DataFrame, batch_id: int, batch: Batch) -> None:
-        if batch.counts.rows_quarantined == 0:
-            return
+    def _write_quarantine(self, parsed: DataFrame, batch_id: int, ingested_at_us: int) -> None:
         append_once(
-            bronze.quarantine_rows(parsed),
+            bronze.quarantine_rows(parsed, ingested_at_us),
             self._lake.quarantine(self._source.name),
             app_id(self._lake, self._source, "quarantine"),
             batch_id,
         )
 
 
-def summarize(parsed: DataFrame) -> Batch:
-    """The batch in numbers; RowsLostError when its rows do not add up to those in its files."""
+def summarize(parsed: DataFrame, files_planned: int) -> tuple[RunCounts, int | None]:
+    """A parsed batch in numbers, and its newest event time.
+
+    Raises RowsLostError when they do not add up to the batch's files and the rows in them.
+    """
     kind = F.col("kind")
     row: Any = parsed.agg(
         F.count_if(kind == FILE),
         F.coalesce(F.sum("rows_in_file"), F.lit(0)),
         F.count_if(kind == ACCEPTED),
         F.count_if(kind == REFUSED),
-        bronze.newest_us(),
+        F.max("event_time_us"),
     ).collect()[0]
-    files, landed, accepted, refused, newest_us = row
-    if landed != accepted + refused:
+    files, landed, accepted, refused, newest_event_us = row
+    if files != files_planned or landed != accepted + refused:
         raise RowsLostError(
-            f"{landed} rows in {files} files, but {accepted} accepted and {refused} refused"
+            f"{files} of {files_planned} files were read; {landed} rows landed in them, "
+            f"but {accepted} were accepted and {refused} refused"
         )
-    return Batch(RunCounts(1, files, landed, accepted, refused), newest_us)
+    return RunCounts(1, files, landed, accepted, refused), newest_event_us
 
 
 def ingest(
@@ -143,9 +141,9 @@ def ingest(
 
 def drain(spark: SparkSession, lake: Lake, source: Source, writer: BatchWriter) -> None:
     """One availableNow run of the query `ingest_<source>`."""
-    parsed = parse_files(read_landing(spark, lake, source), lake, source)
     query = (
-        parsed.writeStream.foreachBatch(writer.write)
+        stream_of_batches(spark, lake, source)
+        .writeStream.foreachBatch(writer.write)
         .queryName(f"ingest_{source.name}")
         .option("checkpointLocation", lake.ingest_checkpoint(source.name))
         .trigger(availableNow=True)

@@ -14,6 +14,8 @@ from include.spark_conf import BASE, LOG4J, STATE, jars
 # Workers must run this interpreter, and import the project.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+# Airflow makes its home when it is imported: not in the person's.
+os.environ["AIRFLOW_HOME"] = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "airflow")
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 

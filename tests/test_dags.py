@@ -165,7 +165,7 @@ def test_a_stream_that_has_read_everything_is_skipped_and_its_asset_with_it(lake
 def test_a_backfill_run_is_refused_before_it_changes_anything(task_id, lake, lake_dags):
     land(lake, '{"user_id": "a"}')
     write_deltalake(lake.bronze("user_events"), pa.table({"n": [1]}))
-    with pytest.raises(AirflowFailException, match="backfill .* is not there yet"):
+    with pytest.raises(AirflowFailException, match=r"backfill .* is not there yet"):
         before(lake_dags, task_id, run_type="backfill")
 
 

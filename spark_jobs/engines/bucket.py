@@ -93,7 +93,8 @@ def _has_ties(codes: Any, times: Any) -> bool:
 
 def _dense_rank(column: pa.ChunkedArray) -> Any:
     """Nulls first, then by value: the order of `engines.local`, too."""
-    rank = pc.rank(column, "ascending", null_placement="at_start", tiebreaker="dense")
+    nulls_first = [("", "ascending", "at_start")]  # an array has no name to sort by
+    rank = pc.rank(column, sort_keys=nulls_first, tiebreaker="dense")
     return rank.to_numpy()
 
 

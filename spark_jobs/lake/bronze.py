@@ -116,35 +116,35 @@ def _user_metadata(commit: Mapping[str, Any]) -> Mapping[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def watermark_after(before_us: int | None, newest_us: int) -> int:
-    """M after a commit whose newest least(event_time, ingested_at) is given; it never falls."""
-    floored = newest_us // MILLISECOND_US * MILLISECOND_US
-    return floored if before_us is None else max(before_us, floored)
-
-
-def newest_us() -> SparkColumn:
-    """The newest least(event_time, ingested_at) of a parsed batch, without refused rows."""
-    return F.max(F.when(F.col("kind") == ACCEPTED, F.least("event_time_us", "ingested_at_us")))
+def watermark_after(before_us: int | None, newest_event_us: int, ingested_at_us: int) -> int:
+    """M after a commit of events up to `newest_event_us`; it never falls."""
+    newest_us = min(newest_event_us, ingested_at_us)
+    floored_us = newest_us // MILLISECOND_US * MILLISECOND_US
+    return floored_us if before_us is None else max(before_us, floored_us)
 
 
 def bronze_rows(
-    parsed: DataFrame, source: Source, before_us: int | None, after_us: int
+    parsed: DataFrame,
+    source: Source,
+    ingested_at_us: int,
+    before_us: int | None,
+    after_us: int,
 ) -> DataFrame:
     """The accepted rows of a parsed batch as bronze stores them: one file for each date."""
     rows = parsed.where(F.col("kind") == ACCEPTED).select(
         *(F.col(field.name) for field in source.fields),
-        _instant("event_time_us").alias("event_time"),
+        F.timestamp_micros("event_time_us").alias("event_time"),
         F.date_from_unix_date("event_day").alias("event_date"),
-        _instant("ingested_at_us").alias("ingested_at"),
-        F.timestamp_micros(F.lit(before_us).cast("bigint")).alias("arrival_watermark"),
-        F.timestamp_micros(F.lit(after_us).cast("bigint")).alias("commit_watermark"),
+        _instant(ingested_at_us).alias("ingested_at"),
+        _instant(before_us).alias("arrival_watermark"),
+        _instant(after_us).alias("commit_watermark"),
         F.col("source_file"),
         F.lit(False).alias("is_clock"),
     )
     return rows.repartition("event_date")
 
 
-def quarantine_rows(parsed: DataFrame) -> DataFrame:
+def quarantine_rows(parsed: DataFrame, ingested_at_us: int) -> DataFrame:
     """The refused rows of a parsed batch as quarantine stores them."""
     rows = parsed.where(F.col("kind") == REFUSED).select(
         "quarantine_id",
@@ -153,12 +153,12 @@ def quarantine_rows(parsed: DataFrame) -> DataFrame:
         "raw",
         "source_file",
         "row_number",
-        _instant("ingested_at_us").alias("ingested_at"),
-        F.lit(None).cast("timestamp").alias("resolved_at"),
+        _instant(ingested_at_us).alias("ingested_at"),
+        _instant(None).alias("resolved_at"),
         F.lit(None).cast("string").alias("correction"),
     )
     return rows.coalesce(1)
 
 
-def _instant(column: str) -> SparkColumn:
-    return F.timestamp_micros(F.col(column))
+def _instant(micros: int | None) -> SparkColumn:
+    return F.timestamp_micros(F.lit(micros).cast("bigint"))

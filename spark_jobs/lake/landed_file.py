@@ -24,7 +24,8 @@ DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 MAX_INTEGER_DIGITS = 40  # a bigint has 19; Python refuses to convert thousands
 PER_MICROSECOND = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 ROWS_AT_ONCE = 10_000
-BLANKS = " \t\r\n"
+EOL = "\r\n"
+BLANKS = f" \t{EOL}"
 
 # The longest cell is bounded by the file's size, which is bounded itself.
 csv.field_size_limit(2**31 - 1)
@@ -114,7 +115,7 @@ class JsonRows:
         # Not splitlines(): it also breaks at characters that JSON allows within a string.
         for line in io.StringIO(self._text, newline="\n"):
             if line.strip(BLANKS):
-                yield line.rstrip("\r\n")
+                yield line.rstrip(EOL)
 
     def values(self, item: str) -> Mapping[str, object]:
         try:
@@ -175,7 +176,7 @@ class CsvRows:
         }
 
     def raw(self, item: CsvRow) -> str:
-        return f"{self._header.text.rstrip()}\n{item.text.rstrip()}"
+        return f"{self._header.text.rstrip(EOL)}\n{item.text.rstrip(EOL)}"
 
 
 def _csv_records(text: str) -> Iterator[CsvRow]:

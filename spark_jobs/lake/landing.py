@@ -1,7 +1,8 @@
 """The files of a landing folder as Spark rows: one per landed row, and one per file.
 
-Spark only lists the files and cuts them into batches; the workers open them themselves.
-So a large file never passes through the JVM, and one that breaks fails no Spark task.
+Spark lists the files and cuts them into batches; which files a batch has is read from its
+checkpoint, and the workers open them themselves. Spark's own reading would pass over
+files of zero bytes, and take a large file through the JVM in one piece.
 """
 
 import hashlib
@@ -12,10 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from include.lake import Lake
-from include.landing_position import landing_root
+from include.landing_position import PlannedBatch, landing_root
 from include.streams import Source
 from spark_jobs.lake.landed_file import UnreadableFileError, open_rows
 from spark_jobs.lake.landed_row import DAY_US, Event, RefusedError, to_event
@@ -24,7 +24,6 @@ from spark_jobs.lake.landed_row import DAY_US, Event, RefusedError, to_event
 FILE, ACCEPTED, REFUSED = "file", "accepted", "refused"
 WHOLE_FILE = 0  # the row number of a file that could not be read
 
-FILE_COLUMNS = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 # Spark forgets files older than this, against the newest, and then passes over new ones
 # that come with an old time. The default is a week.
 NEVER = "36500d"
@@ -47,42 +46,30 @@ ARROW_TYPES = {
     "bigint": pa.int64(),
     "int": pa.int32(),
     "double": pa.float64(),
+    "boolean": pa.bool_(),
 }
 
 Outcome = dict[str, Any]
 
 
-def read_landing(spark: SparkSession, lake: Lake, source: Source) -> DataFrame:
-    """The stream of files to come: source_file, length_bytes, ingested_at.
-
-    `ingested_at` is the instant that the offset log keeps for the batch, so a batch that
-    is repeated after a crash refuses the same rows for being in the future.
-    """
-    root = _qualified(spark, lake.landing(source.name))
-    files = (
-        spark.readStream.format("binaryFile")
-        .schema(FILE_COLUMNS)
+def stream_of_batches(spark: SparkSession, lake: Lake, source: Source) -> DataFrame:
+    """A stream that plans batches of landed files; its rows are not to be read."""
+    return (
+        spark.readStream.format("text")
         .option("recursiveFileLookup", "true")
         .option("maxBytesPerTrigger", str(source.commit_bytes))
         .option("maxFileAge", NEVER)
-        .load(_without_globs(root))
-    )
-    return files.select(
-        F.substring("path", len(root) + 2, 2**31 - 1).alias("source_file"),
-        F.col("length").alias("length_bytes"),
-        F.current_timestamp().alias("ingested_at"),
+        .load(_without_globs(lake.landing(source.name)))
     )
 
 
-def parse_files(files: DataFrame, lake: Lake, source: Source) -> DataFrame:
-    """All rows of the files, as `outcome_schema` has them, with their `ingested_at_us`."""
-    given = files.select(
-        "source_file", "length_bytes", F.unix_micros("ingested_at").alias("ingested_at_us")
-    )
+def parse_batch(spark: SparkSession, lake: Lake, source: Source, batch: PlannedBatch) -> DataFrame:
+    """All rows of the batch's files, and the files, as `outcome_schema` has them."""
+    files = spark.createDataFrame([(name,) for name in batch.files], "source_file STRING")
     root = landing_root(lake, source.name)
-    parse = partial(outcomes_of_file, lake, root, source)
-    schema = outcome_schema(source) | {"ingested_at_us": "bigint"}
-    return given.mapInArrow(in_arrow(parse, schema), ddl(schema))
+    parse = partial(outcomes_of_file, lake, root, source, batch.ingested_at_us)
+    schema = outcome_schema(source)
+    return files.mapInArrow(in_arrow(parse, schema), ddl(schema))
 
 
 def outcome_schema(source: Source) -> dict[str, str]:
@@ -110,20 +97,17 @@ def in_arrow(
     return parse_batches
 
 
-def outcomes_of_file(lake: Lake, root: str, source: Source, file: Outcome) -> Iterator[Outcome]:
+def outcomes_of_file(
+    lake: Lake, root: str, source: Source, ingested_at_us: int, file: Outcome
+) -> Iterator[Outcome]:
     """Every row of one file, accepted or refused, and last the file with their number."""
-    name, ingested_at_us = file["source_file"], file["ingested_at_us"]
+    name = file["source_file"]
+    read = partial(_content, lake, f"{root}/{name}", source.max_file_bytes)
     rows_in_file = 0
-    read = partial(_content, lake, f"{root}/{name}", file["length_bytes"], source.max_file_bytes)
     for outcome in _outcomes(read, source, name, ingested_at_us):
         rows_in_file += 1
-        yield outcome | {"source_file": name, "ingested_at_us": ingested_at_us}
-    yield {
-        "kind": FILE,
-        "source_file": name,
-        "rows_in_file": rows_in_file,
-        "ingested_at_us": ingested_at_us,
-    }
+        yield outcome | {"source_file": name}
+    yield {"kind": FILE, "source_file": name, "rows_in_file": rows_in_file}
 
 
 def _outcomes(
@@ -141,13 +125,13 @@ def _outcomes(
             yield refused(name, row_number, refusal, rows.raw(item))
 
 
-def _content(lake: Lake, path: str, length_bytes: int, max_bytes: int) -> bytes:
-    if length_bytes > max_bytes:
-        raise UnreadableFileError(
-            f"{length_bytes} bytes, more than the {max_bytes} allowed: split it"
-        )
+def _content(lake: Lake, path: str, max_bytes: int) -> bytes:
     try:
         with lake.filesystem.open_input_file(path) as file:
+            if file.size() > max_bytes:
+                raise UnreadableFileError(
+                    f"{file.size()} bytes, more than the {max_bytes} allowed: split it"
+                )
             return bytes(file.read())
     except PermissionError as error:
         # Any other failure to read is the lake's and not this file's: it fails the run.
@@ -181,14 +165,6 @@ def refused(name: str, row_number: int, refusal: RefusedError, raw: str | None) 
 def quarantine_id(name: str, row_number: int) -> str:
     """The key of a landed row in quarantine, from where it stands in landing."""
     return hashlib.sha256(f"{row_number} {name}".encode()).hexdigest()[:32]
-
-
-def _qualified(spark: SparkSession, path: str) -> str:
-    """The path with its scheme, as Spark writes it before the names of files."""
-    jvm: Any = spark._jvm
-    hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
-    conf = spark._jsc.hadoopConfiguration()
-    return str(hadoop_path.getFileSystem(conf).makeQualified(hadoop_path).toString())
 
 
 def _without_globs(path: str) -> str:

@@ -1,7 +1,6 @@
 """The live engine on real Delta and RocksDB, against the local engine and the replay."""
 
 import random
-import shutil
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -126,12 +125,10 @@ def test_replay_of_what_live_admitted_gives_the_same(spark, lake, stream, fold, 
     for rows in stamped:
         append_commit(lake, stream.source, fold, rows)
     bronze = spark.read.format("delta").load(lake.bronze(stream.source))
-    delay = F.expr(f"INTERVAL {DELAY_US} MICROSECONDS") if False else None
     admitted = bronze.where(
         F.col("arrival_watermark").isNull()
         | (F.unix_micros("event_time") > F.unix_micros("arrival_watermark") - F.lit(DELAY_US))
     )
-    assert delay is None
     until = until_us(stamped[-1][-1].commit_us - DELAY_US)
 
     half = (START_US + until) // 2
@@ -155,8 +152,9 @@ def test_a_run_with_nothing_new_changes_nothing(spark, lake):
     before = version_and_state(spark, lake)
     drain(spark, lake, COUNTS)
     assert version_and_state(spark, lake) == before
-    assert read_ops(lake, "runs").to_pylist()[-1]["batches"] in (0, 1, 2)
-    assert len({row["until"] for row in read_ops(lake, "runs").to_pylist()}) == 1
+    first, second = sorted(read_ops(lake, "runs").to_pylist(), key=lambda run: run["ended_at"])
+    assert (second["batches"], second["rows_in"], second["rows_out"]) == (0, 0, 0)
+    assert second["until"] == first["until"] is not None
 
 
 def version_and_state(spark, lake) -> tuple[Any, ...]:
@@ -241,12 +239,11 @@ def test_a_cut_commit_fails_loudly_and_writes_nothing(spark, lake):
     with pytest.raises(Exception, match="bronze commit was cut"):
         drain(spark, lake, SIGNALS)
     assert table_rows(lake, SIGNALS, device_signals.FOLD) == Counter()
-    failed = read_ops(lake, "runs").to_pylist()[-1]
-    assert failed["outcome"] == "failed"
+    outcomes = Counter(run["outcome"] for run in read_ops(lake, "runs").to_pylist())
+    assert outcomes == {"succeeded": 1, "failed": 1}
 
 
 def test_without_bronze_a_run_says_what_to_do(spark, lake):
     with pytest.raises(LakeError, match="ingest user_events first"):
         drain(spark, lake, COUNTS)
     assert not Path(lake.checkpoint(COUNTS.name, 1)).exists()
-    shutil.rmtree(lake.root)

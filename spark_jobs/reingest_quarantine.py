@@ -1,0 +1,297 @@
+"""Take the open rows of a source's quarantine in again, as they are or corrected.
+
+    python -m spark_jobs.reingest_quarantine --source signals --lake lake --corrections mended.jsonl
+
+Each line of the corrections is {"quarantine_id": "...", "raw": "..."}. Every open row is
+judged by today's rules; what is accepted goes to bronze, and the rest stays open with its
+reason of today. A file that was refused as a whole is read again from landing: mend it there.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from include.lake import Lake, open_lake
+from include.landing_position import landing_root
+from include.lease import hold_lease
+from include.streams import SettingsError, Source, source_named
+from spark_jobs import job
+from spark_jobs.ingest_source import RowsLostError, RunCounts
+from spark_jobs.lake import bronze
+from spark_jobs.lake.ingest_checkpoint import refuse_foreign_checkpoint
+from spark_jobs.lake.landed_file import row_of_raw
+from spark_jobs.lake.landed_row import EPOCH, MICROSECOND, RefusedError, to_event
+from spark_jobs.lake.landing import (
+    ACCEPTED,
+    FILE,
+    REFUSED,
+    WHOLE_FILE,
+    Outcome,
+    accepted,
+    ddl,
+    in_arrow,
+    outcome_schema,
+    outcomes_of_file,
+    quarantine_id,
+    refused,
+)
+
+CORRECTION = "quarantine_id STRING, corrected STRING"
+
+
+def reingest(
+    spark: SparkSession,
+    lake: Lake,
+    source: Source,
+    corrections: Mapping[str, str],
+    now: datetime,
+) -> RunCounts:
+    """Judge all open rows; the counts are what this changes in bronze and in quarantine.
+
+    Of a file that is readable now, its rows have landed and the file itself no longer has.
+    """
+    refuse_foreign_checkpoint(lake, source)
+    if not lake.is_delta_table(lake.quarantine(source.name)):
+        refuse_corrections(corrections, {})
+        return RunCounts()
+    quarantine = spark.read.format("delta").load(lake.quarantine(source.name))
+    refuse_corrections(corrections, _corrected_rows(quarantine, corrections))
+    now_us = (now - EPOCH) // MICROSECOND
+    judged = judge(spark, lake, source, with_corrections(quarantine, corrections), now_us)
+    judged.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counts = summarize(judged)
+        # Bronze first: a row in both tables can be found again, a row in none cannot.
+        append_new(spark, lake, source, judged, now_us)
+        resolve(spark, lake, source, judged, now_us)
+    finally:
+        judged.unpersist()
+    return counts
+
+
+def read_corrections(path: Path) -> dict[str, str]:
+    """The corrected texts by quarantine_id; SettingsError names the line that is wrong."""
+    corrections: dict[str, str] = {}
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the corrections {path} cannot be read: {error}") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            correction = json.loads(line)
+            key, raw = correction["quarantine_id"], correction["raw"]
+        except (ValueError, LookupError, TypeError):
+            key = raw = None
+        if not isinstance(key, str) or not isinstance(raw, str):
+            raise SettingsError(
+                f"{path} line {number}: expected "
+                '{"quarantine_id": "...", "raw": "the row as text"}'
+            )
+        if key in corrections:
+            raise SettingsError(f"{path} line {number}: {key} is corrected twice")
+        corrections[key] = raw
+    return corrections
+
+
+def _corrected_rows(quarantine: DataFrame, corrections: Mapping[str, str]) -> dict[str, Any]:
+    if not corrections:
+        return {}
+    rows = quarantine.where(F.col("quarantine_id").isin(list(corrections)))
+    return {row.quarantine_id: row for row in rows.collect()}
+
+
+def refuse_corrections(corrections: Mapping[str, str], rows: Mapping[str, Any]) -> None:
+    """SettingsError when a correction has no open row that it could correct."""
+    for key in corrections:
+        if key not in rows:
+            raise SettingsError(f"quarantine has no row {key}: nothing was taken in")
+        if rows[key].resolved_at is not None:
+            raise SettingsError(
+                f"row {key} was taken in at {rows[key].resolved_at} already: nothing was taken in"
+            )
+        if rows[key].row_number == WHOLE_FILE:
+            raise SettingsError(
+                f"row {key} is the whole file {rows[key].source_file}: mend it in landing, "
+                "under its name, and leave it out of the corrections"
+            )
+
+
+def with_corrections(quarantine: DataFrame, corrections: Mapping[str, str]) -> DataFrame:
+    """The open rows, each with its newest correction."""
+    corrected = quarantine.sparkSession.createDataFrame(list(corrections.items()), CORRECTION)
+    rows = quarantine.where(F.col("resolved_at").isNull())
+    return rows.join(F.broadcast(corrected), "quarantine_id", "left").select(
+        "quarantine_id",
+        "source_file",
+        "row_number",
+        "raw",
+        F.coalesce("corrected", "correction").alias("correction"),
+    )
+
+
+def judge(
+    spark: SparkSession, lake: Lake, source: Source, rows: DataFrame, now_us: int
+) -> DataFrame:
+    """What becomes of each open row, and of each row of the files that can be read now."""
+    schema = judged_schema(source)
+    parse = partial(judge_row, lake, landing_root(lake, source.name), source, now_us)
+    return rows.mapInArrow(in_arrow(parse, schema), ddl(schema))
+
+
+def judged_schema(source: Source) -> dict[str, str]:
+    """The columns of `judge`; `is_new` marks the rows of a file that can be read now."""
+    return outcome_schema(source) | {"correction": "string", "is_new": "boolean"}
+
+
+def judge_row(
+    lake: Lake, root: str, source: Source, now_us: int, row: Outcome
+) -> Iterator[Outcome]:
+    """The outcome of one open row, or all those of a file; a file that is gone has none."""
+    if row["row_number"] == WHOLE_FILE:
+        yield from _judge_file(lake, root, source, now_us, row)
+        return
+    name, number = row["source_file"], row["row_number"]
+    text = row["raw"] if row["correction"] is None else row["correction"]
+    try:
+        outcome = accepted(
+            source, number, to_event(source, row_of_raw(name, text, source), now_us)
+        )
+    except RefusedError as refusal:
+        outcome = refused(name, number, refusal, row["raw"])
+    given = {key: row[key] for key in ("quarantine_id", "source_file", "correction")}
+    yield outcome | given | {"is_new": False}
+
+
+def _judge_file(
+    lake: Lake, root: str, source: Source, now_us: int, row: Outcome
+) -> Iterator[Outcome]:
+    name = row["source_file"]
+    try:
+        for outcome in outcomes_of_file(lake, root, source, now_us, row):
+            number = outcome.get("row_number")
+            if outcome["kind"] == FILE:
+                yield outcome | {"quarantine_id": row["quarantine_id"], "is_new": False}
+            elif number == WHOLE_FILE:
+                yield outcome | {"is_new": False}
+                return  # unreadable as before
+            else:
+                yield outcome | {"quarantine_id": quarantine_id(name, number), "is_new": True}
+    except FileNotFoundError:
+        return
+
+
+def summarize(judged: DataFrame) -> RunCounts:
+    """What changes; RowsLostError when the rows do not add up to those in the mended files."""
+    is_accepted, is_new = F.col("kind") == ACCEPTED, F.col("is_new")
+    row: Any = judged.agg(
+        F.count_if(is_accepted),
+        F.count_if(is_accepted & ~is_new) + F.count_if(F.col("kind") == FILE),
+        F.count_if(is_new),
+        F.count_if(is_new & ~is_accepted),
+        F.coalesce(F.sum("rows_in_file"), F.lit(0)),
+    ).collect()[0]
+    taken, resolved, new, newly_refused, rows_in_files = row
+    if new != rows_in_files:
+        raise RowsLostError(f"{rows_in_files} rows in mended files, but {new} were judged")
+    quarantined = newly_refused - resolved
+    return RunCounts(
+        batches=int(taken > 0),
+        rows_landed=taken + quarantined,
+        rows_bronze=taken,
+        rows_quarantined=quarantined,
+    )
+
+
+def append_new(
+    spark: SparkSession, lake: Lake, source: Source, judged: DataFrame, now_us: int
+) -> None:
+    """Append the accepted rows to bronze in one commit, but for those of a run that died.
+
+    Such a run had appended and not resolved them; they are known by their source_file.
+    """
+    path = lake.bronze(source.name)
+    tagged = judged.where(F.col("kind") == ACCEPTED).withColumn(
+        "source_file", F.concat_ws("#", "source_file", "quarantine_id")
+    )
+    if tagged.isEmpty():
+        return
+    known = spark.read.format("delta").load(path).select("source_file")
+    new = tagged.join(known, "source_file", "left_anti")
+    newest_event_us = new.agg(F.max("event_time_us")).collect()[0][0]
+    if newest_event_us is None:
+        return
+    before_us = bronze.read_watermark_us(spark, lake, source)
+    after_us = bronze.watermark_after(before_us, newest_event_us, now_us)
+    rows = bronze.bronze_rows(new, source, now_us, before_us, after_us)
+    metadata = json.dumps({bronze.WATERMARK_KEY: after_us, "reingested": True})
+    rows.write.format("delta").mode("append").option("userMetadata", metadata).save(path)
+
+
+def resolve(
+    spark: SparkSession, lake: Lake, source: Source, judged: DataFrame, now_us: int
+) -> None:
+    """Write to quarantine what became of each row, in one commit."""
+    if judged.isEmpty():
+        return
+    now = F.timestamp_micros(F.lit(now_us))
+    changed = (
+        "s.kind = 'refused' AND NOT (t.reason_code <=> s.reason_code "
+        "AND t.reason <=> s.reason AND t.correction <=> s.correction)"
+    )
+    columns = ("quarantine_id", "reason_code", "reason", "raw", "source_file", "row_number")
+    (
+        DeltaTable.forPath(spark, lake.quarantine(source.name))
+        .alias("t")
+        .merge(judged.alias("s"), "t.quarantine_id = s.quarantine_id")
+        .whenMatchedUpdate(
+            f"s.kind IN ('{ACCEPTED}', '{FILE}')",
+            {"resolved_at": now, "correction": F.col("s.correction")},
+        )
+        .whenMatchedUpdate(
+            changed, {name: f"s.{name}" for name in ("reason_code", "reason", "correction")}
+        )
+        .whenNotMatchedInsert(
+            f"s.kind = '{REFUSED}'",
+            {name: F.col(f"s.{name}") for name in columns} | {"ingested_at": now},
+        )
+        .execute()
+    )
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; argparse exits with 2 when it is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--source", required=True, help="a source in include/streams.py")
+    parser.add_argument("--lake", required=True, help="the lake's folder or URI")
+    parser.add_argument("--corrections", type=Path, help="a file of corrected rows, see above")
+    parser.add_argument("--dag-run-id", help="the Airflow Dag run that started this")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    source = source_named(arguments.source)
+    lake = open_lake(arguments.lake)
+    corrections = read_corrections(arguments.corrections) if arguments.corrections else {}
+    with (
+        hold_lease(lake, f"ingest-{source.name}"),
+        job.recorded_run(lake, "reingest_quarantine", source.name, arguments.dag_run_id) as record,
+    ):
+        spark = job.spark_session("reingest")
+        record |= asdict(reingest(spark, lake, source, corrections, datetime.now(UTC)))
+
+
+if __name__ == "__main__":
+    job.exit_with_main(main)

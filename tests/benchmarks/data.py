@@ -1,0 +1,54 @@
+"""The files that all contenders read: one Parquet file a batch, stamped as bronze is."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+HOUR_US = 3_600_000_000
+START_US = 1_750_000_000_000_000 // HOUR_US * HOUR_US
+INSTANT = pa.timestamp("us", tz="UTC")
+
+
+class Shape(NamedTuple):
+    """An hour of event time per batch; `events` of each batch go to `active_keys` of `keys`."""
+
+    events: int
+    keys: int
+    active_keys: int
+
+
+def write_batches(folder: Path, shapes: list[Shape], seed: int = 7) -> None:
+    """One file for each shape, in order. Files that are there already are kept."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    watermark: int | None = None
+    for number, shape in enumerate(shapes):
+        times = START_US + number * HOUR_US + rng.integers(0, HOUR_US, shape.events)
+        keys = rng.choice(shape.keys, shape.active_keys, replace=False)
+        users = keys[rng.integers(0, shape.active_keys, shape.events)]
+        if shape.active_keys == shape.events:  # each key once: how a large state is laid down
+            users = keys
+        after = int(times.max()) // 1000 * 1000
+        _write(folder / f"{number:03}.parquet", users, times, watermark, after)
+        watermark = after
+
+
+def _write(
+    path: Path, users: np.ndarray, times: np.ndarray, before: int | None, after: int
+) -> None:
+    if path.exists():
+        return
+    count = len(users)
+    table = pa.table(
+        {
+            "user_id": pa.array([f"user-{user}" for user in users.tolist()]),
+            "event_time": pa.array(times, INSTANT),
+            "arrival_watermark": pa.array([before] * count, INSTANT),
+            "commit_watermark": pa.array([after] * count, INSTANT),
+            "is_clock": pa.array(np.zeros(count, dtype=bool)),
+        }
+    )
+    pq.write_table(table, path)

@@ -1,0 +1,138 @@
+"""Packing and ordering without a JVM: what a partition's rows become, and in which order."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.engines.bucket import order_events, settle
+from spark_jobs.engines.packing import from_stream, packed_rows, to_stream
+from spark_jobs.engines.schemas import event_schema
+from spark_jobs.fold.definition import flat_map_groups_with_state
+from spark_jobs.fold.states import States
+
+DELAY_US = 10
+
+
+class Event(NamedTuple):
+    key: str
+    event_time_us: int
+    note: str | None
+    amount: float | None
+
+
+class State(NamedTuple):
+    seen: tuple[str, ...]
+
+
+class Output(NamedTuple):
+    key: str
+    notes: tuple[str, ...]
+
+
+def collect(key, events, state):
+    notes = state.get.seen if state.exists else ()
+    notes = (*notes, *(f"{e.note}{e.amount}" for e in events))
+    state.update(State(notes))
+    yield Output(key, notes)
+
+
+FOLD = flat_map_groups_with_state(
+    collect, key="key", event=Event, state=State, output=Output, output_mode="append"
+)
+SCHEMA = event_schema(FOLD)
+EVENTS = st.builds(
+    Event,
+    st.sampled_from(["a", "b", "é", ""]),
+    st.integers(-50, 50),
+    st.none() | st.sampled_from(["x", "y"]),
+    st.none() | st.sampled_from([0.5, 2.0]),
+)
+
+
+class Arrived(NamedTuple):
+    event: Event
+    bucket: int
+    arrival_us: int | None
+    commit_us: int
+    is_clock: bool
+
+
+ROWS = st.lists(
+    st.builds(
+        Arrived,
+        EVENTS,
+        st.integers(0, 4),
+        st.none() | st.integers(-50, 50),
+        st.integers(-50, 100),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+def as_table(rows: list[Arrived]) -> pa.Table:
+    columns = {name: [getattr(r.event, name) for r in rows] for name in Event._fields} | {
+        name: [getattr(r, name) for r in rows] for name in Arrived._fields if name != "event"
+    }
+    types = {"bucket": pa.int32(), "arrival_us": pa.int64(), "is_clock": pa.bool_()}
+    types |= {field.name: field.type for field in SCHEMA}
+    return pa.table({n: pa.array(v, types.get(n, pa.int64())) for n, v in columns.items()})
+
+
+def is_late(row: Arrived) -> bool:
+    return row.arrival_us is not None and row.event.event_time_us <= row.arrival_us - DELAY_US
+
+
+@given(ROWS)
+def test_packing_keeps_what_is_admitted_and_counts_the_rest(rows):
+    batches = packed_rows(as_table(rows), SCHEMA, DELAY_US)
+    packed = [row for batch in batches for row in batch.to_pylist()]
+    assert [p["bucket"] for p in packed] == sorted({r.bucket for r in rows})
+    for row in packed:
+        own = [r for r in rows if r.bucket == row["bucket"]]
+        data = [r for r in own if not r.is_clock]
+        events = [Event(**e) for e in from_stream(row["events"]).to_pylist()]
+        assert Counter(events) == Counter(r.event for r in data if not is_late(r))
+        assert row["rows_in"] == len(data)
+        assert row["rows_late"] == sum(is_late(r) for r in data)
+        assert row["commit_us"] == max(r.commit_us for r in own)
+
+
+@given(st.lists(EVENTS, min_size=1, max_size=40), st.randoms(use_true_random=False))
+def test_events_are_ordered_by_key_time_and_whole_row(events, rng):
+    shuffled = rng.sample(events, len(events))
+    ordered, runs = order_events(
+        FOLD, pa.Table.from_pylist([e._asdict() for e in shuffled], SCHEMA)
+    )
+    rows = [Event(**row) for row in ordered.to_pylist()]
+    for run in runs:
+        own = [e for e in events if e.key == run.key]
+        nulls_first = lambda e: (e.event_time_us, [(v is not None, v) for v in e])  # noqa: E731
+        assert rows[run.start : run.end] == sorted(own, key=nulls_first)
+    assert {run.key for run in runs} == {e.key for e in events}
+
+
+@given(st.lists(EVENTS, max_size=30), st.integers(-60, 60))
+def test_settling_splits_at_until_and_reads_state_only_when_needed(events, until_us):
+    reads = []
+
+    def read_states() -> States:
+        reads.append(1)
+        return States(FOLD)
+
+    waiting = pa.Table.from_pylist([e._asdict() for e in events], SCHEMA)
+    settled = settle(FOLD, read_states, waiting, until_us)
+    before = [e for e in events if e.event_time_us < until_us]
+    assert settled.rows_folded == len(before)
+    assert settled.pending.num_rows == len(events) - len(before)
+    assert len(reads) == (1 if before else 0)
+    emitted = 0 if settled.outputs is None else settled.outputs.num_rows
+    assert emitted == len(before)
+
+
+def test_a_stream_of_no_rows_keeps_its_schema():
+    assert from_stream(to_stream(SCHEMA.empty_table())).schema == SCHEMA

@@ -1,0 +1,202 @@
+"""What a stream's file may say, and the errors for what it may not."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+import pytest
+
+from spark_jobs.engines.local import LocalFold
+from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
+from spark_jobs.fold.group_state import GroupState, GroupStateError
+from spark_jobs.fold.records import Column, DefinitionError, columns_of
+from spark_jobs.fold.settle import StateFunctionError
+from tests.bronze import stamp
+
+
+class Event(NamedTuple):
+    key: str
+    event_time_us: int
+    amount: float | None = None
+
+
+class State(NamedTuple):
+    seen: int
+    last: tuple[int, ...] = ()
+
+
+class Output(NamedTuple):
+    key: str
+    seen: int
+
+
+def row(key: str, state: State) -> Output:
+    return Output(key, state.seen)
+
+
+def a_fold(function, output_mode="append", **changes) -> KeyedFold:
+    settings = {"key": "key", "event": Event, "state": State, "output": Output, "project": row}
+    settings |= {"output_mode": output_mode, **changes}
+    return flat_map_groups_with_state(function, **settings)
+
+
+def run(fold: KeyedFold, *batches: list[Event]) -> LocalFold:
+    engine = LocalFold(fold, delay_us=0)
+    for rows in stamp(batches):
+        engine.run_batch(rows)
+    return engine
+
+
+def nothing(key, events, state) -> Iterator[Output]:
+    return iter(())
+
+
+def test_the_columns_of_a_record_are_its_fields_in_order():
+    assert columns_of(Event) == (
+        Column("key", "string", nullable=False),
+        Column("event_time_us", "bigint", nullable=False),
+        Column("amount", "double", nullable=True),
+    )
+    assert columns_of(State)[1] == Column("last", "array<bigint>", nullable=False)
+
+
+class WithDatetime(NamedTuple):
+    key: str
+    at: datetime
+
+
+class WithDict(NamedTuple):
+    key: str
+    seen: dict[str, int]
+
+
+@pytest.mark.parametrize("record", [WithDatetime, WithDict, dict, tuple])
+def test_a_record_of_other_types_is_refused(record):
+    with pytest.raises(DefinitionError, match=r"use int, float|must be a NamedTuple"):
+        columns_of(record)
+
+
+class Keyless(NamedTuple):
+    seen: int
+
+
+class Reserved(NamedTuple):
+    key: str
+    emitted_at: int
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"key": "user"}, "'user' is not a field of Event"),
+        ({"key": "amount"}, "must be an int or a str"),
+        ({"output": Reserved}, "emitted_at is added"),
+        ({"output_mode": "update", "project": None}, "needs project="),
+        ({"output_mode": "update", "output": Keyless}, "needs 'key'"),
+    ],
+)
+def test_a_definition_that_cannot_work_is_refused_where_it_is_written(changes, message):
+    with pytest.raises(DefinitionError, match=message):
+        a_fold(nothing, **changes)
+
+
+def count_to_two(key, events: Iterator[Event], state: GroupState[State]) -> Iterator[Output]:
+    """Removes the state at the second event."""
+    seen = (state.get.seen if state.exists else 0) + sum(1 for _ in events)
+    if seen >= 2:
+        state.remove()
+    else:
+        state.update(State(seen))
+    yield Output(key, seen)
+
+
+def test_an_append_function_is_called_once_for_each_event():
+    events = [Event("a", time_us) for time_us in (1_000, 2_000, 3_000)]
+    engine = run(a_fold(count_to_two), events)
+    assert [tuple(r) for r in engine.emitted.rows] == [("a", 1), ("a", 2), ("a", 1)]
+    assert engine.emitted.emitted_at_us == [1_000, 2_000, 3_000]
+
+
+def test_a_removed_state_is_gone_and_its_row_is_marked():
+    engine = run(a_fold(count_to_two, "update"), [Event("a", 1_000), Event("a", 2_000)])
+    assert engine.states() == {}
+    assert engine.emitted.rows == [("a", None)]
+    assert engine.emitted.removed == [True]
+
+
+def test_removing_one_key_leaves_the_others_states():
+    keys = "abcabdd"
+    events = [Event(key, (n + 1) * 1_000) for n, key in enumerate(keys)]
+    engine = run(a_fold(count_to_two), *[[event] for event in events])
+    assert {key: state.seen for key, (state, _) in engine.states().items()} == {"c": 1}
+
+
+def test_the_clock_is_the_event_being_folded():
+    clocks = []
+
+    def note(key, events, state):
+        clocks.append((state.getCurrentWatermarkMs(), state.getCurrentProcessingTimeMs()))
+        return iter(())
+
+    run(a_fold(note), [Event("a", 1_999), Event("a", 5_000)])
+    assert clocks == [(1, 1), (5, 5)]
+
+
+def failing(body):
+    def function(key, events, state):
+        body(state)
+        return iter(())
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (lambda s: s.get, "the key has no state"),
+        (lambda s: s.update(None), "cannot be None"),
+        (lambda s: s.setTimeoutDuration(5), "needs timeout=ProcessingTimeTimeout"),
+        (lambda s: s.setTimeoutTimestamp(5), "needs timeout=EventTimeTimeout"),
+        (lambda s: s.update(State(1.0)), "seen = 1.0 is a float, but the column is bigint"),
+        (lambda s: s.update(State(1, (1, "x"))), "last = .* but the column is array<bigint>"),
+        (lambda s: s.update((1,)), "shorter"),
+        (lambda s: 1 / 0, "ZeroDivisionError"),
+    ],
+)
+def test_an_error_in_a_state_function_names_the_function_and_the_key(body, message):
+    with pytest.raises(StateFunctionError, match=f"function failed for key 'a'.*{message}"):
+        run(a_fold(failing(body)), [Event("a", 1_000)])
+
+
+def test_map_must_return_exactly_one_output():
+    fold = map_groups_with_state(
+        lambda key, events, state: [],
+        key="key",
+        event=Event,
+        state=State,
+        output=Output,
+        output_mode="append",
+    )
+    with pytest.raises(StateFunctionError, match="must return exactly one output"):
+        run(fold, [Event("a", 1_000)])
+
+
+def test_an_update_row_must_be_the_projection_of_its_state():
+    def lies(key, events, state):
+        state.update(State(1))
+        yield Output(key, 2)
+
+    with pytest.raises(StateFunctionError, match="project"):
+        run(a_fold(lies, "update"), [Event("a", 1_000)])
+
+
+def test_getting_out_of_a_group_state():
+    state: GroupState[State] = GroupState()
+    state.begin_call(None, 0)
+    assert (state.exists, state.getOption, state.hasTimedOut) == (False, None, False)
+    assert str(state) == "GroupState(<undefined>)"
+    state.update(State(3))
+    assert (state.exists, state.getOption, state.get.seen) == (True, State(3), 3)
+    state.remove()
+    with pytest.raises(GroupStateError):
+        _ = state.get
