@@ -11,6 +11,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
+GET_ATTEMPTS = 3
+
 
 def local_opener() -> OpenerDirector:
     """An opener that leaves the machine's proxy alone: these calls go to this machine."""
@@ -50,7 +52,17 @@ class AirflowApi:
             raise
 
     def get(self, path: str, **query: Any) -> Any:
-        return self._call("GET", f"/api/v2/{path}" + (f"?{urlencode(query)}" if query else ""))
+        """What is at `path`; asked again when the server, busy with its database, has failed."""
+        address = f"/api/v2/{path}" + (f"?{urlencode(query)}" if query else "")
+        for _ in range(GET_ATTEMPTS - 1):
+            try:
+                return self._call("GET", address)
+            except TimeoutError:
+                continue
+            except HTTPError as error:
+                if error.code < HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise
+        return self._call("GET", address)
 
     def dag_runs(self, dag_id: str) -> list[dict[str, Any]]:
         """The newest runs of a Dag, backfill runs left out."""
@@ -76,8 +88,7 @@ class AirflowApi:
 
     def log_lines(self, dag_id: str, run_id: str, task_id: str, attempt: int) -> list[str]:
         path = f"dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task_id}/logs/{attempt}"
-        content = self.get(path)["content"]
-        return [line["event"] if isinstance(line, dict) else str(line) for line in content]
+        return [text for record in self.get(path)["content"] for text in log_text(record)]
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
@@ -87,3 +98,11 @@ class AirflowApi:
         request = Request(self.url + path, data=data, headers=headers, method=method)
         with local_opener().open(request, timeout=60) as response:
             return json.load(response)
+
+
+def log_text(record: dict[str, Any]) -> list[str]:
+    """A log record as lines of text: its message, and the exceptions that came with it."""
+    if record["event"].startswith(("::group::", "::endgroup::")):
+        return []  # marks for the UI, which folds what is between them
+    errors = record.get("error_detail") or []
+    return [record["event"], *(f"{error['exc_type']}: {error['exc_value']}" for error in errors)]

@@ -16,13 +16,15 @@ SECONDS_BETWEEN_LOOKS = 1.0
 # Parsing is done within seconds of the start; on a loaded machine within a minute.
 PARSE_DEADLINE = 300.0
 FINAL = ("success", "failed")
+# For the scheduler to make a run that is due: seconds, unless someone has set it otherwise.
+DUE_DEADLINE = 120.0
 LOG_TAIL = 40
 
 Say = Callable[[str], None]
 
 
-class RunFailedError(Exception):
-    """A Dag run failed, or its Dag could not be read; the message has the log's tail."""
+class DagNotReadError(Exception):
+    """Airflow could not read a Dag; the message has its traceback."""
 
 
 @dataclass(frozen=True)
@@ -50,25 +52,28 @@ class FirstRuns:
             self._say(f"{dag_id} is paused in Airflow: not run")
             return None
         self._fail_interrupted(dag_id)
-        while _is_due(dag) and not self._runs_of_this_start(dag_id):
+        deadline = time.monotonic() + DUE_DEADLINE
+        while _is_due(dag) and not self._runs_of_this_start(dag_id) and time.monotonic() < deadline:
             self._pause()
             dag = self._api.get(f"dags/{dag_id}")
         runs = self._runs_of_this_start(dag_id)
         return Run(dag_id, runs[0]["dag_run_id"] if runs else self._api.trigger(dag_id))
 
-    def wait(self, runs: Sequence[Run]) -> None:
-        """Return when all have succeeded; RunFailedError when the first has failed."""
+    def wait(self, runs: Sequence[Run]) -> list[str]:
+        """Return when all have ended: what failed, each with the end of its log."""
         waiting = list(runs)
+        failures = []
         while waiting:
             for run in list(waiting):
                 state = self._api.dag_run(run.dag_id, run.run_id)["state"]
                 self._report(run, state)
-                if state == "failed":
-                    raise RunFailedError(self._failure(run))
-                if state == "success":
+                if state in FINAL:
                     waiting.remove(run)
+                if state == "failed":
+                    failures.append(self._failure(run))
             if waiting:
                 self._pause()
+        return failures
 
     def _wait_until_parsed(self, dag_id: str) -> dict[str, Any]:
         """The Dag as this start has parsed it: the database may hold an older one."""
@@ -83,9 +88,9 @@ class FirstRuns:
                 return dag
             for error in self._api.get("importErrors")["import_errors"]:
                 if _instant(error["timestamp"]) > self._started_at:
-                    raise RunFailedError(f"{error['filename']}: {error['stack_trace']}")
+                    raise DagNotReadError(f"{error['filename']}: {error['stack_trace']}")
             self._pause()
-        raise RunFailedError(
+        raise DagNotReadError(
             f"Airflow has not found {dag_id} in dags/ within {PARSE_DEADLINE:.0f} s"
         )
 

@@ -123,7 +123,7 @@ def _log_offset(lake: Lake, source: str, batch: int) -> int:
     path = _offset_path(lake, source, batch)
     try:
         return int(json.loads(_lines(lake, path)[-1])["logOffset"])
-    except (OSError, ValueError, LookupError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise LakeError(
             f"{path} is not the offset of a file stream ({error}): "
             "put the ingest checkpoint back from a copy"

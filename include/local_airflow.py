@@ -6,22 +6,29 @@ Starts `airflow standalone` with everything it writes in the project's .airflow,
 stream once, shows the results, and serves until Ctrl-C. What it started ends with it.
 """
 
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
+from urllib.error import URLError
 
 from include.airflow_api import AirflowApi
-from include.first_runs import FirstRuns, RunFailedError
-from include.lake import Lake, LakeError
+from include.airflow_environment import (
+    HOME,
+    HOST,
+    USER,
+    airflow_environment,
+    free_port_or_error,
+    password,
+)
+from include.first_runs import DagNotReadError, FirstRuns
+from include.lake import Lake, LakeError, open_lake
 from include.pools import pools
 from include.process_tree import (
     adopt_orphans,
@@ -30,14 +37,9 @@ from include.process_tree import (
     wait_until,
 )
 from include.run_local import absolute_lake, has_landing_files, say, show_result
-from include.spark_submit import default_master
 from include.streams import PROJECT, STREAMS, SettingsError, default_lake
 
-HOST = "127.0.0.1"
-HOME = PROJECT / ".airflow"
 LOG = HOME / "standalone.log"
-PASSWORDS = HOME / "passwords.json"
-USER = "admin"
 READY_DEADLINE = 600.0
 # The scheduler waits for running tasks when asked to stop; a person at Ctrl-C does not.
 STOP_PATIENCE = 15.0
@@ -66,55 +68,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with stop_signals_raised():
             return run(lake, port, once=args.once)
-    except (AirflowDiedError, RunFailedError) as error:
+    except (AirflowDiedError, DagNotReadError, LakeError) as error:
         sys.stderr.write(f"error: {error}\n")
+        return 1
+    except (URLError, TimeoutError) as error:
+        sys.stderr.write(f"error: Airflow's API answers {error}. The end of {LOG}:\n{log_tail()}\n")
         return 1
 
 
 def run(lake: Lake, port: int, *, once: bool) -> int:
-    """Exit code: 130 when stopped before the streams had run, as for any interrupted command."""
-    shown = False
+    """Exit code: 130 when stopped before the streams had run, as for any interrupted command.
+
+    A stream that fails does not end the serving: the UI is where to look into it.
+    """
+    code = 128 + signal.SIGINT
     try:
         make_sample_data(lake)
         with airflow(lake, port) as process:
-            run_streams(process, port, lake)
-            shown = True
+            code = run_streams(process, port, lake)
             show_places(lake, port)
             if not once:
                 say("serving until Ctrl-C")
                 process.wait()
-                raise AirflowDiedError(f"Airflow has ended:\n{log_tail()}")
+                raise AirflowDiedError(f"Airflow has ended by itself:\n{log_tail()}")
     except StopRequestedError:
-        return 0 if shown else 128 + signal.SIGINT
-    return 0
-
-
-def free_port_or_error(text: str) -> int:
-    """The port in `text`; SettingsError when it is none, or taken."""
-    if not text.isdigit() or not 0 < int(text) < 65536:
-        raise SettingsError(f"PORT={text} is not a port number")
-    with socket.socket() as probe:
-        # As the server does: a port that is only waiting to be reused is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, int(text)))
-        except OSError as error:
-            raise SettingsError(
-                f"port {text} cannot be used ({error.strerror}): stop what holds it, "
-                "or give another with PORT="
-            ) from None
-    return int(text)
+        pass
+    return code
 
 
 def prepare_lake(root: str) -> Lake:
-    """The lake at `root`; a local folder is made when it is not there."""
-    lake = Lake(root)
+    """The readable lake at `root`; a local folder is made when it is not there."""
     if "://" not in root:
         try:
             Path(root).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise LakeError(f"the lake {root} cannot be made: {error.strerror}") from error
-    return lake
+    return open_lake(root)
 
 
 def make_sample_data(lake: Lake) -> None:
@@ -123,7 +112,8 @@ def make_sample_data(lake: Lake) -> None:
         return
     say(f"landing/ is empty: generating sample input in {lake.root}/landing")
     command = [sys.executable, "-m", "include.sample_data", "--lake", lake.root]
-    subprocess.run(command, cwd=PROJECT, check=True)
+    if subprocess.run(command, cwd=PROJECT, check=False).returncode != 0:
+        raise LakeError(f"no sample input could be generated in {lake.root}/landing: see above")
 
 
 @contextmanager
@@ -184,53 +174,8 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         say(f"these processes could not be ended: {left}")
 
 
-def airflow_environment(inherited: Mapping[str, str], lake: Lake, port: int) -> dict[str, str]:
-    """All that Airflow is told: nothing is read from the user's home folder."""
-    url = f"http://{HOST}:{port}"
-    return {
-        **inherited,
-        "LAKE": lake.root,
-        # `standalone` starts its parts as `airflow`; the jobs find spark-submit beside it.
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}",
-        "PYTHONPATH": str(PROJECT),
-        # The tasks talk to the API on this machine: not through the machine's proxy.
-        "NO_PROXY": HOST,
-        "no_proxy": HOST,
-        "AIRFLOW_HOME": str(HOME),
-        # JSON, because the URL form cannot say both local[2] and spark://host:7077.
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": default_master()}),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
-        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-        # Tasks at once, of any kind: so at most two Spark JVMs.
-        "AIRFLOW__CORE__PARALLELISM": "2",
-        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(PASSWORDS),
-        "AIRFLOW__API__HOST": HOST,
-        "AIRFLOW__API__PORT": str(port),
-        "AIRFLOW__API__WORKERS": "1",
-        "AIRFLOW__API__BASE_URL": url,
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME / 'airflow.db'}",
-        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
-        # Fixed by default, so a second Airflow on this machine could not serve its logs.
-        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(any_free_port()),
-        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(any_free_port()),
-        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        "SCARF_ANALYTICS": "false",
-    }
-
-
-def any_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def run_streams(process: subprocess.Popen[bytes], port: int, lake: Lake) -> None:
-    """Run each stream's Dag once and show what its table holds then."""
+def run_streams(process: subprocess.Popen[bytes], port: int, lake: Lake) -> int:
+    """Run each stream's Dag once and show what its table holds then; 1 when one has failed."""
     started_at = datetime.now(UTC)
     api = AirflowApi(f"http://{HOST}:{port}")
 
@@ -245,9 +190,12 @@ def run_streams(process: subprocess.Popen[bytes], port: int, lake: Lake) -> None
     say("Airflow is ready: running the streams")
     first_runs = FirstRuns(api, started_at, say, check_alive)
     runs = [first_runs.start(f"stream_{stream.name}") for stream in STREAMS]
-    first_runs.wait([run for run in runs if run is not None])
+    failures = first_runs.wait([run for run in runs if run is not None])
     for stream in STREAMS:
         show_result(lake, stream.name)
+    for failure in failures:
+        sys.stderr.write(f"\nerror: {failure}\n")
+    return 1 if failures else 0
 
 
 def wait_until_ready(api: AirflowApi, check_alive: Callable[[], None]) -> None:
@@ -262,11 +210,6 @@ def wait_until_ready(api: AirflowApi, check_alive: Callable[[], None]) -> None:
         raise AirflowDiedError(
             f"Airflow was not ready within {READY_DEADLINE:.0f} s. The end of {LOG}:\n{log_tail()}"
         )
-
-
-def password() -> str:
-    """The password that Airflow generated at its first start."""
-    return str(json.loads(PASSWORDS.read_text())[USER])
 
 
 def log_tail() -> str:

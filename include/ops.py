@@ -125,11 +125,12 @@ def update_ops(
     )
 
 
-def read_ops(lake: Lake, name: str) -> pa.Table:
-    """All rows of `ops/<name>`; no rows when nothing has been recorded."""
+def read_ops(lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> pa.Table:
+    """Rows of `ops/<name>`, of those columns' values; none when nothing has been recorded."""
     if not lake.is_delta_table(lake.ops(name)):
         return SCHEMAS[name].empty_table()
-    return DeltaTable(lake.ops(name)).to_pyarrow_table()
+    filters = [(column, "=", value) for column, value in (where or {}).items()]
+    return DeltaTable(lake.ops(name)).to_pyarrow_table(filters=filters or None)
 
 
 def _ensure_table(lake: Lake, name: str) -> DeltaTable:

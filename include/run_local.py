@@ -16,7 +16,9 @@ from pathlib import Path
 from pyarrow import fs
 
 from include.lake import Lake, LakeError, open_lake
+from include.landing_position import files_waiting
 from include.spark_submit import job_environment, submit_command
+from include.stream_position import has_waiting_rows
 from include.stream_result import format_result, read_result
 from include.streams import SettingsError, Stream, default_lake, source_named, stream_named
 
@@ -47,10 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_stream(lake: Lake, stream: Stream) -> int:
-    code = run_job("ingest_source", ["--source", stream.source, "--lake", lake.root])
-    if code == 0:
-        args = ["--stream", stream.name, "--lake", lake.root]
-        code = run_job("run_stream", args, stream)
+    """Ingest and drain what is new, and show the table; the exit code of the job that failed."""
+    code = 0
+    if files_waiting(lake, stream.source):
+        code = run_job("ingest_source", ["--source", stream.source, "--lake", lake.root])
+    else:
+        say(f"nothing new in landing/{stream.source}")
+    if code == 0 and has_waiting_rows(lake, stream):
+        code = run_job("run_stream", ["--stream", stream.name, "--lake", lake.root], stream)
     if code == 0:
         show_result(lake, stream.name)
     return code

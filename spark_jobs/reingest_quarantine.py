@@ -17,17 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from include.lake import Lake, open_lake
 from include.landing_position import landing_root
 from include.lease import hold_lease
-from include.streams import SettingsError, Source, source_named
+from include.streams import Source, source_named
 from spark_jobs import job
 from spark_jobs.ingest_source import RowsLostError, RunCounts
 from spark_jobs.lake import bronze
+from spark_jobs.lake.corrections import corrected_rows, read_corrections, refuse_corrections
 from spark_jobs.lake.ingest_checkpoint import refuse_foreign_checkpoint
 from spark_jobs.lake.landed_file import row_of_raw
 from spark_jobs.lake.landed_row import EPOCH, MICROSECOND, RefusedError, to_event
@@ -65,7 +66,7 @@ def reingest(
         refuse_corrections(corrections, {})
         return RunCounts()
     quarantine = spark.read.format("delta").load(lake.quarantine(source.name))
-    refuse_corrections(corrections, _corrected_rows(quarantine, corrections))
+    refuse_corrections(corrections, corrected_rows(quarantine, corrections))
     now_us = (now - EPOCH) // MICROSECOND
     judged = judge(spark, lake, source, with_corrections(quarantine, corrections), now_us)
     judged.persist(StorageLevel.MEMORY_AND_DISK)
@@ -79,55 +80,6 @@ def reingest(
     return counts
 
 
-def read_corrections(path: Path) -> dict[str, str]:
-    """The corrected texts by quarantine_id; SettingsError names the line that is wrong."""
-    corrections: dict[str, str] = {}
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"the corrections {path} cannot be read: {error}") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            correction = json.loads(line)
-            key, raw = correction["quarantine_id"], correction["raw"]
-        except (ValueError, LookupError, TypeError):
-            key = raw = None
-        if not isinstance(key, str) or not isinstance(raw, str):
-            raise SettingsError(
-                f"{path} line {number}: expected "
-                '{"quarantine_id": "...", "raw": "the row as text"}'
-            )
-        if key in corrections:
-            raise SettingsError(f"{path} line {number}: {key} is corrected twice")
-        corrections[key] = raw
-    return corrections
-
-
-def _corrected_rows(quarantine: DataFrame, corrections: Mapping[str, str]) -> dict[str, Any]:
-    if not corrections:
-        return {}
-    rows = quarantine.where(F.col("quarantine_id").isin(list(corrections)))
-    return {row.quarantine_id: row for row in rows.collect()}
-
-
-def refuse_corrections(corrections: Mapping[str, str], rows: Mapping[str, Any]) -> None:
-    """SettingsError when a correction has no open row that it could correct."""
-    for key in corrections:
-        if key not in rows:
-            raise SettingsError(f"quarantine has no row {key}: nothing was taken in")
-        if rows[key].resolved_at is not None:
-            raise SettingsError(
-                f"row {key} was taken in at {rows[key].resolved_at} already: nothing was taken in"
-            )
-        if rows[key].row_number == WHOLE_FILE:
-            raise SettingsError(
-                f"row {key} is the whole file {rows[key].source_file}: mend it in landing, "
-                "under its name, and leave it out of the corrections"
-            )
-
-
 def with_corrections(quarantine: DataFrame, corrections: Mapping[str, str]) -> DataFrame:
     """The open rows, each with its newest correction."""
     corrected = quarantine.sparkSession.createDataFrame(list(corrections.items()), CORRECTION)
@@ -138,13 +90,14 @@ def with_corrections(quarantine: DataFrame, corrections: Mapping[str, str]) -> D
         "row_number",
         "raw",
         F.coalesce("corrected", "correction").alias("correction"),
+        F.struct("reason_code", "reason", "correction").alias("known"),
     )
 
 
 def judge(
     spark: SparkSession, lake: Lake, source: Source, rows: DataFrame, now_us: int
 ) -> DataFrame:
-    """What becomes of each open row, and of each row of the files that can be read now."""
+    """What changes: for open rows, and for each row of the files that can be read now."""
     schema = judged_schema(source)
     parse = partial(judge_row, lake, landing_root(lake, source.name), source, now_us)
     return rows.mapInArrow(in_arrow(parse, schema), ddl(schema))
@@ -158,20 +111,26 @@ def judged_schema(source: Source) -> dict[str, str]:
 def judge_row(
     lake: Lake, root: str, source: Source, now_us: int, row: Outcome
 ) -> Iterator[Outcome]:
-    """The outcome of one open row, or all those of a file; a file that is gone has none."""
+    """The outcome of one open row, or all those of a file; none if refused as before.
+
+    A file that is gone from landing has none either.
+    """
     if row["row_number"] == WHOLE_FILE:
         yield from _judge_file(lake, root, source, now_us, row)
         return
     name, number = row["source_file"], row["row_number"]
     text = row["raw"] if row["correction"] is None else row["correction"]
     try:
-        outcome = accepted(
-            source, number, to_event(source, row_of_raw(name, text, source), now_us)
-        )
+        outcome = accepted(source, number, to_event(source, row_of_raw(name, text, source), now_us))
     except RefusedError as refusal:
         outcome = refused(name, number, refusal, row["raw"])
     given = {key: row[key] for key in ("quarantine_id", "source_file", "correction")}
-    yield outcome | given | {"is_new": False}
+    if not _is_known(outcome | given, row["known"]):
+        yield outcome | given | {"is_new": False}
+
+
+def _is_known(outcome: Outcome, known: Mapping[str, Any]) -> bool:
+    return all(outcome.get(key) == value for key, value in known.items())
 
 
 def _judge_file(
@@ -180,14 +139,15 @@ def _judge_file(
     name = row["source_file"]
     try:
         for outcome in outcomes_of_file(lake, root, source, now_us, row):
-            number = outcome.get("row_number")
             if outcome["kind"] == FILE:
                 yield outcome | {"quarantine_id": row["quarantine_id"], "is_new": False}
-            elif number == WHOLE_FILE:
-                yield outcome | {"is_new": False}
-                return  # unreadable as before
+            elif outcome["row_number"] == WHOLE_FILE:  # unreadable as before
+                if not _is_known(outcome, row["known"]):
+                    yield outcome | {"is_new": False}
+                return
             else:
-                yield outcome | {"quarantine_id": quarantine_id(name, number), "is_new": True}
+                key = quarantine_id(name, outcome["row_number"])
+                yield outcome | {"quarantine_id": key, "is_new": True}
     except FileNotFoundError:
         return
 
@@ -227,7 +187,8 @@ def append_new(
     )
     if tagged.isEmpty():
         return
-    known = spark.read.format("delta").load(path).select("source_file")
+    reingested = F.col("source_file").contains("#")
+    known = spark.read.format("delta").load(path).where(reingested).select("source_file")
     new = tagged.join(known, "source_file", "left_anti")
     newest_event_us = new.agg(F.max("event_time_us")).collect()[0][0]
     if newest_event_us is None:
@@ -246,11 +207,11 @@ def resolve(
     if judged.isEmpty():
         return
     now = F.timestamp_micros(F.lit(now_us))
-    changed = (
-        "s.kind = 'refused' AND NOT (t.reason_code <=> s.reason_code "
-        "AND t.reason <=> s.reason AND t.correction <=> s.correction)"
-    )
     columns = ("quarantine_id", "reason_code", "reason", "raw", "source_file", "row_number")
+    newly_refused: dict[str, str | Column] = {name: f"s.{name}" for name in columns}
+    new_reason: dict[str, str | Column] = {
+        name: f"s.{name}" for name in ("reason_code", "reason", "correction")
+    }
     (
         DeltaTable.forPath(spark, lake.quarantine(source.name))
         .alias("t")
@@ -259,12 +220,10 @@ def resolve(
             f"s.kind IN ('{ACCEPTED}', '{FILE}')",
             {"resolved_at": now, "correction": F.col("s.correction")},
         )
-        .whenMatchedUpdate(
-            changed, {name: f"s.{name}" for name in ("reason_code", "reason", "correction")}
-        )
+        .whenMatchedUpdate(f"s.kind = '{REFUSED}'", new_reason)
         .whenNotMatchedInsert(
             f"s.kind = '{REFUSED}'",
-            {name: F.col(f"s.{name}") for name in columns} | {"ingested_at": now},
+            newly_refused | {"ingested_at": now},
         )
         .execute()
     )

@@ -1,15 +1,21 @@
 """What tests share: one local Spark session per process, and a lake in a fresh folder."""
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from include.lake import Lake
 from include.spark_conf import BASE, LOG4J, STATE, jars
+
+# A loaded machine must not fail a test: no limit on time.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 # Workers must run this interpreter, and import the project.
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -17,6 +23,8 @@ os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
 # Airflow makes its home when it is imported: not in the person's.
 os.environ["AIRFLOW_HOME"] = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "airflow")
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# Importing Airflow turns INFO on, and py4j logs from __del__ when pytest's streams are closed.
+logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import os
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,39 +19,16 @@ from pyspark.sql import functions as F
 
 from include.lake import Lake, LakeError
 from include.landing_position import files_waiting
-from include.streams import Source, source_named
+from include.streams import SettingsError, Source, source_named
 from spark_jobs import ingest_source
 from spark_jobs.ingest_source import RunCounts, ingest
 from spark_jobs.lake import bronze, landing
+from tests.landing import START, Landing, signal
 
 pytestmark = pytest.mark.spark
 
 SIGNALS = source_named("signals")
-START = datetime(2026, 3, 1, tzinfo=UTC)
 SPLIT_ALWAYS = 1  # commit_bytes: every file is a commit of its own
-
-
-def signal(second: float, device_id: Any = 1, value: Any = 10) -> str:
-    time = START + timedelta(seconds=second)
-    return json.dumps({"device_id": device_id, "timestamp": time.isoformat(), "value": value})
-
-
-class Landing:
-    """Lands files in a known order: Spark takes them by their modification time."""
-
-    def __init__(self, lake: Lake) -> None:
-        self.folder = Path(lake.landing("signals"))
-        self._clock = 1_700_000_000
-
-    def add(self, name: str, content: bytes | str | list[str]) -> Path:
-        if isinstance(content, list):
-            content = "".join(f"{line}\n" for line in content)
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        self._clock += 1
-        os.utime(path, (self._clock, self._clock))
-        return path
 
 
 @pytest.fixture
@@ -99,14 +75,17 @@ def test_rows_of_all_formats_come_into_bronze(spark: SparkSession, lake: Lake, l
     landed.add(
         "d.parquet", parquet(device_id=pa.array([1]), value=pa.array([10]), timestamp=utc(START))
     )
-    landed.add("_e.jsonl", [line])
-    landed.add(".f.jsonl", [line])
+    landed.add("_e=f.jsonl", [line])
+    landed.add("_metadata.jsonl", [line])  # not hidden, by Hadoop's rule
+    for hidden in ("_e.jsonl", ".f.jsonl", "_g/h.jsonl", "i/.j/k.jsonl", "l.jsonl._COPYING_"):
+        landed.add(hidden, [line])
 
     counts = ingest(spark, lake, SIGNALS)
 
-    assert counts == RunCounts(1, 4, 5, 5, 0)
+    assert counts == RunCounts(1, 6, 7, 7, 0)
     us = int(START.timestamp()) * 1_000_000
-    names = ["a b+ü%20#?.jsonl"] * 2 + ["c.csv", "d.parquet", "deep/er/b.jsonl.gz"]
+    names = ["_e=f.jsonl", "_metadata.jsonl", *["a b+ü%20#?.jsonl"] * 2]
+    names += ["c.csv", "d.parquet", "deep/er/b.jsonl.gz"]
     assert events_of(spark, lake) == [(1, 10, us, START.date(), name) for name in names]
     assert files_waiting(lake, "signals") == 0
 
@@ -128,6 +107,23 @@ def test_the_tables_are_made_as_documented(spark: SparkSession, lake: Lake, land
     assert table.metadata().configuration["delta.appendOnly"] == "true"
     assert table.metadata().configuration["delta.enableDeletionVectors"] == "false"
     assert len(table.file_uris()) == 1
+
+
+def test_a_field_may_not_take_the_name_of_a_column_of_bronze():
+    field = replace(SIGNALS.fields[0], name="ingested_at")
+    with pytest.raises(SettingsError, match="a column ingested_at"):
+        bronze.bronze_columns(replace(SIGNALS, fields=(field,)))
+
+
+def test_a_field_may_have_the_name_of_a_column_of_quarantine(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    fields = tuple(replace(SIGNALS.fields[1], name=name) for name in ("raw", "kind"))
+    row = {"raw": 1, "kind": 2, "timestamp": START.isoformat()}
+    landed.add("a.jsonl", [json.dumps(row), "{"])
+    assert ingest(spark, lake, replace(SIGNALS, fields=fields)).rows_quarantined == 1
+    found = bronze_of(spark, lake).select("raw", "kind").collect()
+    assert [tuple(row) for row in found] == [(1, 2)]
 
 
 BAD_ROWS = {
@@ -349,6 +345,7 @@ def test_any_cut_into_runs_gives_the_same_events(
             landed.add(f"{number}.jsonl", [*files[number], "{"])
         total += ingest(spark, lake, SIGNALS)
     assert total == RunCounts(runs, 10, 50, 40, 10)
+    assert files_waiting(lake, "signals") == 0
     expected = sorted(
         (
             row["device_id"],
@@ -400,7 +397,7 @@ def test_a_moved_lake_is_refused(spark: SparkSession, lake: Lake, landed: Landin
 
 
 def test_a_lake_may_have_any_name(spark: SparkSession, tmp_path: Path):
-    lake = Lake(str(tmp_path / "a [b] {c,d} *?\\ %20 é"))
+    lake = Lake(str(tmp_path / "a [b] {c,d} é"))
     Landing(lake).add("x.jsonl", [signal(0)])
     assert files_waiting(lake, "signals") == 1
     assert ingest(spark, lake, SIGNALS).rows_bronze == 1

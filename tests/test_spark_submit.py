@@ -125,6 +125,16 @@ def test_a_job_that_fails_ends_it_with_the_same_exit_code(lake, monkeypatch):
         started.append(command)
         return subprocess.CompletedProcess(command, 3)
 
+    Path(lake.landing("user_events")).mkdir(parents=True)
+    Path(lake.landing("user_events"), "events.jsonl").write_text("{}\n")
     monkeypatch.setattr("subprocess.run", fail)
     assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 3
     assert len(started) == 1  # not drained after an ingest that failed
+
+
+def test_with_nothing_new_no_jvm_is_started(lake, monkeypatch, capsys):
+    monkeypatch.setattr("subprocess.run", lambda *args, **options: pytest.fail("started a job"))
+    assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 0
+    said = capsys.readouterr().out
+    assert "nothing new in landing/user_events" in said
+    assert "user_counts: no table yet" in said

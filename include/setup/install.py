@@ -40,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except SetupError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: the next start goes on from here\n")
+        sys.exit(130)
 
 
 def say(line: str) -> None:

@@ -4,13 +4,14 @@ A batch settles what its own rows prove settled; a bucket that its last commit d
 settles by its timer, in the batch without data that Spark runs when the watermark has moved.
 """
 
+from array import array
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
@@ -21,7 +22,7 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from spark_jobs.engines.bucket import check_not_folded, no_events, settle
 from spark_jobs.engines.packing import from_stream, pack_events, to_stream
-from spark_jobs.engines.schemas import event_schema, pending_ddl, states_ddl
+from spark_jobs.engines.schemas import event_schema, keys_ddl, pending_ddl, sql_name, states_ddl
 from spark_jobs.fold.admission import US_PER_MS, timer_ms, until_us, watermark_us
 from spark_jobs.fold.definition import EVENT_TIME_US, KeyedFold
 from spark_jobs.fold.states import States
@@ -30,7 +31,7 @@ FOLDED_DDL = (
     "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_folded bigint, "
     "pending_change bigint, rows_out bigint, watermark_us bigint"
 )
-STATES, PENDING = "states", "pending"
+KEYS, STATES, PENDING = "keys", "states", "pending"
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -68,6 +69,8 @@ class BucketProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
+        # Apart, because keys are the larger part, and most batches bring no new one.
+        self._keys = handle.getValueState(KEYS, keys_ddl(self._fold))
         self._states = handle.getValueState(STATES, states_ddl(self._fold))
         self._pending = handle.getValueState(PENDING, pending_ddl(self._fold))
 
@@ -123,17 +126,22 @@ class BucketProcessor(StatefulProcessor):
         return pd.DataFrame([row])
 
     def _read_states(self) -> States:
-        stored = self._states.get()
-        if stored is None:
+        keys, stored = self._keys.get(), self._states.get()
+        if keys is None or stored is None:
             return States(self._fold)
-        keys, columns, changed_at_us = stored
-        return States(self._fold, keys, list(columns), changed_at_us)
+        columns, changed_at_us = stored
+        return States(self._fold, keys[0], list(columns), changed_at_us)
 
     def _write_states(self, states: States) -> None:
-        if len(states):
-            self._states.update((states.keys, tuple(states.columns), states.changed_at_us))
-        else:
+        if not len(states):
+            self._keys.clear()
             self._states.clear()
+            return
+        if states.keys_changed:
+            self._keys.update((compact(states.keys, self._fold.key_column.kind),))
+        columns = zip(states.columns, self._fold.state_columns, strict=True)
+        values = tuple(compact(values, column.kind) for values, column in columns)
+        self._states.update((values, compact(states.changed_at_us, "bigint")))
 
     def _read_pending(self) -> tuple[int, int | None, pa.Table]:
         stored = self._pending.get()
@@ -148,8 +156,10 @@ class BucketProcessor(StatefulProcessor):
         self, until: int, old_timer_ms: int | None, pending: pa.Table, fired_ms: int | None
     ) -> None:
         timer = self._set_timer(old_timer_ms, pending, fired_ms)
-        columns = tuple(column.to_pylist() for column in pending.columns)
-        self._pending.update((until, timer, columns))
+        kinds = [sql_name(field.type) for field in pending.schema]
+        columns = zip(pending.columns, kinds, strict=True)
+        values = tuple(compact(column.to_pylist(), kind) for column, kind in columns)
+        self._pending.update((until, timer, values))
 
     def _set_timer(self, old_ms: int | None, pending: pa.Table, fired_ms: int | None) -> int | None:
         """Keep one timer, at the first pending event. Never the one that fires now: Spark
@@ -163,3 +173,35 @@ class BucketProcessor(StatefulProcessor):
         if new_ms is not None:
             self._handle.registerTimer(new_ms)
         return new_ms
+
+
+# A C long is Spark's bigint everywhere but on Windows.
+COMPACT_CODES = {"double": "d", "bigint": "l"} if array("l").itemsize == 8 else {"double": "d"}
+
+
+def compact(values: list[Any], kind: str) -> "list[Any] | array[Any]":
+    """`values` as the state store takes them fastest.
+
+    Spark looks at each item of a list several times on its way to the store; an array goes
+    as one piece of memory. (Spark 4.2 takes the code "l", but neither "q" nor numpy.)
+    """
+    code = COMPACT_CODES.get(kind)
+    return array(code, values) if code and None not in values else values
+
+
+def read_states(session: SparkSession, checkpoint: str, fold: KeyedFold) -> DataFrame:
+    """The states in a checkpoint after its last batch, as rows of `state_rows_ddl(fold)`."""
+    _ = session.streams.active  # starts what the state reader needs in a new session (SPARK-58973)
+    stored = [
+        session.read.format("statestore")
+        .option("stateVarName", name)
+        .load(checkpoint)
+        .select(F.col("key.bucket").alias("bucket"), F.col("value").alias(name))
+        for name in (KEYS, STATES)
+    ]
+    keys, states = stored
+    fields = [f"states.state.{column.name}" for column in fold.state_columns]
+    zipped = F.arrays_zip("keys.key", "states.changed_at_us", *fields)
+    rows = keys.join(states, "bucket").select("bucket", F.explode(zipped).alias("row"))
+    state = F.struct(*(F.col(f"row.{column.name}") for column in fold.state_columns))
+    return rows.select("bucket", "row.key", state.alias("state"), "row.changed_at_us")

@@ -58,7 +58,7 @@ class LocalFold:
     def _settle(self, bucket: "_Bucket", watermark: int) -> None:
         emitted = bucket.settle(until_us(watermark))
         for all_of_kind, new in zip(self.emitted, emitted, strict=True):
-            all_of_kind.extend(new)  # type: ignore[attr-defined]
+            all_of_kind.extend(new)
 
     def _late(self, row: BronzeRow) -> bool:
         if row.arrival_us is None:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from spark_jobs.engines.schemas import event_schema
 from spark_jobs.fold.admission import is_late
 from spark_jobs.fold.definition import EVENT_TIME_US, KeyedFold
+from spark_jobs.fold.records import DefinitionError
 
 PACKED_DDL = "bucket int, events binary, rows_in bigint, rows_late bigint, commit_us bigint"
 PACKED = pa.schema(
@@ -45,6 +46,7 @@ def pack_events(
     Rows that are late by a watermark delay of `late_after_us` are counted and left out; with
     None all rows are admitted. A clock row becomes a row without events, for its watermark.
     """
+    check_fields(bronze, fold)
     schema = event_schema(fold)
     fields = [name for name in schema.names if name != EVENT_TIME_US]
     rows = bronze.select(
@@ -60,6 +62,17 @@ def pack_events(
         return packed_rows(pa.Table.from_batches(batches), schema, late_after_us)
 
     return rows.mapInArrow(_skip_empty(pack), PACKED_DDL)
+
+
+def check_fields(bronze: DataFrame, fold: KeyedFold) -> None:
+    """Raise DefinitionError when an Event field is not a bronze column of the same type."""
+    types = dict(bronze.dtypes)
+    for column in fold.event_columns:
+        if column.name != EVENT_TIME_US and types.get(column.name) != column.kind:
+            raise DefinitionError(
+                f"{fold.event.__name__}.{column.name} is {column.kind}, but bronze has "
+                f"{types.get(column.name, 'no such column')}; its columns are {types}"
+            )
 
 
 def packed_rows(

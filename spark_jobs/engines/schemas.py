@@ -69,22 +69,23 @@ def output_ddl(fold: KeyedFold) -> str:
     return f"{text}, {REMOVED} boolean" if fold.output_mode == "update" else text
 
 
-def states_ddl(fold: KeyedFold) -> str:
-    """The state store's value for a bucket: its keys' states by column.
+def keys_ddl(fold: KeyedFold) -> str:
+    """The state store's value for a bucket: its keys, in the order of its states."""
+    return f"key array<{fold.key_column.kind}>"
 
-    Read it with `arrays_zip(value.key, value.state.<field>, ...)`.
+
+def states_ddl(fold: KeyedFold) -> str:
+    """The state store's value for a bucket: the states of its keys, by column.
+
+    `engines.live.read_states` joins keys and states, and makes rows of them.
     """
-    return (
-        f"key array<{fold.key_column.kind}>, "
-        f"state struct<{arrays_ddl(fold.state_columns)}>, "
-        "changed_at_us array<bigint>"
-    )
+    return f"state struct<{arrays_ddl(fold.state_columns)}>, changed_at_us array<bigint>"
 
 
 def pending_ddl(fold: KeyedFold) -> str:
     """The state store's other value for a bucket: how far it is folded, and what waits."""
     fields = ", ".join(
-        f"`{field.name}`: array<{_sql_name(field.type)}>" for field in event_schema(fold)
+        f"`{field.name}`: array<{sql_name(field.type)}>" for field in event_schema(fold)
     )
     return f"folded_until_us bigint, timer_ms bigint, events struct<{fields}>"
 
@@ -95,7 +96,8 @@ def state_rows_ddl(fold: KeyedFold) -> str:
     return f"bucket int, key {fold.key_column.kind}, state struct<{fields}>, changed_at_us bigint"
 
 
-def _sql_name(kind: pa.DataType) -> str:
+def sql_name(kind: pa.DataType) -> str:
+    """The SQL type of an Arrow type: the inverse of `arrow_type`."""
     if pa.types.is_list(kind):
-        return f"array<{_sql_name(kind.value_type)}>"
+        return f"array<{sql_name(kind.value_type)}>"
     return next(name for name, arrow in ARROW_TYPES.items() if arrow == kind)

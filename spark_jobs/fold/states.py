@@ -31,6 +31,7 @@ class States:
         self.keys = keys if keys is not None else []
         self.columns = columns if columns is not None else [[] for _ in fold.state_columns]
         self.changed_at_us = changed_at_us if changed_at_us is not None else []
+        self.keys_changed = False
         self._fold = fold
         self._positions = dict(zip(self.keys, range(len(self.keys)), strict=True))
         self._arrays = [
@@ -55,6 +56,7 @@ class States:
             declared.check(value)
         position = self._positions.get(key)
         if position is None:
+            self.keys_changed = True
             self._positions[key] = len(self.keys)
             self.keys.append(key)
             self.changed_at_us.append(changed_at_us)
@@ -70,6 +72,7 @@ class States:
         position = self._positions.pop(key, None)
         if position is None:
             return
+        self.keys_changed = True
         lists: list[list[Any]] = [self.keys, self.changed_at_us, *self.columns]
         for values in lists:
             last = values.pop()

@@ -96,13 +96,10 @@ def last_batch(
     lake: Lake, stream: str, generation: int, before: int | None = None
 ) -> dict[str, Any] | None:
     """The newest recorded batch (below the id `before`), with `until` beside its watermark."""
-    rows = [
-        row
-        for row in read_ops(lake, "batches").to_pylist()
-        if (row["stream"], row["generation"]) == (stream, generation)
-        and (before is None or row["batch_id"] < before)
-    ]
-    newest = max(rows, key=lambda row: row["batch_id"], default=None)
+    recorded = read_ops(lake, "batches", {"stream": stream, "generation": generation})
+    rows = recorded.to_pylist()
+    earlier = (row for row in rows if before is None or row["batch_id"] < before)
+    newest = max(earlier, key=lambda row: row["batch_id"], default=None)
     if newest is not None:
         newest["until"] = _until(newest["watermark"])
     return newest

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.lake import Lake
-from include.streams import Source
+from include.streams import SettingsError, Source
 from spark_jobs.lake.delta_table import Column, create_if_absent
-from spark_jobs.lake.landing import ACCEPTED, REFUSED
+from spark_jobs.lake.landing import ACCEPTED, REFUSED, value_column
 
 MILLISECOND_US = 1_000
 # The table's own log names M, so that the next commit need not look for it in the rows.
@@ -47,10 +47,20 @@ QUARANTINE_COLUMNS = (
 
 
 def bronze_columns(source: Source) -> tuple[Column, ...]:
-    """The columns of bronze: the source's fields, then what ingestion adds."""
+    """The columns of bronze: the source's fields, then what ingestion adds.
+
+    Raises SettingsError when a field has the name of a column that ingestion adds.
+    """
+    added = _added_columns(source)
+    taken = {column.name for column in added} & {field.name for field in source.fields}
+    if taken:
+        raise SettingsError(f"source {source.name}: bronze itself has a column {min(taken)}")
     fields = (Column(field.name, field.type, field.comment) for field in source.fields)
+    return (*fields, *added)
+
+
+def _added_columns(source: Source) -> tuple[Column, ...]:
     return (
-        *fields,
         Column("event_time", "timestamp", f"When it happened: the landed {source.time_field}"),
         Column("event_date", "date", "The UTC date of event_time"),
         Column("ingested_at", "timestamp", "When ingestion took it in"),
@@ -132,7 +142,7 @@ def bronze_rows(
 ) -> DataFrame:
     """The accepted rows of a parsed batch as bronze stores them: one file for each date."""
     rows = parsed.where(F.col("kind") == ACCEPTED).select(
-        *(F.col(field.name) for field in source.fields),
+        *(F.col(value_column(field)).alias(field.name) for field in source.fields),
         F.timestamp_micros("event_time_us").alias("event_time"),
         F.date_from_unix_date("event_day").alias("event_date"),
         _instant(ingested_at_us).alias("ingested_at"),

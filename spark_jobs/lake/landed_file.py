@@ -13,17 +13,19 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from include.streams import Field, Source
-from spark_jobs.lake.landed_row import Instant, RefusedError, shown, wrong_type
+from spark_jobs.lake.landed_parquet import ParquetRows
+from spark_jobs.lake.landed_row import (
+    RefusedError,
+    UnreadableFileError,
+    check_columns,
+    shown,
+    wrong_type,
+)
 
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 MAX_INTEGER_DIGITS = 40  # a bigint has 19; Python refuses to convert thousands
-PER_MICROSECOND = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
-ROWS_AT_ONCE = 10_000
 EOL = "\r\n"
 BLANKS = f" \t{EOL}"
 
@@ -31,10 +33,6 @@ BLANKS = f" \t{EOL}"
 csv.field_size_limit(2**31 - 1)
 
 Item = Any  # one row as its format holds it: a line, some cells, or values
-
-
-class UnreadableFileError(Exception):
-    """None of the file's rows can be trusted; the message says what is wrong with it."""
 
 
 class LandedRows(Protocol):
@@ -119,7 +117,7 @@ class JsonRows:
 
     def values(self, item: str) -> Mapping[str, object]:
         try:
-            value = json.loads(item, parse_constant=_refuse_constant)
+            value = JSON.decode(item)
         except RecursionError:
             raise RefusedError("not_json", "nested too deeply") from None
         except ValueError as error:
@@ -134,6 +132,9 @@ class JsonRows:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise RefusedError("not_json", f"{name} is not JSON")
+
+
+JSON = json.JSONDecoder(parse_constant=_refuse_constant)  # one: json.loads would make one a row
 
 
 class CsvRow(NamedTuple):
@@ -153,7 +154,7 @@ class CsvRows:
         if isinstance(self._header.cells, csv.Error):
             raise UnreadableFileError(f"the header is no CSV: {self._header.cells}")
         self._columns = self._header.cells
-        _check_columns(self._columns, source, "CSV header")
+        check_columns(self._columns, source, "CSV header")
         for _ in _csv_records(text):  # finds a quote that is never closed
             pass
 
@@ -219,81 +220,3 @@ def _value_of_text(field: Field | None, text: str) -> object:
     if not DECIMAL.fullmatch(text):
         raise wrong_type(field.name, text, field.type)
     return float(text)
-
-
-def _check_columns(columns: list[str], source: Source, where: str) -> None:
-    required = [source.time_field, *(field.name for field in source.fields if field.required)]
-    missing = [name for name in required if name not in columns]
-    if missing:
-        raise UnreadableFileError(f"{where} without {', '.join(missing)}")
-    known = {source.time_field, *(field.name for field in source.fields)}
-    repeated = sorted(name for name in known if columns.count(name) > 1)
-    if repeated:
-        raise UnreadableFileError(f"{where} with {', '.join(repeated)} more than once")
-
-
-class ParquetRows:
-    """Parquet, by its column types; only the source's own columns are read."""
-
-    def __init__(self, content: bytes, source: Source) -> None:
-        self._time_field = source.time_field
-        try:
-            self._table = _read_parquet(content, source)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UnreadableFileError(f"not a whole Parquet file: {first_line}") from None
-
-    def items(self) -> Iterator[dict[str, object]]:
-        for batch in self._table.to_batches(max_chunksize=ROWS_AT_ONCE):
-            columns = [
-                _instants(column) if name == self._time_field else column.to_pylist()
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            ]
-            for row in zip(*columns, strict=True):
-                yield dict(zip(batch.schema.names, row, strict=True))
-
-    def values(self, item: Mapping[str, object]) -> Mapping[str, object]:
-        return item
-
-    def raw(self, item: Mapping[str, object]) -> str:
-        time = item[self._time_field]
-        text = (
-            {**item, self._time_field: _instant_text(time)} if isinstance(time, Instant) else item
-        )
-        return json.dumps(text, default=str, ensure_ascii=False)
-
-
-def _read_parquet(content: bytes, source: Source) -> pa.Table:
-    file = pq.ParquetFile(pa.BufferReader(content))
-    groups = range(file.metadata.num_row_groups)
-    unpacked_bytes = sum(file.metadata.row_group(group).total_byte_size for group in groups)
-    if unpacked_bytes > source.max_file_bytes:
-        raise UnreadableFileError(f"unpacks to {unpacked_bytes} bytes: split it")
-    columns = list(file.schema_arrow.names)
-    _check_columns(columns, source, "Parquet")
-    known = [source.time_field, *(field.name for field in source.fields)]
-    table = file.read(columns=[name for name in known if name in columns])
-    table.validate(full=True)
-    return table
-
-
-def _instants(column: pa.Array) -> list[object]:
-    if not pa.types.is_timestamp(column.type) or column.type.tz is None:
-        return _as_text(column)
-    times, divisor = PER_MICROSECOND[column.type.unit]
-    # In Python's integers: Arrow's cast rounds towards zero, and overflows.
-    return [
-        None if value is None else Instant(value * times // divisor)
-        for value in column.cast(pa.int64()).to_pylist()
-    ]
-
-
-def _as_text(column: pa.Array) -> list[object]:
-    if pa.types.is_temporal(column.type):
-        return list(column.cast(pa.string()).to_pylist())  # no zone: refused, with its text shown
-    return list(column.to_pylist())
-
-
-def _instant_text(instant: Instant) -> str:
-    scalar = pa.scalar(instant.micros, pa.timestamp("us"))
-    return f"{scalar.cast(pa.string()).as_py()}Z"

@@ -36,6 +36,10 @@ class RefusedError(Exception):
         self.reason = reason
 
 
+class UnreadableFileError(Exception):
+    """None of the file's rows can be trusted; the message says what is wrong with it."""
+
+
 class Instant(NamedTuple):
     """A time that its file already stores as an instant (Parquet), in microseconds."""
 
@@ -143,3 +147,15 @@ def shown(value: object) -> str:
     except ValueError:  # an integer of more digits than Python prints
         text = type(value).__name__
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+def check_columns(columns: list[str], source: Source, where: str) -> None:
+    """UnreadableFileError when a column that rows need is missing, or there twice."""
+    required = [source.time_field, *(field.name for field in source.fields if field.required)]
+    missing = [name for name in required if name not in columns]
+    if missing:
+        raise UnreadableFileError(f"{where} without {', '.join(missing)}")
+    known = {source.time_field, *(field.name for field in source.fields)}
+    repeated = sorted(name for name in known if columns.count(name) > 1)
+    if repeated:
+        raise UnreadableFileError(f"{where} with {', '.join(repeated)} more than once")

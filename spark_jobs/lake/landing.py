@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from include.lake import Lake
 from include.landing_position import PlannedBatch, landing_root
-from include.streams import Source
-from spark_jobs.lake.landed_file import UnreadableFileError, open_rows
-from spark_jobs.lake.landed_row import DAY_US, Event, RefusedError, to_event
+from include.streams import Field, Source
+from spark_jobs.lake.landed_file import open_rows
+from spark_jobs.lake.landed_row import DAY_US, Event, RefusedError, UnreadableFileError, to_event
 
 # What a row of `parse_files` is.
 FILE, ACCEPTED, REFUSED = "file", "accepted", "refused"
@@ -74,7 +74,12 @@ def parse_batch(spark: SparkSession, lake: Lake, source: Source, batch: PlannedB
 
 def outcome_schema(source: Source) -> dict[str, str]:
     """The columns of a parsed row: the source's fields, then how it was judged."""
-    return {field.name: field.type for field in source.fields} | OUTCOME
+    return {value_column(field): field.type for field in source.fields} | OUTCOME
+
+
+def value_column(field: Field) -> str:
+    """The field's column in a parsed row; a field may be called `raw` or `reason`, too."""
+    return f"value_{field.name}"
 
 
 def ddl(schema: dict[str, str]) -> str:
@@ -141,7 +146,7 @@ def _content(lake: Lake, path: str, max_bytes: int) -> bytes:
 def accepted(source: Source, row_number: int, event: Event) -> Outcome:
     """The outcome of a row that is an event."""
     outcome: Outcome = {
-        field.name: value for field, value in zip(source.fields, event.values, strict=True)
+        value_column(field): value for field, value in zip(source.fields, event.values, strict=True)
     }
     outcome["kind"] = ACCEPTED
     outcome["row_number"] = row_number

@@ -25,6 +25,7 @@ from tests.benchmarks.contender import settings
 from tests.benchmarks.data import Shape, write_batches
 
 BENCH = PROJECT / ".bench"
+SCALA = PROJECT / "tests" / "benchmarks" / "flat_map_groups.scala"
 DENSE = [Shape(events=500_000, keys=100_000, active_keys=100_000)] * 4
 # Stock Python per-key APIs take minutes a batch at full size: a tenth, scaled.
 TENTH = [Shape(events=50_000, keys=10_000, active_keys=10_000)] * 4
@@ -75,17 +76,24 @@ def scala_command() -> list[str]:
     """The Scala contender through the same package's spark-shell, under the same settings."""
     shell = Path(job_environment()["SPARK_HOME"]) / "bin" / "spark-shell"
     conf = [part for item in settings().items() for part in ("--conf", "=".join(item))]
-    script = PROJECT / "tests" / "benchmarks" / "flat_map_groups.scala"
-    return [str(shell), "--master", "local[2]", *conf, "-i", str(script)]
+    return [str(shell), "--master", "local[2]", *conf]
 
 
 def _last_json(command: list[str], files: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=BENCH) as checkpoint:
         environment = os.environ | job_environment()
         environment |= {"BENCH_FILES": str(BENCH / files), "BENCH_CHECKPOINT": checkpoint}
-        done = subprocess.run(
-            command, env=environment, cwd=PROJECT, text=True, capture_output=True, check=False
-        )
+        # Only the shell reads it, as a person would type it: with -i it stays for more.
+        with SCALA.open() as script:
+            done = subprocess.run(
+                command,
+                env=environment,
+                cwd=PROJECT,
+                stdin=script,
+                text=True,
+                capture_output=True,
+                check=False,
+            )
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"seconds"')]
     if not lines:
         raise RuntimeError(f"{command[:4]} gave no result:\n{(done.stdout + done.stderr)[-3000:]}")

@@ -14,9 +14,11 @@ from pyspark.sql import functions as F
 from include.lake import LakeError
 from include.ops import read_ops
 from include.streams import stream_named
+from spark_jobs.engines.live import read_states
 from spark_jobs.engines.local import LocalFold
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.fold.admission import until_us
+from spark_jobs.fold.records import DefinitionError
 from spark_jobs.lake import batches
 from spark_jobs.run_stream import drain
 from spark_jobs.streams import device_signals, user_counts
@@ -77,24 +79,21 @@ def local_run(fold, stamped) -> LocalFold:
     return engine
 
 
-def stored_states(spark, lake, stream, field: str) -> dict[Any, tuple[int, int]]:
-    checkpoint = lake.checkpoint(stream.name, 1)
-    stored = spark.read.format("statestore").option("stateVarName", "states").load(checkpoint)
-    zipped = F.arrays_zip("value.key", f"value.state.{field}", "value.changed_at_us")
-    rows = stored.select(F.explode(zipped).alias("s")).select("s.*").collect()
-    return {row["key"]: (row[field], row["changed_at_us"]) for row in rows}
+def stored_states(spark, lake, stream, fold) -> dict[Any, tuple[int, int]]:
+    rows = read_states(spark, lake.checkpoint(stream.name, 1), fold).collect()
+    return {row["key"]: (row["state"][0], row["changed_at_us"]) for row in rows}
 
 
 CASES = [
-    pytest.param(SIGNALS, device_signals.FOLD, signal, "signals", id="device_signals"),
-    pytest.param(COUNTS, user_counts.FOLD, user_event, "total_count", id="user_counts"),
+    pytest.param(SIGNALS, device_signals.FOLD, signal, id="device_signals"),
+    pytest.param(COUNTS, user_counts.FOLD, user_event, id="user_counts"),
 ]
 
 
 @pytest.mark.parametrize("runs", [1, 3, 10])
-@pytest.mark.parametrize(("stream", "fold", "event", "field"), CASES)
+@pytest.mark.parametrize(("stream", "fold", "event"), CASES)
 def test_any_number_of_runs_gives_the_local_engines_table_and_state(
-    spark, lake, stream, fold, event, field, runs
+    spark, lake, stream, fold, event, runs
 ):
     stamped = stamp(make_commits(event, seed=1))
     oracle = local_run(fold, stamped)
@@ -106,7 +105,7 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
             drain(spark, lake, stream)
 
     assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
-    assert stored_states(spark, lake, stream, field) == {
+    assert stored_states(spark, lake, stream, fold) == {
         key: (state[0], at_us) for key, (state, at_us) in oracle.states().items()
     }
     last = batches.last_batch(lake, stream.name, 1)
@@ -118,8 +117,8 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
     assert micros(last["until"]) == until_us(stamped[-1][-1].commit_us - DELAY_US)
 
 
-@pytest.mark.parametrize(("stream", "fold", "event", "field"), CASES)
-def test_replay_of_what_live_admitted_gives_the_same(spark, lake, stream, fold, event, field):
+@pytest.mark.parametrize(("stream", "fold", "event"), CASES)
+def test_replay_of_what_live_admitted_gives_the_same(spark, lake, stream, fold, event):
     stamped = stamp(make_commits(event, seed=2))
     oracle = local_run(fold, stamped)
     for rows in stamped:
@@ -160,7 +159,7 @@ def test_a_run_with_nothing_new_changes_nothing(spark, lake):
 def version_and_state(spark, lake) -> tuple[Any, ...]:
     return (
         DeltaTable(lake.table(COUNTS.name)).version(),
-        stored_states(spark, lake, COUNTS, "total_count"),
+        stored_states(spark, lake, COUNTS, user_counts.FOLD),
         read_ops(lake, "batches").num_rows,
     )
 
@@ -170,9 +169,9 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize("point", ["after_table", "after_record"])
-@pytest.mark.parametrize(("stream", "fold", "event", "field"), CASES)
+@pytest.mark.parametrize(("stream", "fold", "event"), CASES)
 def test_a_batch_killed_after_its_writes_is_finished_once(
-    spark, lake, monkeypatch, stream, fold, event, field, point
+    spark, lake, monkeypatch, stream, fold, event, point
 ):
     stamped = stamp(make_commits(event, seed=4, commits=3))
     append_commit(lake, stream.source, fold, stamped[0])
@@ -247,3 +246,13 @@ def test_without_bronze_a_run_says_what_to_do(spark, lake):
     with pytest.raises(LakeError, match="ingest user_events first"):
         drain(spark, lake, COUNTS)
     assert not Path(lake.checkpoint(COUNTS.name, 1)).exists()
+
+
+def test_an_event_field_that_bronze_does_not_have_is_refused_before_anything_runs(spark, lake):
+    append_commit(lake, "signals", device_signals.FOLD, stamp([[Signal(1, START_US, 0)]])[0])
+    bronze = spark.read.format("delta").load(lake.bronze("signals"))
+    with pytest.raises(DefinitionError, match=r"UserEvent.user_id is string.*no such column"):
+        replay_fold(bronze, user_counts.FOLD, 5, START_US)
+    as_text = bronze.withColumn("device_id", F.col("device_id").cast("string"))
+    with pytest.raises(DefinitionError, match=r"device_id is bigint, but bronze has string"):
+        replay_fold(as_text, device_signals.FOLD, 5, START_US)

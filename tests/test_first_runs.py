@@ -1,0 +1,135 @@
+"""Which runs `make run` waits for: exactly one for each Dag, whatever Airflow remembers."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from include import first_runs
+from include.airflow_api import log_text
+from include.first_runs import DagNotReadError, FirstRuns, Run
+
+START = datetime.now(UTC)
+DAG = "stream_user_counts"
+
+
+def instant(seconds: float) -> str:
+    return (START + timedelta(seconds=seconds)).isoformat()
+
+
+def dag_run(run_id: str, queued: float, state: str = "running") -> dict:
+    return {"dag_run_id": run_id, "queued_at": instant(queued), "state": state}
+
+
+class FakeApi:
+    """Airflow's answers; each look at the runs takes one from `runs`, the last stays."""
+
+    def __init__(self, *runs: list, parsed: float = 1, due: float = 3600, paused: bool = False):
+        self.runs = list(runs) or [[]]
+        self.dag = {
+            "is_paused": paused,
+            "last_parsed_time": instant(parsed),
+            "next_dagrun_run_after": instant(due),
+        }
+        self.import_errors: list[dict] = []
+        self.task_state = "success"
+        self.calls: list[tuple] = []
+
+    def find(self, path):
+        return self.dag
+
+    def get(self, path):
+        return {"import_errors": self.import_errors} if path == "importErrors" else self.dag
+
+    def dag_runs(self, dag_id):
+        return self.runs.pop(0) if len(self.runs) > 1 else self.runs[0]
+
+    def dag_run(self, dag_id, run_id):
+        return {"state": self.task_state}
+
+    def task_instances(self, dag_id, run_id):
+        return [{"task_id": "ingest", "state": self.task_state, "try_number": 3}]
+
+    def log_lines(self, dag_id, run_id, task_id, attempt):
+        return [f"line {number} of attempt {attempt}" for number in range(100)]
+
+    def trigger(self, dag_id):
+        self.calls.append(("trigger", dag_id))
+        return "triggered"
+
+    def fail_run(self, dag_id, run_id, note):
+        self.calls.append(("fail", run_id))
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(first_runs, "SECONDS_BETWEEN_LOOKS", 0)
+
+
+def runs_of(api: FakeApi, said: list | None = None) -> FirstRuns:
+    return FirstRuns(api, START, (said if said is not None else []).append, lambda: None)
+
+
+def test_a_run_is_triggered_when_none_is_due():
+    api = FakeApi([dag_run("of yesterday", queued=-9999, state="success")])
+    assert runs_of(api).start(DAG) == Run(DAG, "triggered")
+
+
+def test_a_run_that_is_due_is_awaited_and_no_second_one_made():
+    due = FakeApi([], [], [dag_run("scheduled", queued=2)], due=-60)
+    assert runs_of(due).start(DAG) == Run(DAG, "scheduled")
+    assert due.calls == []
+
+
+def test_a_run_that_the_scheduler_was_quick_to_make_is_the_one():
+    api = FakeApi([dag_run("scheduled", queued=2, state="success")])
+    assert runs_of(api).start(DAG) == Run(DAG, "scheduled")
+    assert api.calls == []
+
+
+def test_a_due_run_that_never_comes_is_not_awaited_for_ever(monkeypatch):
+    monkeypatch.setattr(first_runs, "DUE_DEADLINE", 0)
+    assert runs_of(FakeApi(due=-60)).start(DAG) == Run(DAG, "triggered")
+
+
+def test_a_run_that_an_earlier_stop_cut_off_is_closed_first():
+    api = FakeApi([dag_run("cut off", queued=-60), dag_run("waiting", queued=-60, state="queued")])
+    runs_of(api).start(DAG)
+    assert api.calls == [("fail", "cut off"), ("trigger", DAG)]
+
+
+def test_a_dag_that_a_person_paused_stays_so():
+    api, said = FakeApi(paused=True), []
+    assert runs_of(api, said).start(DAG) is None
+    assert api.calls == []
+    assert "paused" in said[0]
+
+
+def test_a_dag_that_cannot_be_read_is_said_with_its_traceback(monkeypatch):
+    api = FakeApi(parsed=-60)  # the database still has it from an earlier start
+    old = {"timestamp": instant(-60), "filename": "dags/old.py", "stack_trace": "old"}
+    new = {"timestamp": instant(1), "filename": "dags/streams.py", "stack_trace": "NameError: x"}
+    api.import_errors = [old, new]
+    with pytest.raises(DagNotReadError, match=r"dags/streams\.py: NameError: x"):
+        runs_of(api).start(DAG)
+
+
+def test_progress_is_said_once_for_each_change():
+    api, said = FakeApi(), []
+    run = Run(DAG, "one")
+    assert runs_of(api, said).wait([run]) == []
+    assert said == [f"{DAG}: ingest success"]
+
+
+def test_a_failure_has_the_end_of_the_last_attempts_log():
+    api = FakeApi()
+    api.task_state = "failed"
+    (failure,) = runs_of(api).wait([Run(DAG, "one")])
+    assert failure.startswith(f"{DAG}: task ingest failed")
+    assert failure.endswith("line 99 of attempt 3")
+
+
+def test_a_log_record_tells_the_exception_and_leaves_out_the_marks_of_the_ui():
+    detail = [{"exc_type": "LookupError", "exc_value": "no run to publish"}]
+    record = {"event": "Task failed with exception", "error_detail": detail}
+    assert log_text(record) == ["Task failed with exception", "LookupError: no run to publish"]
+    assert log_text({"event": "::group::Pre Execute"}) == []

@@ -1,0 +1,308 @@
+"""From the bytes of a file to its rows: each format, and each way to be unreadable."""
+
+import gzip
+import io
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.streams import Field, Source
+from spark_jobs.lake.landed_file import (
+    CsvRows,
+    JsonRows,
+    open_rows,
+    row_of_raw,
+)
+from spark_jobs.lake.landed_row import (
+    MAX_US,
+    Instant,
+    RefusedError,
+    UnreadableFileError,
+    to_event,
+)
+
+SOURCE = Source(
+    name="readings",
+    time_field="at",
+    comment="Readings",
+    max_file_bytes=10_000,
+    fields=(
+        Field(name="key", type="string", comment="Key"),
+        Field(name="count", type="bigint", comment="Count", required=False),
+        Field(name="amount", type="double", comment="Amount", required=False),
+    ),
+)
+NOON = "2026-01-01T12:00:00Z"
+NOON_US = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()) * 1_000_000
+
+
+def rows_of(name: str, content: bytes) -> Iterator[Mapping[str, object] | tuple[str, str]]:
+    """The values of each row, or the code of its refusal and its raw text."""
+    rows = open_rows(name, content, SOURCE)
+    for item in rows.items():
+        try:
+            yield rows.values(item)
+        except RefusedError as refusal:
+            yield refusal.code, rows.raw(item)
+
+
+def unreadable(name: str, content: bytes) -> str:
+    with pytest.raises(UnreadableFileError) as caught:
+        open_rows(name, content, SOURCE)
+    return str(caught.value)
+
+
+def parquet(**columns: pa.Array) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue()
+
+
+# JSON lines
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "A.JSONL", "a.jsonl.gz", "a.json.gz"])
+def test_json_lines_are_rows_and_empty_lines_are_none(name: str):
+    content = b'\xef\xbb\xbf{"key": 1}\r\n\n \t\n{"key": 2}\n\n{"key": 3}'
+    content = gzip.compress(content) if name.endswith(".gz") else content
+    assert list(rows_of(name, content)) == [{"key": 1}, {"key": 2}, {"key": 3}]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ('{"key": 1', "not_json"),
+        ("not json", "not_json"),
+        ('{"amount": NaN}', "not_json"),
+        ('{"amount": -Infinity}', "not_json"),
+        ('{"count": ' + "1" * 5000 + "}", "not_json"),
+        ("[" * 5000 + "]" * 5000, "not_json"),
+        ('{"key": 1}{"key": 2}', "not_json"),
+        ("[1]", "not_an_object"),
+        ("null", "not_an_object"),
+        ('"\\ud800"', "not_an_object"),
+    ],
+)
+def test_a_line_that_is_no_object_is_refused_with_its_text(line: str, code: str):
+    assert list(rows_of("a.jsonl", f'{line}\n{{"key": 1}}'.encode())) == [(code, line), {"key": 1}]
+
+
+def test_a_line_separator_within_a_string_does_not_end_the_line():
+    line = json.dumps({"key": "a\u2028b\x85c"}, ensure_ascii=False)
+    assert list(rows_of("a.jsonl", line.encode())) == [{"key": "a\u2028b\x85c"}]
+
+
+@given(st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=3)))
+def test_what_was_written_is_read(objects: list[dict[str, Any]]):
+    content = "\n".join(json.dumps(value, ensure_ascii=False) for value in objects)
+    assert [json.loads(line) for line in JsonRows(content).items()] == objects
+
+
+# CSV
+
+
+def csv_of(*lines: str, header: str = "key,at,count,amount") -> bytes:
+    return "\r\n".join([header, *lines]).encode()
+
+
+def test_cells_are_converted_to_the_types_of_the_source():
+    content = csv_of(f"a,{NOON},-7,1.5e3", "", f'"b,""c\n",{NOON},,', "   ")
+    assert list(rows_of("a.csv", content)) == [
+        {"key": "a", "at": NOON, "count": -7, "amount": 1500.0},
+        {"key": 'b,"c\n', "at": NOON},
+    ]
+    assert list(rows_of("a.csv.gz", gzip.compress(content))) == list(rows_of("a.csv", content))
+
+
+def test_other_columns_are_ignored_and_optional_ones_may_be_missing():
+    content = csv_of(f"x,{NOON},a", header="other,at,key")
+    assert list(rows_of("a.csv", content)) == [{"other": "x", "at": NOON, "key": "a"}]
+    assert to_event(SOURCE, next(iter(rows_of("a.csv", content))), NOON_US).values == (
+        "a",
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize("count", ["1.0", "1_000", " 1", "\uff11", "0x1", "--1", "nan", "1" * 5000])
+def test_an_integer_is_digits_only(count: str):
+    line = f"a,{NOON},{count},"
+    assert list(rows_of("a.csv", csv_of(line))) == [("wrong_type", f"key,at,count,amount\n{line}")]
+
+
+@pytest.mark.parametrize("amount", ["nan", "inf", "Infinity", "1_0.5", "1,5", ".", "1e", "0x1p3"])
+def test_a_number_is_written_plainly(amount: str):
+    line = f'a,{NOON},1,"{amount}"'
+    assert [code for code, _ in rows_of("a.csv", csv_of(line))] == ["wrong_type"]
+
+
+@pytest.mark.parametrize("line", [f"a,{NOON},1", f"a,{NOON},1,2,3", f'a"b,{NOON},1,"2"3'])
+def test_a_record_that_does_not_fit_the_header_is_refused_alone(line: str):
+    good = f"b,{NOON},1,2"
+    found = list(rows_of("a.csv", csv_of(line, good)))
+    assert found == [
+        ("not_csv", f"key,at,count,amount\n{line}"),
+        {"key": "b", "at": NOON, "count": 1, "amount": 2.0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "CSV header without at, key"),
+        (b"key,count\na,1", "CSV header without at"),
+        (b"key,at,key\n", "CSV header with key more than once"),
+        (csv_of('"a', f"b,{NOON},1,2"), "never ends"),
+        (b'"key,at\n', "never ends"),
+    ],
+)
+def test_a_csv_file_without_its_columns_or_with_an_open_quote_is_unreadable(
+    content: bytes, message: str
+):
+    assert message in unreadable("a.csv", content)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.text(st.characters(codec="utf-8", exclude_characters="\0")), min_size=2, max_size=2
+        )
+    )
+)
+def test_what_csv_wrote_is_read(records: list[list[str]]):
+    import csv
+
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(
+        [["key", "at"], *records]
+    )
+    found = [item.cells for item in CsvRows(text.getvalue(), SOURCE).items()]
+    assert found == records
+
+
+# Parquet
+
+
+def test_parquet_rows_come_with_their_types():
+    content = parquet(
+        key=pa.array(["a", None]).dictionary_encode(),
+        at=pa.array([NOON_US, None], pa.timestamp("us", tz="Europe/Berlin")),
+        count=pa.array([1, 2], pa.int8()),
+        amount=pa.array([1.5, None], pa.float32()),
+        other=pa.array([[1], [2]]),
+    )
+    assert list(rows_of("a.parquet", content)) == [
+        {"key": "a", "at": Instant(NOON_US), "count": 1, "amount": 1.5},
+        {"key": None, "at": None, "count": 2, "amount": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "micros"),
+    [("ms", 5, 5000), ("ns", 1999, 1), ("ns", -1, -1), ("ms", 2**53, 2**53 * 1000)],
+)
+def test_parquet_times_are_floored_to_microseconds(unit: str, value: int, micros: int):
+    at = pa.array([value], pa.timestamp(unit, tz="UTC"))
+    rows = open_rows("a.parquet", parquet(key=pa.array(["a"]), at=at), SOURCE)
+    item = next(iter(rows.items()))
+    assert rows.values(item)["at"] == Instant(micros)
+    if micros > MAX_US:
+        assert rows.raw(item)  # has a text, though no date
+    else:
+        raw = row_of_raw("a.parquet", rows.raw(item), SOURCE)
+        assert to_event(SOURCE, raw, NOON_US).event_time_us == micros
+
+
+@pytest.mark.parametrize(
+    ("at", "code"),
+    [
+        (pa.array([0], pa.timestamp("us")), "unreadable_time"),
+        (pa.array([0], pa.date32()), "unreadable_time"),
+        (pa.array([0]), "unreadable_time"),
+        (pa.array(["2026-01-01T12:00:00"]), "unreadable_time"),
+        (pa.array([NOON]), None),
+    ],
+)
+def test_a_parquet_time_needs_a_zone(at: pa.Array, code: str | None):
+    row = next(rows_of("a.parquet", parquet(key=pa.array(["a"]), at=at)))
+    assert isinstance(row, Mapping)
+    if code is None:
+        assert to_event(SOURCE, row, NOON_US).event_time_us == NOON_US
+    else:
+        with pytest.raises(RefusedError, match=code):
+            to_event(SOURCE, row, NOON_US)
+
+
+# Any format
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl.gz", gzip.compress(b"{}" * 1000)[:-4], "not a whole gzip file"),
+        ("a.jsonl.gz", gzip.compress(b"{}") + b"rubbish", "not a whole gzip file"),
+        ("a.jsonl.gz", b"{}", "not a whole gzip file"),
+        ("a.jsonl.gz", b"", "not even a gzip header"),
+        ("a.jsonl.gz", gzip.compress(b" " * 10_001), "unpacks to more than 10000 bytes"),
+        ("a.jsonl", b'{"key": "a\0"}', "NUL"),
+        ("a.jsonl", b'{"key": "\xff"}', "not UTF-8"),
+        ("a.parquet", b"", "not a whole Parquet file"),
+        ("a.parquet", b"PAR1 and then nothing", "not a whole Parquet file"),
+        ("a.parquet", parquet(key=pa.array(["a"])), "Parquet without at"),
+        ("a.txt", b"", "unknown ending"),
+        ("a", b"", "unknown ending"),
+        ("a.gz", gzip.compress(b""), "unknown ending"),
+    ],
+)
+def test_an_unreadable_file_says_why(name: str, content: bytes, message: str):
+    assert message in unreadable(name, content)
+
+
+def test_a_parquet_file_cut_anywhere_is_unreadable_or_whole():
+    content = parquet(key=pa.array(["a"] * 50), at=pa.array([NOON] * 50))
+    for length in range(0, len(content), 7):
+        unreadable("a.parquet", content[:length])
+
+
+def test_a_corrupt_bit_in_gzip_is_found():
+    content = bytearray(gzip.compress(json.dumps({"key": list(range(500))}).encode()))
+    content[len(content) // 2] ^= 1
+    unreadable("a.jsonl.gz", bytes(content))
+
+
+@given(st.binary(max_size=200), st.sampled_from(["jsonl", "csv", "jsonl.gz", "parquet", "txt"]))
+def test_any_bytes_are_rows_or_refused(content: bytes, ending: str):
+    try:
+        rows = open_rows(f"a.{ending}", content, SOURCE)
+    except UnreadableFileError:
+        return
+    for item in rows.items():
+        assert rows.raw(item)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [
+        ("a.jsonl", json.dumps({"key": "a", "at": NOON, "count": 1})),
+        ("a.csv", f"key,at,count\na,{NOON},1"),
+        ("a.csv.gz", json.dumps({"key": "a", "at": NOON, "count": 1})),
+        ("a.parquet", json.dumps({"key": "a", "at": NOON, "count": 1})),
+    ],
+)
+def test_a_raw_text_is_read_by_the_format_of_its_file(name: str, raw: str):
+    assert row_of_raw(name, raw, SOURCE) == {"key": "a", "at": NOON, "count": 1}
+
+
+@pytest.mark.parametrize(
+    "raw", ["", "key,at", f"key,at\na,{NOON}\nb,{NOON}", 'key,at\n"a', f"a,{NOON}"]
+)
+def test_a_raw_text_of_csv_is_one_row_under_its_header(raw: str):
+    with pytest.raises(RefusedError, match="not_csv"):
+        row_of_raw("a.csv", raw, SOURCE)

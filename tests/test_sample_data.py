@@ -1,0 +1,184 @@
+"""The generator: same bytes for the same options, and shares that the parser agrees with."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from include.lake import Lake, LakeError
+from include.sample_data import (
+    HOUR_US,
+    MINUTE_US,
+    Options,
+    Summary,
+    draw_arrivals,
+    generate,
+    last_full_day,
+    main,
+)
+from include.sample_formats import EPOCH, FORMATS, MICROSECOND
+from include.streams import SOURCES, SettingsError, Source, source_named
+from spark_jobs.lake.landed_file import open_rows
+from spark_jobs.lake.landed_row import Event, RefusedError, to_event
+
+SIGNALS = source_named("signals")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+START_US = (START - EPOCH) // MICROSECOND
+SMALL = Options(start=START, events=400, keys=20, span_hours=6)
+
+
+def files_of(lake: Lake, source: Source = SIGNALS) -> dict[str, bytes]:
+    folder = Path(lake.landing(source.name))
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def read_back(lake: Lake, source: Source) -> tuple[list[Event], int]:
+    """The events in landing in the order of their files, and how many rows are refused."""
+    events, refused = [], 0
+    for name, content in files_of(lake, source).items():
+        rows = open_rows(name, content, source)
+        for item in rows.items():
+            try:
+                events.append(to_event(source, rows.values(item), START_US + 48 * HOUR_US))
+            except RefusedError:
+                refused += 1
+    return events, refused
+
+
+@pytest.mark.parametrize("landing_format", FORMATS)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_exactly_the_malformed_rows_are_refused(lake: Lake, source: Source, landing_format: str):
+    options = replace(SMALL, malformed_share=0.2, duplicate_share=0.1, format=landing_format)
+    summary = generate(lake, source, options)
+    events, refused = read_back(lake, source)
+    assert summary.rows == options.events + summary.duplicates == len(events) + refused
+    assert refused == summary.malformed
+    assert 0.1 < refused / summary.rows < 0.3
+    assert 0.05 < summary.duplicates / options.events < 0.15
+    assert summary.files == len(files_of(lake, source))
+
+
+@pytest.mark.parametrize("landing_format", FORMATS)
+def test_the_same_options_give_the_same_bytes(tmp_path: Path, landing_format: str):
+    options = replace(SMALL, format=landing_format)
+    found = []
+    for name in ("a", "b"):
+        lake = Lake(str(tmp_path / name))
+        generate(lake, SIGNALS, options)
+        found.append(files_of(lake))
+    assert found[0] == found[1]
+
+
+def test_the_bytes_stay_the_same_over_releases(lake: Lake):
+    """A sample in a report can be made again."""
+    generate(lake, SIGNALS, replace(SMALL, events=3, span_hours=1))
+    assert b"".join(files_of(lake).values()).decode().splitlines() == FIRST_ROWS
+
+
+def test_another_seed_or_source_gives_other_rows(lake: Lake):
+    first = draw_arrivals(SIGNALS, SMALL)
+    assert draw_arrivals(SIGNALS, SMALL) == first
+    assert draw_arrivals(SIGNALS, replace(SMALL, seed=2)) != first
+    assert draw_arrivals(source_named("user_events"), SMALL) != first
+
+
+def test_rows_are_out_of_order_within_the_bound_and_late_ones_far_beyond():
+    options = replace(SMALL, events=2000, disorder_minutes=5, late_share=0.1, duplicate_share=0)
+    arrivals, _, late = draw_arrivals(SIGNALS, options)
+    delays = [row.arrived_us - row.event_time_us for row in arrivals]
+    beyond = [delay for delay in delays if delay > 5 * MINUTE_US]
+    assert len(beyond) == late
+    assert 0.05 < late / len(arrivals) < 0.15
+    assert min(delays) >= 0
+    assert min(beyond) > HOUR_US
+    times = [row.event_time_us for row in arrivals]
+    assert times != sorted(times)
+    assert START_US <= min(times) <= max(times) < START_US + 6 * HOUR_US
+
+
+def test_a_file_holds_what_arrived_in_its_hour(lake: Lake):
+    options = replace(SMALL, late_share=0, malformed_share=0, disorder_minutes=5)
+    generate(lake, SIGNALS, options)
+    names = list(files_of(lake))
+    assert names[0] == "signals-2026-01-01T00-1.jsonl"
+    for name, content in files_of(lake).items():
+        hour_us = START_US + int(name[19:21]) * HOUR_US
+        rows = open_rows(name, content, SIGNALS)
+        for item in rows.items():
+            time_us = to_event(SIGNALS, rows.values(item), hour_us + HOUR_US).event_time_us
+            assert hour_us - 5 * MINUTE_US <= time_us < hour_us + HOUR_US
+
+
+def test_some_keys_are_far_more_frequent():
+    arrivals, _, _ = draw_arrivals(SIGNALS, replace(SMALL, events=5000, keys=100))
+    counts = Counter(row.key for row in arrivals)
+    assert min(counts) >= 1
+    assert max(counts) <= 100
+    assert counts[1] > 5 * counts.get(50, 0)
+
+
+def test_shares_of_none_and_all(lake: Lake):
+    options = replace(SMALL, events=20, late_share=1, malformed_share=1, duplicate_share=1)
+    assert generate(lake, SIGNALS, options)[1:] == (40, 40, 20, 40)
+    none = replace(options, seed=2, late_share=0, malformed_share=0, duplicate_share=0)
+    assert generate(lake, SIGNALS, none)[1:] == (20, 0, 0, 0)
+    assert generate(lake, SIGNALS, replace(SMALL, seed=3, events=0)) == Summary(0, 0, 0, 0, 0)
+
+
+def test_landing_the_same_again_changes_nothing_and_other_content_is_refused(lake: Lake):
+    generate(lake, SIGNALS, SMALL)
+    before = files_of(lake)
+    generate(lake, SIGNALS, SMALL)
+    assert files_of(lake) == before
+    with pytest.raises(LakeError, match="another --seed"):
+        generate(lake, SIGNALS, replace(SMALL, keys=21))
+    assert files_of(lake) == before
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"keys": 0},
+        {"events": -1},
+        {"span_hours": 0},
+        {"disorder_minutes": -1},
+        {"late_share": 1.1},
+        {"malformed_share": -0.1},
+        {"duplicate_share": float("nan")},
+        {"span_hours": float("inf")},
+        {"format": "xml"},
+    ],
+)
+def test_options_out_of_range_are_refused(changes: dict[str, object]):
+    with pytest.raises(SettingsError, match="--"):
+        replace(SMALL, **changes)
+
+
+@pytest.mark.parametrize(
+    "option", [["--start", "2026-01-01T00:00:00"], ["--format", "xml"], ["--keys", "x"]]
+)
+def test_a_wrong_command_line_exits_with_2(tmp_path: Path, option: list[str]):
+    with pytest.raises(SystemExit) as caught:
+        main(["--lake", str(tmp_path), *option])
+    assert caught.value.code == 2
+
+
+def test_the_command_makes_the_lake_and_all_sources(tmp_path: Path):
+    root = tmp_path / "new" / "lake"
+    main(["--lake", str(root), "--events", "10", "--start", "2026-01-01"])
+    found = {path.name for path in (root / "landing").iterdir()}
+    assert found == {source.name for source in SOURCES}
+
+
+def test_by_default_the_sample_is_of_the_last_full_day():
+    now = datetime(2026, 3, 1, 0, 30, tzinfo=UTC)
+    assert last_full_day(now) == now - timedelta(days=1, minutes=30)
+
+
+FIRST_ROWS = [
+    '{"device_id": 15, "timestamp": "2026-01-01T00:19:47.773467Z", "value": 666}',
+    '{"device_id": 4, "timestamp": "2026-01-01T00:42:42.054747Z", "value": 783}',
+    '{"device_id": 1, "timestamp": "2026-01-01T00:47:40.694129Z", "value": 415}',
+]
