@@ -152,7 +152,7 @@ def drain(spark: SparkSession, lake: Lake, source: Source, writer: BatchWriter) 
     query.awaitTermination()
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; argparse exits with 2 when it is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--source", required=True, help="a source in include/streams.py")
@@ -162,7 +162,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    arguments = parse_arguments()
+    arguments = parse_args()
     source = source_named(arguments.source)
     lake = open_lake(arguments.lake)
     with (

@@ -229,7 +229,7 @@ def resolve(
     )
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; argparse exits with 2 when it is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--source", required=True, help="a source in include/streams.py")
@@ -240,7 +240,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def main() -> None:
-    arguments = parse_arguments()
+    arguments = parse_args()
     source = source_named(arguments.source)
     lake = open_lake(arguments.lake)
     corrections = read_corrections(arguments.corrections) if arguments.corrections else {}

@@ -17,8 +17,9 @@ from include.lease import hold_lease
 from include.stream_position import current_generation
 from include.streams import Stream, stream_named
 from spark_jobs.engines.live import live_fold
+from spark_jobs.engines.live_batch import BatchWriter
 from spark_jobs.job import RunRecord, exit_with_main, recorded_run, spark_session
-from spark_jobs.lake.batches import BatchWriter, last_batch, record_progress
+from spark_jobs.lake.batches import last_batch, record_progress
 from spark_jobs.lake.tables import ProductTable
 
 JOB = "run_stream"
@@ -46,16 +47,17 @@ def drain(spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | Non
 def _run(spark: SparkSession, lake: Lake, stream: Stream, record: RunRecord) -> None:
     module = importlib.import_module(f"spark_jobs.streams.{stream.name}")
     generation = current_generation(lake, stream.name)
-    table = ProductTable(lake.table(stream.name), module.FOLD, module.COMMENTS)
+    fold = module.FOLD
+    table = ProductTable(lake.table(stream.name), fold, module.COMMENTS)
     table.ensure(spark, comment=(module.__doc__ or stream.name).splitlines()[0])
-    writer = BatchWriter(lake, stream.name, generation, table, record["run_id"])
+    writer = BatchWriter(lake, stream.name, generation, fold, table, record["run_id"])
     bronze = (
         spark.readStream.format("delta")
         .option("maxFilesPerTrigger", NO_FILE_LIMIT)
         .load(lake.bronze(stream.source))
     )
     query = (
-        live_fold(bronze, module.FOLD, stream.buckets, stream.watermark_delay)
+        live_fold(bronze, fold, stream.buckets, stream.state_partitions, stream.watermark_delay)
         .writeStream.queryName(stream.name)
         .foreachBatch(writer)
         .option("checkpointLocation", lake.checkpoint(stream.name, generation))

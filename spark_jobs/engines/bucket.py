@@ -3,7 +3,9 @@
 Arrow does the sorting and the cutting; the fold gets plain Python lists.
 """
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.engines.schemas import REMOVED, event_schema, output_schema
-from spark_jobs.fold.definition import EVENT_TIME_US, KeyedFold
+from spark_jobs.engines.schemas import event_schema, output_schema
+from spark_jobs.fold.definition import EVENT_TIME_US, REMOVED, KeyedFold
 from spark_jobs.fold.settle import BrokenInvariantError, Emitted, KeyRun, fold_runs
 from spark_jobs.fold.states import States
 
@@ -39,12 +41,26 @@ def settle(
     if not settled.num_rows:
         return Settled(None, None, waiting, 0)
     ordered, runs = order_events(fold, settled)
-    states = read_states()
-    emitted = fold_runs(
-        fold, states, runs, _events(fold, ordered, runs), _values(ordered[EVENT_TIME_US])
-    )
+    with _no_garbage_collection():
+        states = read_states()
+        times_us = _values(ordered[EVENT_TIME_US])
+        emitted = fold_runs(fold, states, runs, _events(fold, ordered, runs), times_us)
+        outputs = outputs_table(fold, emitted)
     pending = waiting.filter(pc.invert(is_settled))
-    return Settled(outputs_table(fold, emitted), states, pending, settled.num_rows)
+    return Settled(outputs, states, pending, settled.num_rows)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Python counts new tuples and goes looking for cycles among them, which there are none of:
+    with a tuple per event that was a third of the fold."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def check_not_folded(fold: KeyedFold, events: pa.Table, folded_until_us: int, bucket: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import (
@@ -22,8 +23,9 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from spark_jobs.engines.bucket import check_not_folded, no_events, settle
 from spark_jobs.engines.packing import from_stream, pack_events, to_stream
-from spark_jobs.engines.schemas import event_schema, keys_ddl, pending_ddl, sql_name, states_ddl
+from spark_jobs.engines.schemas import PENDING_DDL, keys_ddl, states_ddl
 from spark_jobs.fold.admission import US_PER_MS, timer_ms, until_us, watermark_us
+from spark_jobs.fold.buckets import bucket_ids
 from spark_jobs.fold.definition import EVENT_TIME_US, KeyedFold
 from spark_jobs.fold.states import States
 
@@ -33,14 +35,16 @@ FOLDED_DDL = (
 )
 KEYS, STATES, PENDING = "keys", "states", "pending"
 MICROSECOND = timedelta(microseconds=1)
+NEVER_FOLDED_US = -(2**63)
 
 
 def live_fold(
-    bronze: DataFrame, fold: KeyedFold, buckets: int, watermark_delay: timedelta
+    bronze: DataFrame, fold: KeyedFold, buckets: int, partitions: int, watermark_delay: timedelta
 ) -> DataFrame:
     """What each batch of the streaming frame `bronze` folds: FOLDED_DDL, one row per bucket call.
 
-    `outputs` holds the emitted rows as an Arrow stream of `output_schema(fold)`.
+    `partitions` is the number of state partitions of the checkpoint. `outputs` holds the
+    emitted rows as an Arrow stream of `output_schema(fold)`.
     """
     delay_us = watermark_delay // MICROSECOND
     # On a copy, which packing drops: Spark's timers follow it, but its late filter, which
@@ -49,7 +53,7 @@ def live_fold(
         "fold_clock", f"{delay_us // US_PER_MS} milliseconds"
     )
     return (
-        pack_events(clocked, fold, buckets, late_after_us=delay_us)
+        pack_events(clocked, fold, bucket_ids(buckets, partitions), late_after_us=delay_us)
         .groupBy("bucket")
         .transformWithStateInPandas(
             BucketProcessor(fold, delay_us),
@@ -72,7 +76,7 @@ class BucketProcessor(StatefulProcessor):
         # Apart, because keys are the larger part, and most batches bring no new one.
         self._keys = handle.getValueState(KEYS, keys_ddl(self._fold))
         self._states = handle.getValueState(STATES, states_ddl(self._fold))
-        self._pending = handle.getValueState(PENDING, pending_ddl(self._fold))
+        self._pending = handle.getValueState(PENDING, PENDING_DDL)
 
     def handleInputRows(  # type: ignore[override]  # the pandas flavour gets frames only
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
@@ -146,25 +150,20 @@ class BucketProcessor(StatefulProcessor):
     def _read_pending(self) -> tuple[int, int | None, pa.Table]:
         stored = self._pending.get()
         if stored is None:
-            return -(2**63), None, no_events(self._fold)
-        folded_until, timer, columns = stored
-        schema = event_schema(self._fold)
-        arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
-        return folded_until, timer, pa.table(arrays, schema=schema)
+            return NEVER_FOLDED_US, None, no_events(self._fold)
+        folded_until, timer, _, events = stored
+        return folded_until, timer, from_stream(events)
 
     def _write_pending(
         self, until: int, old_timer_ms: int | None, pending: pa.Table, fired_ms: int | None
     ) -> None:
         timer = self._set_timer(old_timer_ms, pending, fired_ms)
-        kinds = [sql_name(field.type) for field in pending.schema]
-        columns = zip(pending.columns, kinds, strict=True)
-        values = tuple(compact(column.to_pylist(), kind) for column, kind in columns)
-        self._pending.update((until, timer, values))
+        self._pending.update((until, timer, pending.num_rows, to_stream(pending)))
 
     def _set_timer(self, old_ms: int | None, pending: pa.Table, fired_ms: int | None) -> int | None:
         """Keep one timer, at the first pending event. Never the one that fires now: Spark
         deletes it behind the handler."""
-        first_us = min(pending[EVENT_TIME_US].to_pylist(), default=None)
+        first_us = pc.min(pending[EVENT_TIME_US]).as_py()
         new_ms = None if first_us is None else timer_ms(first_us)
         if new_ms == old_ms:
             return new_ms

@@ -5,12 +5,11 @@ events of a bucket cross as one row with an Arrow stream in it, and so do its ou
 batch is then a few rows per bucket, however many events it has.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -31,15 +30,17 @@ PACKED = pa.schema(
 )
 # Arrow's binary arrays end at 2 GiB; a batch of packed rows is cut well before.
 BATCH_BYTES = 256 * 1024**2
+ADMITTED, LATE, CLOCK = 0, 1, 2
 
 
-def bucket_of(fold: KeyedFold, buckets: int) -> Column:
-    """The bucket of a row's key. Part of the stored state: it must never change."""
-    return F.pmod(F.xxhash64(fold.key), F.lit(buckets)).cast("int")
+def bucket_of(key: str, ids: Sequence[int]) -> Column:
+    """The bucket of a row's key, one of `ids`. Part of the stored state: it must never change."""
+    position = F.pmod(F.xxhash64(key), F.lit(len(ids))) + 1
+    return F.element_at(F.array(*map(F.lit, ids)), position.cast("int"))
 
 
 def pack_events(
-    bronze: DataFrame, fold: KeyedFold, buckets: int, late_after_us: int | None
+    bronze: DataFrame, fold: KeyedFold, ids: Sequence[int], late_after_us: int | None
 ) -> DataFrame:
     """`bronze` as packed rows (PACKED_DDL), one per bucket and input partition.
 
@@ -48,18 +49,16 @@ def pack_events(
     """
     check_fields(bronze, fold)
     schema = event_schema(fold)
-    fields = [name for name in schema.names if name != EVENT_TIME_US]
     rows = bronze.select(
-        bucket_of(fold, buckets).alias("bucket"),
-        F.unix_micros("event_time").alias(EVENT_TIME_US),
-        F.unix_micros("arrival_watermark").alias("arrival_us"),
+        bucket_of(fold.key, ids).alias("bucket"),
+        _kind(late_after_us).alias("kind"),
         F.unix_micros("commit_watermark").alias("commit_us"),
-        "is_clock",
-        *fields,
+        F.unix_micros("event_time").alias(EVENT_TIME_US),
+        *(name for name in schema.names if name != EVENT_TIME_US),
     )
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return packed_rows(pa.Table.from_batches(batches), schema, late_after_us)
+        return packed_rows(pa.Table.from_batches(batches), schema)
 
     return rows.mapInArrow(_skip_empty(pack), PACKED_DDL)
 
@@ -75,36 +74,36 @@ def check_fields(bronze: DataFrame, fold: KeyedFold) -> None:
             )
 
 
-def packed_rows(
-    rows: pa.Table, schema: pa.Schema, late_after_us: int | None
-) -> Iterator[pa.RecordBatch]:
+def _kind(late_after_us: int | None) -> Column:
+    """ADMITTED, LATE or CLOCK: decided in the JVM, so that fewer columns cross to Python."""
+    late = F.lit(False)
+    if late_after_us is not None:
+        arrival_us = F.unix_micros("arrival_watermark")
+        # The first commit of a source has no arrival watermark: nothing in it is late.
+        late = F.coalesce(is_late(F.unix_micros("event_time"), arrival_us, late_after_us), late)
+    kind = F.when(F.col("is_clock"), CLOCK).when(late, LATE).otherwise(ADMITTED)
+    return kind.cast("byte")
+
+
+def packed_rows(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The packed rows of a partition's `rows`; the events of each have `schema`."""
     bucket = rows["bucket"].to_numpy()
     order = np.argsort(bucket, kind="stable")
     starts = np.flatnonzero(np.diff(bucket[order], prepend=-1))
-    is_data = ~rows["is_clock"].to_numpy()[order]
-    late = is_data & _late(rows, late_after_us)[order]
-    kept = is_data & ~late
-    ends = np.cumsum(np.add.reduceat(kept, starts, dtype=np.int64))
-    events = rows.select(schema.names).take(order[kept]).combine_chunks().cast(schema)
+    kind = rows["kind"].to_numpy()[order]
+    admitted = kind == ADMITTED
+    ends = np.cumsum(np.add.reduceat(admitted, starts, dtype=np.int64))
+    events = rows.select(schema.names).take(order[admitted]).combine_chunks().cast(schema)
     yield from _in_batches(
         bucket[order][starts].tolist(),
         (
             to_stream(events.slice(start, end - start))
             for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
         ),
-        np.add.reduceat(is_data, starts, dtype=np.int64).tolist(),
-        np.add.reduceat(late, starts, dtype=np.int64).tolist(),
+        np.add.reduceat(kind != CLOCK, starts, dtype=np.int64).tolist(),
+        np.add.reduceat(kind == LATE, starts, dtype=np.int64).tolist(),
         np.maximum.reduceat(rows["commit_us"].to_numpy()[order], starts).tolist(),
     )
-
-
-def _late(rows: pa.Table, late_after_us: int | None) -> Any:
-    if late_after_us is None:
-        return np.zeros(rows.num_rows, dtype=bool)
-    # The first commit of a source has no arrival watermark: nothing in it can be late.
-    arrived_after = pc.fill_null(rows["arrival_us"], np.iinfo(np.int64).min // 2)
-    return is_late(rows[EVENT_TIME_US].to_numpy(), arrived_after.to_numpy(), late_after_us)
 
 
 def _in_batches(

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs.engines.bucket import no_events, settle
-from spark_jobs.engines.packing import from_stream, pack_events, to_stream, unpack
+from spark_jobs.engines.packing import bucket_of, from_stream, pack_events, to_stream, unpack
 from spark_jobs.engines.schemas import arrow_schema, arrow_type, output_ddl, state_rows_ddl
+from spark_jobs.fold.buckets import bucket_ids
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.fold.states import States
 
@@ -40,16 +41,21 @@ def replay_fold(
     `base` has `state_rows_ddl(fold)`; None is the empty state. Events at or after `until_us`
     are left out; those before must not be in `base` already.
     """
+    session = bronze.sparkSession
     states = base
     if states is None:
-        states = bronze.sparkSession.createDataFrame([], state_rows_ddl(fold))
+        states = session.createDataFrame([], state_rows_ddl(fold))
+    partitions = session.conf.get("spark.sql.shuffle.partitions")
+    ids = bucket_ids(buckets, int(str(partitions)))
+    # Whoever wrote the base may have had other buckets.
+    states = states.withColumn("bucket", bucket_of("key", ids))
 
     def fold_bucket(key: tuple[pa.Scalar, ...], packed: pa.Table, states: pa.Table) -> pa.Table:
         return _replay_bucket(fold, key[0].as_py(), packed, states, until_us)
 
     before = bronze.where(F.unix_micros("event_time") < F.lit(until_us))
     folded = (
-        pack_events(before, fold, buckets, late_after_us=None)
+        pack_events(before, fold, ids, late_after_us=None)
         .groupBy("bucket")
         .cogroup(states.groupBy("bucket"))
         .applyInArrow(fold_bucket, REPLAYED_DDL)

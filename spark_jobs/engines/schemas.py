@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from spark_jobs.fold.definition import EMITTED_AT, EVENT_TIME_US, KeyedFold
+from spark_jobs.fold.definition import EMITTED_AT_US, EVENT_TIME_US, REMOVED, KeyedFold
 from spark_jobs.fold.records import Column
 
 ARROW_TYPES = {
@@ -11,8 +11,6 @@ ARROW_TYPES = {
     "string": pa.string(),
     "boolean": pa.bool_(),
 }
-EMITTED_AT_US = f"{EMITTED_AT}_us"
-REMOVED = "removed"
 
 
 def arrow_type(kind: str) -> pa.DataType:
@@ -82,22 +80,13 @@ def states_ddl(fold: KeyedFold) -> str:
     return f"state struct<{arrays_ddl(fold.state_columns)}>, changed_at_us array<bigint>"
 
 
-def pending_ddl(fold: KeyedFold) -> str:
-    """The state store's other value for a bucket: how far it is folded, and what waits."""
-    fields = ", ".join(
-        f"`{field.name}`: array<{sql_name(field.type)}>" for field in event_schema(fold)
-    )
-    return f"folded_until_us bigint, timer_ms bigint, events struct<{fields}>"
+# The state store's other value for a bucket: how far it is folded, and what waits. The
+# events are an Arrow stream, not columns: they are in bronze for whoever wants to read them,
+# and writing each of them item by item was a quarter of a batch.
+PENDING_DDL = "folded_until_us bigint, timer_ms bigint, rows bigint, events binary"
 
 
 def state_rows_ddl(fold: KeyedFold) -> str:
     """One key's state as a row, in savepoints and in replay: bucket, key, state, changed_at_us."""
     fields = ", ".join(f"`{column.name}`: {column.kind}" for column in fold.state_columns)
     return f"bucket int, key {fold.key_column.kind}, state struct<{fields}>, changed_at_us bigint"
-
-
-def sql_name(kind: pa.DataType) -> str:
-    """The SQL type of an Arrow type: the inverse of `arrow_type`."""
-    if pa.types.is_list(kind):
-        return f"array<{sql_name(kind.value_type)}>"
-    return next(name for name, arrow in ARROW_TYPES.items() if arrow == kind)

@@ -10,6 +10,8 @@ from spark_jobs.fold.records import Column, DefinitionError, columns_of
 
 EVENT_TIME_US = "event_time_us"
 EMITTED_AT = "emitted_at"
+EMITTED_AT_US = f"{EMITTED_AT}_us"
+REMOVED = "removed"  # an update stream's mark of a key whose state is gone
 
 Key = int | str
 OutputMode = Literal["append", "update"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from spark_jobs.fold.definition import Key, KeyedFold
+from spark_jobs.fold.records import NAMES
 
 
 class KeyState(NamedTuple):
@@ -34,6 +35,11 @@ class States:
         self.keys_changed = False
         self._fold = fold
         self._positions = dict(zip(self.keys, range(len(self.keys)), strict=True))
+        self._lists: list[list[Any]] = [self.changed_at_us, *self.columns]
+        declared = fold.state_columns
+        # The usual type of each column is looked at first: this runs for every key of a batch.
+        plain = [NAMES.get(column.kind) for column in declared]
+        self._slots = list(zip(self.columns, plain, declared, strict=True))
         self._arrays = [
             index
             for index, column in enumerate(fold.state_columns)
@@ -46,26 +52,22 @@ class States:
     def get(self, key: Key) -> Any:
         """The state of `key`, or None."""
         position = self._positions.get(key)
-        if position is None:
-            return None
-        return self._state_at(position)
+        return None if position is None else self._state_at(position)
 
     def put(self, key: Key, state: Any, changed_at_us: int) -> None:
         """Set the state of `key`. TypeError for a value that its column cannot hold."""
-        for declared, value in zip(self._fold.state_columns, state, strict=True):
-            declared.check(value)
         position = self._positions.get(key)
         if position is None:
+            position = self._positions[key] = len(self.keys)
             self.keys_changed = True
-            self._positions[key] = len(self.keys)
             self.keys.append(key)
-            self.changed_at_us.append(changed_at_us)
-            for column, value in zip(self.columns, state, strict=True):
-                column.append(value)
-            return
+            for values in self._lists:
+                values.append(None)
         self.changed_at_us[position] = changed_at_us
-        for column, value in zip(self.columns, state, strict=True):
-            column[position] = value
+        for (values, plain, column), value in zip(self._slots, state, strict=True):
+            if type(value) is not plain:
+                column.check(value)
+            values[position] = value
 
     def remove(self, key: Key) -> None:
         """Forget `key`: the last key takes its place. Nothing happens to an unknown key."""
@@ -73,8 +75,7 @@ class States:
         if position is None:
             return
         self.keys_changed = True
-        lists: list[list[Any]] = [self.keys, self.changed_at_us, *self.columns]
-        for values in lists:
+        for values in (self.keys, *self._lists):
             last = values.pop()
             if position < len(values):
                 values[position] = last

@@ -1,16 +1,13 @@
 """The product: a Delta table per stream, and how a batch gets into it exactly once."""
 
 import logging
-from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_jobs.engines.packing import unpack
-from spark_jobs.engines.schemas import EMITTED_AT_US, REMOVED, output_ddl
-from spark_jobs.fold.definition import EMITTED_AT, KeyedFold
+from spark_jobs.fold.definition import EMITTED_AT, EMITTED_AT_US, REMOVED, KeyedFold
 from spark_jobs.lake.delta_table import Column, create_if_absent
 from spark_jobs.lake.exactly_once import append_once, delta_transaction
 
@@ -57,26 +54,27 @@ class ProductTable:
                 "restore the stream's output record, or move the table away"
             )
 
-    def write_once(self, folded: DataFrame, app_id: str, version: int) -> None:
-        """Write what a batch emitted, unless this `version` of `app_id` has been written."""
-        rows = unpack(folded, "outputs", output_ddl(self._fold)).withColumn(
-            EMITTED_AT, F.timestamp_micros(EMITTED_AT_US)
-        )
+    def write_once(self, emitted: DataFrame, app_id: str, batch_id: int) -> None:
+        """Write what a batch emitted, unless `app_id` has written this batch before.
+
+        `emitted` has the output's columns and `emitted_at_us`; in an update stream also
+        `removed`, for keys whose row is to go.
+        """
+        rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
         if self._fold.output_mode == "append":
             rows = rows.withColumn(EMITTED_DATE, F.to_date(EMITTED_AT))
-            append_once(
-                rows.select([column.name for column in self._columns()]), self.path, app_id, version
-            )
+            columns = [column.name for column in self._columns()]
+            append_once(rows.select(columns), self.path, app_id, batch_id)
         else:
-            self._merge(rows, app_id, version)
+            self._merge(rows, app_id, batch_id)
 
-    def _merge(self, rows: DataFrame, app_id: str, version: int) -> None:
+    def _merge(self, rows: DataFrame, app_id: str, batch_id: int) -> None:
         session = rows.sparkSession
         columns: dict[str, str | SparkColumn] = {
             column.name: f"new.`{column.name}`" for column in self._columns()
         }
         key = self._fold.key
-        with delta_transaction(session, app_id, version):
+        with delta_transaction(session, app_id, batch_id):
             (
                 DeltaTable.forPath(session, self.path)
                 .alias("old")
@@ -104,18 +102,3 @@ class ProductTable:
         if mode == "append":
             columns.append(Column(EMITTED_DATE, "date", "Partition: the date of emitted_at"))
         return columns
-
-
-def count_folded(folded: DataFrame) -> dict[str, Any]:
-    """The counts of a batch (FOLDED_DDL), added up over its buckets. Runs the whole frame."""
-    row = folded.agg(
-        *(
-            F.coalesce(F.sum(name), F.lit(0)).alias(name)
-            for name in ("rows_in", "rows_late", "rows_folded", "pending_change", "rows_out")
-        ),
-        F.count(F.lit(1)).alias("buckets_touched"),
-        F.max("watermark_us").alias("watermark_us"),
-    ).first()
-    if row is None:  # an aggregate without groups always has one row
-        raise RuntimeError("Spark returned no row for a global aggregate")
-    return row.asDict()

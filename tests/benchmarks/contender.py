@@ -33,7 +33,7 @@ PARTITIONS = 4
 
 def ours(rows: DataFrame, buckets: int) -> DataFrame:
     """This project's live engine: admission, pending events and timers included."""
-    folded = live_fold(rows, user_counts.FOLD, buckets, DELAY)
+    folded = live_fold(rows, user_counts.FOLD, buckets, PARTITIONS, DELAY)
     return unpack(folded, "outputs", output_ddl(user_counts.FOLD))
 
 
@@ -151,7 +151,7 @@ def _counted(spark: SparkSession, name: str, checkpoint: Path) -> int:
         pending = (
             spark.read.format("statestore").option("stateVarName", "pending").load(str(checkpoint))
         )
-        waiting = pending.select(F.sum(F.size("value.events.event_time_us")))
+        waiting = pending.select(F.sum("value.rows"))
         return (folded.first()[0] or 0) + (waiting.first()[0] or 0)
     if name == "transform_with_state":
         return (

@@ -14,12 +14,13 @@ from pyspark.sql import functions as F
 from include.lake import LakeError
 from include.ops import read_ops
 from include.streams import stream_named
+from spark_jobs.engines import live_batch
 from spark_jobs.engines.live import read_states
 from spark_jobs.engines.local import LocalFold
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.fold.admission import until_us
 from spark_jobs.fold.records import DefinitionError
-from spark_jobs.lake import batches
+from spark_jobs.lake.batches import last_batch
 from spark_jobs.run_stream import drain
 from spark_jobs.streams import device_signals, user_counts
 from spark_jobs.streams.device_signals import Signal
@@ -108,7 +109,7 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
     assert stored_states(spark, lake, stream, fold) == {
         key: (state[0], at_us) for key, (state, at_us) in oracle.states().items()
     }
-    last = batches.last_batch(lake, stream.name, 1)
+    last = last_batch(lake, stream.name, 1)
     recorded = read_ops(lake, "runs").to_pylist()
     assert len(recorded) == runs
     assert sum(run["rows_in"] for run in recorded) == sum(len(rows) for rows in stamped)
@@ -179,7 +180,7 @@ def test_a_batch_killed_after_its_writes_is_finished_once(
     append_commit(lake, stream.source, fold, stamped[1])
 
     with monkeypatch.context() as patched:
-        patched.setattr(batches.BatchWriter, "_record", killed_in_record(point))
+        patched.setattr(live_batch.BatchWriter, "_record", killed_in_record(point))
         with pytest.raises(Exception, match="KilledError"):
             drain(spark, lake, stream)
     drain(spark, lake, stream)
@@ -188,7 +189,7 @@ def test_a_batch_killed_after_its_writes_is_finished_once(
 
     oracle = local_run(fold, stamped)
     assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
-    assert batches.last_batch(lake, stream.name, 1)["rows_pending"] == oracle.pending()
+    assert last_batch(lake, stream.name, 1)["rows_pending"] == oracle.pending()
     recorded = [row["batch_id"] for row in read_ops(lake, "batches").to_pylist()]
     assert len(recorded) == len(set(recorded))
     outcomes = Counter(run["outcome"] for run in read_ops(lake, "runs").to_pylist())
@@ -196,7 +197,7 @@ def test_a_batch_killed_after_its_writes_is_finished_once(
 
 
 def killed_in_record(point: str):
-    record = batches.BatchWriter._record
+    record = live_batch.BatchWriter._record
 
     def die(self, counts, batch_id):
         if point == "after_record":

@@ -8,12 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.engines.bucket import order_events, settle
-from spark_jobs.engines.packing import from_stream, packed_rows, to_stream
+from spark_jobs.engines.packing import (
+    ADMITTED,
+    CLOCK,
+    LATE,
+    from_stream,
+    packed_rows,
+    to_stream,
+)
 from spark_jobs.engines.schemas import event_schema
 from spark_jobs.fold.definition import flat_map_groups_with_state
 from spark_jobs.fold.states import States
-
-DELAY_US = 10
 
 
 class Event(NamedTuple):
@@ -55,9 +60,8 @@ EVENTS = st.builds(
 class Arrived(NamedTuple):
     event: Event
     bucket: int
-    arrival_us: int | None
+    kind: int
     commit_us: int
-    is_clock: bool
 
 
 ROWS = st.lists(
@@ -65,9 +69,8 @@ ROWS = st.lists(
         Arrived,
         EVENTS,
         st.integers(0, 4),
-        st.none() | st.integers(-50, 50),
+        st.sampled_from([ADMITTED, LATE, CLOCK]),
         st.integers(-50, 100),
-        st.booleans(),
     ),
     min_size=1,
     max_size=30,
@@ -78,27 +81,22 @@ def as_table(rows: list[Arrived]) -> pa.Table:
     columns = {name: [getattr(r.event, name) for r in rows] for name in Event._fields} | {
         name: [getattr(r, name) for r in rows] for name in Arrived._fields if name != "event"
     }
-    types = {"bucket": pa.int32(), "arrival_us": pa.int64(), "is_clock": pa.bool_()}
+    types = {"bucket": pa.int32(), "kind": pa.int8()}
     types |= {field.name: field.type for field in SCHEMA}
     return pa.table({n: pa.array(v, types.get(n, pa.int64())) for n, v in columns.items()})
 
 
-def is_late(row: Arrived) -> bool:
-    return row.arrival_us is not None and row.event.event_time_us <= row.arrival_us - DELAY_US
-
-
 @given(ROWS)
 def test_packing_keeps_what_is_admitted_and_counts_the_rest(rows):
-    batches = packed_rows(as_table(rows), SCHEMA, DELAY_US)
+    batches = packed_rows(as_table(rows), SCHEMA)
     packed = [row for batch in batches for row in batch.to_pylist()]
     assert [p["bucket"] for p in packed] == sorted({r.bucket for r in rows})
     for row in packed:
         own = [r for r in rows if r.bucket == row["bucket"]]
-        data = [r for r in own if not r.is_clock]
         events = [Event(**e) for e in from_stream(row["events"]).to_pylist()]
-        assert Counter(events) == Counter(r.event for r in data if not is_late(r))
-        assert row["rows_in"] == len(data)
-        assert row["rows_late"] == sum(is_late(r) for r in data)
+        assert Counter(events) == Counter(r.event for r in own if r.kind == ADMITTED)
+        assert row["rows_in"] == sum(r.kind != CLOCK for r in own)
+        assert row["rows_late"] == sum(r.kind == LATE for r in own)
         assert row["commit_us"] == max(r.commit_us for r in own)
 
 
