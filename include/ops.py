@@ -69,7 +69,18 @@ BATCHES = pa.schema(
     ]
 )
 
-SCHEMAS = {"runs": RUNS, "batches": BATCHES}
+GENERATIONS = pa.schema(
+    [
+        _column("stream", pa.string(), "Key, with generation"),
+        _column("generation", pa.int64(), "A checkpoint's life, from its first run or a reseed"),
+        _column("started_at", INSTANT, "When its first run began"),
+        _column("buckets", pa.int64(), "Pinned: buckets that keys are hashed into"),
+        _column("state_partitions", pa.int64(), "Pinned: state partitions of the checkpoint"),
+        _column("state_schema", pa.string(), "Pinned: the stored key and state, as Spark DDL"),
+    ]
+)
+
+SCHEMAS = {"runs": RUNS, "batches": BATCHES, "generations": GENERATIONS}
 
 
 def append_ops(

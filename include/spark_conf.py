@@ -59,6 +59,8 @@ def job_conf(stream: Stream | None = None) -> dict[str, str]:
         conf["spark.sql.shuffle.partitions"] = "2"  # a laptop's cores; ingest shuffles little
     else:
         conf |= STATE
+        # Spark turns it off for stateful queries by itself, with a warning each time.
+        conf["spark.sql.adaptive.enabled"] = "false"
         # Spark takes the number of state partitions from here at the first run, and pins it.
         conf["spark.sql.shuffle.partitions"] = str(stream.state_partitions)
     return conf

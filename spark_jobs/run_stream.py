@@ -18,8 +18,10 @@ from include.stream_position import current_generation
 from include.streams import Stream, stream_named
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.live_batch import BatchWriter
+from spark_jobs.engines.schemas import keys_ddl, states_ddl
 from spark_jobs.job import RunRecord, exit_with_main, recorded_run, spark_session
 from spark_jobs.lake.batches import last_batch, record_progress
+from spark_jobs.lake.generations import pin_generation
 from spark_jobs.lake.tables import ProductTable
 
 JOB = "run_stream"
@@ -48,6 +50,7 @@ def _run(spark: SparkSession, lake: Lake, stream: Stream, record: RunRecord) -> 
     module = importlib.import_module(f"spark_jobs.streams.{stream.name}")
     generation = current_generation(lake, stream.name)
     fold = module.FOLD
+    pin_generation(lake, stream, generation, f"{keys_ddl(fold)}, {states_ddl(fold)}")
     table = ProductTable(lake.table(stream.name), fold, module.COMMENTS)
     table.ensure(spark, comment=(module.__doc__ or stream.name).splitlines()[0])
     writer = BatchWriter(lake, stream.name, generation, fold, table, record["run_id"])

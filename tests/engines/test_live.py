@@ -1,5 +1,6 @@
 """The live engine on real Delta and RocksDB, against the local engine and the replay."""
 
+import json
 import random
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 from include.lake import LakeError
 from include.ops import read_ops
-from include.streams import stream_named
+from include.streams import SettingsError, stream_named
 from spark_jobs.engines import live_batch
 from spark_jobs.engines.live import read_states
 from spark_jobs.engines.local import LocalFold
@@ -21,6 +22,7 @@ from spark_jobs.engines.replay import replay_fold
 from spark_jobs.fold.admission import until_us
 from spark_jobs.fold.records import DefinitionError
 from spark_jobs.lake.batches import last_batch
+from spark_jobs.lake.tables import TableSchemaError
 from spark_jobs.run_stream import drain
 from spark_jobs.streams import device_signals, user_counts
 from spark_jobs.streams.device_signals import Signal
@@ -110,6 +112,9 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
         key: (state[0], at_us) for key, (state, at_us) in oracle.states().items()
     }
     last = last_batch(lake, stream.name, 1)
+    measured = read_ops(lake, "batches").to_pylist()
+    assert all(json.loads(row["durations_ms"])["addBatch"] > 0 for row in measured)
+    assert all(row["state_bytes"] > 0 for row in measured)
     recorded = read_ops(lake, "runs").to_pylist()
     assert len(recorded) == runs
     assert sum(run["rows_in"] for run in recorded) == sum(len(rows) for rows in stamped)
@@ -144,6 +149,38 @@ def test_replay_of_what_live_admitted_gives_the_same(spark, lake, stream, fold, 
         emitted = [*first.outputs.collect(), *second.outputs.collect()]
         rows = Counter((tuple(row[:-1]), row["emitted_at_us"]) for row in emitted)
         assert rows == expected_rows(oracle, fold)
+
+
+@pytest.mark.parametrize(("stream", "fold", "event"), CASES)
+def test_a_table_says_what_its_columns_mean(spark, lake, stream, fold, event):
+    append_commit(lake, stream.source, fold, stamp(make_commits(event, 6, 1))[0])
+    drain(spark, lake, stream)
+    table = DeltaTable(lake.table(stream.name))
+    assert all(field.metadata["comment"] for field in table.schema().fields)
+    metadata = table.metadata()
+    assert metadata.description
+    if fold.output_mode == "append":
+        assert metadata.partition_columns == ["emitted_date"]
+    else:
+        assert metadata.configuration["delta.enableChangeDataFeed"] == "true"
+
+
+def test_a_table_of_other_columns_is_refused_before_anything_is_read(spark, lake):
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 6, 1))[0])
+    spark.range(1).write.format("delta").save(lake.table(COUNTS.name))
+    with pytest.raises(TableSchemaError, match=r"has columns .*but the stream now writes"):
+        drain(spark, lake, COUNTS)
+    assert not Path(lake.checkpoint(COUNTS.name, 1)).exists()
+
+
+@pytest.mark.parametrize("change", [{"buckets": 6}, {"state_partitions": 3}])
+def test_what_the_first_run_pinned_cannot_change_unnoticed(spark, lake, change):
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
+    drain(spark, lake, COUNTS)
+    before = version_and_state(spark, lake)
+    with pytest.raises(SettingsError, match=f"user_counts: {next(iter(change))} is now"):
+        drain(spark, lake, replace(COUNTS, **change))
+    assert version_and_state(spark, lake) == before
 
 
 def test_a_run_with_nothing_new_changes_nothing(spark, lake):
