@@ -1,11 +1,11 @@
 """The speed table of the README: every contender on the same files, in one run.
 
-    make bench                       # three rounds; about 25 minutes on two cores
+    make bench                       # three rounds; about half an hour on two cores
     make bench ARGS="--rounds 1"
 
 Each contender runs in a process of its own, in turns, round after round. A contender's
-first batch (start-up, empty state) is left out. The machine should be idle: compare only
-within one run.
+first two batches (start-up, empty state, a cold JVM) are left out. The machine should be
+idle: compare only within one run.
 """
 
 import itertools
@@ -26,12 +26,14 @@ from tests.benchmarks.data import Shape, write_batches
 
 BENCH = PROJECT / ".bench"
 SCALA = PROJECT / "tests" / "benchmarks" / "flat_map_groups.scala"
-DENSE = [Shape(events=500_000, keys=100_000, active_keys=100_000)] * 4
+# The first batches start Python and warm the JVM up; four are measured.
+WARM_UP = 2
+DENSE = [Shape(events=500_000, keys=100_000, active_keys=100_000)] * (WARM_UP + 4)
 # Stock Python per-key APIs take minutes a batch at full size: a tenth, scaled.
-TENTH = [Shape(events=50_000, keys=10_000, active_keys=10_000)] * 4
+TENTH = [Shape(events=50_000, keys=10_000, active_keys=10_000)] * (WARM_UP + 4)
 SPARSE = [
     Shape(events=1_000_000, keys=1_000_000, active_keys=1_000_000),
-    *[Shape(events=10_000, keys=1_000_000, active_keys=1_000)] * 4,
+    *[Shape(events=10_000, keys=1_000_000, active_keys=1_000)] * (WARM_UP + 3),
 ]
 
 
@@ -107,8 +109,8 @@ def measure(entries: tuple[Entry, ...], rounds: int) -> list[tuple[Entry, list[f
     for number in range(rounds):
         for entry in entries:
             result = run_entry(entry)
-            seconds[entry] += [s * entry.scale for s in result["seconds"][1:]]
-            sizes = result["state_files_bytes"]
+            seconds[entry] += [s * entry.scale for s in result["seconds"][WARM_UP:]]
+            sizes = result["state_files_bytes"][WARM_UP - 1 :]
             written[entry] += [b - a for a, b in itertools.pairwise(sizes)]
             _say(f"round {number + 1}: {entry.label}: {result['seconds']}")
     return [(entry, seconds[entry], written[entry]) for entry in entries]
