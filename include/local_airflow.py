@@ -6,6 +6,7 @@ Starts `airflow standalone` with everything it writes in the project's .airflow,
 stream once, shows the results, and serves until Ctrl-C. What it started ends with it.
 """
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -44,6 +45,7 @@ READY_DEADLINE = 600.0
 # The scheduler waits for running tasks when asked to stop; a person at Ctrl-C does not.
 STOP_PATIENCE = 15.0
 LOG_TAIL = 30
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor")
 
 
@@ -66,8 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 2
     try:
-        with stop_signals_raised():
+        with stop_signals_raised(), only_one_here():
             return run(lake, port, once=args.once)
+    except SettingsError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
     except (AirflowDiedError, DagNotReadError, LakeError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
@@ -117,21 +122,39 @@ def make_sample_data(lake: Lake) -> None:
 
 
 @contextmanager
+def only_one_here() -> Iterator[None]:
+    """Airflow's database serves one Airflow: a second would end the first one's runs."""
+    HOME.mkdir(exist_ok=True)
+    with (HOME / "make-run.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SettingsError(
+                "`make run` is serving already from this folder: stop it, or use a second clone"
+            ) from None
+        yield
+
+
+@contextmanager
 def stop_signals_raised() -> Iterator[None]:
     """Turn the first request to stop into StopRequestedError; further ones change nothing.
 
     Set outright: a shell starts background jobs with SIGINT ignored, and Airflow inherits it.
     """
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for each in numbers:
-            signal.signal(each, _heed_no_more)
+        heed_no_more_signals()
         raise StopRequestedError
 
-    for number in numbers:
+    for number in STOP_SIGNALS:
         signal.signal(number, stop)
     yield
+
+
+def heed_no_more_signals() -> None:
+    """Once the end has begun, a second Ctrl-C must not cut it short: parts would be left."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, _heed_no_more)
 
 
 def _heed_no_more(number: int, frame: FrameType | None) -> None:
@@ -161,6 +184,7 @@ def airflow(lake: Lake, port: int) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield process
     finally:
+        heed_no_more_signals()
         stop(process)
 
 

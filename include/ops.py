@@ -5,15 +5,20 @@ row of a few numbers costs milliseconds and not a Spark job. One schema per tabl
 a column's comment is its documentation in the table.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from include.lake import Lake
 
 INSTANT = pa.timestamp("us", tz="UTC")
+ATTEMPTS = 20
+Result = TypeVar("Result")
 
 
 def _column(name: str, kind: pa.DataType, comment: str) -> pa.Field:
@@ -77,6 +82,10 @@ GENERATIONS = pa.schema(
         _column("buckets", pa.int64(), "Pinned: buckets that keys are hashed into"),
         _column("state_partitions", pa.int64(), "Pinned: state partitions of the checkpoint"),
         _column("state_schema", pa.string(), "Pinned: the stored key and state, as Spark DDL"),
+        _column("source", pa.string(), "Pinned: the source whose bronze it folds"),
+        _column("key", pa.string(), "Pinned: the field that states are kept by"),
+        _column("output_mode", pa.string(), "Pinned: append or update"),
+        _column("watermark_delay_ms", pa.int64(), "Pinned: what is late and what is settled"),
     ]
 )
 
@@ -98,21 +107,21 @@ def append_ops(
     unknown = {column for row in rows for column in row} - set(schema.names)
     if unknown:
         raise ValueError(f"ops/{name} has no column {', '.join(sorted(unknown))}")
-    table = _ensure_table(lake, name)
-    properties = None
-    if transaction is not None:
-        app_id, version = transaction
-        recorded = table.transaction_version(app_id)
-        if recorded is not None and recorded >= version:
-            return False
-        properties = CommitProperties(app_transactions=[Transaction(app_id, version)])
-    write_deltalake(
-        table,
-        pa.Table.from_pylist([dict(row) for row in rows], schema=schema),
-        mode="append",
-        commit_properties=properties,
-    )
-    return True
+    data = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+
+    def append() -> bool:
+        table = _ensure_table(lake, name)
+        properties = None
+        if transaction is not None:
+            app_id, version = transaction
+            recorded = table.transaction_version(app_id)
+            if recorded is not None and recorded >= version:
+                return False
+            properties = CommitProperties(app_transactions=[Transaction(app_id, version)])
+        write_deltalake(table, data, mode="append", commit_properties=properties)
+        return True
+
+    return _despite_others(append)
 
 
 def update_ops(
@@ -123,17 +132,33 @@ def update_ops(
         return
     columns = [column for column in rows[0] if column not in key]
     schema = pa.schema([SCHEMAS[name].field(column) for column in rows[0]])
-    (
-        _ensure_table(lake, name)
-        .merge(
-            pa.Table.from_pylist([dict(row) for row in rows], schema=schema),
+    data = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+
+    def update() -> None:
+        merge = _ensure_table(lake, name).merge(
+            data,
             predicate=" AND ".join(f"target.{column} = source.{column}" for column in key),
             source_alias="source",
             target_alias="target",
         )
-        .when_matched_update({column: f"source.{column}" for column in columns})
-        .execute()
-    )
+        merge.when_matched_update({column: f"source.{column}" for column in columns}).execute()
+
+    _despite_others(update)
+
+
+def _despite_others(commit: Callable[[], Result]) -> Result:
+    """`commit`, again when another stream's commit to the same table came between.
+
+    All streams share these tables. Both writes may be repeated: an append under a
+    transaction looks first, one without has not happened, and an update sets the same again.
+    """
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return commit()
+        except CommitFailedError:
+            # Not in step with whoever was faster.
+            time.sleep(random.uniform(0.02, 0.1) * attempt)
+    return commit()
 
 
 def read_ops(lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> pa.Table:

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from pyarrow import fs
 
 from include.lake import Lake, LakeError
+from include.ops import read_ops
 from include.streams import Stream
 
 
@@ -36,8 +37,8 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     if not lake.is_delta_table(bronze):
         return False
     checkpoint = lake.checkpoint(stream.name, current_generation(lake, stream.name))
-    planned = _newest_batch(lake, f"{checkpoint}/offsets")
-    if planned != _newest_batch(lake, f"{checkpoint}/commits"):
+    planned = newest_planned(lake, checkpoint)
+    if planned != newest_committed(lake, checkpoint) or has_unreported_batch(lake, stream.name):
         return True
     table = DeltaTable(bronze)
     position = BronzePosition(str(table.metadata().id), 0)
@@ -47,6 +48,46 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
         return True  # another table under this name: the run fails, and says so
     versions = range(position.version, table.version() + 1)
     return any(_has_data(lake, f"{bronze}/_delta_log/{version:020}.json") for version in versions)
+
+
+def has_unreported_batch(lake: Lake, stream: str) -> bool:
+    """Whether the newest batch belongs to a run that died before it was recorded.
+
+    Its rows are in the table; a further run records how far that is complete, so that it
+    can be published.
+    """
+    batches = read_ops(lake, "batches", {"stream": stream}).to_pylist()
+    if not batches:
+        return False
+    newest = max(batches, key=lambda row: (row["generation"], row["batch_id"]))
+    ended = read_ops(lake, "runs", {"job": "run_stream", "subject": stream}).to_pylist()
+    return not any(
+        run["outcome"] == "succeeded" and run["ended_at"] >= newest["committed_at"] for run in ended
+    )
+
+
+def settled_watermark_ms(lake: Lake, checkpoint: str) -> int | None:
+    """The watermark that every bucket has settled by: that of the newest committed batch.
+
+    Not the newest watermark that rows have brought: buckets they did not touch settle only
+    in the batch without data that follows. None before the first.
+    """
+    committed = newest_committed(lake, checkpoint)
+    if committed is None:
+        return None
+    settings = _read_text(lake, f"{checkpoint}/offsets/{committed}").splitlines()[1]
+    watermark = int(json.loads(settings)["batchWatermarkMs"])
+    return watermark if watermark > 0 else None  # Spark says 0 for "none yet"
+
+
+def newest_planned(lake: Lake, checkpoint: str) -> int | None:
+    """The newest batch that a query on `checkpoint` has begun."""
+    return _newest_batch(lake, f"{checkpoint}/offsets")
+
+
+def newest_committed(lake: Lake, checkpoint: str) -> int | None:
+    """The newest batch that a query on `checkpoint` has finished."""
+    return _newest_batch(lake, f"{checkpoint}/commits")
 
 
 def _newest_batch(lake: Lake, folder: str) -> int | None:

@@ -1,6 +1,7 @@
 """What every entry point shares: its session, its run record, and its exit codes."""
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from include.streams import SettingsError
 log = logging.getLogger("job")
 
 RunRecord = dict[str, Any]
+# The last line of a Python traceback: the error's name and message.
+CAUSE = re.compile(r"[\w.]+(Error|Exception): \S")
 # What the caller can mend: said in one line, with exit code 2 and no traceback.
 CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError)
 
@@ -31,7 +34,7 @@ def spark_session(app_name: str) -> SparkSession:
 def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> Iterator[RunRecord]:
     """A row of `ops/runs` for what happens inside; the body fills in its counts.
 
-    A failure is recorded with its first line, and raised again.
+    A failure is recorded with its cause in one line, and raised again.
     """
     record: RunRecord = {
         "run_id": uuid4().hex,
@@ -43,13 +46,18 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
     try:
         yield record
     except Exception as error:
-        first_line = (str(error) or type(error).__name__).splitlines()[0]
-        record |= {"outcome": "failed", "error": first_line, "ended_at": datetime.now(UTC)}
+        record |= {"outcome": "failed", "error": _cause(error), "ended_at": datetime.now(UTC)}
         append_ops(lake, "runs", [record])
         raise
     record |= {"outcome": "succeeded", "ended_at": datetime.now(UTC)}
     append_ops(lake, "runs", [record])
     log.info("%s", _summary(record))
+
+
+def _cause(error: Exception) -> str:
+    """The line that says what went wrong: of a traceback from a worker, the last such line."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return next((line for line in reversed(lines) if CAUSE.match(line)), lines[0])
 
 
 def _summary(record: RunRecord) -> str:

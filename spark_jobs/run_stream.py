@@ -3,25 +3,30 @@
     spark-submit spark_jobs/run_stream.py --stream user_counts --lake /data/lake
 
 The stream's position is its checkpoint: running again with nothing new changes nothing, and
-a run that was killed is finished by the next one.
+a batch that was killed is finished by the next run. (A run killed between its batch with data
+and the one without, which settles the other buckets: they settle with the next new data, and
+until then `until` says so.)
 """
 
 import importlib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from include.lake import Lake, LakeError, open_lake
 from include.lease import hold_lease
-from include.stream_position import current_generation
-from include.streams import Stream, stream_named
+from include.stream_position import current_generation, newest_committed
+from include.streams import MILLISECOND, SettingsError, Stream, source_named, stream_named
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.live_batch import BatchWriter
 from spark_jobs.engines.schemas import keys_ddl, states_ddl
+from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.job import RunRecord, exit_with_main, recorded_run, spark_session
-from spark_jobs.lake.batches import last_batch, record_progress
-from spark_jobs.lake.generations import pin_generation
+from spark_jobs.lake.batches import complete_until, last_batch, record_progress
+from spark_jobs.lake.generations import pin_generation, refuse_foreign_checkpoint
 from spark_jobs.lake.tables import ProductTable
 
 JOB = "run_stream"
@@ -48,31 +53,67 @@ def drain(spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | Non
 
 def _run(spark: SparkSession, lake: Lake, stream: Stream, record: RunRecord) -> None:
     module = importlib.import_module(f"spark_jobs.streams.{stream.name}")
+    fold: KeyedFold = module.FOLD
     generation = current_generation(lake, stream.name)
-    fold = module.FOLD
-    pin_generation(lake, stream, generation, f"{keys_ddl(fold)}, {states_ddl(fold)}")
+    refuse_foreign_checkpoint(lake, stream.name, generation)
+    check_required(fold, stream)
     table = ProductTable(lake.table(stream.name), fold, module.COMMENTS)
     table.ensure(spark, comment=(module.__doc__ or stream.name).splitlines()[0])
     writer = BatchWriter(lake, stream.name, generation, fold, table, record["run_id"])
+    query = plan_query(spark, lake, stream, fold, writer)
+    # Last: what a failed first attempt got wrong must not be pinned.
+    pin_generation(lake, stream, generation, pinned_settings(stream, fold))
+    checkpoint = lake.checkpoint(stream.name, generation)
+    started = query.option("checkpointLocation", checkpoint).start()
+    try:
+        started.awaitTermination()
+    finally:
+        record |= writer.totals(newest_committed(lake, checkpoint))
+    record_progress(lake, stream.name, generation, started.recentProgress)
+    record["until"] = complete_until(lake, stream.name, generation)
+    newest = last_batch(lake, stream.name, generation)
+    if newest is not None:
+        record["rows_pending"] = newest["rows_pending"]
+
+
+def plan_query(
+    spark: SparkSession, lake: Lake, stream: Stream, fold: KeyedFold, writer: BatchWriter
+) -> DataStreamWriter:
+    """The stream's query, not started yet."""
     bronze = (
         spark.readStream.format("delta")
         .option("maxFilesPerTrigger", NO_FILE_LIMIT)
         .load(lake.bronze(stream.source))
     )
-    query = (
-        live_fold(bronze, fold, stream.buckets, stream.state_partitions, stream.watermark_delay)
-        .writeStream.queryName(stream.name)
-        .foreachBatch(writer)
-        .option("checkpointLocation", lake.checkpoint(stream.name, generation))
-        .trigger(availableNow=True)
-        .start()
+    folded = live_fold(
+        bronze, fold, stream.buckets, stream.state_partitions, stream.watermark_delay
     )
-    query.awaitTermination()
-    record_progress(lake, stream.name, generation, query.recentProgress)
-    record |= writer.totals()
-    newest = last_batch(lake, stream.name, generation)
-    if newest is not None:
-        record |= {"rows_pending": newest["rows_pending"], "until": newest["until"]}
+    return folded.writeStream.queryName(stream.name).foreachBatch(writer).trigger(availableNow=True)
+
+
+def check_required(fold: KeyedFold, stream: Stream) -> None:
+    """Raise SettingsError when an Event field that is never None may be missing in bronze."""
+    optional = {field.name for field in source_named(stream.source).fields if not field.required}
+    for column in fold.event_columns:
+        if column.name in optional and not column.nullable:
+            raise SettingsError(
+                f"stream {stream.name}: {fold.event.__name__}.{column.name} is never None, but "
+                f"source {stream.source} does not require it: declare it `| None`, or required "
+                "in include/streams.py"
+            )
+
+
+def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
+    """What the state and the table of a stream stand on, as `ops/generations` names it."""
+    return {
+        "buckets": stream.buckets,
+        "state_partitions": stream.state_partitions,
+        "state_schema": f"{keys_ddl(fold)}, {states_ddl(fold)}",
+        "source": stream.source,
+        "key": fold.key,
+        "output_mode": fold.output_mode,
+        "watermark_delay_ms": stream.watermark_delay // MILLISECOND,
+    }
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

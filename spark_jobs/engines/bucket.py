@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.engines.schemas import event_schema, output_schema
 from spark_jobs.fold.definition import EVENT_TIME_US, REMOVED, KeyedFold
+from spark_jobs.fold.records import DefinitionError
 from spark_jobs.fold.settle import BrokenInvariantError, Emitted, KeyRun, fold_runs
 from spark_jobs.fold.states import States
 
@@ -136,7 +137,10 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table | None:
-    """What was emitted, as Arrow; None for nothing. ArrowException for a wrong type."""
+    """What was emitted, as Arrow; None for nothing.
+
+    Raises DefinitionError for a value of another type than the output's field declares.
+    """
     if not emitted.rows:
         return None
     schema = output_schema(fold)
@@ -144,9 +148,21 @@ def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table | None:
     if REMOVED in schema.names:
         columns.append(emitted.removed)
     return pa.table(
-        [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)],
+        [_declared(values, field) for values, field in zip(columns, schema, strict=True)],
         schema=schema,
     )
+
+
+def _declared(values: Any, field: pa.Field) -> pa.Array:
+    """`values` as the field's type. Asked for that type, Arrow would make 2 of 2.5."""
+    found = pa.array(values)
+    exact = found.type == field.type or pa.types.is_null(found.type)
+    widened = pa.types.is_floating(field.type) and pa.types.is_integer(found.type)
+    if not (exact or widened or pa.types.is_list(field.type)):
+        raise DefinitionError(f"output {field.name} is {found.type}, but declared {field.type}")
+    if found.null_count and not field.nullable:
+        raise DefinitionError(f"output {field.name} is None, but is not declared `| None`")
+    return pa.array(values, field.type)
 
 
 def no_events(fold: KeyedFold) -> pa.Table:

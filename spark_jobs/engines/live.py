@@ -164,7 +164,9 @@ class BucketProcessor(StatefulProcessor):
         """Keep one timer, at the first pending event. Never the one that fires now: Spark
         deletes it behind the handler."""
         first_us = pc.min(pending[EVENT_TIME_US]).as_py()
-        new_ms = None if first_us is None else timer_ms(first_us)
+        # Never before 1970: until it knows better, Spark's watermark is 0, and such a timer
+        # would fire at once.
+        new_ms = None if first_us is None else max(timer_ms(first_us), 1)
         if new_ms == old_ms:
             return new_ms
         if old_ms is not None and old_ms != fired_ms:

@@ -12,6 +12,7 @@ from spark_jobs.engines.packing import unpack
 from spark_jobs.engines.schemas import output_ddl
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.lake.batches import EPOCH, MICROSECOND, last_batch
+from spark_jobs.lake.generations import app_id
 from spark_jobs.lake.tables import ProductTable
 
 
@@ -79,13 +80,21 @@ class BatchWriter:
         self._written.append(row)
 
     def _app_id(self, table: str) -> str:
-        return f"{self._stream}/{self._generation}/{table}"
+        return app_id(self._stream, self._generation, table)
 
-    def totals(self) -> dict[str, int]:
-        """The run's counts so far, as `ops/runs` names them."""
+    def totals(self, committed: int | None) -> dict[str, int]:
+        """The run's counts up to the batch `committed`, as `ops/runs` names them.
+
+        A batch that was written and not committed is counted by the run that repeats it.
+        """
+        done = [
+            row
+            for row in self._written
+            if row["batch_id"] <= (-1 if committed is None else committed)
+        ]
         counted = ("rows_in", "rows_folded", "rows_late", "rows_out")
-        totals = {name: sum(row[name] for row in self._written) for name in counted}
-        return totals | {"batches": len(self._written)}
+        totals = {name: sum(row[name] for row in done) for name in counted}
+        return totals | {"batches": len(done)}
 
 
 def _watermark(micros: int | None, before: dict[str, Any] | None) -> datetime | None:

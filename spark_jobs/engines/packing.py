@@ -31,6 +31,8 @@ PACKED = pa.schema(
 # Arrow's binary arrays end at 2 GiB; a batch of packed rows is cut well before.
 BATCH_BYTES = 256 * 1024**2
 ADMITTED, LATE, CLOCK = 0, 1, 2
+# Beside an event's own columns, of which none can begin with an underscore.
+BUCKET, KIND, COMMIT_US = "_bucket", "_kind", "_commit_us"
 
 
 def bucket_of(key: str, ids: Sequence[int]) -> Column:
@@ -50,9 +52,9 @@ def pack_events(
     check_fields(bronze, fold)
     schema = event_schema(fold)
     rows = bronze.select(
-        bucket_of(fold.key, ids).alias("bucket"),
-        _kind(late_after_us).alias("kind"),
-        F.unix_micros("commit_watermark").alias("commit_us"),
+        bucket_of(fold.key, ids).alias(BUCKET),
+        _kind(late_after_us).alias(KIND),
+        F.unix_micros("commit_watermark").alias(COMMIT_US),
         F.unix_micros("event_time").alias(EVENT_TIME_US),
         *(name for name in schema.names if name != EVENT_TIME_US),
     )
@@ -87,10 +89,10 @@ def _kind(late_after_us: int | None) -> Column:
 
 def packed_rows(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The packed rows of a partition's `rows`; the events of each have `schema`."""
-    bucket = rows["bucket"].to_numpy()
+    bucket = rows[BUCKET].to_numpy()
     order = np.argsort(bucket, kind="stable")
     starts = np.flatnonzero(np.diff(bucket[order], prepend=-1))
-    kind = rows["kind"].to_numpy()[order]
+    kind = rows[KIND].to_numpy()[order]
     admitted = kind == ADMITTED
     ends = np.cumsum(np.add.reduceat(admitted, starts, dtype=np.int64))
     events = rows.select(schema.names).take(order[admitted]).combine_chunks().cast(schema)
@@ -102,7 +104,7 @@ def packed_rows(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         ),
         np.add.reduceat(kind != CLOCK, starts, dtype=np.int64).tolist(),
         np.add.reduceat(kind == LATE, starts, dtype=np.int64).tolist(),
-        np.maximum.reduceat(rows["commit_us"].to_numpy()[order], starts).tolist(),
+        np.maximum.reduceat(rows[COMMIT_US].to_numpy()[order], starts).tolist(),
     )
 
 

@@ -12,6 +12,9 @@ EVENT_TIME_US = "event_time_us"
 EMITTED_AT = "emitted_at"
 EMITTED_AT_US = f"{EMITTED_AT}_us"
 REMOVED = "removed"  # an update stream's mark of a key whose state is gone
+EMITTED_DATE = "emitted_date"
+RESERVED_IN_OUTPUTS = {EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED}
+RESERVED_IN_STATES = {"key", "changed_at_us"}
 
 Key = int | str
 OutputMode = Literal["append", "update"]
@@ -44,9 +47,8 @@ class KeyedFold:
             raise DefinitionError(f"key {self.key!r} is not a field of {self.event.__name__}")
         if self.key_column.kind not in ("bigint", "string") or self.key_column.nullable:
             raise DefinitionError(f"key {self.key!r} must be an int or a str, and never None")
-        if EMITTED_AT in {column.name for column in self.output_columns}:
-            raise DefinitionError(f"{EMITTED_AT} is added to each output; do not declare it")
-        columns_of(self.state)
+        _refuse_names(self.output, RESERVED_IN_OUTPUTS)
+        _refuse_names(self.state, RESERVED_IN_STATES)
         if self.output_mode == "update":
             self._check_update()
 
@@ -83,6 +85,15 @@ class KeyedFold:
         without timeouts only the last row counts, so one call with all events is the same.
         """
         return self.output_mode == "append" or self.timeout != GroupStateTimeout.NoTimeout
+
+
+def _refuse_names(record: type, reserved: set[str]) -> None:
+    taken = reserved & {column.name for column in columns_of(record)}
+    if taken:
+        raise DefinitionError(
+            f"{record.__name__} cannot have a field {', '.join(sorted(taken))}: "
+            "the engines add columns of that name"
+        )
 
 
 def flat_map_groups_with_state(function: StateFunction, **settings: Any) -> KeyedFold:

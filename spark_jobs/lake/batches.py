@@ -9,7 +9,8 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from include.lake import Lake
 from include.ops import read_ops, update_ops
-from spark_jobs.fold.admission import until_us
+from include.stream_position import settled_watermark_ms
+from spark_jobs.fold.admission import US_PER_MS, until_us
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -19,18 +20,19 @@ BATCH_KEY = ("stream", "generation", "batch_id")
 def last_batch(
     lake: Lake, stream: str, generation: int, before: int | None = None
 ) -> dict[str, Any] | None:
-    """The newest recorded batch (below the id `before`), with `until` beside its watermark."""
+    """The newest recorded batch, or the newest below the id `before`."""
     recorded = read_ops(lake, "batches", {"stream": stream, "generation": generation})
     rows = recorded.to_pylist()
     earlier = (row for row in rows if before is None or row["batch_id"] < before)
-    newest = max(earlier, key=lambda row: row["batch_id"], default=None)
-    return None if newest is None else newest | {"until": _until(newest["watermark"])}
+    return max(earlier, key=lambda row: row["batch_id"], default=None)
 
 
-def _until(watermark: datetime | None) -> datetime | None:
-    if watermark is None:
+def complete_until(lake: Lake, stream: str, generation: int) -> datetime | None:
+    """The instant before which the table has everything; None when nothing is settled."""
+    watermark_ms = settled_watermark_ms(lake, lake.checkpoint(stream, generation))
+    if watermark_ms is None:
         return None
-    return EPOCH + until_us((watermark - EPOCH) // MICROSECOND) * MICROSECOND
+    return EPOCH + until_us(watermark_ms * US_PER_MS) * MICROSECOND
 
 
 def record_progress(

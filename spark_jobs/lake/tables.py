@@ -7,13 +7,18 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_jobs.fold.definition import EMITTED_AT, EMITTED_AT_US, REMOVED, KeyedFold
+from spark_jobs.fold.definition import (
+    EMITTED_AT,
+    EMITTED_AT_US,
+    EMITTED_DATE,
+    REMOVED,
+    KeyedFold,
+)
 from spark_jobs.lake.delta_table import Column, create_if_absent
 from spark_jobs.lake.exactly_once import append_once, delta_transaction
 
 log = logging.getLogger("job.tables")
 
-EMITTED_DATE = "emitted_date"
 PROPERTIES = {
     # Readers without a JVM (delta-rs, DuckDB) must be able to read all tables.
     "delta.enableDeletionVectors": "false",

@@ -4,13 +4,17 @@ from collections import Counter
 from typing import NamedTuple
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.engines.bucket import order_events, settle
+from spark_jobs.engines.bucket import order_events, outputs_table, settle
 from spark_jobs.engines.packing import (
     ADMITTED,
+    BUCKET,
     CLOCK,
+    COMMIT_US,
+    KIND,
     LATE,
     from_stream,
     packed_rows,
@@ -18,7 +22,11 @@ from spark_jobs.engines.packing import (
 )
 from spark_jobs.engines.schemas import event_schema
 from spark_jobs.fold.definition import flat_map_groups_with_state
+from spark_jobs.fold.records import DefinitionError
+from spark_jobs.fold.settle import Emitted
 from spark_jobs.fold.states import States
+from spark_jobs.streams import user_counts
+from spark_jobs.streams.user_counts import UserCount
 
 
 class Event(NamedTuple):
@@ -78,12 +86,12 @@ ROWS = st.lists(
 
 
 def as_table(rows: list[Arrived]) -> pa.Table:
-    columns = {name: [getattr(r.event, name) for r in rows] for name in Event._fields} | {
-        name: [getattr(r, name) for r in rows] for name in Arrived._fields if name != "event"
-    }
-    types = {"bucket": pa.int32(), "kind": pa.int8()}
-    types |= {field.name: field.type for field in SCHEMA}
-    return pa.table({n: pa.array(v, types.get(n, pa.int64())) for n, v in columns.items()})
+    events = pa.Table.from_pylist([row.event._asdict() for row in rows], SCHEMA)
+    marks = {BUCKET: pa.int32(), KIND: pa.int8(), COMMIT_US: pa.int64()}
+    for name, kind in marks.items():
+        values = [getattr(row, name.removeprefix("_")) for row in rows]
+        events = events.append_column(name, pa.array(values, kind))
+    return events
 
 
 @given(ROWS)
@@ -134,3 +142,22 @@ def test_settling_splits_at_until_and_reads_state_only_when_needed(events, until
 
 def test_a_stream_of_no_rows_keeps_its_schema():
     assert from_stream(to_stream(SCHEMA.empty_table())).schema == SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([Output("a", ("x",)), Output(None, ())], "output key is None"),
+        ([Output(1, ())], "output key is int64, but declared string"),
+    ],
+)
+def test_an_output_of_another_type_is_refused_not_bent(values, message):
+    emitted = Emitted(values, [1] * len(values), [])
+    with pytest.raises(DefinitionError, match=message):
+        outputs_table(FOLD, emitted)
+
+
+def test_a_fraction_does_not_become_an_integer():
+    emitted = Emitted([UserCount("ann", 2.5)], [1], [False])
+    with pytest.raises(DefinitionError, match="total_count is double, but declared int64"):
+        outputs_table(user_counts.FOLD, emitted)

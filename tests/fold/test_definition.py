@@ -85,12 +85,17 @@ class Reserved(NamedTuple):
     emitted_at: int
 
 
+class KeyedState(NamedTuple):
+    key: str
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"key": "user"}, "'user' is not a field of Event"),
         ({"key": "amount"}, "must be an int or a str"),
-        ({"output": Reserved}, "emitted_at is added"),
+        ({"output": Reserved}, "cannot have a field emitted_at"),
+        ({"state": KeyedState}, "cannot have a field key"),
         ({"output_mode": "update", "project": None}, "needs project="),
         ({"output_mode": "update", "output": Keyless}, "needs 'key'"),
     ],
