@@ -1,6 +1,7 @@
 """The decision to start no JVM: wrong in one direction it loses hours, in the other money."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,7 +9,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from include.lake import Lake, LakeError
-from include.stream_position import has_waiting_rows
+from include.ops import append_ops
+from include.stream_position import has_waiting_rows, settled_watermark_ms
 from include.streams import stream_named
 
 STREAM = stream_named("user_counts")
@@ -127,3 +129,33 @@ def test_the_offset_log_that_spark_writes_is_understood(spark, lake):
         drain()
         seen.append(has_waiting_rows(lake, STREAM))
     assert seen == [True, False, True, False]
+
+
+def test_a_run_that_died_before_it_was_recorded_is_run_again(lake):
+    table = append_bronze(lake)
+    commit_batch(write_batch(lake, 0, table, table.version() + 1), 0)
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    batch = {"stream": STREAM.name, "generation": 1, "batch_id": 0, "committed_at": now}
+    append_ops(lake, "batches", [batch])
+    assert has_waiting_rows(lake, STREAM)
+
+    run = {"job": "run_stream", "subject": STREAM.name, "ended_at": now + timedelta(seconds=1)}
+    append_ops(lake, "runs", [run | {"outcome": "failed"}])
+    assert has_waiting_rows(lake, STREAM)
+    append_ops(lake, "runs", [run | {"outcome": "succeeded"}])
+    assert not has_waiting_rows(lake, STREAM)
+
+
+def test_what_is_settled_is_the_watermark_of_the_newest_committed_batch(lake):
+    table = append_bronze(lake)
+    path = lake.checkpoint(STREAM.name, 1)
+    assert settled_watermark_ms(lake, path) is None
+    checkpoint = write_batch(lake, 0, table, 1)
+    commit_batch(checkpoint, 0)
+    assert settled_watermark_ms(lake, path) is None  # 0 is Spark's "none yet"
+    write_batch(lake, 1, table, 1)
+    offsets = checkpoint / "offsets" / "1"
+    offsets.write_text(offsets.read_text().replace(": 0}", ": 7}", 1))
+    assert settled_watermark_ms(lake, path) is None
+    commit_batch(checkpoint, 1)
+    assert settled_watermark_ms(lake, path) == 7

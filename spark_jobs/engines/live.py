@@ -22,7 +22,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from spark_jobs.engines.bucket import check_not_folded, no_events, settle
-from spark_jobs.engines.packing import from_stream, pack_events, to_stream
+from spark_jobs.engines.packing import PackedRow, from_stream, pack_events, to_stream
 from spark_jobs.engines.schemas import PENDING_DDL, keys_ddl, states_ddl
 from spark_jobs.fold.admission import US_PER_MS, timer_ms, until_us, watermark_us
 from spark_jobs.fold.buckets import bucket_ids
@@ -82,7 +82,9 @@ class BucketProcessor(StatefulProcessor):
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
     ) -> Iterator[pd.DataFrame]:
         # All of a batch's rows first: only then is it known what they settle.
-        packed: list[Any] = [row for frame in rows for row in frame.itertuples(index=False)]
+        # (Named rows would make a class for each frame: a sixth of the time of a small bucket.)
+        plain = (row for frame in rows for row in frame.itertuples(index=False, name=None))
+        packed = [PackedRow(*row) for row in plain]
         commit_us = max(row.commit_us for row in packed)
         watermark = watermark_us(commit_us, self._delay_us)
         known_ms = timerValues.getCurrentWatermarkInMs()

@@ -6,7 +6,7 @@ batch is then a few rows per bucket, however many events it has.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,18 @@ PACKED = pa.schema(
         pa.field("commit_us", pa.int64()),
     ]
 )
+
+
+class PackedRow(NamedTuple):
+    """A bucket's share of an input partition: a row of PACKED."""
+
+    bucket: int
+    events: bytes  # an Arrow stream
+    rows_in: int
+    rows_late: int
+    commit_us: int  # the newest commit watermark among its rows, late and clock rows included
+
+
 # Arrow's binary arrays end at 2 GiB; a batch of packed rows is cut well before.
 BATCH_BYTES = 256 * 1024**2
 ADMITTED, LATE, CLOCK = 0, 1, 2

@@ -2,6 +2,8 @@
 
 import json
 import random
+import shutil
+import sys
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -10,6 +12,8 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from include.lake import LakeError
@@ -173,14 +177,78 @@ def test_a_table_of_other_columns_is_refused_before_anything_is_read(spark, lake
     assert not Path(lake.checkpoint(COUNTS.name, 1)).exists()
 
 
-@pytest.mark.parametrize("change", [{"buckets": 6}, {"state_partitions": 3}])
+@pytest.mark.parametrize(
+    "change",
+    [{"buckets": 6}, {"state_partitions": 3}, {"watermark_delay": timedelta(hours=1)}],
+)
 def test_what_the_first_run_pinned_cannot_change_unnoticed(spark, lake, change):
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
     drain(spark, lake, COUNTS)
     before = version_and_state(spark, lake)
-    with pytest.raises(SettingsError, match=f"user_counts: {next(iter(change))} is now"):
+    with pytest.raises(SettingsError, match=f"user_counts: {next(iter(change))}.* is now"):
         drain(spark, lake, replace(COUNTS, **change))
     assert version_and_state(spark, lake) == before
+
+
+def test_what_a_failed_first_run_had_is_not_pinned(spark, lake):
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
+    other = Path(lake.table(COUNTS.name))
+    spark.range(1).write.format("delta").save(str(other))
+    with pytest.raises(TableSchemaError):
+        drain(spark, lake, COUNTS)
+    shutil.rmtree(other)
+    drain(spark, lake, replace(COUNTS, buckets=6))
+    assert table_rows(lake, COUNTS, user_counts.FOLD).total() > 0
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        ("checkpoint", r"checkpoint .* is missing, but .* has batch"),
+        ("new batches", r"checkpoint .* ends at batch \d+, but .* has batch"),
+        ("table", r"tables/user_counts is missing, but .* has written to it"),
+    ],
+)
+def test_a_checkpoint_and_a_table_of_other_times_are_refused(spark, lake, lost, message):
+    stamped = stamp(make_commits(user_event, seed=9, commits=3))
+    checkpoint, table = Path(lake.checkpoint(COUNTS.name, 1)), Path(lake.table(COUNTS.name))
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[0])
+    drain(spark, lake, COUNTS)
+    copy = shutil.copytree(checkpoint, checkpoint.with_name("copy"))
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[1])
+    drain(spark, lake, COUNTS)
+    batches = read_ops(lake, "batches").num_rows
+
+    shutil.rmtree(table if lost == "table" else checkpoint)
+    if lost == "new batches":
+        copy.rename(checkpoint)
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[2])
+    with pytest.raises(LakeError, match=message):
+        drain(spark, lake, COUNTS)
+    assert read_ops(lake, "batches").num_rows == batches
+
+
+def test_an_error_in_a_state_function_is_what_the_runs_table_says(spark, lake, monkeypatch):
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
+    broken = replace(user_counts.FOLD, function=Broken())
+    monkeypatch.setattr(user_counts, "FOLD", broken)
+    with pytest.raises(StreamingQueryException):
+        drain(spark, lake, COUNTS)
+    (run,) = read_ops(lake, "runs").to_pylist()
+    assert "Broken failed for user_id 'user" in run["error"]
+    assert "ZeroDivisionError" in run["error"]
+
+
+class Broken:
+    """A state function with a bug; pickled by value, since workers cannot import tests."""
+
+    __name__ = "Broken"
+
+    def __call__(self, key, events, state):
+        return 1 / 0
+
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def test_a_run_with_nothing_new_changes_nothing(spark, lake):

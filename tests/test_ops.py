@@ -1,0 +1,68 @@
+"""The ops tables: rows once, and many streams at the same time."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import pytest
+
+from include.ops import append_ops, read_ops, update_ops
+from spark_jobs.job import recorded_run
+
+KEY = ("stream", "generation", "batch_id")
+
+
+def batch(stream: str, batch_id: int) -> dict[str, object]:
+    return {"stream": stream, "generation": 1, "batch_id": batch_id, "rows_in": batch_id}
+
+
+def test_a_transaction_is_written_once(lake):
+    assert append_ops(lake, "batches", [batch("a", 3)], ("a/1", 3))
+    assert not append_ops(lake, "batches", [batch("a", 3)], ("a/1", 3))
+    assert not append_ops(lake, "batches", [batch("a", 2)], ("a/1", 2))
+    assert append_ops(lake, "batches", [batch("b", 3)], ("b/1", 3))
+    assert read_ops(lake, "batches").num_rows == 2
+
+
+def test_an_unknown_column_is_refused(lake):
+    with pytest.raises(ValueError, match="no column rows_inn"):
+        append_ops(lake, "batches", [{"rows_inn": 1}])
+
+
+def test_streams_that_write_at_the_same_time_lose_nothing(lake):
+    def run(stream: str) -> None:
+        for batch_id in range(8):
+            append_ops(lake, "batches", [batch(stream, batch_id)], (f"{stream}/1", batch_id))
+            update_ops(lake, "batches", KEY, [batch(stream, batch_id) | {"rows_in": 100}])
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(run, ["a", "b", "c"]))
+    rows = read_ops(lake, "batches").to_pylist()
+    assert sorted((row["stream"], row["batch_id"]) for row in rows) == [
+        (stream, batch_id) for stream in "abc" for batch_id in range(8)
+    ]
+    assert {row["rows_in"] for row in rows} == {100}
+
+
+TRACEBACK = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+spark_jobs.fold.settle.StateFunctionError: count failed for user_id 'ann': KeyError: 'x'
+JVM stacktrace:
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "recorded"),
+    [
+        (TRACEBACK, "spark_jobs.fold.settle.StateFunctionError: count failed for user_id 'ann'"),
+        ("no bronze table\nat all", "no bronze table"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_a_failed_run_is_recorded_with_its_cause(lake, message, recorded):
+    with pytest.raises(RuntimeError), recorded_run(lake, "run_stream", "a", None):
+        raise RuntimeError(message)
+    (run,) = read_ops(lake, "runs").to_pylist()
+    assert run["outcome"] == "failed"
+    assert run["error"].startswith(recorded)
+    assert run["started_at"] <= run["ended_at"] <= datetime.now(UTC)
