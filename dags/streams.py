@@ -17,10 +17,11 @@ When it is red: the task log has the job's error; `ops/runs` has every run with 
 Retrying or clearing the failed task continues where it stopped.
 """
 
+import logging
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, task
@@ -30,6 +31,8 @@ from include.pools import source_pool, stream_pool
 from include.spark_conf import job_conf
 from include.spark_submit import SPARK_SUBMIT, jars_argument, job_environment, job_path
 from include.streams import STREAMS, Stream, default_lake
+
+log = logging.getLogger(__name__)
 
 # Reading the lake needs pyarrow and delta-rs, a second of imports: only in the functions
 # that tasks run, not at every parse of this file.
@@ -42,7 +45,7 @@ def before_ingest(context: Any, lake: str, stream: Stream) -> None:
 
     refuse_backfill(context, stream)
     if not files_waiting(open_lake(lake), stream.source):
-        raise AirflowSkipException(f"nothing new in landing/{stream.source}")
+        skip(f"nothing new in landing/{stream.source}")
 
 
 def before_run_stream(context: Any, lake: str, stream: Stream) -> None:
@@ -52,7 +55,13 @@ def before_run_stream(context: Any, lake: str, stream: Stream) -> None:
 
     refuse_backfill(context, stream)
     if not has_waiting_rows(open_lake(lake), stream):
-        raise AirflowSkipException(f"{stream.name} has read all of bronze/{stream.source}")
+        skip(f"{stream.name} has read all of bronze/{stream.source}")
+
+
+def skip(reason: str) -> NoReturn:
+    """Airflow says only that a task was skipped, not why."""
+    log.info("skipped: %s", reason)
+    raise AirflowSkipException(reason)
 
 
 def refuse_backfill(context: Any, stream: Stream) -> None:

@@ -27,6 +27,8 @@ BASE: Mapping[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A progress bar in a task log is one line per refresh.
     "spark.ui.showConsoleProgress": "false",
+    # Plans have more columns than the default shows, which it says in a warning.
+    "spark.sql.debug.maxToStringFields": "200",
     # Arrow carries the rows to Python; the fallback would be slow, and silent.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
@@ -54,13 +56,13 @@ def jars() -> list[Path]:
 def job_conf(stream: Stream | None = None) -> dict[str, str]:
     """What one job sets on its spark-submit line; a stream adds its state settings."""
     conf = dict(BASE)
+    # Spark turns it off for streaming queries by itself, with a warning each time.
+    conf["spark.sql.adaptive.enabled"] = "false"
     conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{LOG4J}"
     if stream is None:
         conf["spark.sql.shuffle.partitions"] = "2"  # a laptop's cores; ingest shuffles little
     else:
         conf |= STATE
-        # Spark turns it off for stateful queries by itself, with a warning each time.
-        conf["spark.sql.adaptive.enabled"] = "false"
         # Spark takes the number of state partitions from here at the first run, and pins it.
         conf["spark.sql.shuffle.partitions"] = str(stream.state_partitions)
     return conf

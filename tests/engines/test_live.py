@@ -25,7 +25,7 @@ from spark_jobs.engines.local import LocalFold
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.fold.admission import until_us
 from spark_jobs.fold.records import DefinitionError
-from spark_jobs.lake.batches import last_batch
+from spark_jobs.lake.batches import complete_until, last_batch
 from spark_jobs.lake.tables import TableSchemaError
 from spark_jobs.run_stream import drain
 from spark_jobs.streams import device_signals, user_counts
@@ -124,7 +124,9 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
     assert sum(run["rows_in"] for run in recorded) == sum(len(rows) for rows in stamped)
     assert sum(run["rows_late"] for run in recorded) == oracle.late
     assert last["rows_pending"] == oracle.pending()
-    assert micros(last["until"]) == until_us(stamped[-1][-1].commit_us - DELAY_US)
+    assert micros(complete_until(lake, stream.name, 1)) == until_us(
+        stamped[-1][-1].commit_us - DELAY_US
+    )
 
 
 @pytest.mark.parametrize(("stream", "fold", "event"), CASES)
