@@ -9,8 +9,10 @@ until then `until` says so.)
 """
 
 import importlib
+import importlib.util
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -52,7 +54,7 @@ def drain(spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | Non
 
 
 def _run(spark: SparkSession, lake: Lake, stream: Stream, record: RunRecord) -> None:
-    module = importlib.import_module(f"spark_jobs.streams.{stream.name}")
+    module = stream_module(stream.name)
     fold: KeyedFold = module.FOLD
     generation = current_generation(lake, stream.name)
     refuse_foreign_checkpoint(lake, stream.name, generation)
@@ -74,6 +76,21 @@ def _run(spark: SparkSession, lake: Lake, stream: Stream, record: RunRecord) -> 
     newest = last_batch(lake, stream.name, generation)
     if newest is not None:
         record["rows_pending"] = newest["rows_pending"]
+
+
+def stream_module(name: str) -> ModuleType:
+    """The stream's file. SettingsError when it is not there or lacks what every stream says."""
+    path = f"spark_jobs/streams/{name}.py"
+    if importlib.util.find_spec(f"spark_jobs.streams.{name}") is None:
+        raise SettingsError(f"stream {name} has an entry in include/streams.py, but no {path}")
+    module = importlib.import_module(f"spark_jobs.streams.{name}")
+    for needed in ("FOLD", "COMMENTS"):
+        if not hasattr(module, needed):
+            raise SettingsError(f"{path} must define {needed}; see the README, Add a stream")
+    unsaid = {column.name for column in module.FOLD.output_columns} - set(module.COMMENTS)
+    if unsaid:
+        raise SettingsError(f"{path}: COMMENTS says nothing of {', '.join(sorted(unsaid))}")
+    return module
 
 
 def plan_query(
