@@ -232,24 +232,19 @@ def test_a_checkpoint_and_a_table_of_other_times_are_refused(spark, lake, lost, 
 
 def test_an_error_in_a_state_function_is_what_the_runs_table_says(spark, lake, monkeypatch):
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
-    broken = replace(user_counts.FOLD, function=Broken())
-    monkeypatch.setattr(user_counts, "FOLD", broken)
+    monkeypatch.setattr(user_counts, "FOLD", replace(user_counts.FOLD, function=broken))
     with pytest.raises(StreamingQueryException):
         drain(spark, lake, COUNTS)
     (run,) = read_ops(lake, "runs").to_pylist()
-    assert "Broken failed for user_id 'user" in run["error"]
+    assert "broken failed for user_id 'user" in run["error"]
     assert "ZeroDivisionError" in run["error"]
 
 
-class Broken:
-    """A state function with a bug; pickled by value, since workers cannot import tests."""
-
-    __name__ = "Broken"
-
-    def __call__(self, key, events, state):
-        return 1 / 0
+def broken(key, events, state):
+    return 1 / 0
 
 
+# Workers cannot import tests, so what they need of this one travels with the query.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
