@@ -7,7 +7,6 @@ milliseconds gave one wrong alert in 1.8 million. The comparisons also work on a
 from typing import Any
 
 US_PER_MS = 1000
-DAY_US = 24 * 60 * 60 * 1_000_000
 
 
 def is_late(event_time_us: Any, arrival_watermark_us: Any, delay_us: int) -> Any:
