@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
+from include.checkpoint import newest_committed, newest_planned
 from include.lake import Lake, LakeError
 
 
@@ -73,14 +74,14 @@ def landing_root(lake: Lake, source: str) -> str:
 
 def newest_batch(lake: Lake, source: str) -> int:
     """The newest batch that the ingest checkpoint has begun; -1 before the first."""
-    folder = lake.path_in_filesystem(lake.ingest_checkpoint(source))
-    return max(_batches(lake, f"{folder}/offsets"), default=-1)
+    planned = newest_planned(lake, lake.ingest_checkpoint(source))
+    return -1 if planned is None else planned
 
 
 def newest_committed_batch(lake: Lake, source: str) -> int:
     """The newest batch that the ingest checkpoint has committed; -1 before the first."""
-    folder = lake.path_in_filesystem(lake.ingest_checkpoint(source))
-    return max(_batches(lake, f"{folder}/commits"), default=-1)
+    committed = newest_committed(lake, lake.ingest_checkpoint(source))
+    return -1 if committed is None else committed
 
 
 def _read_file_log(lake: Lake, source: str, after: int) -> Iterator[tuple[str, int]]:
@@ -104,10 +105,6 @@ def _log_files(lake: Lake, folder: str, after: int) -> list[str]:
     later = sorted(int(name) for name in names if name.isdigit() and int(name) > max(newest, after))
     first = [f"{folder}/{newest}.compact"] if newest > after else []
     return first + [f"{folder}/{offset}" for offset in later]
-
-
-def _batches(lake: Lake, folder: str) -> list[int]:
-    return [int(name) for name in _names(lake, folder) if name.isdigit()]
 
 
 def _names(lake: Lake, folder: str) -> Iterator[str]:

@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
-from pyarrow import fs
 
+from include.checkpoint import newest_committed, newest_planned
 from include.lake import Lake, LakeError
 from include.ops import read_ops
 from include.streams import Stream
@@ -78,22 +78,6 @@ def settled_watermark_ms(lake: Lake, checkpoint: str) -> int | None:
     settings = _read_text(lake, f"{checkpoint}/offsets/{committed}").splitlines()[1]
     watermark = int(json.loads(settings)["batchWatermarkMs"])
     return watermark if watermark > 0 else None  # Spark says 0 for "none yet"
-
-
-def newest_planned(lake: Lake, checkpoint: str) -> int | None:
-    """The newest batch that a query on `checkpoint` has begun."""
-    return _newest_batch(lake, f"{checkpoint}/offsets")
-
-
-def newest_committed(lake: Lake, checkpoint: str) -> int | None:
-    """The newest batch that a query on `checkpoint` has finished."""
-    return _newest_batch(lake, f"{checkpoint}/commits")
-
-
-def _newest_batch(lake: Lake, folder: str) -> int | None:
-    selector = fs.FileSelector(lake.path_in_filesystem(folder), allow_not_found=True)
-    names = (info.base_name for info in lake.filesystem.get_file_info(selector))
-    return max((int(name) for name in names if name.isdigit()), default=None)
 
 
 def _read_position(lake: Lake, offsets: str) -> BronzePosition:

@@ -153,12 +153,7 @@ def drain(spark: SparkSession, lake: Lake, source: Source, writer: BatchWriter) 
 
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; argparse exits with 2 when it is wrong."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--source", required=True, help="a source in include/streams.py")
-    parser.add_argument("--lake", required=True, help="the lake's folder or URI")
-    parser.add_argument("--dag-run-id", help="the Airflow Dag run that started this")
-    return parser.parse_args(arguments)
+    return job.job_parser(__doc__, "source").parse_args(arguments)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import logging
 import re
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -23,6 +24,15 @@ RunRecord = dict[str, Any]
 CAUSE = re.compile(r"[\w.]+(Error|Exception): \S")
 # What the caller can mend: said in one line, with exit code 2 and no traceback.
 CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError)
+
+
+def job_parser(doc: str | None, subject: str) -> ArgumentParser:
+    """The command line of a job on one `subject`, a source or a stream; it exits with 2 when wrong."""
+    parser = ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument(f"--{subject}", required=True, help=f"a {subject} in include/streams.py")
+    parser.add_argument("--lake", required=True, help="the lake's folder or URI")
+    parser.add_argument("--dag-run-id", help="the Airflow Dag run that started this, for ops/runs")
+    return parser
 
 
 def spark_session(app_name: str) -> SparkSession:

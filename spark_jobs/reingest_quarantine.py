@@ -26,12 +26,13 @@ from include.landing_position import landing_root
 from include.lease import hold_lease
 from include.streams import Source, source_named
 from spark_jobs import job
+from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.ingest_source import RowsLostError, RunCounts
 from spark_jobs.lake import bronze
 from spark_jobs.lake.corrections import corrected_rows, read_corrections, refuse_corrections
 from spark_jobs.lake.ingest_checkpoint import refuse_foreign_checkpoint
 from spark_jobs.lake.landed_file import row_of_raw
-from spark_jobs.lake.landed_row import EPOCH, MICROSECOND, RefusedError, to_event
+from spark_jobs.lake.landed_row import RefusedError, to_event
 from spark_jobs.lake.landing import (
     ACCEPTED,
     FILE,
@@ -230,12 +231,8 @@ def resolve(
 
 
 def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line; argparse exits with 2 when it is wrong."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--source", required=True, help="a source in include/streams.py")
-    parser.add_argument("--lake", required=True, help="the lake's folder or URI")
+    parser = job.job_parser(__doc__, "source")
     parser.add_argument("--corrections", type=Path, help="a file of corrected rows, see above")
-    parser.add_argument("--dag-run-id", help="the Airflow Dag run that started this")
     return parser.parse_args(arguments)
 
 

@@ -10,7 +10,7 @@ until then `until` says so.)
 
 import importlib
 import importlib.util
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -18,15 +18,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from include.checkpoint import newest_committed
 from include.lake import Lake, LakeError, open_lake
 from include.lease import hold_lease
-from include.stream_position import current_generation, newest_committed
+from include.stream_position import current_generation
 from include.streams import MILLISECOND, SettingsError, Stream, source_named, stream_named
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.live_batch import BatchWriter
 from spark_jobs.engines.schemas import keys_ddl, states_ddl
 from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.job import RunRecord, exit_with_main, recorded_run, spark_session
+from spark_jobs.job import RunRecord, exit_with_main, job_parser, recorded_run, spark_session
 from spark_jobs.lake.batches import complete_until, last_batch, record_progress
 from spark_jobs.lake.generations import pin_generation, refuse_foreign_checkpoint
 from spark_jobs.lake.tables import ProductTable
@@ -134,11 +135,7 @@ def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--stream", required=True, help="an entry of include/streams.py")
-    parser.add_argument("--lake", required=True, help="the lake's folder or URI")
-    parser.add_argument("--dag-run-id", help="the Airflow Dag run, for ops/runs")
-    return parser.parse_args(argv)
+    return job_parser(__doc__, "stream").parse_args(argv)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.stateful_processor import (
 from spark_jobs.engines.bucket import check_not_folded, no_events, settle
 from spark_jobs.engines.packing import PackedRow, from_stream, pack_events, to_stream
 from spark_jobs.engines.schemas import PENDING_DDL, keys_ddl, states_ddl
-from spark_jobs.fold.admission import US_PER_MS, timer_ms, until_us, watermark_us
+from spark_jobs.fold.admission import MICROSECOND, US_PER_MS, timer_ms, until_us, watermark_us
 from spark_jobs.fold.buckets import bucket_ids
 from spark_jobs.fold.definition import EVENT_TIME_US, KeyedFold
 from spark_jobs.fold.states import States
@@ -34,7 +34,6 @@ FOLDED_DDL = (
     "pending_change bigint, rows_out bigint, watermark_us bigint"
 )
 KEYS, STATES, PENDING = "keys", "states", "pending"
-MICROSECOND = timedelta(microseconds=1)
 NEVER_FOLDED_US = -(2**63)
 
 

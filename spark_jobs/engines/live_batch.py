@@ -10,8 +10,9 @@ from include.lake import Lake
 from include.ops import append_ops
 from spark_jobs.engines.packing import unpack
 from spark_jobs.engines.schemas import output_ddl
+from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.lake.batches import EPOCH, MICROSECOND, last_batch
+from spark_jobs.lake.batches import last_batch
 from spark_jobs.lake.generations import app_id
 from spark_jobs.lake.tables import ProductTable
 

@@ -57,8 +57,9 @@ class LocalFold:
 
     def _settle(self, bucket: "_Bucket", watermark: int) -> None:
         emitted = bucket.settle(until_us(watermark))
-        for all_of_kind, new in zip(self.emitted, emitted, strict=True):
-            all_of_kind.extend(new)
+        self.emitted.rows.extend(emitted.rows)
+        self.emitted.emitted_at_us.extend(emitted.emitted_at_us)
+        self.emitted.removed.extend(emitted.removed)
 
     def _late(self, row: BronzeRow) -> bool:
         if row.arrival_us is None:

@@ -4,8 +4,11 @@ All instants are integer microseconds, so that none is rounded: a prototype that
 milliseconds gave one wrong alert in 1.8 million. The comparisons also work on arrays.
 """
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 US_PER_MS = 1000
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -10,10 +10,8 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from include.lake import Lake
 from include.ops import read_ops, update_ops
 from include.stream_position import settled_watermark_ms
-from spark_jobs.fold.admission import US_PER_MS, until_us
+from spark_jobs.fold.admission import EPOCH, MICROSECOND, US_PER_MS, until_us
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 BATCH_KEY = ("stream", "generation", "batch_id")
 
 

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 
 from include.lake import Lake
 from include.streams import SettingsError, Source
+from spark_jobs.fold.admission import US_PER_MS
 from spark_jobs.lake.delta_table import Column, create_if_absent
 from spark_jobs.lake.landing import ACCEPTED, REFUSED, value_column
 
-MILLISECOND_US = 1_000
 # The table's own log names M, so that the next commit need not look for it in the rows.
 WATERMARK_KEY = "commit_watermark_us"
 COMMITS_LOOKED_AT = 20
@@ -129,7 +129,7 @@ def _user_metadata(commit: Mapping[str, Any]) -> Mapping[str, Any]:
 def watermark_after(before_us: int | None, newest_event_us: int, ingested_at_us: int) -> int:
     """M after a commit of events up to `newest_event_us`; it never falls."""
     newest_us = min(newest_event_us, ingested_at_us)
-    floored_us = newest_us // MILLISECOND_US * MILLISECOND_US
+    floored_us = newest_us // US_PER_MS * US_PER_MS
     return floored_us if before_us is None else max(before_us, floored_us)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from deltalake import DeltaTable as DeltaLog
 
+from include.checkpoint import newest_committed, newest_planned
 from include.lake import Lake, LakeError
 from include.ops import append_ops, read_ops, update_ops
-from include.stream_position import newest_committed, newest_planned
 from include.streams import SettingsError, Stream
 
 KEY = ("stream", "generation")

@@ -12,9 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from include.streams import Field, Source
+from spark_jobs.fold.admission import EPOCH, MICROSECOND
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 MIN_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 MAX_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 DAY_US = timedelta(days=1) // MICROSECOND
