@@ -29,6 +29,12 @@ class Lake:
     def quarantine(self, source: str) -> str:
         return f"{self.root}/quarantine/{source}"
 
+    def initial_state(self, stream: str) -> str:
+        return f"{self.root}/initial_state/{stream}"
+
+    def initial_state_file(self, stream: str) -> str:
+        return f"{self.initial_state(stream)}.json"
+
     def table(self, stream: str) -> str:
         return f"{self.root}/tables/{stream}"
 

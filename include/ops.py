@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from include.lake import Lake
@@ -41,7 +41,9 @@ RUNS = pa.schema(
         _column("rows_bronze", pa.int64(), "Ingest: rows appended to bronze"),
         _column("rows_quarantined", pa.int64(), "Ingest: rows (and whole files) refused"),
         _column(
-            "rows_in", pa.int64(), "Stream: bronze rows read; folded + late + pending's change"
+            "rows_in",
+            pa.int64(),
+            "Stream: bronze rows read; folded + late + excluded + pending's change",
         ),
         _column("rows_folded", pa.int64(), "Stream: rows given to the state function"),
         _column("rows_late", pa.int64(), "Stream: rows behind the watermark, not folded"),
@@ -49,6 +51,11 @@ RUNS = pa.schema(
         _column("rows_out", pa.int64(), "Stream: rows written to the table"),
         _column(
             "until", INSTANT, "Stream: the table is complete before this instant of event time"
+        ),
+        _column(
+            "rows_excluded",
+            pa.int64(),
+            "Stream: rows before the initial state's as_of, which stands for them",
         ),
     ]
 )
@@ -60,7 +67,9 @@ BATCHES = pa.schema(
         _column("batch_id", pa.int64(), "Spark's batch id"),
         _column("run_id", pa.string(), "The run (ops/runs) that committed it"),
         _column("committed_at", INSTANT, "When its rows were written"),
-        _column("rows_in", pa.int64(), "Bronze rows read; folded + late + pending's change"),
+        _column(
+            "rows_in", pa.int64(), "Bronze rows read; folded + late + excluded + pending's change"
+        ),
         _column("rows_folded", pa.int64(), "Rows given to the state function"),
         _column("rows_late", pa.int64(), "Rows behind the watermark, not folded"),
         _column("rows_pending", pa.int64(), "Rows waiting to be settled after this batch"),
@@ -71,6 +80,14 @@ BATCHES = pa.schema(
         _column("state_rows", pa.int64(), "Rows in the state stores, all column families"),
         _column("durations_ms", pa.string(), "JSON: Spark's durationMs of the batch"),
         _column("state_metrics", pa.string(), "JSON: Spark's customMetrics of the operator"),
+        _column("rows_excluded", pa.int64(), "Rows before the initial state's as_of"),
+        _column("late_from", INSTANT, "Event time of the earliest late row; null without any"),
+        _column("late_to", INSTANT, "Event time of the last late row; null without any"),
+        _column(
+            "kept_without_timeout",
+            pa.int64(),
+            "States after this batch that nothing but a new event will wake; 0 without timeouts",
+        ),
     ]
 )
 
@@ -86,10 +103,28 @@ GENERATIONS = pa.schema(
         _column("key", pa.string(), "Pinned: the field that states are kept by"),
         _column("output_mode", pa.string(), "Pinned: append or update"),
         _column("watermark_delay_ms", pa.int64(), "Pinned: what is late and what is settled"),
+        _column("timeout", pa.string(), "Pinned: the kind of timeout; null for none"),
+        _column("settings", pa.string(), "Pinned: JSON, what the stream's entry sets; or null"),
+        _column("initial_state", pa.string(), "Pinned: fingerprint of the initial state; or null"),
+        _column("initial_as_of", INSTANT, "Pinned: the instant of the initial state; or null"),
     ]
 )
 
-SCHEMAS = {"runs": RUNS, "batches": BATCHES, "generations": GENERATIONS}
+FINDINGS = pa.schema(
+    [
+        _column("run_id", pa.string(), "The run (ops/runs) that found it"),
+        _column("found_at", INSTANT, "When"),
+        _column("subject", pa.string(), "The source or stream it is about"),
+        _column("finding", pa.string(), "What it is: a stable word, such as late_rows"),
+        _column("severity", pa.string(), "info, warning, or error: the run failed with it"),
+        _column("count", pa.int64(), "How many rows or keys it is about"),
+        _column("event_time_from", INSTANT, "Event time of the first of these rows, if they are"),
+        _column("event_time_to", INSTANT, "Event time of the last of them"),
+        _column("detail", pa.string(), "What it means and what to do, for people"),
+    ]
+)
+
+SCHEMAS = {"runs": RUNS, "batches": BATCHES, "generations": GENERATIONS, "findings": FINDINGS}
 
 
 def append_ops(
@@ -166,8 +201,17 @@ def read_ops(lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> p
     if not lake.is_delta_table(lake.ops(name)):
         return SCHEMAS[name].empty_table()
     filters = [(column, "=", value) for column, value in (where or {}).items()]
-    return DeltaTable(lake.ops(name)).to_pyarrow_table(filters=filters or None)
+    rows = DeltaTable(lake.ops(name)).to_pyarrow_table(filters=filters or None)
+    for column in SCHEMAS[name]:
+        if column.name not in rows.column_names:  # written by an earlier release
+            rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
+    return rows
 
 
 def _ensure_table(lake: Lake, name: str) -> DeltaTable:
-    return DeltaTable.create(lake.ops(name), schema=SCHEMAS[name], mode="ignore")
+    table = DeltaTable.create(lake.ops(name), schema=SCHEMAS[name], mode="ignore")
+    known = {column.name for column in table.schema().fields}
+    new = [column for column in SCHEMAS[name] if column.name not in known]
+    if new:
+        table.alter.add_columns(Schema.from_arrow(pa.schema(new)).fields)
+    return table

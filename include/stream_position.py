@@ -80,6 +80,14 @@ def settled_watermark_ms(lake: Lake, checkpoint: str) -> int | None:
     return watermark if watermark > 0 else None  # Spark says 0 for "none yet"
 
 
+def consumed_version(lake: Lake, checkpoint: str) -> int | None:
+    """The version of bronze up to which the committed batches have read; None before the first."""
+    committed = newest_committed(lake, checkpoint)
+    if committed is None:
+        return None
+    return _read_position(lake, f"{checkpoint}/offsets/{committed}").version - 1
+
+
 def _read_position(lake: Lake, offsets: str) -> BronzePosition:
     # Line 1 is the log's version, line 2 the batch's settings, line 3 the one source.
     lines = _read_text(lake, offsets).splitlines()

@@ -8,29 +8,27 @@ and the one without, which settles the other buckets: they settle with the next 
 until then `until` says so.)
 """
 
-import importlib
-import importlib.util
 from argparse import Namespace
 from collections.abc import Sequence
-from types import ModuleType
-from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql import DataFrame, SparkSession
 
 from include.checkpoint import newest_committed
 from include.lake import Lake, LakeError, open_lake
 from include.lease import hold_lease
 from include.stream_position import current_generation
-from include.streams import MILLISECOND, SettingsError, Stream, source_named, stream_named
-from spark_jobs.engines.live import live_fold
+from include.streams import Stream, stream_named
+from spark_jobs.engines.live import Seed, live_fold
 from spark_jobs.engines.live_batch import BatchWriter
-from spark_jobs.engines.schemas import keys_ddl, states_ddl
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.job import RunRecord, exit_with_main, job_parser, recorded_run, spark_session
 from spark_jobs.lake.batches import complete_until, last_batch, record_progress
+from spark_jobs.lake.findings import findings_of_run, record_error, record_findings
 from spark_jobs.lake.generations import pin_generation, refuse_foreign_checkpoint
+from spark_jobs.lake.row_counts import RowCountError, check_rows_add_up
 from spark_jobs.lake.tables import ProductTable
+from spark_jobs.seed_stream import plan_start, write_initial_rows
+from spark_jobs.stream_definition import load_definition, pinned_settings
 
 JOB = "run_stream"
 # A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
@@ -55,83 +53,68 @@ def drain(spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | Non
 
 
 def _run(spark: SparkSession, lake: Lake, stream: Stream, record: RunRecord) -> None:
-    module = stream_module(stream.name)
-    fold: KeyedFold = module.FOLD
+    definition = load_definition(stream)
+    fold = definition.fold
     generation = current_generation(lake, stream.name)
     refuse_foreign_checkpoint(lake, stream.name, generation)
-    check_required(fold, stream)
-    table = ProductTable(lake.table(stream.name), fold, module.COMMENTS)
-    table.ensure(spark, comment=(module.__doc__ or stream.name).splitlines()[0])
-    writer = BatchWriter(lake, stream.name, generation, fold, table, record["run_id"])
-    query = plan_query(spark, lake, stream, fold, writer)
+    start = plan_start(spark, lake, stream.name, generation, fold)
+    table = ProductTable(lake.table(stream.name), fold, definition.comments)
+    table.ensure(spark, comment=definition.title)
+    writer = BatchWriter(
+        lake, stream.name, generation, fold, table, record["run_id"], start.kept_at_start
+    )
+    folded = plan_fold(spark, lake, stream, fold, start.seed)
     # Last: what a failed first attempt got wrong must not be pinned.
-    pin_generation(lake, stream, generation, pinned_settings(stream, fold))
+    pin_generation(lake, stream, generation, pinned_settings(stream, fold) | start.pins)
+    write_initial_rows(table, fold, stream.name, generation, start)
     checkpoint = lake.checkpoint(stream.name, generation)
-    started = query.option("checkpointLocation", checkpoint).start()
+    query = (
+        folded.writeStream.queryName(stream.name)
+        .foreachBatch(writer)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
     try:
-        started.awaitTermination()
+        query.awaitTermination()
     finally:
         record |= writer.totals(newest_committed(lake, checkpoint))
-    record_progress(lake, stream.name, generation, started.recentProgress)
+    record_progress(lake, stream.name, generation, query.recentProgress)
+    record_position(lake, stream, generation, record)
+    committed = writer.committed(newest_committed(lake, checkpoint))
+    record_findings(lake, record["run_id"], stream.name, findings_of_run(committed))
+    check_rows(lake, stream, generation, record["run_id"])
+
+
+def plan_fold(
+    spark: SparkSession, lake: Lake, stream: Stream, fold: KeyedFold, seed: Seed | None
+) -> DataFrame:
+    """What the stream folds of its bronze, batch by batch."""
+    bronze = (
+        spark.readStream.format("delta")
+        .option("maxFilesPerTrigger", NO_FILE_LIMIT)
+        .load(lake.bronze(stream.source))
+    )
+    return live_fold(
+        bronze, fold, stream.buckets, stream.state_partitions, stream.watermark_delay, seed
+    )
+
+
+def record_position(lake: Lake, stream: Stream, generation: int, record: RunRecord) -> None:
+    """How far the table is complete, and what waits, into the run's record."""
     record["until"] = complete_until(lake, stream.name, generation)
     newest = last_batch(lake, stream.name, generation)
     if newest is not None:
         record["rows_pending"] = newest["rows_pending"]
 
 
-def stream_module(name: str) -> ModuleType:
-    """The stream's file. SettingsError when it is not there or lacks what every stream says."""
-    path = f"spark_jobs/streams/{name}.py"
-    if importlib.util.find_spec(f"spark_jobs.streams.{name}") is None:
-        raise SettingsError(f"stream {name} has an entry in include/streams.py, but no {path}")
-    module = importlib.import_module(f"spark_jobs.streams.{name}")
-    for needed in ("FOLD", "COMMENTS"):
-        if not hasattr(module, needed):
-            raise SettingsError(f"{path} must define {needed}; see the README, Add a stream")
-    unsaid = {column.name for column in module.FOLD.output_columns} - set(module.COMMENTS)
-    if unsaid:
-        raise SettingsError(f"{path}: COMMENTS says nothing of {', '.join(sorted(unsaid))}")
-    return module
-
-
-def plan_query(
-    spark: SparkSession, lake: Lake, stream: Stream, fold: KeyedFold, writer: BatchWriter
-) -> DataStreamWriter:
-    """The stream's query, not started yet."""
-    bronze = (
-        spark.readStream.format("delta")
-        .option("maxFilesPerTrigger", NO_FILE_LIMIT)
-        .load(lake.bronze(stream.source))
-    )
-    folded = live_fold(
-        bronze, fold, stream.buckets, stream.state_partitions, stream.watermark_delay
-    )
-    return folded.writeStream.queryName(stream.name).foreachBatch(writer).trigger(availableNow=True)
-
-
-def check_required(fold: KeyedFold, stream: Stream) -> None:
-    """Raise SettingsError when an Event field that is never None may be missing in bronze."""
-    optional = {field.name for field in source_named(stream.source).fields if not field.required}
-    for column in fold.event_columns:
-        if column.name in optional and not column.nullable:
-            raise SettingsError(
-                f"stream {stream.name}: {fold.event.__name__}.{column.name} is never None, but "
-                f"source {stream.source} does not require it: declare it `| None`, or required "
-                "in include/streams.py"
-            )
-
-
-def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
-    """What the state and the table of a stream stand on, as `ops/generations` names it."""
-    return {
-        "buckets": stream.buckets,
-        "state_partitions": stream.state_partitions,
-        "state_schema": f"{keys_ddl(fold)}, {states_ddl(fold)}",
-        "source": stream.source,
-        "key": fold.key,
-        "output_mode": fold.output_mode,
-        "watermark_delay_ms": stream.watermark_delay // MILLISECOND,
-    }
+def check_rows(lake: Lake, stream: Stream, generation: int, run_id: str) -> None:
+    """Fail the run, with a finding, when rows do not add up."""
+    try:
+        check_rows_add_up(lake, stream.name, stream.source, generation)
+    except RowCountError as error:
+        record_error(lake, run_id, stream.name, "rows_do_not_add_up", error)
+        raise
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

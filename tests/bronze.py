@@ -1,55 +1,101 @@
 """Bronze for tests: events stamped as ingestion stamps them, without a file or a JVM.
 
 `commits` says which events arrive together. The oracle of admission is here, in plain
-Python: `BronzeRow` is what the local engine takes, `append_commit` what the others read.
+Python: a `StampedRow` is what the local engine takes, `append_commit` writes what the others read.
 """
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from deltalake import write_deltalake
 
 from include.lake import Lake
-from spark_jobs.engines.local import BronzeRow
 from spark_jobs.engines.schemas import ARROW_TYPES
-from spark_jobs.fold.definition import EVENT_TIME_US, KeyedFold
+from spark_jobs.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INSTANT = pa.timestamp("us", tz="UTC")
+# When the first commit is ingested, and each later one: after all events of our tests.
+FIRST_INGESTED_US = 4_000_000_000_000_000
+BETWEEN_COMMITS_US = 60_000_000
 
 
-def event_time_us(event: Any) -> int:
-    return event.event_time_us
+class Happened(NamedTuple):
+    """An event and when it happened: for records that do not hold their time."""
+
+    event: Any
+    time_us: int
 
 
-def stamp(commits: Sequence[Sequence[Any]], before_us: int | None = None) -> list[list[BronzeRow]]:
-    """Each commit's events with the watermarks that ingestion would write."""
-    stamped = []
-    for events in commits:
-        newest = max(event_time_us(event) for event in events) // 1000 * 1000
+class ClockAt(NamedTuple):
+    """A commit of one clock row, which says that the time is `time_us`."""
+
+    time_us: int
+
+
+class StampedRow(NamedTuple):
+    """A row of bronze, as a fold over event time sees it. A clock row has no event."""
+
+    event: Any
+    time_us: int
+    arrival_us: int | None  # None in a source's first commit
+    commit_us: int
+    ingested_us: int
+
+
+Commit = Sequence[Any] | ClockAt  # of events, or of Happened
+
+
+def stamp(
+    commits: Sequence[Commit], ingested_us: Sequence[int] | None = None
+) -> list[list[StampedRow]]:
+    """Each commit's rows with what ingestion would write; `ingested_us` is one instant a commit."""
+    stamped, before_us = [], None
+    for number, commit in enumerate(commits):
+        rows = _happened(commit)
+        newest = max(row.time_us for row in rows) // 1000 * 1000
         after = newest if before_us is None else max(newest, before_us)
-        stamped.append([BronzeRow(e, event_time_us(e), before_us, after) for e in events])
+        at = FIRST_INGESTED_US + number * BETWEEN_COMMITS_US
+        if ingested_us is not None:
+            at = ingested_us[number]
+        stamped.append([StampedRow(*row, before_us, after, at) for row in rows])
         before_us = after
     return stamped
 
 
-def append_commit(lake: Lake, source: str, fold: KeyedFold, rows: Sequence[BronzeRow]) -> None:
+def _happened(commit: Commit) -> list[Happened]:
+    if isinstance(commit, ClockAt):
+        return [Happened(None, commit.time_us // 1000 * 1000)]
+    return [e if isinstance(e, Happened) else Happened(e, e.event_time_us) for e in commit]
+
+
+def rows_for(fold: KeyedFold, rows: Sequence[StampedRow]) -> list[StampedRow]:
+    """The rows as `fold` sees them: in processing time its clock is when they were ingested."""
+    if not fold.in_processing_time:
+        return list(rows)
+    return [row._replace(time_us=row.ingested_us, commit_us=row.ingested_us) for row in rows]
+
+
+def append_commit(lake: Lake, source: str, fold: KeyedFold, rows: Sequence[StampedRow]) -> None:
     """One commit of bronze, with the columns that streams read."""
     columns = {
         column.name: pa.array(
-            [getattr(row.event, column.name) for row in rows], ARROW_TYPES[column.kind]
+            [getattr(row.event, column.name, None) for row in rows], ARROW_TYPES[column.kind]
         )
         for column in fold.event_columns
-        if column.name != EVENT_TIME_US
+        if column.name not in (EVENT_TIME_US, INGESTED_AT_US)
     }
     times = [row.time_us for row in rows]
+    is_clock = [row.event is None for row in rows]
     columns |= {
         "event_time": pa.array(times, INSTANT),
         "event_date": pa.array([(EPOCH + timedelta(microseconds=t)).date() for t in times]),
+        "ingested_at": pa.array([row.ingested_us for row in rows], INSTANT),
         "arrival_watermark": pa.array([row.arrival_us for row in rows], INSTANT),
         "commit_watermark": pa.array([row.commit_us for row in rows], INSTANT),
-        "is_clock": pa.array([False] * len(rows)),
+        "source_file": pa.array([None if clock else "a.jsonl" for clock in is_clock], pa.string()),
+        "is_clock": pa.array(is_clock),
     }
     write_deltalake(lake.bronze(source), pa.table(columns), mode="append")

@@ -3,8 +3,11 @@
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
+from include import ops
 from include.ops import append_ops, read_ops, update_ops
 from spark_jobs.job import recorded_run
 
@@ -66,3 +69,18 @@ def test_a_failed_run_is_recorded_with_its_cause(lake, message, recorded):
     assert run["outcome"] == "failed"
     assert run["error"].startswith(recorded)
     assert run["started_at"] <= run["ended_at"] <= datetime.now(UTC)
+
+
+def test_a_table_of_an_earlier_release_gets_the_new_columns(lake, monkeypatch):
+    today = ops.SCHEMAS["runs"]
+    earlier = pa.schema([column for column in today if column.name != "rows_excluded"])
+    monkeypatch.setitem(ops.SCHEMAS, "runs", earlier)
+    append_ops(lake, "runs", [{"run_id": "old"}])
+    monkeypatch.setitem(ops.SCHEMAS, "runs", today)
+
+    assert read_ops(lake, "runs")["rows_excluded"].to_pylist() == [None]
+    append_ops(lake, "runs", [{"run_id": "new", "rows_excluded": 3}])
+    rows = {row["run_id"]: row["rows_excluded"] for row in read_ops(lake, "runs").to_pylist()}
+    assert rows == {"old": None, "new": 3}
+    comments = [field.metadata["comment"] for field in DeltaTable(lake.ops("runs")).schema().fields]
+    assert all(comments)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.engines.schemas import event_schema, output_schema
-from spark_jobs.fold.definition import EVENT_TIME_US, REMOVED, KeyedFold
+from spark_jobs.fold.definition import REMOVED, KeyedFold
 from spark_jobs.fold.records import DefinitionError
 from spark_jobs.fold.settle import BrokenInvariantError, Emitted, KeyRun, fold_runs
 from spark_jobs.fold.states import States
@@ -27,28 +27,36 @@ class Settled(NamedTuple):
     states: States | None
     pending: pa.Table
     rows_folded: int
+    kept_change: int  # of the states without a timeout
 
 
 def settle(
-    fold: KeyedFold, read_states: Callable[[], States], waiting: pa.Table, until_us: int
+    fold: KeyedFold,
+    read_states: Callable[[], States],
+    waiting: pa.Table,
+    until_us: int,
+    timeouts_due: bool,
 ) -> Settled:
     """Fold all events of `waiting` before `until_us`; the others stay pending.
 
+    Timeouts before `until_us` fire, too: `timeouts_due` says that there may be some.
     `waiting` has `event_schema(fold)`, in any order. `read_states` is called only when
     there is something to fold.
     """
-    is_settled = pc.less(waiting[EVENT_TIME_US], until_us)
+    is_settled = pc.less(waiting[fold.time_us], until_us)
     settled = waiting.filter(is_settled)
-    if not settled.num_rows:
-        return Settled(None, None, waiting, 0)
+    if not (settled.num_rows or timeouts_due):
+        return Settled(None, None, waiting, 0, 0)
     ordered, runs = order_events(fold, settled)
     with _no_garbage_collection():
         states = read_states()
-        times_us = _values(ordered[EVENT_TIME_US])
-        emitted = fold_runs(fold, states, runs, _events(fold, ordered, runs), times_us)
+        kept_before = states.kept_without_timeout()
+        times_us = _values(ordered[fold.time_us])
+        emitted = fold_runs(fold, states, runs, _events(fold, ordered, runs), times_us, until_us)
         outputs = outputs_table(fold, emitted)
     pending = waiting.filter(pc.invert(is_settled))
-    return Settled(outputs, states, pending, settled.num_rows)
+    kept_change = states.kept_without_timeout() - kept_before
+    return Settled(outputs, states, pending, settled.num_rows, kept_change)
 
 
 @contextmanager
@@ -72,23 +80,25 @@ def check_not_folded(fold: KeyedFold, events: pa.Table, folded_until_us: int, bu
     """
     if not events.num_rows:
         return
-    first_us = pc.min(events[EVENT_TIME_US]).as_py()
+    first_us = pc.min(events[fold.time_us]).as_py()
     if first_us < folded_until_us:
         raise BrokenInvariantError(
             f"bucket {bucket} got an event at {first_us} us, but has folded all before "
-            f"{folded_until_us} us ({fold.key} stream): a bronze commit was cut, or its "
+            f"{folded_until_us} us (stream {fold.stream}): a bronze commit was cut, or its "
             "watermark columns were changed"
         )
 
 
 def order_events(fold: KeyedFold, events: pa.Table) -> tuple[pa.Table, list[KeyRun]]:
-    """`events` by key, within a key by event time, ties by the whole row; and each key's run."""
+    """`events` by key, within a key by time, ties by the whole row; and each key's run."""
+    if not events.num_rows:
+        return events, []
     events = events.combine_chunks()
     codes, distinct = _codes(events[fold.key])
-    times = events[EVENT_TIME_US].to_numpy()
+    times = events[fold.time_us].to_numpy()
     order = np.lexsort((times, codes))
     if _has_ties(codes[order], times[order]):
-        others = [name for name in events.column_names if name not in (fold.key, EVENT_TIME_US)]
+        others = [name for name in events.column_names if name not in (fold.key, fold.time_us)]
         ranks = [_dense_rank(events[name]) for name in reversed(others)]
         order = np.lexsort((*ranks, times, codes))
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -155,6 +165,9 @@ def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table | None:
 
 def _declared(values: Any, field: pa.Field) -> pa.Array:
     """`values` as the field's type. Asked for that type, Arrow would make 2 of 2.5."""
+    if pa.types.is_timestamp(field.type):
+        instants = _declared(values, field.with_type(pa.int64()))
+        return instants.cast(field.type)
     found = pa.array(values)
     exact = found.type == field.type or pa.types.is_null(found.type)
     widened = pa.types.is_floating(field.type) and pa.types.is_integer(found.type)

@@ -17,6 +17,17 @@ from spark_jobs.lake.generations import app_id
 from spark_jobs.lake.tables import ProductTable
 
 
+SUMMED = (
+    "rows_in",
+    "rows_late",
+    "rows_excluded",
+    "rows_folded",
+    "pending_change",
+    "kept_change",
+    "rows_out",
+)
+
+
 class CountsError(RuntimeError):
     """The rows of a batch do not add up: some were lost or counted twice."""
 
@@ -32,6 +43,7 @@ class BatchWriter:
         fold: KeyedFold,
         table: ProductTable,
         run_id: str,
+        kept_at_start: int = 0,
     ) -> None:
         self._lake = lake
         self._stream = stream
@@ -39,6 +51,7 @@ class BatchWriter:
         self._fold = fold
         self._table = table
         self._run_id = run_id
+        self._kept_at_start = kept_at_start  # states of the initial state without a timeout
         self._written: list[dict[str, Any]] = []
 
     def __call__(self, folded: DataFrame, batch_id: int) -> None:
@@ -57,24 +70,30 @@ class BatchWriter:
             folded.unpersist()
 
     def _check(self, counts: dict[str, Any], batch_id: int) -> None:
-        accounted = counts["rows_folded"] + counts["rows_late"] + counts["pending_change"]
+        parts = ("rows_folded", "rows_late", "rows_excluded", "pending_change")
+        accounted = sum(counts[part] for part in parts)
         if counts["rows_in"] != accounted:
             raise CountsError(
                 f"{self._stream} batch {batch_id}: {counts['rows_in']} rows read, but "
-                f"{accounted} folded, late or pending: {counts}"
+                f"{accounted} folded, late, excluded or pending: {counts}"
             )
 
     def _record(self, counts: dict[str, Any], batch_id: int) -> None:
         before = last_batch(self._lake, self._stream, self._generation, before=batch_id)
-        pending = (before["rows_pending"] if before else 0) + counts.pop("pending_change")
+        late_from_us, late_to_us = counts.pop("late_first_us"), counts.pop("late_last_us")
         row = {
             "stream": self._stream,
             "generation": self._generation,
             "batch_id": batch_id,
             "run_id": self._run_id,
             "committed_at": datetime.now(UTC),
-            "rows_pending": pending,
+            "rows_pending": _level(before, "rows_pending", counts.pop("pending_change")),
+            "kept_without_timeout": _level(
+                before, "kept_without_timeout", counts.pop("kept_change"), self._kept_at_start
+            ),
             "watermark": _watermark(counts.pop("watermark_us"), before),
+            "late_from": _instant(late_from_us) if counts["rows_late"] else None,
+            "late_to": _instant(late_to_us) if counts["rows_late"] else None,
             **counts,
         }
         append_ops(self._lake, "batches", [row], (self._app_id("batches"), batch_id))
@@ -83,19 +102,30 @@ class BatchWriter:
     def _app_id(self, table: str) -> str:
         return app_id(self._stream, self._generation, table)
 
-    def totals(self, committed: int | None) -> dict[str, int]:
-        """The run's counts up to the batch `committed`, as `ops/runs` names them.
+    def committed(self, newest: int | None) -> list[dict[str, Any]]:
+        """The run's rows of `ops/batches` up to the batch `newest`.
 
-        A batch that was written and not committed is counted by the run that repeats it.
+        A batch that was written and not committed belongs to the run that repeats it.
         """
-        done = [
-            row
-            for row in self._written
-            if row["batch_id"] <= (-1 if committed is None else committed)
+        return [
+            row for row in self._written if row["batch_id"] <= (-1 if newest is None else newest)
         ]
-        counted = ("rows_in", "rows_folded", "rows_late", "rows_out")
+
+    def totals(self, newest: int | None) -> dict[str, int]:
+        """The counts of the run's `committed` batches, as `ops/runs` names them."""
+        done = self.committed(newest)
+        counted = ("rows_in", "rows_folded", "rows_late", "rows_excluded", "rows_out")
         totals = {name: sum(row[name] for row in done) for name in counted}
         return totals | {"batches": len(done)}
+
+
+def _level(before: dict[str, Any] | None, name: str, change: int, start: int = 0) -> int:
+    """A level after a batch that changed it; null in the row of an earlier release is 0."""
+    return (start if before is None else before[name] or 0) + change
+
+
+def _instant(micros: int) -> datetime:
+    return EPOCH + micros * MICROSECOND
 
 
 def _watermark(micros: int | None, before: dict[str, Any] | None) -> datetime | None:
@@ -103,17 +133,16 @@ def _watermark(micros: int | None, before: dict[str, Any] | None) -> datetime | 
     known = before["watermark"] if before else None
     if micros is None:
         return known
-    reached = EPOCH + micros * MICROSECOND
+    reached = _instant(micros)
     return max(reached, known) if known else reached
 
 
 def count_folded(folded: DataFrame) -> dict[str, Any]:
     """The counts of a batch (FOLDED_DDL), added up over its buckets. Runs the whole frame."""
     row = folded.agg(
-        *(
-            F.coalesce(F.sum(name), F.lit(0)).alias(name)
-            for name in ("rows_in", "rows_late", "rows_folded", "pending_change", "rows_out")
-        ),
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in SUMMED),
+        F.min("late_first_us").alias("late_first_us"),
+        F.max("late_last_us").alias("late_last_us"),
         F.count(F.lit(1)).alias("buckets_touched"),
         F.max("watermark_us").alias("watermark_us"),
     ).first()

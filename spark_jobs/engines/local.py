@@ -11,11 +11,15 @@ from typing import Any, NamedTuple
 from spark_jobs.fold.admission import is_late, until_us, watermark_us
 from spark_jobs.fold.definition import Key, KeyedFold
 from spark_jobs.fold.settle import BrokenInvariantError, Emitted, KeyRun, fold_runs
-from spark_jobs.fold.states import States
+from spark_jobs.fold.states import KeyState, States
 
 
 class BronzeRow(NamedTuple):
-    """An event with what ingestion decided about it. `arrival_us` is None in a first commit."""
+    """An event with what ingestion decided about it. `arrival_us` is None in a first commit.
+
+    In processing time `time_us` and `commit_us` are when its commit was ingested. A clock
+    row has no event.
+    """
 
     event: Any
     time_us: int
@@ -24,14 +28,28 @@ class BronzeRow(NamedTuple):
 
 
 class LocalFold:
-    """A fold's states, pending events and outputs, in memory."""
+    """A fold's states, pending events and outputs, in memory.
 
-    def __init__(self, fold: KeyedFold, delay_us: int, buckets: int = 1) -> None:
+    `initial` are states as of the instant `since_us`; rows before that are left out.
+    """
+
+    def __init__(
+        self,
+        fold: KeyedFold,
+        delay_us: int,
+        buckets: int = 1,
+        since_us: int | None = None,
+        initial: Iterable[KeyState] = (),
+    ) -> None:
         self._fold = fold
         self._delay_us = delay_us
+        self._since_us = since_us
         self._key_position = [column.name for column in fold.event_columns].index(fold.key)
         self._buckets = [_Bucket(fold) for _ in range(buckets)]
+        for known in initial:
+            self._buckets[hash(known.key) % buckets].states.put(*known)
         self.late = 0
+        self.excluded = 0
         self.emitted = Emitted([], [], [])
 
     def run_batch(self, rows: Iterable[BronzeRow]) -> None:
@@ -49,10 +67,15 @@ class LocalFold:
             self._settle(bucket, watermark_us(watermark, self._delay_us))
 
     def _run_bucket(self, bucket: "_Bucket", rows: list[BronzeRow]) -> None:
-        admitted = [row for row in rows if not self._late(row)]
-        self.late += len(rows) - len(admitted)
-        for row in admitted:
-            bucket.wait(row)
+        for row in rows:
+            if row.event is None:
+                continue
+            if self._late(row):
+                self.late += 1
+            elif self._since_us is not None and row.time_us < self._since_us:
+                self.excluded += 1
+            else:
+                bucket.wait(row)
         self._settle(bucket, watermark_us(max(row.commit_us for row in rows), self._delay_us))
 
     def _settle(self, bucket: "_Bucket", watermark: int) -> None:
@@ -62,20 +85,17 @@ class LocalFold:
         self.emitted.removed.extend(emitted.removed)
 
     def _late(self, row: BronzeRow) -> bool:
-        if row.arrival_us is None:
+        if row.arrival_us is None or self._fold.in_processing_time:
             return False
         return bool(is_late(row.time_us, row.arrival_us, self._delay_us))
 
     def _bucket_of(self, row: BronzeRow) -> int:
-        return hash(row.event[self._key_position]) % len(self._buckets)
+        key = None if row.event is None else row.event[self._key_position]
+        return hash(key) % len(self._buckets)
 
-    def states(self) -> dict[Key, tuple[Any, int]]:
-        """Each key's state and the time of its last change."""
-        return {
-            key: (state, changed_at_us)
-            for bucket in self._buckets
-            for key, state, changed_at_us in bucket.states
-        }
+    def states(self) -> dict[Key, KeyState]:
+        """What is known of each key."""
+        return {known.key: known for bucket in self._buckets for known in bucket.states}
 
     def pending(self) -> int:
         """Events that wait to be settled."""
@@ -105,6 +125,7 @@ class _Bucket:
             self._runs(settled),
             [row.event for row in settled],
             [row.time_us for row in settled],
+            until,
         )
 
     def _runs(self, settled: list[BronzeRow]) -> Iterable[KeyRun]:

@@ -14,17 +14,23 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs.engines.schemas import event_schema
-from spark_jobs.fold.admission import is_late
-from spark_jobs.fold.definition import EVENT_TIME_US, KeyedFold
+from spark_jobs.fold.admission import NEVER_US, is_late
+from spark_jobs.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
 from spark_jobs.fold.records import DefinitionError
 
-PACKED_DDL = "bucket int, events binary, rows_in bigint, rows_late bigint, commit_us bigint"
+PACKED_DDL = (
+    "bucket int, events binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
+    "late_first_us bigint, late_last_us bigint, commit_us bigint"
+)
 PACKED = pa.schema(
     [
         pa.field("bucket", pa.int32()),
         pa.field("events", pa.binary()),
         pa.field("rows_in", pa.int64()),
         pa.field("rows_late", pa.int64()),
+        pa.field("rows_excluded", pa.int64()),
+        pa.field("late_first_us", pa.int64()),
+        pa.field("late_last_us", pa.int64()),
         pa.field("commit_us", pa.int64()),
     ]
 )
@@ -37,14 +43,26 @@ class PackedRow(NamedTuple):
     events: bytes  # an Arrow stream
     rows_in: int
     rows_late: int
-    commit_us: int  # the newest commit watermark among its rows, late and clock rows included
+    rows_excluded: int
+    late_first_us: int  # the earliest event time among the late rows; NEVER_US without any
+    late_last_us: int  # the latest; -NEVER_US without any
+    commit_us: int  # the newest commit's watermark among its rows, late and clock rows included
+
+
+class Admission(NamedTuple):
+    """Which rows are not folded. The default folds all."""
+
+    late_after_us: int | None = None  # the watermark delay; None: no row is late
+    since_us: int | None = None  # the fold's time up to which an initial state stands for the rows
 
 
 # Arrow's binary arrays end at 2 GiB; a batch of packed rows is cut well before.
 BATCH_BYTES = 256 * 1024**2
-ADMITTED, LATE, CLOCK = 0, 1, 2
+ADMITTED, LATE, EXCLUDED, CLOCK = 0, 1, 2, 3
 # Beside an event's own columns, of which none can begin with an underscore.
-BUCKET, KIND, COMMIT_US = "_bucket", "_kind", "_commit_us"
+BUCKET, KIND, COMMIT_US, HAPPENED_US = "_bucket", "_kind", "_commit_us", "_happened_us"
+# What ingestion adds to every row, and a record may ask for.
+INSTANTS = {EVENT_TIME_US: "event_time", INGESTED_AT_US: "ingested_at"}
 
 
 def bucket_of(key: str, ids: Sequence[int]) -> Column:
@@ -53,22 +71,27 @@ def bucket_of(key: str, ids: Sequence[int]) -> Column:
     return F.element_at(F.array(*map(F.lit, ids)), position.cast("int"))
 
 
+def clock_column(fold: KeyedFold) -> str:
+    """The bronze column that says how far the fold's clock is after a row's commit."""
+    return "ingested_at" if fold.in_processing_time else "commit_watermark"
+
+
 def pack_events(
-    bronze: DataFrame, fold: KeyedFold, ids: Sequence[int], late_after_us: int | None
+    bronze: DataFrame, fold: KeyedFold, ids: Sequence[int], admission: Admission
 ) -> DataFrame:
     """`bronze` as packed rows (PACKED_DDL), one per bucket and input partition.
 
-    Rows that are late by a watermark delay of `late_after_us` are counted and left out; with
-    None all rows are admitted. A clock row becomes a row without events, for its watermark.
+    Rows that `admission` leaves out are counted. A clock row becomes a row without events,
+    for its watermark.
     """
     check_fields(bronze, fold)
     schema = event_schema(fold)
     rows = bronze.select(
         bucket_of(fold.key, ids).alias(BUCKET),
-        _kind(late_after_us).alias(KIND),
-        F.unix_micros("commit_watermark").alias(COMMIT_US),
-        F.unix_micros("event_time").alias(EVENT_TIME_US),
-        *(name for name in schema.names if name != EVENT_TIME_US),
+        _kind(fold, admission).alias(KIND),
+        F.unix_micros(clock_column(fold)).alias(COMMIT_US),
+        F.unix_micros("event_time").alias(HAPPENED_US),
+        *(_event_column(name) for name in schema.names),
     )
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,22 +104,29 @@ def check_fields(bronze: DataFrame, fold: KeyedFold) -> None:
     """Raise DefinitionError when an Event field is not a bronze column of the same type."""
     types = dict(bronze.dtypes)
     for column in fold.event_columns:
-        if column.name != EVENT_TIME_US and types.get(column.name) != column.kind:
+        if column.name not in INSTANTS and types.get(column.name) != column.kind:
             raise DefinitionError(
                 f"{fold.event.__name__}.{column.name} is {column.kind}, but bronze has "
                 f"{types.get(column.name, 'no such column')}; its columns are {types}"
             )
 
 
-def _kind(late_after_us: int | None) -> Column:
-    """ADMITTED, LATE or CLOCK: decided in the JVM, so that fewer columns cross to Python."""
-    late = F.lit(False)
-    if late_after_us is not None:
+def _event_column(name: str) -> Column:
+    return F.unix_micros(INSTANTS[name]).alias(name) if name in INSTANTS else F.col(name)
+
+
+def _kind(fold: KeyedFold, admission: Admission) -> Column:
+    """ADMITTED or another: decided in the JVM, so that fewer columns cross to Python."""
+    late = excluded = F.lit(False)
+    if admission.late_after_us is not None and not fold.in_processing_time:
         arrival_us = F.unix_micros("arrival_watermark")
+        is_late_row = is_late(F.unix_micros("event_time"), arrival_us, admission.late_after_us)
         # The first commit of a source has no arrival watermark: nothing in it is late.
-        late = F.coalesce(is_late(F.unix_micros("event_time"), arrival_us, late_after_us), late)
-    kind = F.when(F.col("is_clock"), CLOCK).when(late, LATE).otherwise(ADMITTED)
-    return kind.cast("byte")
+        late = F.coalesce(is_late_row, late)
+    if admission.since_us is not None:
+        excluded = F.unix_micros(INSTANTS[fold.time_us]) < F.lit(admission.since_us)
+    kind = F.when(F.col("is_clock"), CLOCK).when(late, LATE).when(excluded, EXCLUDED)
+    return kind.otherwise(ADMITTED).cast("byte")
 
 
 def packed_rows(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -116,8 +146,16 @@ def packed_rows(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         ),
         np.add.reduceat(kind != CLOCK, starts, dtype=np.int64).tolist(),
         np.add.reduceat(kind == LATE, starts, dtype=np.int64).tolist(),
+        np.add.reduceat(kind == EXCLUDED, starts, dtype=np.int64).tolist(),
+        *_late_between(kind == LATE, rows[HAPPENED_US].to_numpy()[order], starts),
         np.maximum.reduceat(rows[COMMIT_US].to_numpy()[order], starts).tolist(),
     )
+
+
+def _late_between(late: Any, happened_us: Any, starts: Any) -> tuple[list[int], list[int]]:
+    first = np.minimum.reduceat(np.where(late, happened_us, NEVER_US), starts)
+    last = np.maximum.reduceat(np.where(late, happened_us, -NEVER_US), starts)
+    return first.tolist(), last.tolist()
 
 
 def _in_batches(

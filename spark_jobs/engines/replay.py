@@ -7,16 +7,23 @@ serves backfills and reseeds, and it is the oracle for the live engine.
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs.engines.bucket import no_events, settle
-from spark_jobs.engines.packing import bucket_of, from_stream, pack_events, to_stream, unpack
-from spark_jobs.engines.schemas import arrow_schema, arrow_type, output_ddl, state_rows_ddl
+from spark_jobs.engines.packing import (
+    INSTANTS,
+    Admission,
+    bucket_of,
+    from_stream,
+    pack_events,
+    to_stream,
+    unpack,
+)
+from spark_jobs.engines.schemas import output_ddl, state_rows_ddl
+from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
 from spark_jobs.fold.buckets import bucket_ids
 from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.fold.states import States
 
 REPLAYED_DDL = "bucket int, outputs binary, states binary, rows_folded bigint"
 
@@ -38,8 +45,9 @@ def replay_fold(
 ) -> Replayed:
     """Fold all rows of the bounded frame `bronze` before `until_us`, starting from `base`.
 
-    `base` has `state_rows_ddl(fold)`; None is the empty state. Events at or after `until_us`
-    are left out; those before must not be in `base` already.
+    Timeouts before `until_us` fire as well; both are on the fold's clock. `base` has
+    `state_rows_ddl(fold)`; None is the empty state. Rows at or after `until_us` are left out,
+    and so must be those that `base` stands for: give `bronze` without them.
     """
     session = bronze.sparkSession
     states = base
@@ -53,9 +61,9 @@ def replay_fold(
     def fold_bucket(key: tuple[pa.Scalar, ...], packed: pa.Table, states: pa.Table) -> pa.Table:
         return _replay_bucket(fold, key[0].as_py(), packed, states, until_us)
 
-    before = bronze.where(F.unix_micros("event_time") < F.lit(until_us))
+    before = bronze.where(F.unix_micros(INSTANTS[fold.time_us]) < F.lit(until_us))
     folded = (
-        pack_events(before, fold, ids, late_after_us=None)
+        pack_events(before, fold, ids, Admission())
         .groupBy("bucket")
         .cogroup(states.groupBy("bucket"))
         .applyInArrow(fold_bucket, REPLAYED_DDL)
@@ -73,7 +81,7 @@ def _replay_bucket(
     streams = [from_stream(stream) for stream in packed["events"].to_pylist()]
     events = pa.concat_tables([no_events(fold), *streams])
     states = states_from_rows(fold, base)
-    settled = settle(fold, lambda: states, events, until_us)
+    settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.times_out)
     outputs = None if settled.outputs is None else to_stream(settled.outputs)
     rows = to_stream(states_to_rows(fold, states, bucket))
     return pa.table(
@@ -82,26 +90,5 @@ def _replay_bucket(
             "outputs": pa.array([outputs], pa.binary()),
             "states": pa.array([rows], pa.binary()),
             "rows_folded": pa.array([settled.rows_folded], pa.int64()),
-        }
-    )
-
-
-def states_from_rows(fold: KeyedFold, rows: pa.Table) -> States:
-    """The states that rows of `state_rows_ddl(fold)` hold."""
-    fields = rows["state"].combine_chunks()
-    columns = [pc.struct_field(fields, column.name).to_pylist() for column in fold.state_columns]
-    return States(fold, rows["key"].to_pylist(), columns, rows["changed_at_us"].to_pylist())
-
-
-def states_to_rows(fold: KeyedFold, states: States, bucket: int) -> pa.Table:
-    """`states` as rows of `state_rows_ddl(fold)`."""
-    fields = arrow_schema(fold.state_columns)
-    arrays = [pa.array(c, field.type) for c, field in zip(states.columns, fields, strict=True)]
-    return pa.table(
-        {
-            "bucket": pa.array([bucket] * len(states), pa.int32()),
-            "key": pa.array(states.keys, arrow_type(fold.key_column.kind)),
-            "state": pa.StructArray.from_arrays(arrays, fields=list(fields)),
-            "changed_at_us": pa.array(states.changed_at_us, pa.int64()),
         }
     )

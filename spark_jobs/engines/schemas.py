@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from spark_jobs.fold.definition import EMITTED_AT_US, EVENT_TIME_US, REMOVED, KeyedFold
+from spark_jobs.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold
 from spark_jobs.fold.records import Column
 
 ARROW_TYPES = {
@@ -10,6 +10,7 @@ ARROW_TYPES = {
     "double": pa.float64(),
     "string": pa.string(),
     "boolean": pa.bool_(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
 
@@ -26,13 +27,13 @@ def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
 
 
 def event_schema(fold: KeyedFold) -> pa.Schema:
-    """Events as they travel and wait: the record's columns, and their time in any case.
+    """Events as they travel and wait: the record's columns, and the fold's time in any case.
 
     All nullable, as Spark's frames are: what may be missing was decided at ingest.
     """
     schema = pa.schema([(c.name, arrow_type(c.kind)) for c in fold.event_columns])
-    if EVENT_TIME_US not in schema.names:
-        schema = schema.append(pa.field(EVENT_TIME_US, pa.int64()))
+    if fold.time_us not in schema.names:
+        schema = schema.append(pa.field(fold.time_us, pa.int64()))
     return schema
 
 
@@ -75,9 +76,11 @@ def keys_ddl(fold: KeyedFold) -> str:
 def states_ddl(fold: KeyedFold) -> str:
     """The state store's value for a bucket: the states of its keys, by column.
 
-    `engines.live.read_states` joins keys and states, and makes rows of them.
+    `engines.live.read_states` joins keys and states, and makes rows of them. What is absent
+    is a number (NEVER_US, NO_STATE_US), as the store takes plain numbers in one piece.
     """
-    return f"state struct<{arrays_ddl(fold.state_columns)}>, changed_at_us array<bigint>"
+    text = f"state struct<{arrays_ddl(fold.state_columns)}>, changed_at_us array<bigint>"
+    return f"{text}, timeout_at_us array<bigint>" if fold.times_out else text
 
 
 # The state store's other value for a bucket: how far it is folded, and what waits. The
@@ -87,6 +90,12 @@ PENDING_DDL = "folded_until_us bigint, timer_ms bigint, rows bigint, events bina
 
 
 def state_rows_ddl(fold: KeyedFold) -> str:
-    """One key's state as a row, in savepoints and in replay: bucket, key, state, changed_at_us."""
+    """One key's state as a row, in savepoints and in replay.
+
+    `state` is null for a key that has only a timeout, `timeout_at_us` for one that has none.
+    """
     fields = ", ".join(f"`{column.name}`: {column.kind}" for column in fold.state_columns)
-    return f"bucket int, key {fold.key_column.kind}, state struct<{fields}>, changed_at_us bigint"
+    return (
+        f"bucket int, key {fold.key_column.kind}, state struct<{fields}>, changed_at_us bigint, "
+        "timeout_at_us bigint"
+    )

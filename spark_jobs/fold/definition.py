@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Literal
 
@@ -9,12 +10,13 @@ from spark_jobs.fold.group_state import GroupState, GroupStateTimeout
 from spark_jobs.fold.records import Column, DefinitionError, columns_of
 
 EVENT_TIME_US = "event_time_us"
+INGESTED_AT_US = "ingested_at_us"
 EMITTED_AT = "emitted_at"
 EMITTED_AT_US = f"{EMITTED_AT}_us"
 REMOVED = "removed"  # an update stream's mark of a key whose state is gone
 EMITTED_DATE = "emitted_date"
 RESERVED_IN_OUTPUTS = {EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED}
-RESERVED_IN_STATES = {"key", "changed_at_us"}
+RESERVED_IN_STATES = {"key", "changed_at_us", "timeout_at_us"}
 
 Key = int | str
 OutputMode = Literal["append", "update"]
@@ -40,6 +42,10 @@ class KeyedFold:
     output_mode: OutputMode
     project: Projection | None = None
     timeout: str = GroupStateTimeout.NoTimeout
+    # A key of the initial state that names no timeout of its own times out this long after
+    # the initial state's `as_of`: a key that never gets an event is called all the same.
+    initial_timeout: timedelta | None = None
+    stream: str = ""  # for messages; set from the stream's entry
 
     def __post_init__(self) -> None:
         names = {column.name for column in self.event_columns}
@@ -49,6 +55,13 @@ class KeyedFold:
             raise DefinitionError(f"key {self.key!r} must be an int or a str, and never None")
         _refuse_names(self.output, RESERVED_IN_OUTPUTS)
         _refuse_names(self.state, RESERVED_IN_STATES)
+        for record in (self.event, self.state):
+            _refuse_instants(record)
+        if self.initial_timeout is not None:
+            if not self.times_out:
+                raise DefinitionError("initial_timeout= needs a timeout= that is not NoTimeout")
+            if self.initial_timeout <= timedelta(0):
+                raise DefinitionError(f"initial_timeout= must be above 0: {self.initial_timeout}")
         if self.output_mode == "update":
             self._check_update()
 
@@ -84,7 +97,31 @@ class KeyedFold:
         How often it is called must not depend on how input was cut. In an update stream
         without timeouts only the last row counts, so one call with all events is the same.
         """
-        return self.output_mode == "append" or self.timeout != GroupStateTimeout.NoTimeout
+        return self.output_mode == "append" or self.times_out
+
+    @property
+    def times_out(self) -> bool:
+        """Whether states can time out."""
+        return self.timeout != GroupStateTimeout.NoTimeout
+
+    @property
+    def in_processing_time(self) -> bool:
+        """Whether the fold's clock is when events were ingested, not when they happened."""
+        return self.timeout == GroupStateTimeout.ProcessingTimeTimeout
+
+    @property
+    def time_us(self) -> str:
+        """The column of the fold's clock: events are folded in its order."""
+        return INGESTED_AT_US if self.in_processing_time else EVENT_TIME_US
+
+
+def _refuse_instants(record: type) -> None:
+    for column in columns_of(record):
+        if column.kind == "timestamp":
+            raise DefinitionError(
+                f"{record.__name__}.{column.name} is an Instant: only outputs have those. "
+                "Declare it int (microseconds since 1970)"
+            )
 
 
 def _refuse_names(record: type, reserved: set[str]) -> None:

@@ -5,9 +5,13 @@ their annotations, so that each engine can make its own schema of them.
 """
 
 import types
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, NewType, Union, get_args, get_origin, get_type_hints
 
-SCALARS: dict[type, str] = {int: "bigint", float: "double", str: "string", bool: "boolean"}
+# Microseconds since 1970, UTC, that a table shows as a timestamp. Only outputs have them:
+# events and states are compared and counted with, and plain integers do that.
+Instant = NewType("Instant", int)
+
+SCALARS: dict[Any, str] = {int: "bigint", float: "double", str: "string", bool: "boolean"}
 NAMES: dict[str, type] = {name: scalar for scalar, name in SCALARS.items()}
 
 
@@ -44,8 +48,8 @@ def columns_of(record: type) -> tuple[Column, ...]:
     """The columns of a NamedTuple class, in order.
 
     Raises DefinitionError for a class that is no NamedTuple, and for a field that is not
-    int, float, str or bool, a tuple of one of these (`tuple[int, ...]`), or one of them
-    `| None`.
+    int, float, str, bool or Instant, a tuple of one of these but the last
+    (`tuple[int, ...]`), or one of them `| None`.
     """
     if not (isinstance(record, type) and issubclass(record, tuple) and hasattr(record, "_fields")):
         raise DefinitionError(f"{record!r} must be a NamedTuple class")
@@ -59,11 +63,11 @@ def _column(record: type, name: str, hint: Any) -> Column:
         options = [option for option in get_args(hint) if option is not type(None)]
         nullable = len(options) < len(get_args(hint))
         hint = options[0] if len(options) == 1 else hint
-    kind = SCALARS.get(hint) or _array_kind(hint)
+    kind = "timestamp" if hint is Instant else SCALARS.get(hint) or _array_kind(hint)
     if kind is None:
         raise DefinitionError(
             f"{record.__name__}.{name} is {hint}: use int, float, str, bool, "
-            "a tuple of one of these, or one of them | None"
+            "a tuple of one of these, or one of them | None; in outputs also Instant"
         )
     return Column(name, kind, nullable)
 

@@ -1,12 +1,15 @@
-"""The fold itself: settled events of a bucket, in event-time order, through the state function.
+"""The fold itself: settled events of a bucket, in the order of the fold's clock, through the
+state function, with the timeouts in between.
 
 The hot path of the project: it runs once for every event. Measure (`make bench`) before
 and after each change.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
 
+from spark_jobs.fold.admission import EPOCH
 from spark_jobs.fold.definition import Key, KeyedFold
 from spark_jobs.fold.group_state import GroupState
 from spark_jobs.fold.records import DefinitionError
@@ -14,7 +17,10 @@ from spark_jobs.fold.states import States
 
 
 class StateFunctionError(RuntimeError):
-    """The state function failed, or broke a rule; the message names the function and the key."""
+    """The state function failed, or broke a rule.
+
+    The message names the stream, the function, the key, and the instant of the call.
+    """
 
 
 class BrokenInvariantError(RuntimeError):
@@ -30,10 +36,11 @@ class KeyRun(NamedTuple):
 
 
 class Emitted(NamedTuple):
-    """What the fold emitted: outputs, and beside each the event time that emitted it.
+    """What the fold emitted: outputs, and beside each the time that emitted it.
 
-    In an update stream there is one row per touched key, and `removed` says whether the
-    key's state is gone; in an append stream `removed` stays empty.
+    That is the time of the event, or the instant of the timeout. In an update stream there is
+    one row per touched key, and `removed` says whether the key's state is gone; in an append
+    stream `removed` stays empty.
     """
 
     rows: list[Any]
@@ -47,70 +54,141 @@ def fold_runs(
     runs: Iterable[KeyRun],
     events: Sequence[Any],
     times_us: Sequence[int],
+    until_us: int,
 ) -> Emitted:
-    """Fold `events` into `states`, and return what that emits.
+    """Fold `events` into `states`, fire all timeouts before `until_us`, return what that emits.
 
-    `events` and `times_us` run side by side; within each run they are ordered by event
-    time, ties by the whole row. Raises StateFunctionError.
+    `events` and `times_us` run side by side; within each run they are ordered by time, ties
+    by the whole row, and all are before `until_us`. Raises StateFunctionError.
     """
-    fold_run = _fold_each_event if fold.calls_per_event else _fold_all_events
-    emitted = Emitted([], [], [])
-    group: GroupState[Any] = GroupState(fold.timeout)
-    for run in runs:
-        try:
-            fold_run(fold, states, run, events, times_us, group, emitted)
-        except Exception as error:
-            raise StateFunctionError(
-                f"{_name(fold)} failed for {fold.key} {run.key!r}: {type(error).__name__}: {error}"
-            ) from error
-    return emitted
+    calls = _Calls(fold, states, events, times_us, until_us)
+    fold_run = calls.one_per_event if fold.calls_per_event else calls.one_for_all
+    if fold.times_out:
+        fold_run = calls.one_per_event_and_timeout
+    try:
+        for run in runs:
+            fold_run(run)
+        for key in states.due(until_us):  # without events: with some, theirs have fired already
+            fold_run(KeyRun(key, 0, 0))
+    except Exception as error:
+        raise calls.failure(error) from error
+    return calls.emitted
 
 
-def _fold_each_event(
-    fold: KeyedFold,
-    states: States,
-    run: KeyRun,
-    events: Sequence[Any],
-    times_us: Sequence[int],
-    group: GroupState[Any],
-    emitted: Emitted,
-) -> None:
-    function, (key, start, end) = fold.function, run
-    rows, emitted_at_us, _ = emitted
-    state = states.get(key)
-    for position in range(start, end):
-        time_us = times_us[position]
-        group.begin_call(state, time_us)
-        for output in function(key, iter((events[position],)), group):
+class _Calls:
+    """The calls of the state function in one pass, and what they emit."""
+
+    def __init__(
+        self,
+        fold: KeyedFold,
+        states: States,
+        events: Sequence[Any],
+        times_us: Sequence[int],
+        until_us: int,
+    ) -> None:
+        self.emitted = Emitted([], [], [])
+        self._fold = fold
+        self._states = states
+        self._events = events
+        self._times_us = times_us
+        self._until_us = until_us
+        self._key: Key = ""
+        self._group: GroupState[Any] = GroupState(fold.timeout)
+
+    def one_per_event(self, run: KeyRun) -> None:
+        """An append stream without timeouts."""
+        key, start, end = run
+        self._key = key
+        function, group, events = self._fold.function, self._group, self._events
+        rows, emitted_at_us, _ = self.emitted
+        state = self._states.get(key)
+        for position in range(start, end):
+            time_us = self._times_us[position]
+            group.begin_call(state, time_us)
+            for output in function(key, iter((events[position],)), group):
+                rows.append(output)
+                emitted_at_us.append(time_us)
+            state = group.getOption
+        self._states.put(key, state, self._times_us[end - 1])
+
+    def one_for_all(self, run: KeyRun) -> None:
+        """An update stream without timeouts: only the last row counts."""
+        key, start, end = run
+        self._key = key
+        last_us = self._times_us[end - 1]
+        self._group.begin_call(self._states.get(key), last_us)
+        returned = None
+        for returned in self._fold.function(key, iter(self._events[start:end]), self._group):  # noqa: B007
+            pass
+        self._states.put(key, self._group.getOption, last_us)
+        self._emit_projection(returned)
+
+    def one_per_event_and_timeout(self, run: KeyRun) -> None:
+        """Any stream with timeouts."""
+        key, start, end = run
+        self._key = key
+        group, events, times_us = self._group, self._events, self._times_us
+        call = self._append_outputs if self._fold.output_mode == "append" else self._last_output
+        group.begin_call(self._states.get(key), times_us[start] if end else 0)
+        timeout_us = self._states.timeout_of(key)
+        returned = None
+        for position in range(start, end):
+            time_us = times_us[position]
+            if timeout_us < time_us:
+                self._fire(timeout_us, time_us, call)
+            group.begin_call(group.getOption, time_us)
+            returned = call(iter((events[position],)))
+            timeout_us = group.timeout_at_us
+        if timeout_us < self._until_us:
+            returned = self._fire(timeout_us, self._until_us, call)
+            timeout_us = group.timeout_at_us
+        self._states.put(key, group.getOption, group.clock_us, timeout_us)
+        if self._fold.output_mode == "update":
+            self._emit_projection(returned)
+
+    def _fire(self, timeout_us: int, before_us: int, call: Any) -> Any:
+        """Fire the timeout, and those it sets in turn, before an instant; the last output."""
+        returned = None
+        while timeout_us < before_us:
+            self._group.begin_call(self._group.getOption, timeout_us, timed_out=True)
+            returned = call(iter(()))
+            timeout_us = self._group.timeout_at_us
+        return returned
+
+    def _append_outputs(self, events: Iterator[Any]) -> None:
+        rows, emitted_at_us, _ = self.emitted
+        time_us = self._group.clock_us
+        for output in self._fold.function(self._key, events, self._group):
             rows.append(output)
             emitted_at_us.append(time_us)
-        state = group.getOption
-    _keep(states, key, state, times_us[end - 1])
 
+    def _last_output(self, events: Iterator[Any]) -> Any:
+        returned = None
+        for returned in self._fold.function(self._key, events, self._group):  # noqa: B007
+            pass
+        return returned
 
-def _fold_all_events(
-    fold: KeyedFold,
-    states: States,
-    run: KeyRun,
-    events: Sequence[Any],
-    times_us: Sequence[int],
-    group: GroupState[Any],
-    emitted: Emitted,
-) -> None:
-    key, start, end = run
-    last_us = times_us[end - 1]
-    group.begin_call(states.get(key), last_us)
-    returned = None
-    for returned in fold.function(key, iter(events[start:end]), group):  # noqa: B007 only the last counts
-        pass
-    state = group.getOption
-    _keep(states, key, state, last_us)
-    row = project(fold, key, state)
-    if returned is not None and state is not None and returned != row:
-        raise DefinitionError(f"it returned {returned!r}, but project() makes {row!r} of its state")
-    emitted.rows.append(row)
-    emitted.emitted_at_us.append(last_us)
-    emitted.removed.append(state is None)
+    def _emit_projection(self, returned: Any) -> None:
+        """The row of an update stream's key after its last call, which `returned` this."""
+        state = self._group.getOption
+        row = project(self._fold, self._key, state)
+        if returned is not None and state is not None and returned != row:
+            raise DefinitionError(
+                f"it returned {returned!r}, but project() makes {row!r} of its state"
+            )
+        self.emitted.rows.append(row)
+        self.emitted.emitted_at_us.append(self._group.clock_us)
+        self.emitted.removed.append(state is None)
+
+    def failure(self, error: Exception) -> StateFunctionError:
+        """`error` with what the state function was called for."""
+        at = EPOCH + timedelta(microseconds=self._group.clock_us)
+        called = "timeout" if self._group.hasTimedOut else "event"
+        stream = f"stream {self._fold.stream}: " if self._fold.stream else ""
+        return StateFunctionError(
+            f"{stream}{_name(self._fold)} failed for {self._fold.key} {self._key!r} ({called} at "
+            f"{at:%Y-%m-%dT%H:%M:%S.%fZ}): {type(error).__name__}: {error}"
+        )
 
 
 def project(fold: KeyedFold, key: Key, state: Any) -> Any:
@@ -120,13 +198,6 @@ def project(fold: KeyedFold, key: Key, state: Any) -> Any:
     if state is not None:
         return fold.project(key, state)
     return tuple(key if column.name == fold.key else None for column in fold.output_columns)
-
-
-def _keep(states: States, key: Key, state: Any, changed_at_us: int) -> None:
-    if state is None:
-        states.remove(key)
-    else:
-        states.put(key, state, changed_at_us)
 
 
 def _name(fold: KeyedFold) -> str:

@@ -1,6 +1,7 @@
 """The product: a Delta table per stream, and how a batch gets into it exactly once."""
 
 import logging
+from collections.abc import Mapping
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column as SparkColumn
@@ -38,7 +39,7 @@ class TableSchemaError(RuntimeError):
 class ProductTable:
     """The Delta table of one stream. Append: all outputs. Update: the latest row per key."""
 
-    def __init__(self, path: str, fold: KeyedFold, comments: dict[str, str]) -> None:
+    def __init__(self, path: str, fold: KeyedFold, comments: Mapping[str, str]) -> None:
         self.path = path
         self._fold = fold
         self._comments = comments

@@ -75,8 +75,8 @@ def expected_rows(engine: LocalFold, fold) -> Counter[Any]:
     if fold.output_mode == "append":
         pairs = zip(engine.emitted.rows, engine.emitted.emitted_at_us, strict=True)
         return Counter((tuple(row), at_us) for row, at_us in pairs)
-    states = engine.states().items()
-    return Counter((tuple(fold.project(key, state)), at_us) for key, (state, at_us) in states)
+    states = engine.states().values()
+    return Counter((tuple(fold.project(s.key, s.state)), s.changed_at_us) for s in states)
 
 
 def local_run(fold, stamped) -> LocalFold:
@@ -113,7 +113,7 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
 
     assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
     assert stored_states(spark, lake, stream, fold) == {
-        key: (state[0], at_us) for key, (state, at_us) in oracle.states().items()
+        key: (known.state[0], known.changed_at_us) for key, known in oracle.states().items()
     }
     last = last_batch(lake, stream.name, 1)
     measured = read_ops(lake, "batches").to_pylist()
@@ -150,7 +150,9 @@ def test_replay_of_what_live_admitted_gives_the_same(spark, lake, stream, fold, 
     states = {
         row["key"]: (row["state"][0], row["changed_at_us"]) for row in second.states.collect()
     }
-    assert states == {key: (state[0], at) for key, (state, at) in oracle.states().items()}
+    assert states == {
+        key: (known.state[0], known.changed_at_us) for key, known in oracle.states().items()
+    }
     if fold.output_mode == "append":
         emitted = [*first.outputs.collect(), *second.outputs.collect()]
         rows = Counter((tuple(row[:-1]), row["emitted_at_us"]) for row in emitted)

@@ -133,7 +133,7 @@ def test_removing_one_key_leaves_the_others_states():
     keys = "abcabdd"
     events = [Event(key, (n + 1) * 1_000) for n, key in enumerate(keys)]
     engine = run(a_fold(count_to_two), *[[event] for event in events])
-    assert {key: state.seen for key, (state, _) in engine.states().items()} == {"c": 1}
+    assert {key: known.state.seen for key, known in engine.states().items()} == {"c": 1}
 
 
 def test_the_clock_is_the_event_being_folded():
@@ -160,8 +160,8 @@ def failing(body):
     [
         (lambda s: s.get, "the key has no state"),
         (lambda s: s.update(None), "cannot be None"),
-        (lambda s: s.setTimeoutDuration(5), "needs timeout=ProcessingTimeTimeout"),
-        (lambda s: s.setTimeoutTimestamp(5), "needs timeout=EventTimeTimeout"),
+        (lambda s: s.setTimeoutDuration(5), "without timeout=ProcessingTimeTimeout"),
+        (lambda s: s.setTimeoutTimestamp(5), "without timeout=EventTimeTimeout"),
         (lambda s: s.update(State(1.0)), "seen = 1.0 is a float, but the column is bigint"),
         (lambda s: s.update(State(1, (1, "x"))), "last = .* but the column is array<bigint>"),
         (lambda s: s.update((1,)), "shorter"),

@@ -1,0 +1,157 @@
+"""Streams that begin with an initial state: from the file or table to the product table."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from include.ops import read_ops
+from include.streams import SettingsError, stream_named
+from spark_jobs.engines.live import read_states
+from spark_jobs.run_stream import drain
+from spark_jobs.stream_definition import load_definition
+from spark_jobs.streams.service_health import LogLine
+from spark_jobs.streams.user_counts import UserEvent
+from tests.bronze import EPOCH, ClockAt, Happened, append_commit, stamp
+
+pytestmark = pytest.mark.spark
+
+MINUTE_US = 60_000_000
+AS_OF = "2026-03-01T00:00:00Z"
+AS_OF_US = 1_772_323_200_000_000
+HEALTH = replace(
+    stream_named("service_health"),
+    buckets=4,
+    state_partitions=2,
+    watermark_delay=timedelta(minutes=1),
+)
+COUNTS = replace(stream_named("user_counts"), buckets=4, state_partitions=2)
+
+
+def give(lake, stream, keys: list[dict[str, Any]], as_of: str = AS_OF) -> Path:
+    file = Path(lake.initial_state_file(stream.name))
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({"as_of": as_of, "keys": keys}))
+    return file
+
+
+def line(service: str, minutes: float) -> Happened:
+    return Happened(LogLine(service), AS_OF_US + int(minutes * MINUTE_US))
+
+
+def changes(lake) -> Counter[Any]:
+    """(service, status, minutes after as_of) of the product table."""
+    rows = DeltaTable(lake.table(HEALTH.name)).to_pyarrow_table().to_pylist()
+    micros = timedelta(microseconds=1)
+    return Counter(
+        (r["service"], r["status"], ((r["emitted_at"] - EPOCH) // micros - AS_OF_US) / MINUTE_US)
+        for r in rows
+    )
+
+
+def test_a_service_that_is_only_in_the_initial_state_becomes_stale(spark, lake):
+    keys = [
+        {"key": "silent", "state": {"stale": False}},
+        {"key": "soon", "state": {"stale": False}, "timeout_at": "2026-03-01T00:01:00Z"},
+        {"key": "was stale", "state": {"stale": True}},
+        {"key": "lively", "state": {"stale": False}},
+        {"key": "back", "state": {"stale": True}},
+    ]
+    give(lake, HEALTH, keys)
+    # A line before as_of is in the initial state already; one exactly at it is not.
+    before, at = line("lively", -0.5), line("lively", 0)
+    stamped = stamp(
+        [[before, at, line("back", 2)], [line("lively", 4)], ClockAt(AS_OF_US + 20 * MINUTE_US)]
+    )
+    fold = load_definition(HEALTH).fold
+    for rows in stamped:  # a restart between every two commits
+        append_commit(lake, HEALTH.source, fold, rows)
+        drain(spark, lake, HEALTH)
+
+    assert changes(lake) == {
+        ("silent", "stale", 5.0): 1,
+        ("soon", "stale", 1.0): 1,
+        ("lively", "stale", 9.0): 1,
+        ("back", "ok", 2.0): 1,
+        ("back", "stale", 7.0): 1,
+    }
+    runs = read_ops(lake, "runs").to_pylist()
+    assert sum(run["rows_excluded"] for run in runs) == 1
+    assert sum(run["rows_folded"] for run in runs) == 3
+    states = read_states(spark, lake.checkpoint(HEALTH.name, 1), fold).collect()
+    assert {row["key"]: row["state"]["stale"] for row in states} == {
+        key["key"]: True for key in keys
+    }
+    assert all(row["timeout_at_us"] is None for row in states)
+    found = sorted(read_ops(lake, "findings").to_pylist(), key=lambda row: row["found_at"])
+    assert {row["finding"]: row["count"] for row in found} == {  # the newest of each
+        "rows_before_initial_state": 1,
+        "kept_without_timeout": 5,
+    }
+
+
+def test_states_wait_for_their_timeouts(spark, lake):
+    give(lake, HEALTH, [{"key": "silent", "state": {"stale": False}}])
+    fold = load_definition(HEALTH).fold
+    # With the delay of a minute, the watermark comes to 5:00 less 1 ms, and then to 5:00.
+    stamped = stamp([ClockAt(AS_OF_US + 6 * MINUTE_US - 1_000), ClockAt(AS_OF_US + 6 * MINUTE_US)])
+    append_commit(lake, HEALTH.source, fold, stamped[0])
+    drain(spark, lake, HEALTH)
+    (row,) = read_states(spark, lake.checkpoint(HEALTH.name, 1), fold).collect()
+    assert (row["key"], row["timeout_at_us"]) == ("silent", AS_OF_US + 5 * MINUTE_US)
+    assert row["changed_at_us"] == AS_OF_US
+    assert changes(lake) == {}
+    append_commit(lake, HEALTH.source, fold, stamped[1])
+    drain(spark, lake, HEALTH)
+    assert changes(lake) == {("silent", "stale", 5.0): 1}
+
+
+def test_an_update_table_shows_initial_states_from_the_first_run_on(spark, lake):
+    give(
+        lake,
+        COUNTS,
+        [{"key": k, "state": {"total_count": n}} for k, n in [("ann", 10), ("bob", 3)]],
+    )
+    fold = load_definition(COUNTS).fold
+    stamped = stamp([[UserEvent("ann", AS_OF_US + 1), UserEvent("eve", AS_OF_US + 30 * MINUTE_US)]])
+    append_commit(lake, COUNTS.source, fold, stamped[0])
+    for _ in range(2):
+        drain(spark, lake, COUNTS)
+        rows = DeltaTable(lake.table(COUNTS.name)).to_pyarrow_table().to_pylist()
+        assert {row["user_id"]: row["total_count"] for row in rows} == {"ann": 11, "bob": 3}
+
+
+def test_an_initial_state_is_pinned_by_the_first_run(spark, lake):
+    fold = load_definition(HEALTH).fold
+    stamped = stamp([[line("a", 1)], [line("a", 2)]])
+    file = give(lake, HEALTH, [{"key": "a", "state": {"stale": True}}])
+    append_commit(lake, HEALTH.source, fold, stamped[0])
+    drain(spark, lake, HEALTH)
+    pinned = read_ops(lake, "generations").to_pylist()[0]
+    assert pinned["initial_as_of"] == EPOCH + timedelta(microseconds=AS_OF_US)
+    append_commit(lake, HEALTH.source, fold, stamped[1])
+    content = file.read_text()
+    for other in (None, content.replace("true", "false")):
+        file.unlink(missing_ok=True)
+        if other is not None:
+            file.write_text(other)
+        with pytest.raises(SettingsError, match=r"initial_state is now .*, but its state was made"):
+            drain(spark, lake, HEALTH)
+    file.write_text(content.replace(": ", ":   "))  # the same in other words
+    drain(spark, lake, HEALTH)
+
+
+def test_a_wrong_initial_state_is_refused_before_anything_is_written(spark, lake):
+    fold = load_definition(HEALTH).fold
+    append_commit(lake, HEALTH.source, fold, stamp([[line("a", 1)]])[0])
+    file = give(lake, HEALTH, [{"key": "a", "state": {"stale": 1}}])
+    with pytest.raises(SettingsError, match=rf"{file.name}.*stale"):
+        drain(spark, lake, HEALTH)
+    assert not Path(lake.checkpoint(HEALTH.name, 1)).exists()
+    assert not Path(lake.table(HEALTH.name)).exists()
+    assert read_ops(lake, "generations").num_rows == 0
