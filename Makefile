@@ -21,10 +21,10 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help setup test-setup run stream sample-data reingest test test-fast test-full check bench
+.PHONY: help setup test-setup run stream sample-data reingest demo-internals test test-fast test-full check bench
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Check Python and Java, make .venv, install it, fetch the jars (each once)
 	@include/setup/setup.sh
@@ -40,6 +40,9 @@ sample-data: setup ## Write sample input into the lake's landing folder [LAKE= A
 
 reingest: setup ## Take corrected rows of the quarantine in again [SOURCE= CORRECTIONS= LAKE=]
 	@$(RUN) include.run_local reingest --source '$(SOURCE)' $(if $(CORRECTIONS),--corrections '$(CORRECTIONS)')
+
+demo-internals: setup ## Show plan, state, progress and logs of stateful operators (docs/internals.md)
+	@$(RUN) include.show_internals
 
 test-setup:
 	@include/setup/setup.sh --tests
