@@ -142,7 +142,7 @@ def append_ops(
     unknown = {column for row in rows for column in row} - set(schema.names)
     if unknown:
         raise ValueError(f"ops/{name} has no column {', '.join(sorted(unknown))}")
-    data = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+    data = _table_of(rows, schema)
 
     def append() -> bool:
         table = _ensure_table(lake, name)
@@ -159,6 +159,13 @@ def append_ops(
     return _despite_others(append)
 
 
+def _table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    # Without the comments: delta-rs refuses data whose comments are not those of the table,
+    # and a table of an earlier release has the earlier words.
+    plain = pa.schema([field.remove_metadata() for field in schema])
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=plain)
+
+
 def update_ops(
     lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
 ) -> None:
@@ -167,7 +174,7 @@ def update_ops(
         return
     columns = [column for column in rows[0] if column not in key]
     schema = pa.schema([SCHEMAS[name].field(column) for column in rows[0]])
-    data = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+    data = _table_of(rows, schema)
 
     def update() -> None:
         merge = _ensure_table(lake, name).merge(
