@@ -6,7 +6,7 @@ JVM. Running it once more, by hand or on retry, is always safe.
 
 | task | what it does | skipped when |
 |---|---|---|
-| `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>` | nothing has landed |
+| `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a clock row, if the source has a clock | nothing has landed, and no clock row is due |
 | `run_stream` | new bronze rows through the fold into `tables/<stream>` | bronze has nothing new |
 | `publish` | an event of the stream's Asset, with the rows written and `until` | `run_stream` was |
 
@@ -30,22 +30,27 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from include.pools import source_pool, stream_pool
 from include.spark_conf import job_conf
 from include.spark_submit import SPARK_SUBMIT, jars_argument, job_environment, job_path
-from include.streams import STREAMS, Stream, default_lake
+from include.streams import STREAMS, Stream, default_lake, source_named
 
 log = logging.getLogger(__name__)
+
+# Empty for a manual run without a logical date, which has no data interval.
+INTERVAL_END = "{{ dag_run.data_interval_end or '' }}"
 
 # Reading the lake needs pyarrow and delta-rs, a second of imports: only in the functions
 # that tasks run, not at every parse of this file.
 
 
 def before_ingest(context: Any, lake: str, stream: Stream) -> None:
-    """Refuse a backfill; skip when no file waits in landing."""
+    """Refuse a backfill; skip when no file waits in landing and no clock row is due."""
+    from include.clock import why_not_ingest
     from include.lake import open_lake
-    from include.landing_position import files_waiting
 
     refuse_backfill(context, stream)
-    if not files_waiting(open_lake(lake), stream.source):
-        skip(f"nothing new in landing/{stream.source}")
+    interval_end = context["dag_run"].data_interval_end
+    source = source_named(stream.source)
+    if reason := why_not_ingest(open_lake(lake), source, interval_end, datetime.now(UTC)):
+        skip(reason)
 
 
 def before_run_stream(context: Any, lake: str, stream: Stream) -> None:
@@ -113,7 +118,7 @@ def stream_dag(stream: Stream) -> DAG:
     ) as dag:
         ingest = spark_task(
             "ingest_source",
-            ["--source", stream.source, "--lake", lake],
+            ["--source", stream.source, "--lake", lake, "--interval-end", INTERVAL_END],
             None,
             task_id="ingest",
             name=f"ingest_{stream.source}",

@@ -11,12 +11,13 @@ import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pyarrow import fs
 
+from include.clock import why_not_ingest
 from include.lake import Lake, LakeError, open_lake
-from include.landing_position import files_waiting
 from include.spark_submit import job_environment, submit_command
 from include.stream_position import has_waiting_rows
 from include.stream_result import format_result, read_result
@@ -51,10 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_stream(lake: Lake, stream: Stream) -> int:
     """Ingest and drain what is new, and show the table; the exit code of the job that failed."""
     code = 0
-    if files_waiting(lake, stream.source):
-        code = run_job("ingest_source", ["--source", stream.source, "--lake", lake.root])
+    source = source_named(stream.source)
+    reason = why_not_ingest(lake, source, interval_end=None, now=datetime.now(UTC))
+    if reason is None:
+        code = run_job("ingest_source", ["--source", source.name, "--lake", lake.root])
     else:
-        say(f"nothing new in landing/{stream.source}")
+        say(reason)
     if code == 0 and has_waiting_rows(lake, stream):
         code = run_job("run_stream", ["--stream", stream.name, "--lake", lake.root], stream)
     if code == 0:

@@ -3,11 +3,13 @@
     python -m spark_jobs.ingest_source --source signals --lake lake
 
 Repeating a batch after a crash changes nothing: both tables remember the batches they
-have, and a batch that is repeated keeps its files and its ingestion time.
+have, and a batch that is repeated keeps its files and the time by which it judges them.
+A run of a source with a clock ends with a clock row, where one is due (include/clock.py).
 """
 
 import argparse
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
@@ -21,13 +23,14 @@ from include.lease import hold_lease
 from include.streams import Source, source_named
 from spark_jobs import job
 from spark_jobs.lake import bronze
-from spark_jobs.lake.exactly_once import append_once
+from spark_jobs.lake.clock_row import write_clock_row
+from spark_jobs.lake.exactly_once import append_once, rows_committed
 from spark_jobs.lake.ingest_checkpoint import app_id, refuse_foreign_checkpoint
 from spark_jobs.lake.landing import ACCEPTED, FILE, REFUSED, parse_batch, stream_of_batches
 
 
 class RowsLostError(Exception):
-    """Landed rows are neither in bronze nor in quarantine."""
+    """Landed rows are neither in bronze nor in quarantine, or they are there twice."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class BatchWriter:
                 self._write_quarantine(parsed, batch_id, planned.ingested_at_us)
         finally:
             parsed.unpersist()
+        self._check_written(batch_id, counts)
         self._counts[batch_id] = counts
 
     def counts_until(self, newest_committed: int) -> RunCounts:
@@ -78,25 +82,43 @@ class BatchWriter:
         return reduce(RunCounts.__add__, done, RunCounts())
 
     def _write_bronze(
-        self, parsed: DataFrame, batch_id: int, ingested_at_us: int, newest_event_us: int
+        self, parsed: DataFrame, batch_id: int, planned_us: int, newest_event_us: int
     ) -> None:
-        before_us = bronze.read_watermark_us(parsed.sparkSession, self._lake, self._source)
-        after_us = bronze.watermark_after(before_us, newest_event_us, ingested_at_us)
+        before = bronze.read_clock(parsed.sparkSession, self._lake, self._source)
+        after = bronze.clock_after(before, newest_event_us, planned_us)
         append_once(
-            bronze.bronze_rows(parsed, self._source, ingested_at_us, before_us, after_us),
+            bronze.bronze_rows(parsed, self._source, before, after),
             self._lake.bronze(self._source.name),
             app_id(self._lake, self._source, "bronze"),
             batch_id,
-            {bronze.WATERMARK_KEY: after_us, "batch_id": batch_id},
+            after.metadata() | {"batch_id": batch_id},
         )
 
-    def _write_quarantine(self, parsed: DataFrame, batch_id: int, ingested_at_us: int) -> None:
+    def _write_quarantine(self, parsed: DataFrame, batch_id: int, planned_us: int) -> None:
         append_once(
-            bronze.quarantine_rows(parsed, ingested_at_us),
+            bronze.quarantine_rows(parsed, planned_us),
             self._lake.quarantine(self._source.name),
             app_id(self._lake, self._source, "quarantine"),
             batch_id,
         )
+
+    def _check_written(self, batch_id: int, counts: RunCounts) -> None:
+        """RowsLostError unless the tables' own logs have the batch's rows, from now or before."""
+        name = self._source.name
+        for table, path, judged in (
+            ("bronze", self._lake.bronze(name), counts.rows_bronze),
+            ("quarantine", self._lake.quarantine(name), counts.rows_quarantined),
+        ):
+            written = rows_committed(
+                self._lake, path, app_id(self._lake, self._source, table), batch_id
+            )
+            if written != judged:
+                raise RowsLostError(
+                    f"batch {batch_id} of {name} has {judged} rows for {path}, but its commit "
+                    f"there has {written}. If an earlier run began the batch, and one of its "
+                    "files or the source's entry was changed since, put that back as it was and "
+                    "run again; else keep the lake as it is and compare the table with landing"
+                )
 
 
 def summarize(parsed: DataFrame, files_planned: int) -> tuple[RunCounts, int | None]:
@@ -122,9 +144,16 @@ def summarize(parsed: DataFrame, files_planned: int) -> tuple[RunCounts, int | N
 
 
 def ingest(
-    spark: SparkSession, lake: Lake, source: Source, record: job.RunRecord | None = None
+    spark: SparkSession,
+    lake: Lake,
+    source: Source,
+    record: job.RunRecord | None = None,
+    interval_end: datetime | None = None,
 ) -> RunCounts:
-    """Drain landing; a `record` gets the counts, too, and also when it fails half-way."""
+    """Drain landing, and write a clock row where one is due (`interval_end`: of the Dag run).
+
+    A `record` gets the counts, too, and also when it fails half-way.
+    """
     refuse_foreign_checkpoint(lake, source)
     bronze.create_tables(spark, lake, source)
     landing = lake.path_in_filesystem(lake.landing(source.name))
@@ -136,6 +165,7 @@ def ingest(
         counts = writer.counts_until(newest_committed_batch(lake, source.name))
         if record is not None:
             record |= asdict(counts)
+    write_clock_row(spark, lake, source, interval_end, datetime.now(UTC))
     return counts
 
 
@@ -153,7 +183,27 @@ def drain(spark: SparkSession, lake: Lake, source: Source, writer: BatchWriter) 
 
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
-    return job.job_parser(__doc__, "source").parse_args(arguments)
+    parser = job.job_parser(__doc__, "source")
+    parser.add_argument(
+        "--interval-end",
+        type=instant_or_none,
+        metavar="INSTANT",
+        help="where the Dag run's data interval ends, with a zone; empty or left out: now",
+    )
+    return parser.parse_args(arguments)
+
+
+def instant_or_none(text: str) -> datetime | None:
+    """An ISO instant of the command line; an empty text is none, as Airflow's template gives."""
+    if not text:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if instant.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no zone: end it with Z, for UTC")
+    return instant
 
 
 def main() -> None:
@@ -164,7 +214,7 @@ def main() -> None:
         hold_lease(lake, f"ingest-{source.name}"),
         job.recorded_run(lake, "ingest_source", source.name, arguments.dag_run_id) as record,
     ):
-        ingest(job.spark_session("ingest"), lake, source, record)
+        ingest(job.spark_session("ingest"), lake, source, record, arguments.interval_end)
 
 
 if __name__ == "__main__":

@@ -194,10 +194,10 @@ def append_new(
     newest_event_us = new.agg(F.max("event_time_us")).collect()[0][0]
     if newest_event_us is None:
         return
-    before_us = bronze.read_watermark_us(spark, lake, source)
-    after_us = bronze.watermark_after(before_us, newest_event_us, now_us)
-    rows = bronze.bronze_rows(new, source, now_us, before_us, after_us)
-    metadata = json.dumps({bronze.WATERMARK_KEY: after_us, "reingested": True})
+    before = bronze.read_clock(spark, lake, source)
+    after = bronze.clock_after(before, newest_event_us, now_us)
+    rows = bronze.bronze_rows(new, source, before, after)
+    metadata = json.dumps(after.metadata() | {"reingested": True})
     rows.write.format("delta").mode("append").option("userMetadata", metadata).save(path)
 
 

@@ -32,3 +32,10 @@ class Landing:
         self._clock += 1
         os.utime(path, (self._clock, self._clock))
         return path
+
+
+def forget_commit(lake: Lake, batch: int) -> None:
+    """As if the ingestion of signals had died just before it committed `batch`."""
+    commits = Path(lake.ingest_checkpoint("signals")) / "commits"
+    (commits / str(batch)).unlink()
+    (commits / f".{batch}.crc").unlink()

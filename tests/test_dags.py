@@ -5,32 +5,36 @@ import json
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import CronDataIntervalTimetable
+from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from include import streams
+from include.clock import LAGGING, Clock
 from include.lake import Lake
 from include.ops import append_ops
 from include.pools import pools
 from include.stream_result import asset_extra
-from include.streams import STREAMS, stream_named
+from include.streams import STREAMS, source_named, stream_named
 
 ROOT = Path(__file__).resolve().parents[1]
 LATER = datetime(2026, 3, 1, 5, tzinfo=UTC)
+GRACE = timedelta(minutes=1)
 # As a task sees them: a scheduled, a manual, a manual without logical date, a backfill run.
 RUNS = {
-    "scheduled": {"run_id": "scheduled__2026-03-01T05:00:00+00:00", "logical_date": LATER},
-    "manual": {"run_id": "manual__2026-03-01T05:17:00+00:00", "logical_date": LATER},
-    "manual without logical date": {"run_id": "manual__2026-03-01T05:17:00+00:00_x1"},
-    "backfill": {"run_id": "backfill__2026-03-01T05:00:00+00:00", "logical_date": LATER},
+    "scheduled": ("scheduled__2026-03-01T05:00:00+00:00", LATER),
+    "manual": ("manual__2026-03-01T05:17:00+00:00", LATER),
+    "manual without logical date": ("manual__2026-03-01T05:17:00+00:00_x1", None),
+    "backfill": ("backfill__2026-03-01T05:00:00+00:00", LATER),
 }
 
 
@@ -54,7 +58,8 @@ def spark_tasks(dags):
 
 def test_these_dags_and_no_others(dags):
     # By name: an empty bag also has no import errors.
-    assert set(dags) == {"stream_device_signals", "stream_user_counts"}
+    names = "device_signals user_counts user_sessions threshold_alerts service_health"
+    assert set(dags) == {f"stream_{name}" for name in names.split()}
     assert set(dags) == {f"stream_{stream.name}" for stream in STREAMS}
 
 
@@ -107,15 +112,27 @@ def test_every_template_renders_and_the_job_accepts_its_arguments(kind, tmp_path
     # Rendering changes the tasks, so each kind of run has Dags of its own.
     tasks = spark_tasks(load_dags(str(tmp_path)))
     assert len(tasks) == 2 * len(STREAMS)
+    run_id, logical_date = RUNS[kind]
+    # Airflow's own class: a field that it does not have fails the rendering.
+    run = DagRun.model_construct(run_id=run_id, data_interval_end=logical_date)
     for task in tasks:
-        run = RUNS[kind]
-        context = {"dag_run": SimpleNamespace(**run), "run_id": run["run_id"]}
-        if "logical_date" in run:
-            context["ds"] = run["logical_date"].date().isoformat()
+        context = {"dag_run": run, "run_id": run_id}
+        if logical_date is not None:
+            context["ds"] = logical_date.date().isoformat()
         task.render_template_fields(context)
         assert "{{" not in str([getattr(task, field) for field in task.template_fields])
         args = job_module(task.application).parse_args(task.application_args)
-        assert (args.lake, args.dag_run_id) == (str(tmp_path), run["run_id"])
+        assert (args.lake, args.dag_run_id) == (str(tmp_path), run_id)
+        if task.task_id == "ingest":
+            assert args.interval_end == logical_date
+
+
+@pytest.mark.parametrize("text", ["2026-03-01T05:00:00", "2026-03-01", "yesterday", " "])
+def test_an_interval_end_that_is_no_instant_is_refused(dags, text, capsys):
+    ingest = job_module(dags["stream_user_counts"].get_task("ingest").application)
+    with pytest.raises(SystemExit, match="2"):
+        ingest.parse_args(["--source", "signals", "--lake", "lake", "--interval-end", text])
+    assert "--interval-end: " in capsys.readouterr().err
 
 
 def job_module(path: str):
@@ -128,10 +145,13 @@ def job_module(path: str):
 # The skips, without Airflow's database.
 
 
-def before(dags, task_id: str, run_type: str = "scheduled") -> None:
+def before(
+    dags, task_id: str, run_type: str = "scheduled", interval_end: datetime | None = LATER
+) -> None:
     """What happens before `task_id` of the Dag of user_counts would start its JVM."""
     task = dags["stream_user_counts"].get_task(task_id)
-    task._pre_execute_hook({"dag_run": SimpleNamespace(run_type=run_type)})
+    run = DagRun.model_construct(run_type=run_type, data_interval_end=interval_end)
+    task._pre_execute_hook({"dag_run": run})
 
 
 @pytest.fixture
@@ -140,10 +160,51 @@ def lake_dags(lake):
 
 
 def test_ingest_is_skipped_while_nothing_has_landed(lake, lake_dags):
-    with pytest.raises(AirflowSkipException, match="nothing new in landing/user_events"):
+    with pytest.raises(AirflowSkipException, match=r"^nothing new in landing/user_events$"):
         before(lake_dags, "ingest")
     land(lake, '{"user_id": "a"}')
     before(lake_dags, "ingest")
+
+
+@pytest.fixture
+def user_events_have_a_clock(monkeypatch):
+    source = replace(source_named("user_events"), clock_grace=GRACE)
+    monkeypatch.setattr(streams, "SOURCES", (source,))
+
+
+def raise_watermark(lake: Lake, instant: datetime) -> None:
+    at_us = int(instant.timestamp() * 1_000_000)
+    metadata = {"userMetadata": json.dumps(Clock(at_us, at_us).metadata())}
+    write_deltalake(
+        lake.bronze("user_events"),
+        pa.table({"n": [1]}),
+        mode="append",
+        commit_properties=CommitProperties(custom_metadata=metadata),
+    )
+
+
+@pytest.mark.usefixtures("user_events_have_a_clock")
+def test_ingest_runs_though_nothing_has_landed_when_a_clock_row_is_due(lake, lake_dags):
+    raise_watermark(lake, LATER - GRACE - timedelta(milliseconds=1))
+    before(lake_dags, "ingest", interval_end=LATER)
+    before(lake_dags, "ingest", interval_end=None)
+    before(lake_dags, "ingest", interval_end=datetime(2999, 1, 1, tzinfo=UTC))
+    marker = Path(lake.landing("user_events"), LAGGING)
+    marker.parent.mkdir(parents=True)
+    marker.touch()
+    with pytest.raises(AirflowSkipException, match="landing/user_events/_lagging says"):
+        before(lake_dags, "ingest", interval_end=LATER)
+    marker.unlink()
+    raise_watermark(lake, LATER - GRACE)
+    with pytest.raises(AirflowSkipException, match=r"is at 2026-03-01T04:59:00\.000"):
+        before(lake_dags, "ingest", interval_end=LATER)
+    before(lake_dags, "ingest", interval_end=LATER + timedelta(milliseconds=1))
+
+
+@pytest.mark.usefixtures("user_events_have_a_clock")
+def test_a_clock_starts_with_the_first_data(lake_dags):
+    with pytest.raises(AirflowSkipException, match="bronze/user_events has no data yet"):
+        before(lake_dags, "ingest")
 
 
 def test_what_is_left_in_bronze_is_drained_though_nothing_has_landed(lake, lake_dags):

@@ -17,13 +17,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.clock import Clock
 from include.lake import Lake, LakeError
 from include.landing_position import files_waiting
 from include.streams import SettingsError, Source, source_named
 from spark_jobs import ingest_source
 from spark_jobs.ingest_source import RunCounts, ingest
 from spark_jobs.lake import bronze, landing
-from tests.landing import START, Landing, signal
+from tests.landing import START, Landing, forget_commit, signal
 
 pytestmark = pytest.mark.spark
 
@@ -242,22 +243,23 @@ def test_an_allowed_event_of_the_future_raises_the_watermark_to_its_ingestion_on
     assert row.arrival_watermark is None
 
 
-def test_the_watermark_is_found_without_the_commit_metadata(
+def test_the_clock_is_found_without_the_commit_metadata(
     spark: SparkSession, lake: Lake, landed: Landing
 ):
-    read = bronze.read_watermark_us
+    read = bronze.read_clock
     bronze.create_tables(spark, lake, SIGNALS)
-    assert read(spark, lake, SIGNALS) is None
+    assert read(spark, lake, SIGNALS) == Clock(None, None)
     landed.add("a.jsonl", [signal(1.5)])
     ingest(spark, lake, SIGNALS)
     from_log = read(spark, lake, SIGNALS)
     spark.sql(f"OPTIMIZE delta.`{lake.bronze('signals')}`")
     assert read(spark, lake, SIGNALS) == from_log
-    by_hand = bronze_of(spark, lake).withColumn(
-        "commit_watermark", F.col("commit_watermark") + F.expr("INTERVAL 1 SECOND")
+    second = F.expr("INTERVAL 1 SECOND")
+    by_hand = bronze_of(spark, lake).withColumns(
+        {name: F.col(name) + second for name in ("commit_watermark", "ingested_at")}
     )
     by_hand.write.format("delta").mode("append").save(lake.bronze("signals"))
-    assert read(spark, lake, SIGNALS) == from_log + 1_000_000
+    assert read(spark, lake, SIGNALS) == tuple(micros + 1_000_000 for micros in from_log)
 
 
 class KillError(Exception):
@@ -290,12 +292,6 @@ def test_a_death_between_the_two_commits_is_made_good_by_the_next_run(
     assert files_waiting(lake, "signals") == 0
 
 
-def forget_commit(lake: Lake, batch: int) -> None:
-    commits = Path(lake.ingest_checkpoint("signals")) / "commits"
-    (commits / str(batch)).unlink()
-    (commits / f".{batch}.crc").unlink()
-
-
 def test_a_death_before_the_batch_is_committed_writes_nothing_twice(
     spark: SparkSession, lake: Lake, landed: Landing
 ):
@@ -317,13 +313,13 @@ def test_a_repeated_batch_keeps_its_ingestion_time(
     """A row that was refused for being in the future stays refused, or it would be lost."""
     landed.add("a.jsonl", [signal(0)])
     seen: list[int] = []
-    bronze_rows = bronze.bronze_rows
+    parse_batch = ingest_source.parse_batch
 
-    def remember(parsed: DataFrame, source: Source, ingested_at_us: int, *rest: Any) -> DataFrame:
-        seen.append(ingested_at_us)
-        return bronze_rows(parsed, source, ingested_at_us, *rest)
+    def remember(*given: Any) -> DataFrame:
+        seen.append(given[-1].ingested_at_us)
+        return parse_batch(*given)
 
-    monkeypatch.setattr(bronze, "bronze_rows", remember)
+    monkeypatch.setattr(ingest_source, "parse_batch", remember)
     ingest(spark, lake, SIGNALS)
     forget_commit(lake, 0)
     ingest(spark, lake, SIGNALS)

@@ -99,7 +99,7 @@ def test_rows_of_the_future_come_in_when_their_time_has_come(
     soon = now() + timedelta(hours=2)
     landed.add("a.jsonl", [signal(0)])
     total = ingest(spark, lake, SIGNALS)
-    before_us = bronze.read_watermark_us(spark, lake, SIGNALS)
+    before_us = bronze.read_clock(spark, lake, SIGNALS).watermark_us
     row = {"device_id": 1, "value": 1, "timestamp": soon.isoformat()}
     landed.add("b.jsonl", [json.dumps(row)])
     total += ingest(spark, lake, SIGNALS)
@@ -119,7 +119,7 @@ def test_rows_of_the_future_come_in_when_their_time_has_come(
     assert abs(found[0][0] - later_us) < 1000
     assert found[0][1] == before_us
     assert found[0][2] == found[0][0] // 1000 * 1000
-    assert bronze.read_watermark_us(spark, lake, SIGNALS) == found[0][2]
+    assert bronze.read_clock(spark, lake, SIGNALS) == (found[0][2], found[0][0])
 
 
 @pytest.mark.spark

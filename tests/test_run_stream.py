@@ -76,7 +76,7 @@ def test_a_wrong_setting_is_named_with_its_stream(stream, change, message):
 
 
 def test_a_missing_setting_is_named():
-    with pytest.raises(SettingsError, match="its settings are gap, but its entry .* has none"):
+    with pytest.raises(SettingsError, match=r"its settings are gap, but its entry .* has none"):
         load_definition(replace(stream_named("user_sessions"), settings={}))
 
 

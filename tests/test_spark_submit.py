@@ -1,6 +1,8 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from include.run_local import main
 from include.spark_submit import SPARK_SUBMIT, job_environment, submit_command
-from include.streams import PROJECT, stream_named
+from include.streams import PROJECT, source_named, stream_named
 
 
 def option(command: list[str], name: str) -> list[str]:
@@ -138,3 +140,23 @@ def test_with_nothing_new_no_jvm_is_started(lake, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "nothing new in landing/user_events" in said
     assert "user_counts: no table yet" in said
+
+
+def test_a_clock_row_is_reason_enough_to_ingest(lake, monkeypatch):
+    """Without a Dag run it goes by the time of day."""
+    started = []
+
+    def run(command, **options):
+        started.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr("subprocess.run", run)
+    Path(lake.root, "initial_state").mkdir()
+    Path(lake.initial_state("user_counts") + ".json").touch()
+    source = source_named("user_events")
+    assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 0
+    assert started == []
+    monkeypatch.setattr("include.streams.SOURCES", (replace(source, clock_grace=timedelta(0)),))
+    assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 0
+    (command,) = started
+    assert command[-4:] == ["--source", "user_events", "--lake", lake.root]

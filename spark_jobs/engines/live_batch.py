@@ -16,7 +16,6 @@ from spark_jobs.lake.batches import last_batch
 from spark_jobs.lake.generations import app_id
 from spark_jobs.lake.tables import ProductTable
 
-
 SUMMED = (
     "rows_in",
     "rows_late",

@@ -1,31 +1,26 @@
-"""The bronze and quarantine tables of a source, and the watermarks in bronze.
+"""The bronze and quarantine tables of a source, and the clock of bronze.
 
 M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds.
 Each commit to bronze stores it twice on its rows, before and after the commit; whether a
 row is late follows from the former, and must not depend on anything read later.
+
+`ingested_at` is one instant for each commit, later than in every earlier commit even when
+the machine's clock goes back: streams in processing time fold by it.
 """
 
-import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
-from deltalake import DeltaTable as DeltaLog
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.clock import Clock, read_logged_clock
 from include.lake import Lake
 from include.streams import SettingsError, Source
 from spark_jobs.fold.admission import US_PER_MS
 from spark_jobs.lake.delta_table import Column, create_if_absent
+from spark_jobs.lake.landed_row import DAY_US
 from spark_jobs.lake.landing import ACCEPTED, REFUSED, value_column
-
-# The table's own log names M, so that the next commit need not look for it in the rows.
-WATERMARK_KEY = "commit_watermark_us"
-COMMITS_LOOKED_AT = 20
-COMMITS_WITHOUT_ROWS = frozenset(
-    {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CHANGE COLUMN"}
-)
 
 FEATURES = {"delta.enableDeletionVectors": "false"}
 
@@ -63,7 +58,9 @@ def _added_columns(source: Source) -> tuple[Column, ...]:
     return (
         Column("event_time", "timestamp", f"When it happened: the landed {source.time_field}"),
         Column("event_date", "date", "The UTC date of event_time"),
-        Column("ingested_at", "timestamp", "When ingestion took it in"),
+        Column(
+            "ingested_at", "timestamp", "When ingestion took it in: later than in earlier commits"
+        ),
         Column(
             "arrival_watermark",
             "timestamp",
@@ -102,56 +99,70 @@ def create_tables(spark: SparkSession, lake: Lake, source: Source) -> None:
         )
 
 
-def read_watermark_us(spark: SparkSession, lake: Lake, source: Source) -> int | None:
-    """M of bronze in microseconds; None before its first rows."""
-    path = lake.bronze(source.name)
-    for commit in DeltaLog(path).history(limit=COMMITS_LOOKED_AT):
-        metadata = _user_metadata(commit)
-        if WATERMARK_KEY in metadata:
-            return int(metadata[WATERMARK_KEY])
-        if commit.get("operation") == "CREATE TABLE":
-            return None
-        if commit.get("operation") not in COMMITS_WITHOUT_ROWS:
-            break
-    newest = F.max(F.unix_micros("commit_watermark"))
-    value = spark.read.format("delta").load(path).agg(newest).collect()[0][0]
-    return None if value is None else int(value)
+def read_clock(spark: SparkSession, lake: Lake, source: Source) -> Clock:
+    """The clock of bronze: from the table's log, or from its rows where the log is silent."""
+    logged = read_logged_clock(lake, source)
+    if logged is not None and (logged.watermark_us is None) == (logged.ingested_at_us is None):
+        return logged
+    row = (
+        spark.read.format("delta")
+        .load(lake.bronze(source.name))
+        .agg(*(F.max(F.unix_micros(name)) for name in ("commit_watermark", "ingested_at")))
+        .collect()[0]
+    )
+    return Clock(*row)
 
 
-def _user_metadata(commit: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        metadata = json.loads(commit.get("userMetadata") or "{}")
-    except ValueError:
-        return {}  # someone else's commit, with a text of their own
-    return metadata if isinstance(metadata, dict) else {}
+def clock_after(before: Clock, newest_event_us: int, now_us: int) -> Clock:
+    """The clock after a commit, at `now_us`, of events up to `newest_event_us`."""
+    ingested_at_us = _ingested_at_after(before, now_us)
+    newest_us = _floor_to_ms(min(newest_event_us, ingested_at_us))
+    if before.watermark_us is not None:
+        newest_us = max(newest_us, before.watermark_us)
+    return Clock(newest_us, ingested_at_us)
 
 
-def watermark_after(before_us: int | None, newest_event_us: int, ingested_at_us: int) -> int:
-    """M after a commit of events up to `newest_event_us`; it never falls."""
-    newest_us = min(newest_event_us, ingested_at_us)
-    floored_us = newest_us // US_PER_MS * US_PER_MS
-    return floored_us if before_us is None else max(before_us, floored_us)
+def _ingested_at_after(before: Clock, now_us: int) -> int:
+    """In whole milliseconds, as watermarks are; tables of version 0.1 have finer ones."""
+    if before.ingested_at_us is None:
+        return _floor_to_ms(now_us)
+    return max(_floor_to_ms(now_us), _floor_to_ms(before.ingested_at_us) + US_PER_MS)
 
 
-def bronze_rows(
-    parsed: DataFrame,
-    source: Source,
-    ingested_at_us: int,
-    before_us: int | None,
-    after_us: int,
-) -> DataFrame:
+def _floor_to_ms(micros: int) -> int:
+    return micros // US_PER_MS * US_PER_MS
+
+
+def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) -> DataFrame:
     """The accepted rows of a parsed batch as bronze stores them: one file for each date."""
-    rows = parsed.where(F.col("kind") == ACCEPTED).select(
-        *(F.col(value_column(field)).alias(field.name) for field in source.fields),
+    values = [F.col(value_column(field)).alias(field.name) for field in source.fields]
+    rows = parsed.where(F.col("kind") == ACCEPTED)
+    return _as_stored(rows, values, before, after, is_clock=False).repartition("event_date")
+
+
+def clock_row(spark: SparkSession, source: Source, before: Clock, after: Clock) -> DataFrame:
+    """The one row that moves the clock of bronze to `after`, as bronze stores it."""
+    values = [F.lit(None).cast(field.type).alias(field.name) for field in source.fields]
+    row = spark.createDataFrame(
+        [(after.watermark_us, (after.watermark_us or 0) // DAY_US, None)],
+        "event_time_us BIGINT, event_day INT, source_file STRING",
+    )
+    return _as_stored(row, values, before, after, is_clock=True).coalesce(1)
+
+
+def _as_stored(
+    rows: DataFrame, values: Sequence[SparkColumn], before: Clock, after: Clock, *, is_clock: bool
+) -> DataFrame:
+    return rows.select(
+        *values,
         F.timestamp_micros("event_time_us").alias("event_time"),
         F.date_from_unix_date("event_day").alias("event_date"),
-        _instant(ingested_at_us).alias("ingested_at"),
-        _instant(before_us).alias("arrival_watermark"),
-        _instant(after_us).alias("commit_watermark"),
+        _instant(after.ingested_at_us).alias("ingested_at"),
+        _instant(before.watermark_us).alias("arrival_watermark"),
+        _instant(after.watermark_us).alias("commit_watermark"),
         F.col("source_file"),
-        F.lit(False).alias("is_clock"),
+        F.lit(is_clock).alias("is_clock"),
     )
-    return rows.repartition("event_date")
 
 
 def quarantine_rows(parsed: DataFrame, ingested_at_us: int) -> DataFrame:
