@@ -119,7 +119,7 @@ class GroupState(Generic[S]):
         """
         if self._timeout != GroupStateTimeout.ProcessingTimeTimeout:
             raise self._refusal("set timeout duration", "ProcessingTimeTimeout")
-        span_us = _duration_us(durationMs) + durationUs
+        span_us = _duration_us(durationMs) + _whole(durationUs, "durationUs")
         if span_us <= 0:
             given = durationMs if not durationUs else f"{durationUs} us"
             raise GroupStateValueError(f"[VALUE_NOT_POSITIVE] timeout duration {given!r}")
@@ -141,11 +141,16 @@ class GroupState(Generic[S]):
         """
         if self._timeout != GroupStateTimeout.EventTimeTimeout:
             raise self._refusal("set timeout timestamp", "EventTimeTimeout")
-        at_us = timestampUs
-        if timestampMs:
+        at_us = _whole(timestampUs, "timestampUs")
+        if timestampMs != 0:
             at_us += _instant_us(timestampMs)
-        if additionalDuration:
-            at_us += _duration_us(additionalDuration)
+        if additionalDuration != 0:
+            span_us = _duration_us(additionalDuration)
+            if span_us < 0:
+                raise GroupStateValueError(
+                    f"[VALUE_NOT_POSITIVE] additional duration {additionalDuration!r} is negative"
+                )
+            at_us += span_us
         self._set_timeout(at_us)
 
     def getCurrentWatermarkMs(self) -> int:
@@ -173,6 +178,15 @@ class GroupState(Generic[S]):
 
     def __str__(self) -> str:
         return f"GroupState({self._value if self.exists else '<undefined>'})"
+
+
+def _whole(micros: int, name: str) -> int:
+    if type(micros) is not int:
+        raise GroupStateTypeError(
+            f"[NOT_EXPECTED_TYPE] {name} = {micros!r} is a {type(micros).__name__}: give whole "
+            "microseconds (an int)"
+        )
+    return micros
 
 
 def _duration_us(duration: int | str | timedelta) -> int:

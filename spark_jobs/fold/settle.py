@@ -117,11 +117,9 @@ class _Calls:
         self._key = key
         last_us = self._times_us[end - 1]
         self._group.begin_call(self._states.get(key), last_us)
-        returned = None
-        for returned in self._fold.function(key, iter(self._events[start:end]), self._group):  # noqa: B007
-            pass
+        last = self._last_output(iter(self._events[start:end]))
         self._states.put(key, self._group.getOption, last_us)
-        self._emit_projection(returned)
+        self._emit_projection(last)
 
     def one_per_event_and_timeout(self, run: KeyRun) -> None:
         """Any stream with timeouts."""
@@ -131,29 +129,29 @@ class _Calls:
         call = self._append_outputs if self._fold.output_mode == "append" else self._last_output
         group.begin_call(self._states.get(key), times_us[start] if end else 0)
         timeout_us = self._states.timeout_of(key)
-        returned = None
+        last = None
         for position in range(start, end):
             time_us = times_us[position]
             if timeout_us < time_us:
                 self._fire(timeout_us, time_us, call)
             group.begin_call(group.getOption, time_us)
-            returned = call(iter((events[position],)))
+            last = call(iter((events[position],)))
             timeout_us = group.timeout_at_us
         if timeout_us < self._until_us:
-            returned = self._fire(timeout_us, self._until_us, call)
+            last = self._fire(timeout_us, self._until_us, call)
             timeout_us = group.timeout_at_us
         self._states.put(key, group.getOption, group.clock_us, timeout_us)
         if self._fold.output_mode == "update":
-            self._emit_projection(returned)
+            self._emit_projection(last)
 
     def _fire(self, timeout_us: int, before_us: int, call: Any) -> Any:
         """Fire the timeout, and those it sets in turn, before an instant; the last output."""
-        returned = None
+        last = None
         while timeout_us < before_us:
             self._group.begin_call(self._group.getOption, timeout_us, timed_out=True)
-            returned = call(iter(()))
+            last = call(iter(()))
             timeout_us = self._group.timeout_at_us
-        return returned
+        return last
 
     def _append_outputs(self, events: Iterator[Any]) -> None:
         rows, emitted_at_us, _ = self.emitted
@@ -162,20 +160,24 @@ class _Calls:
             rows.append(output)
             emitted_at_us.append(time_us)
 
-    def _last_output(self, events: Iterator[Any]) -> Any:
-        returned = None
-        for returned in self._fold.function(self._key, events, self._group):  # noqa: B007
-            pass
-        return returned
+    def _last_output(self, events: Iterator[Any]) -> tuple[Any, Any] | None:
+        """The last row that a call yields, and the state when it did; None when it yields none."""
+        last = None
+        for returned in self._fold.function(self._key, events, self._group):
+            last = (returned, self._group.getOption)
+        return last
 
-    def _emit_projection(self, returned: Any) -> None:
-        """The row of an update stream's key after its last call, which `returned` this."""
+    def _emit_projection(self, last: tuple[Any, Any] | None) -> None:
+        """The row of an update stream's key after its last call, of which this is the output."""
         state = self._group.getOption
         row = project(self._fold, self._key, state)
-        if returned is not None and state is not None and returned != row:
-            raise DefinitionError(
-                f"it returned {returned!r}, but project() makes {row!r} of its state"
-            )
+        if last is not None and state is not None and last[0] != row:
+            returned, state_then = last
+            # A function may yield before its last event: then by the state it had there.
+            if state_then is None or returned != project(self._fold, self._key, state_then):
+                raise DefinitionError(
+                    f"it returned {returned!r}, but project() makes {row!r} of its state"
+                )
         self.emitted.rows.append(row)
         self.emitted.emitted_at_us.append(self._group.clock_us)
         self.emitted.removed.append(state is None)

@@ -1,6 +1,7 @@
 """Packing and ordering without a JVM: what a partition's rows become, and in which order."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from spark_jobs.engines.packing import (
     BUCKET,
     CLOCK,
     COMMIT_US,
+    EXCLUDED,
+    HAPPENED_US,
     KIND,
     LATE,
     from_stream,
@@ -21,6 +24,7 @@ from spark_jobs.engines.packing import (
     to_stream,
 )
 from spark_jobs.engines.schemas import event_schema
+from spark_jobs.fold.admission import NEVER_US
 from spark_jobs.fold.definition import flat_map_groups_with_state
 from spark_jobs.fold.records import DefinitionError
 from spark_jobs.fold.settle import Emitted
@@ -70,6 +74,7 @@ class Arrived(NamedTuple):
     bucket: int
     kind: int
     commit_us: int
+    happened_us: int
 
 
 ROWS = st.lists(
@@ -77,8 +82,9 @@ ROWS = st.lists(
         Arrived,
         EVENTS,
         st.integers(0, 4),
-        st.sampled_from([ADMITTED, LATE, CLOCK]),
+        st.sampled_from([ADMITTED, LATE, EXCLUDED, CLOCK]),
         st.integers(-50, 100),
+        st.integers(-50, 50),
     ),
     min_size=1,
     max_size=30,
@@ -87,7 +93,7 @@ ROWS = st.lists(
 
 def as_table(rows: list[Arrived]) -> pa.Table:
     events = pa.Table.from_pylist([row.event._asdict() for row in rows], SCHEMA)
-    marks = {BUCKET: pa.int32(), KIND: pa.int8(), COMMIT_US: pa.int64()}
+    marks = {BUCKET: pa.int32(), KIND: pa.int8(), COMMIT_US: pa.int64(), HAPPENED_US: pa.int64()}
     for name, kind in marks.items():
         values = [getattr(row, name.removeprefix("_")) for row in rows]
         events = events.append_column(name, pa.array(values, kind))
@@ -104,7 +110,11 @@ def test_packing_keeps_what_is_admitted_and_counts_the_rest(rows):
         events = [Event(**e) for e in from_stream(row["events"]).to_pylist()]
         assert Counter(events) == Counter(r.event for r in own if r.kind == ADMITTED)
         assert row["rows_in"] == sum(r.kind != CLOCK for r in own)
-        assert row["rows_late"] == sum(r.kind == LATE for r in own)
+        late_us = [r.happened_us for r in own if r.kind == LATE]
+        assert row["rows_late"] == len(late_us)
+        assert row["late_first_us"] == min(late_us, default=NEVER_US)
+        assert row["late_last_us"] == max(late_us, default=-NEVER_US)
+        assert row["rows_excluded"] == sum(r.kind == EXCLUDED for r in own)
         assert row["commit_us"] == max(r.commit_us for r in own)
 
 
@@ -131,13 +141,40 @@ def test_settling_splits_at_until_and_reads_state_only_when_needed(events, until
         return States(FOLD)
 
     waiting = pa.Table.from_pylist([e._asdict() for e in events], SCHEMA)
-    settled = settle(FOLD, read_states, waiting, until_us)
+    settled = settle(FOLD, read_states, waiting, until_us, timeouts_due=False)
     before = [e for e in events if e.event_time_us < until_us]
     assert settled.rows_folded == len(before)
     assert settled.pending.num_rows == len(events) - len(before)
     assert len(reads) == (1 if before else 0)
     emitted = 0 if settled.outputs is None else settled.outputs.num_rows
     assert emitted == len(before)
+
+
+def closes(key, events, state):
+    yield Output(key, ("closed",) if state.hasTimedOut else ())
+
+
+WAITING_US = {"a": 10, "b": 11, "c": NEVER_US}
+
+
+@given(st.integers(9, 12), st.booleans())
+def test_without_events_timeouts_fire_when_they_may_be_due(until_us, due):
+    """`timeouts_due` spares a bucket that nothing happens to the reading of its states."""
+    fold = replace(FOLD, function=closes, timeout="EventTimeTimeout")
+    states = States(fold)
+    for key, timeout_us in WAITING_US.items():
+        states.put(key, State(()), 0, timeout_us)
+    settled = settle(fold, lambda: states, SCHEMA.empty_table(), until_us, timeouts_due=due)
+    fired = [key for key, timeout_us in WAITING_US.items() if due and timeout_us < until_us]
+    outputs = [] if settled.outputs is None else settled.outputs.to_pylist()
+    assert [(row["key"], row["emitted_at_us"]) for row in outputs] == [
+        (key, WAITING_US[key]) for key in fired
+    ]
+    assert (settled.states is None) == (not due)
+    assert {known.key: known.timeout_at_us for known in states} == {
+        key: NEVER_US if key in fired else at_us for key, at_us in WAITING_US.items()
+    }
+    assert settled.kept_change == len(fired)
 
 
 def test_a_stream_of_no_rows_keeps_its_schema():

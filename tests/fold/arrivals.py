@@ -1,0 +1,165 @@
+"""How events reach a stream: Hypothesis draws it, and the local engine folds it.
+
+Few keys and instants, so that equal keys, equal times and whole equal rows are common, and
+that timeouts meet events, watermarks and each other exactly, and by one microsecond.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from spark_jobs.engines.local import LocalFold
+from spark_jobs.fold.admission import NEVER_US
+from spark_jobs.fold.definition import KeyedFold
+from spark_jobs.fold.states import NO_STATE_US, KeyState
+from tests.bronze import ClockAt, Happened, StampedRow, rows_for, stamp
+from tests.fold.oracle import Known, Result, projected
+
+DELAY_US = 5_000
+# Some time after 1970, where Spark's watermark begins.
+FIRST_US, LAST_US = 100_000, 140_000
+MILLISECONDS = st.integers(FIRST_US // 1_000, LAST_US // 1_000).map(lambda ms: ms * 1_000)
+BESIDE_MILLISECONDS = st.builds(int.__add__, MILLISECONDS, st.sampled_from([-1, 0, 0, 1]))
+TIMES = BESIDE_MILLISECONDS | st.integers(FIRST_US, LAST_US)
+# How long after it happened an event arrives: beyond the delay it may be late.
+TRAVELS = st.sampled_from([0, 0, 1_000, 4_000, 4_999, 5_000, 5_001, 9_000, 25_000])
+KEYS = st.sampled_from("aaaabbcde")  # skewed
+
+
+class Arrivals(NamedTuple):
+    """Rows of bronze in their commits, and which commits a run's batch joins."""
+
+    commits: list[list[StampedRow]]
+    batch_ends: frozenset[int]  # numbers of commits, from 1
+    buckets: int
+
+    def batches(self) -> Iterable[list[StampedRow]]:
+        batch: list[StampedRow] = []
+        for number, commit in enumerate(self.commits, 1):
+            batch.extend(commit)
+            if number in self.batch_ends or number == len(self.commits):
+                yield batch
+                batch = []
+
+    def rows(self) -> list[StampedRow]:
+        return [row for commit in self.commits for row in commit]
+
+    def seen_by(self, fold: KeyedFold) -> "Arrivals":
+        return self._replace(commits=[rows_for(fold, commit) for commit in self.commits])
+
+
+class Arrival(NamedTuple):
+    event: Happened
+    at_us: int
+
+
+@st.composite
+def happenings(draw: st.DrawFn, make: Any, *fields: st.SearchStrategy[Any]) -> Arrival:
+    """An event `make(time_us, *fields)`, when it happened, and when it arrives."""
+    time_us = draw(TIMES)
+    event = make(time_us, *[draw(field) for field in fields])
+    return Arrival(Happened(event, time_us), time_us + draw(TRAVELS))
+
+
+@st.composite
+def arrivals(draw: st.DrawFn, events: st.SearchStrategy[Arrival]) -> Arrivals:
+    """Any cut of events into commits, with clock rows between them, and of these into batches.
+
+    The order inside a commit is the one in which Hypothesis drew the events: any.
+    """
+    drawn = draw(st.lists(events, min_size=1, max_size=30))
+    cuts = sorted(draw(st.sets(TIMES, max_size=6)))
+    commits: list[Any] = []
+    for start, end in zip([-(10**9), *cuts], [*cuts, 10**9], strict=True):
+        commits.append([arrival.event for arrival in drawn if start <= arrival.at_us < end])
+        if draw(st.integers(0, 3)) == 0:
+            commits.append(ClockAt(draw(MILLISECONDS) + draw(st.sampled_from([0, 0, 20_000]))))
+    commits = [commit for commit in commits if commit]
+    steps_us = [draw(st.integers(1, 12)) * 1_000 for _ in commits]  # whole ms, as ingestion does
+    ingested_us = [FIRST_US + sum(steps_us[:number]) for number in range(1, len(commits) + 1)]
+    return Arrivals(
+        stamp(commits, ingested_us),
+        frozenset(draw(st.sets(st.integers(1, len(commits))))),
+        draw(st.sampled_from([1, 2, 7])),
+    )
+
+
+@st.composite
+def initial_states(
+    draw: st.DrawFn, fold: KeyedFold, states: st.SearchStrategy[Any], as_of_us: int
+) -> dict[Any, Known]:
+    """What is known of some keys at `as_of_us`; "z" never has an event."""
+    spans = st.none()
+    if fold.times_out:
+        spans |= st.sampled_from([0, 1, 1_000, 4_999, 5_000, 20_000])
+    known = {}
+    for key in sorted(draw(st.sets(st.sampled_from("abz")))):
+        state, span_us = draw(states), draw(spans)
+        timeout_us = None if span_us is None else as_of_us + span_us
+        if state is not None or timeout_us is not None:
+            known[key] = Known(state, None if state is None else as_of_us, timeout_us)
+    return known
+
+
+def delay_us(fold: KeyedFold) -> int:
+    return 0 if fold.in_processing_time else DELAY_US
+
+
+def engine_for(
+    fold: KeyedFold,
+    buckets: int,
+    since_us: int | None = None,
+    initial: Mapping[Any, Known] | None = None,
+) -> LocalFold:
+    stored = [as_key_state(key, known) for key, known in (initial or {}).items()]
+    return LocalFold(fold, delay_us(fold), buckets, since_us, stored)
+
+
+def as_key_state(key: Any, known: Known) -> KeyState:
+    changed_us = NO_STATE_US if known.changed_at_us is None else known.changed_at_us
+    timeout_us = NEVER_US if known.timeout_at_us is None else known.timeout_at_us
+    return KeyState(key, known.state, changed_us, timeout_us)
+
+
+def run(engine: LocalFold, batches: Iterable[Sequence[StampedRow]]) -> LocalFold:
+    for batch in batches:
+        engine.run_batch(batch)
+    return engine
+
+
+def as_known(known: KeyState) -> Known:
+    return Known(
+        known.state,
+        None if known.changed_at_us == NO_STATE_US else known.changed_at_us,
+        None if known.timeout_at_us == NEVER_US else known.timeout_at_us,
+    )
+
+
+def came_to(
+    fold: KeyedFold, engine: LocalFold, initial: Mapping[Any, Known] | None = None
+) -> Result:
+    """What a run came to, as the oracle says it."""
+    rows = [tuple(row) for row in engine.emitted.rows]
+    emitted = list(zip(rows, engine.emitted.emitted_at_us, strict=True))
+    table: Mapping[Any, Any] = Counter(emitted)
+    if fold.output_mode == "update":
+        table = merged(fold, projected(fold, initial or {}), emitted, engine.emitted.removed)
+    states = {key: as_known(known) for key, known in engine.states().items()}
+    return Result(table, states, engine.pending(), engine.late, engine.excluded)
+
+
+def merged(
+    fold: KeyedFold,
+    table: dict[Any, Any],
+    emitted: Iterable[tuple[Any, int]],
+    removed: Iterable[bool],
+) -> dict[Any, Any]:
+    """An update stream's table after rows were merged into it, one after the other."""
+    position = [column.name for column in fold.output_columns].index(fold.key)
+    for (row, at_us), is_removed in zip(emitted, removed, strict=True):
+        table[row[position]] = (row, at_us)
+        if is_removed:
+            del table[row[position]]
+    return table

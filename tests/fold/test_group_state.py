@@ -1,0 +1,246 @@
+"""GroupState: Spark's names, rules and errors, and how long a timeout lasts."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from pyspark.sql.streaming.state import GroupState as SparksGroupState
+
+from spark_jobs.fold.admission import LAST_INSTANT_US, NEVER_US
+from spark_jobs.fold.group_state import GroupState, GroupStateError
+
+CLOCK_US = 1_750_000_000_123_456  # a call in 2025, not at a whole millisecond
+CLOCK_MS = 1_750_000_000_123
+DAY_US = 86_400_000_000
+NOW = datetime.fromtimestamp(CLOCK_US // 1_000_000, UTC) + timedelta(microseconds=123_456)
+EAST = timezone(timedelta(hours=2))
+NONE, EVENT, PROCESSING = "NoTimeout", "EventTimeTimeout", "ProcessingTimeTimeout"
+
+
+def a_state(timeout: str = NONE, value=None, clock_us: int = CLOCK_US) -> GroupState:
+    state: GroupState = GroupState(timeout)
+    state.begin_call(value, clock_us)
+    return state
+
+
+def test_a_key_without_state():
+    state = a_state()
+    assert (state.exists, state.getOption, state.hasTimedOut) == (False, None, False)
+    assert str(state) == "GroupState(<undefined>)"
+
+
+def test_a_state_is_what_was_last_set():
+    state = a_state(value=(1,))
+    assert (state.exists, state.get, state.getOption) == (True, (1,), (1,))
+    state.update((2,))
+    assert (state.exists, state.get, str(state)) == (True, (2,), "GroupState((2,))")
+    state.remove()
+    assert (state.exists, state.getOption) == (False, None)
+    state.update((3,))
+    assert state.get == (3,)
+
+
+def test_all_of_sparks_names_are_there():
+    python_only = {"oldTimeoutTimestamp", "json", "NO_TIMESTAMP"}
+    sparks = {name for name in vars(SparksGroupState) if not name.startswith("_")} - python_only
+    assert sparks - set(dir(GroupState)) == set()
+
+
+@pytest.mark.parametrize("clock_us", [CLOCK_US, 0, 999, 1_000, -1])
+def test_the_clocks_are_the_calls_time_in_whole_milliseconds(clock_us):
+    state = a_state(clock_us=clock_us)
+    ms = clock_us // 1_000
+    assert state.getCurrentWatermarkMs() == state.getCurrentProcessingTimeMs() == ms
+    assert ms * 1_000 <= clock_us < (ms + 1) * 1_000
+
+
+@pytest.mark.parametrize(
+    ("duration", "micros"),
+    [
+        (1, 1_000),
+        (300_000, 300_000_000),
+        ("5 minutes", 300_000_000),
+        ("5 MINUTES", 300_000_000),
+        ("interval 5 minutes", 300_000_000),
+        ("1 hour 30 minutes", 5_400_000_000),
+        ("1 hour -1 minute", 3_540_000_000),
+        ("1 millisecond 1 microsecond", 1_001),
+        ("2 weeks 1 day", 15 * DAY_US),
+        ("1 month", 31 * DAY_US),
+        ("1 year", 372 * DAY_US),
+        (timedelta(microseconds=1), 1),
+        (timedelta(minutes=5), 300_000_000),
+    ],
+)
+def test_a_duration_counts_from_the_call(duration, micros):
+    in_processing, in_event_time = a_state(PROCESSING), a_state(EVENT)
+    in_processing.setTimeoutDuration(duration)
+    assert in_processing.timeout_at_us == CLOCK_US + micros
+    in_event_time.setTimeoutTimestamp(NOW, duration)
+    assert in_event_time.timeout_at_us == CLOCK_US + micros
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "at_us"),
+    [
+        ((CLOCK_MS + 1,), {}, (CLOCK_MS + 1) * 1_000),
+        ((NOW + timedelta(microseconds=1),), {}, CLOCK_US + 1),
+        ((NOW.astimezone(EAST) + timedelta(seconds=1),), {}, CLOCK_US + 1_000_000),
+        ((), {"timestampUs": CLOCK_US + 1}, CLOCK_US + 1),
+        (
+            (),
+            {"timestampUs": CLOCK_US, "additionalDuration": "1 microsecond"},
+            CLOCK_US + 1,
+        ),
+        ((CLOCK_MS, 1), {}, (CLOCK_MS + 1) * 1_000),
+        ((CLOCK_MS, "1 second"), {}, CLOCK_MS * 1_000 + 1_000_000),
+        ((CLOCK_MS,), {"additionalDuration": timedelta(days=1)}, CLOCK_MS * 1_000 + DAY_US),
+        ((datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC),), {}, LAST_INSTANT_US),
+    ],
+)
+def test_a_timestamp_is_milliseconds_a_datetime_or_microseconds(arguments, named, at_us):
+    state = a_state(EVENT)
+    state.setTimeoutTimestamp(*arguments, **named)
+    assert state.timeout_at_us == at_us
+
+
+def test_milliseconds_and_microseconds_of_a_duration_add_up():
+    state = a_state(PROCESSING)
+    state.setTimeoutDuration(2, durationUs=1)
+    assert state.timeout_at_us == CLOCK_US + 2_001
+    state.setTimeoutDuration(durationUs=1)
+    assert state.timeout_at_us == CLOCK_US + 1  # the last one counts
+
+
+REFUSED = [
+    (NONE, lambda s: s.get, ValueError, r"\[STATE_NOT_EXISTS\] the key has no state"),
+    (NONE, lambda s: s.update(None), TypeError, r"\[CANNOT_BE_NONE\] .*cannot be None"),
+    *[
+        (kind, lambda s: s.setTimeoutDuration(5), RuntimeError, message)
+        for kind, message in (
+            (NONE, "set timeout duration without timeout=ProcessingTimeTimeout.* says NoTimeout"),
+            (EVENT, "without timeout=ProcessingTimeTimeout.* says EventTimeTimeout"),
+        )
+    ],
+    *[
+        (kind, lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5), RuntimeError, message)
+        for kind, message in (
+            (NONE, "set timeout timestamp without timeout=EventTimeTimeout.* says NoTimeout"),
+            (PROCESSING, "without timeout=EventTimeTimeout.* says ProcessingTimeTimeout"),
+        )
+    ],
+    (PROCESSING, lambda s: s.setTimeoutDuration(0), ValueError, r"\[VALUE_NOT_POSITIVE\] .* 0$"),
+    (PROCESSING, lambda s: s.setTimeoutDuration(-5), ValueError, r"NOT_POSITIVE.* -5$"),
+    (PROCESSING, lambda s: s.setTimeoutDuration("-5 seconds"), ValueError, "'-5 seconds'"),
+    (PROCESSING, lambda s: s.setTimeoutDuration(timedelta(0)), ValueError, "NOT_POSITIVE"),
+    (PROCESSING, lambda s: s.setTimeoutDuration(durationUs=-1), ValueError, "-1 us"),
+    (PROCESSING, lambda s: s.setTimeoutDuration(10**15), ValueError, "beyond the year 9999"),
+    (EVENT, lambda s: s.setTimeoutTimestamp(0), ValueError, "not after the call's time"),
+    (EVENT, lambda s: s.setTimeoutTimestamp(CLOCK_MS), ValueError, "not after the call's time"),
+    (
+        EVENT,
+        lambda s: s.setTimeoutTimestamp(timestampUs=CLOCK_US),
+        ValueError,
+        rf"\[INVALID_TIMEOUT_TIMESTAMP\] timeout at {CLOCK_US} us .*watermark {CLOCK_US} us",
+    ),
+    (
+        EVENT,
+        lambda s: s.setTimeoutTimestamp(timestampUs=LAST_INSTANT_US + 1),
+        ValueError,
+        "beyond the year 9999",
+    ),
+    (EVENT, lambda s: s.setTimeoutTimestamp(NOW.replace(tzinfo=None)), ValueError, "has no zone"),
+]
+
+
+@pytest.mark.parametrize(("timeout", "use", "error", "message"), REFUSED)
+def test_what_the_rules_do_not_allow_is_refused_and_changes_nothing(timeout, use, error, message):
+    state = a_state(timeout)
+    with pytest.raises(GroupStateError, match=message) as raised:
+        use(state)
+    assert isinstance(raised.value, error)
+    assert (state.timeout_at_us, state.getOption) == (NEVER_US, None)
+
+
+SPARKS_RULES = {
+    "no state": (NONE, lambda s: s.get),
+    "update(None)": (NONE, lambda s: s.update(None)),
+    "duration without timeout": (NONE, lambda s: s.setTimeoutDuration(5)),
+    "duration in event time": (EVENT, lambda s: s.setTimeoutDuration(5)),
+    "duration of 0": (PROCESSING, lambda s: s.setTimeoutDuration(0)),
+    "duration below 0": (PROCESSING, lambda s: s.setTimeoutDuration(-1)),
+    "timestamp without timeout": (NONE, lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5)),
+    "timestamp in processing time": (PROCESSING, lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5)),
+    "timestamp before the clock": (EVENT, lambda s: s.setTimeoutTimestamp(CLOCK_MS - 1)),
+}
+
+
+@pytest.mark.parametrize("rule", SPARKS_RULES)
+def test_an_error_is_the_one_that_pyspark_raises(rule):
+    timeout, use = SPARKS_RULES[rule]
+    clocks = {"batchProcessingTimeMs": CLOCK_MS, "eventTimeWatermarkMs": CLOCK_MS}
+    nothing = {"hasTimedOut": False, "defined": False, "updated": False, "removed": False}
+    others = {"watermarkPresent": True, "timeoutTimestamp": -1, "timeoutConf": timeout}
+    unused = {"optionalValue": None, "keyAsUnsafe": b"", "valueSchema": None}
+    with pytest.raises((ValueError, TypeError, RuntimeError)) as sparks:
+        use(SparksGroupState(**clocks, **nothing, **others, **unused))
+    with pytest.raises(GroupStateError) as ours:
+        use(a_state(timeout))
+    (builtin,) = {ValueError, TypeError, RuntimeError} & set(type(sparks.value).__mro__)
+    assert isinstance(ours.value, builtin)
+    assert str(ours.value).startswith(f"[{sparks.value.getCondition()}]")
+
+
+@pytest.mark.parametrize("wrong", [1.5, True, b"5 minutes", [5]])
+def test_a_span_or_an_instant_of_another_type_is_refused(wrong):
+    for timeout, use in (
+        (PROCESSING, lambda s: s.setTimeoutDuration(wrong)),
+        (EVENT, lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5, wrong)),
+        (EVENT, lambda s: s.setTimeoutTimestamp(wrong, timestampUs=CLOCK_US + 5)),
+    ):
+        with pytest.raises(GroupStateError, match="NOT_EXPECTED_TYPE") as raised:
+            use(a_state(timeout))
+        assert isinstance(raised.value, TypeError)
+
+
+@pytest.mark.parametrize("wrong", [1.5, 300 * 1e6])
+def test_microseconds_of_another_type_are_refused(wrong):
+    """`5 * 60 * 1e6` is soon written: as a float it must not get into the state."""
+    for timeout, use in (
+        (PROCESSING, lambda s: s.setTimeoutDuration(durationUs=wrong)),
+        (EVENT, lambda s: s.setTimeoutTimestamp(timestampUs=s.clock_us + wrong)),
+    ):
+        with pytest.raises(GroupStateError, match="NOT_EXPECTED_TYPE") as raised:
+            use(a_state(timeout))
+        assert isinstance(raised.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        " ",
+        "5 minutes 3",
+        "soon",
+        "5",
+        "minutes",
+        "5 fortnights",
+        "1.5 seconds",
+        "5 minutes ago",
+    ],
+)
+def test_words_that_are_no_span_are_refused(words):
+    for timeout, use in (
+        (PROCESSING, lambda s: s.setTimeoutDuration(words)),
+        (EVENT, lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5, words)),
+    ):
+        with pytest.raises(GroupStateError, match="INVALID_INTERVAL_FORMAT") as raised:
+            use(a_state(timeout))
+        assert isinstance(raised.value, ValueError)
+
+
+@pytest.mark.parametrize("span", [-1, "-1 milliseconds", timedelta(microseconds=-1)])
+def test_a_negative_span_is_not_added_to_a_timestamp(span):
+    """Nor in Spark: `Provided duration (-1 milliseconds) is negative`."""
+    with pytest.raises(GroupStateError, match="duration") as raised:
+        a_state(EVENT).setTimeoutTimestamp(CLOCK_MS + 5, span)
+    assert isinstance(raised.value, ValueError)

@@ -1,0 +1,246 @@
+"""What a state function is called for when its state times out, one example for each rule."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from spark_jobs.engines.local import LocalFold
+from spark_jobs.fold.admission import NEVER_US
+from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
+from spark_jobs.fold.group_state import GroupState
+from spark_jobs.fold.settle import StateFunctionError
+from spark_jobs.fold.states import NO_STATE_US
+from tests.bronze import ClockAt, stamp
+
+SECOND_US = 1_000_000
+END = ClockAt(60 * SECOND_US)
+
+
+class Tick(NamedTuple):
+    key: str
+    event_time_us: int
+
+
+class Ticks(NamedTuple):
+    calls: int
+
+
+class Call(NamedTuple):
+    key: str
+    calls: int
+    exists: bool
+    timed_out: bool
+
+
+Acts = Callable[[GroupState[Ticks]], Any]
+
+
+def fold_of(act: Acts, output_mode: str = "append", **settings) -> KeyedFold:
+    """A fold whose function says how it was called, and then does `act`."""
+
+    def noting(key: str, ticks: Iterator[Tick], state: GroupState[Ticks]) -> Iterator[Call]:
+        assert len(list(ticks)) == (0 if state.hasTimedOut else 1)
+        calls = (state.get.calls if state.exists else 0) + 1
+        seen = Call(key, calls, state.exists, state.hasTimedOut)
+        state.update(Ticks(calls))
+        act(state)
+        yield seen
+
+    return flat_map_groups_with_state(
+        noting, **(SETTINGS | settings | {"output_mode": output_mode})
+    )
+
+
+SETTINGS = {
+    "key": "key",
+    "event": Tick,
+    "state": Ticks,
+    "output": Call,
+    "timeout": "EventTimeTimeout",
+}
+
+
+def run(fold: KeyedFold, *times_us: int, end: ClockAt = END) -> LocalFold:
+    """One commit for each event of the key "a", and at last a clock row."""
+    engine = LocalFold(fold, delay_us=0, buckets=2)
+    for rows in stamp([*([Tick("a", time_us)] for time_us in times_us), end]):
+        engine.run_batch(rows)
+    return engine
+
+
+def calls(engine: LocalFold) -> list[tuple[int, bool, bool, int]]:
+    """(calls so far, exists, hasTimedOut, at) of each call."""
+    emitted = zip(engine.emitted.rows, engine.emitted.emitted_at_us, strict=True)
+    return [(*row[1:], at_us) for row, at_us in emitted]
+
+
+def after(micros: int) -> Acts:
+    return lambda state: state.setTimeoutTimestamp(timestampUs=state.clock_us + micros)
+
+
+def if_data(act: Acts) -> Acts:
+    return lambda state: None if state.hasTimedOut else act(state)
+
+
+def test_a_timeout_is_one_call_without_events_at_its_instant():
+    engine = run(fold_of(if_data(after(5 * SECOND_US))), SECOND_US)
+    assert calls(engine) == [(1, False, False, SECOND_US), (2, True, True, 6 * SECOND_US)]
+    (known,) = engine.states().values()
+    assert known == ("a", Ticks(2), 6 * SECOND_US, NEVER_US)
+
+
+def test_an_event_clears_the_timeout_unless_it_is_set_again():
+    def once(state: GroupState[Ticks]) -> None:
+        if state.get.calls == 1:
+            after(5 * SECOND_US)(state)
+
+    cleared = run(fold_of(once), SECOND_US, 2 * SECOND_US)
+    assert [timed_out for *_, timed_out, _ in calls(cleared)] == [False, False]
+    set_again = run(fold_of(if_data(after(5 * SECOND_US))), SECOND_US, 2 * SECOND_US)
+    assert calls(set_again)[-1] == (3, True, True, 7 * SECOND_US)
+    assert len(calls(set_again)) == 3
+
+
+def test_a_timeout_clears_itself_and_may_set_the_next():
+    def three_times(state: GroupState[Ticks]) -> None:
+        if state.get.calls < 4:
+            after(SECOND_US + 1)(state)
+
+    engine = run(fold_of(three_times), SECOND_US)
+    at_us = [SECOND_US + n * (SECOND_US + 1) for n in range(4)]
+    assert [at for *_, at in calls(engine)] == at_us
+    assert engine.states()["a"].timeout_at_us == NEVER_US
+
+
+def test_the_last_timeout_of_a_call_counts():
+    def twice(state: GroupState[Ticks]) -> None:
+        after(SECOND_US)(state)
+        after(2 * SECOND_US)(state)
+
+    assert [at for *_, at in calls(run(fold_of(if_data(twice)), SECOND_US))] == [
+        SECOND_US,
+        3 * SECOND_US,
+    ]
+
+
+@pytest.mark.parametrize("remove_first", [True, False])
+def test_a_removed_state_with_a_timeout_is_called_again_without_state(remove_first):
+    def leave_a_timeout(state: GroupState[Ticks]) -> None:
+        acts: list[Acts] = [lambda s: s.remove(), after(5 * SECOND_US)]
+        for act in acts if remove_first else reversed(acts):
+            act(state)
+
+    act = if_data(leave_a_timeout)
+    waiting = run(fold_of(act), SECOND_US, end=ClockAt(2 * SECOND_US))
+    assert waiting.states() == {"a": ("a", None, NO_STATE_US, 6 * SECOND_US)}
+    engine = run(fold_of(act), SECOND_US)
+    assert calls(engine) == [(1, False, False, SECOND_US), (1, False, True, 6 * SECOND_US)]
+
+
+def test_a_key_with_neither_state_nor_timeout_is_forgotten():
+    engine = run(fold_of(lambda state: state.remove()), SECOND_US, 2 * SECOND_US)
+    assert engine.states() == {}
+    assert calls(engine) == [(1, False, False, SECOND_US), (1, False, False, 2 * SECOND_US)]
+
+
+def test_each_key_of_a_bucket_has_its_own_timeout():
+    fold = fold_of(lambda s: if_data(after(s.clock_us))(s))  # as long again as it is old
+    engine = LocalFold(fold, delay_us=0)
+    times = {"b": 3, "a": 1, "c": 2}
+    events = [Tick(key, seconds * SECOND_US) for key, seconds in times.items()]
+    for rows in stamp([events, ClockAt(4 * SECOND_US), END]):
+        engine.run_batch(rows)
+    fired = [(row.key, at) for row, at in emitted(engine) if row.timed_out]
+    assert sorted(fired[:2]) == [("a", 2 * SECOND_US), ("c", 4 * SECOND_US)]
+    assert fired[2:] == [("b", 6 * SECOND_US)]
+
+
+def emitted(engine: LocalFold) -> list[tuple[Any, int]]:
+    return list(zip(engine.emitted.rows, engine.emitted.emitted_at_us, strict=True))
+
+
+def one_output(key: str, ticks: Iterator[Tick], state: GroupState[Ticks]) -> Call:
+    seen = Call(key, len(list(ticks)), state.exists, state.hasTimedOut)
+    state.update(Ticks(seen.calls))
+    if seen.calls:
+        after(SECOND_US)(state)
+    return seen
+
+
+def test_a_map_function_returns_exactly_one_output_for_events_and_for_timeouts():
+    fold = map_groups_with_state(one_output, **SETTINGS, output_mode="append")
+    engine = run(fold, SECOND_US, SECOND_US + 1, 9 * SECOND_US)
+    assert calls(engine) == [
+        (1, False, False, SECOND_US),
+        (1, True, False, SECOND_US + 1),
+        (0, True, True, 2 * SECOND_US + 1),
+        (1, True, False, 9 * SECOND_US),
+        (0, True, True, 10 * SECOND_US),
+    ]
+
+
+def nothing_on_timeout(key: str, ticks: Iterator[Tick], state: GroupState[Ticks]) -> Call | None:
+    seen = one_output(key, ticks, state)
+    return None if state.hasTimedOut else seen
+
+
+def test_a_map_function_that_returns_nothing_on_its_timeout_is_refused():
+    fold = map_groups_with_state(nothing_on_timeout, **SETTINGS, output_mode="append")
+    with pytest.raises(StateFunctionError, match=r"nothing_on_timeout failed .*\(timeout at .*one"):
+        run(fold, SECOND_US)
+
+
+def fail_on_timeout(state: GroupState[Ticks]) -> None:
+    if state.hasTimedOut:
+        raise KeyError("no such luck")
+    after(1_500_001)(state)
+
+
+@pytest.mark.parametrize(
+    ("act", "called", "reason"),
+    [
+        (lambda s: 1 / 0, r"event at 1970-01-01T00:00:01\.000000Z", "ZeroDivisionError: "),
+        (fail_on_timeout, r"timeout at 1970-01-01T00:00:02\.500001Z", "KeyError: 'no such luck'"),
+        (lambda s: s.setTimeoutDuration(1), "event at .*", r"GroupStateRuntimeError: \[CANNOT"),
+        (lambda s: s.update(Ticks(1.5)), "event at .*", "TypeError: calls = 1.5 is a float"),
+    ],
+)
+def test_an_error_names_stream_function_key_and_instant(act, called, reason):
+    fold = replace(fold_of(act), stream="my_stream")
+    message = rf"^stream my_stream: noting failed for key 'a' \({called}\): {reason}"
+    with pytest.raises(StateFunctionError, match=message):
+        run(fold, SECOND_US)
+
+
+class Row(NamedTuple):
+    key: str
+    calls: int
+
+
+def yields_for_the_first_only(
+    key: str, ticks: Iterator[Tick], state: GroupState[Ticks]
+) -> Iterator[Row]:
+    for _ in ticks:
+        calls = (state.get.calls if state.exists else 0) + 1
+        state.update(Ticks(calls))
+        if calls == 1:
+            yield Row(key, calls)
+
+
+@pytest.mark.parametrize("timeout", ["NoTimeout", "EventTimeTimeout"])
+@pytest.mark.parametrize("together", [True, False])
+def test_an_update_function_need_not_yield_a_row_for_each_event(together, timeout):
+    """Each row that it yields is the projection of its state at that event."""
+    fold = flat_map_groups_with_state(
+        yields_for_the_first_only,
+        **(SETTINGS | {"output": Row, "timeout": timeout}),
+        output_mode="update",
+        project=lambda key, ticks: Row(key, ticks.calls),
+    )
+    engine = LocalFold(fold, delay_us=0)
+    first, second = Tick("a", SECOND_US), Tick("a", 2 * SECOND_US)
+    for rows in stamp([[first, second]] if together else [[first], [second]]):
+        engine.run_batch(rows)
+    assert emitted(engine)[-1] == (Row("a", 2), 2 * SECOND_US)
