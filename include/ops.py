@@ -18,6 +18,7 @@ from include.lake import Lake
 
 INSTANT = pa.timestamp("us", tz="UTC")
 ATTEMPTS = 20
+COMMITS_BETWEEN_COMPACTIONS = 50
 Result = TypeVar("Result")
 
 
@@ -88,6 +89,11 @@ BATCHES = pa.schema(
             pa.int64(),
             "States after this batch that nothing but a new event will wake; 0 without timeouts",
         ),
+        # So that a run can add up all rows ever read by the newest row alone.
+        _column("total_in", pa.int64(), "rows_in of this generation up to this batch"),
+        _column("total_folded", pa.int64(), "rows_folded up to this batch"),
+        _column("total_late", pa.int64(), "rows_late up to this batch"),
+        _column("total_excluded", pa.int64(), "rows_excluded up to this batch"),
     ]
 )
 
@@ -154,9 +160,21 @@ def append_ops(
                 return False
             properties = CommitProperties(app_transactions=[Transaction(app_id, version)])
         write_deltalake(table, data, mode="append", commit_properties=properties)
+        _compact_now_and_then(lake, name)
         return True
 
     return _despite_others(append)
+
+
+def _compact_now_and_then(lake: Lake, name: str) -> None:
+    """Each row is a file, and reading takes a millisecond a file: join them in time."""
+    table = DeltaTable(lake.ops(name))
+    if table.version() % COMMITS_BETWEEN_COMPACTIONS:
+        return
+    try:
+        table.optimize.compact()
+    except CommitFailedError:
+        return  # another stream's commit came between; a later one compacts
 
 
 def _table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from include.checkpoint import newest_committed, newest_planned
+from include.delta_log import read_actions
 from include.lake import Lake, LakeError
 from include.ops import read_ops
 from include.streams import Stream
@@ -47,7 +48,7 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     if str(table.metadata().id) != position.table_id:
         return True  # another table under this name: the run fails, and says so
     versions = range(position.version, table.version() + 1)
-    return any(_has_data(lake, f"{bronze}/_delta_log/{version:020}.json") for version in versions)
+    return any(_has_data(lake, bronze, version) for version in versions)
 
 
 def has_unreported_batch(lake: Lake, stream: str) -> bool:
@@ -99,10 +100,10 @@ def _read_position(lake: Lake, offsets: str) -> BronzePosition:
         raise LakeError(f"{offsets} is not the offset of a Delta source: {error!r}") from error
 
 
-def _has_data(lake: Lake, commit: str) -> bool:
+def _has_data(lake: Lake, bronze: str, version: int) -> bool:
     """Whether a commit added rows. OPTIMIZE and the like do not; a stream skips them too."""
     try:
-        actions = [json.loads(line) for line in _read_text(lake, commit).splitlines()]
+        actions = read_actions(lake, bronze, version)
     except FileNotFoundError:
         return True  # cleaned up already: the run will say what that means
     return any(action.get("add", {}).get("dataChange", False) for action in actions)

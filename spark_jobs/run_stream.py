@@ -66,7 +66,7 @@ def _run(spark: SparkSession, lake: Lake, stream: Stream, record: RunRecord) -> 
     folded = plan_fold(spark, lake, stream, fold, start.seed)
     # Last: what a failed first attempt got wrong must not be pinned.
     pin_generation(lake, stream, generation, pinned_settings(stream, fold) | start.pins)
-    write_initial_rows(table, fold, stream.name, generation, start)
+    write_initial_rows(lake, table, fold, stream.name, generation, start)
     checkpoint = lake.checkpoint(stream.name, generation)
     query = (
         folded.writeStream.queryName(stream.name)
@@ -78,11 +78,12 @@ def _run(spark: SparkSession, lake: Lake, stream: Stream, record: RunRecord) -> 
     try:
         query.awaitTermination()
     finally:
-        record |= writer.totals(newest_committed(lake, checkpoint))
+        newest = newest_committed(lake, checkpoint)
+        record |= writer.totals(newest)
+        findings = findings_of_run(writer.committed(newest))
+        record_findings(lake, record["run_id"], stream.name, findings)
     record_progress(lake, stream.name, generation, query.recentProgress)
     record_position(lake, stream, generation, record)
-    committed = writer.committed(newest_committed(lake, checkpoint))
-    record_findings(lake, record["run_id"], stream.name, findings_of_run(committed))
     check_rows(lake, stream, generation, record["run_id"])
 
 

@@ -117,4 +117,4 @@ def _as_json(settings: Mapping[str, Any]) -> str:
         name: str(value) if isinstance(value, timedelta) else value
         for name, value in settings.items()
     }
-    return json.dumps(plain, sort_keys=True)
+    return json.dumps(plain, sort_keys=True, default=repr)

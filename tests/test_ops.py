@@ -86,3 +86,12 @@ def test_a_table_of_an_earlier_release_gets_the_new_columns(lake, monkeypatch):
     assert rows == {"old": None, "new": 3}
     comments = [field.metadata["comment"] for field in DeltaTable(lake.ops("runs")).schema().fields]
     assert all(comments)
+
+
+def test_small_files_are_joined_in_time(lake):
+    for batch_id in range(60):
+        append_ops(lake, "batches", [batch("a", batch_id)], ("a/1", batch_id))
+    assert len(DeltaTable(lake.ops("batches")).file_uris()) < 20
+    rows = read_ops(lake, "batches").to_pylist()
+    assert sorted(row["batch_id"] for row in rows) == list(range(60))
+    assert not append_ops(lake, "batches", [batch("a", 59)], ("a/1", 59))

@@ -1,27 +1,15 @@
 """What the README tells people to write really works."""
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from include.streams import SOURCES, Stream
 from spark_jobs.engines.local import LocalFold
-from spark_jobs.fold.definition import map_groups_with_state
-from spark_jobs.fold.group_state import GroupState
 from tests.bronze import stamp
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
-NAMES = {
-    "Iterator": Iterator,
-    "NamedTuple": NamedTuple,
-    "GroupState": GroupState,
-    "map_groups_with_state": map_groups_with_state,
-    "Stream": Stream,
-    "timedelta": timedelta,
-    "__name__": "readme",
-}
 
 
 def code_with(text: str) -> str:
@@ -29,9 +17,15 @@ def code_with(text: str) -> str:
     return block
 
 
+def example(text: str) -> dict[str, Any]:
+    """What the block defines, run as a file of its own."""
+    names: dict[str, Any] = {"__name__": "readme"}
+    exec(code_with(text), names)
+    return names
+
+
 def test_the_example_stream_counts_what_it_says():
-    names = dict(NAMES)
-    exec(code_with("class Purchase"), names)
+    names = example("class Purchase")
     purchase = names["Purchase"]
     engine = LocalFold(names["FOLD"], delay_us=0)
     for rows in stamp([[purchase("ann", 1_000, 0.1), purchase("ann", 2_000, 0.2)]]):
@@ -40,8 +34,21 @@ def test_the_example_stream_counts_what_it_says():
     assert set(names["COMMENTS"]) == set(names["Spending"]._fields)
 
 
+def test_the_example_with_timeouts_and_settings_does_what_it_says():
+    names = example("class Click")
+    click = names["Click"]
+    engine = LocalFold(names["define"](after=timedelta(milliseconds=5)), delay_us=0)
+    clicks = [click("ann", 1_000), click("ann", 6_000), click("bob", 11_000)]
+    for rows in stamp([clicks]):
+        engine.run_batch(rows)
+    assert engine.emitted.rows == [names["Gone"]("ann", 6_000)]
+    assert engine.emitted.emitted_at_us == [11_000]
+    assert set(engine.states()) == {"bob"}
+    assert set(names["COMMENTS"]) == set(names["Gone"]._fields)
+
+
 def test_the_example_entry_is_one():
-    stream = eval(code_with('name="spending"'), dict(NAMES))
+    stream = eval(code_with('name="spending"'), {"Stream": Stream, "timedelta": timedelta})
     assert {source.name for source in SOURCES} >= {stream.source}
 
 

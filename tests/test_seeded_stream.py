@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from include.ops import read_ops
 from include.streams import SettingsError, stream_named
+from spark_jobs import run_stream
 from spark_jobs.engines.live import read_states
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import load_definition
@@ -155,3 +156,43 @@ def test_a_wrong_initial_state_is_refused_before_anything_is_written(spark, lake
     assert not Path(lake.checkpoint(HEALTH.name, 1)).exists()
     assert not Path(lake.table(HEALTH.name)).exists()
     assert read_ops(lake, "generations").num_rows == 0
+
+
+def test_an_initial_state_may_be_mended_until_the_first_batch_is_planned(spark, lake, monkeypatch):
+    fold = load_definition(COUNTS).fold
+    give(
+        lake, COUNTS, [{"key": k, "state": {"total_count": n}} for k, n in [("ann", 1), ("bob", 3)]]
+    )
+    append_commit(lake, COUNTS.source, fold, stamp([[UserEvent("ann", AS_OF_US + 1)]])[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(run_stream, "write_initial_rows", then_die(run_stream.write_initial_rows))
+        with pytest.raises(KilledError):
+            drain(spark, lake, COUNTS)
+    give(
+        lake, COUNTS, [{"key": k, "state": {"total_count": n}} for k, n in [("ann", 7), ("cid", 5)]]
+    )
+    drain(spark, lake, COUNTS)
+    rows = DeltaTable(lake.table(COUNTS.name)).to_pyarrow_table().to_pylist()
+    states = read_states(spark, lake.checkpoint(COUNTS.name, 1), fold).collect()
+    assert {row["user_id"]: row["total_count"] for row in rows} == {"ann": 7, "cid": 5}
+    assert {row["key"]: row["state"][0] for row in states} == {"ann": 7, "cid": 5}
+
+
+class KilledError(Exception):
+    """Stands for the process's end."""
+
+
+def then_die(step):
+    def die(*args):
+        step(*args)
+        raise KilledError
+
+    return die
+
+
+def test_an_as_of_in_the_future_is_refused(spark, lake):
+    fold = load_definition(HEALTH).fold
+    append_commit(lake, HEALTH.source, fold, stamp([[line("a", 1)]])[0])
+    give(lake, HEALTH, [], as_of="2962-03-01T00:00:00Z")
+    with pytest.raises(SettingsError, match="is in the future"):
+        drain(spark, lake, HEALTH)

@@ -57,7 +57,7 @@ class LocalFold:
         shares: dict[int, list[BronzeRow]] = {}
         watermark = None
         for row in rows:
-            watermark = max(watermark or row.commit_us, row.commit_us)
+            watermark = row.commit_us if watermark is None else max(watermark, row.commit_us)
             shares.setdefault(self._bucket_of(row), []).append(row)
         if watermark is None:
             return
@@ -118,7 +118,8 @@ class _Bucket:
     def settle(self, until: int) -> Emitted:
         settled = sorted((row for row in self.pending if row.time_us < until), key=self._order)
         self.pending = [row for row in self.pending if row.time_us >= until]
-        self._folded_until_us = max(self._folded_until_us or until, until)
+        folded_until = self._folded_until_us
+        self._folded_until_us = until if folded_until is None else max(folded_until, until)
         return fold_runs(
             self._fold,
             self.states,

@@ -18,6 +18,12 @@ EMITTED_DATE = "emitted_date"
 RESERVED_IN_OUTPUTS = {EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED}
 RESERVED_IN_STATES = {"key", "changed_at_us", "timeout_at_us"}
 
+TIMEOUTS = (
+    GroupStateTimeout.NoTimeout,
+    GroupStateTimeout.EventTimeTimeout,
+    GroupStateTimeout.ProcessingTimeTimeout,
+)
+
 Key = int | str
 OutputMode = Literal["append", "update"]
 StateFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterator[Any]]
@@ -48,6 +54,8 @@ class KeyedFold:
     stream: str = ""  # for messages; set from the stream's entry
 
     def __post_init__(self) -> None:
+        _refuse_other("timeout", self.timeout, TIMEOUTS)
+        _refuse_other("output_mode", self.output_mode, ("append", "update"))
         names = {column.name for column in self.event_columns}
         if self.key not in names:
             raise DefinitionError(f"key {self.key!r} is not a field of {self.event.__name__}")
@@ -113,6 +121,11 @@ class KeyedFold:
     def time_us(self) -> str:
         """The column of the fold's clock: events are folded in its order."""
         return INGESTED_AT_US if self.in_processing_time else EVENT_TIME_US
+
+
+def _refuse_other(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise DefinitionError(f"{name}={value!r} is none of {', '.join(known)}")
 
 
 def _refuse_instants(record: type) -> None:

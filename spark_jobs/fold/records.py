@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NewType, Union, get_args, get_origin, get_ty
 Instant = NewType("Instant", int)
 
 SCALARS: dict[Any, str] = {int: "bigint", float: "double", str: "string", bool: "boolean"}
+MIN_INT, MAX_INT = -(2**63), 2**63 - 1
 NAMES: dict[str, type] = {name: scalar for scalar, name in SCALARS.items()}
 
 
@@ -34,14 +35,22 @@ class Column(NamedTuple):
         if value is None and self.nullable:
             return
         if self.kind in NAMES:
-            accepted = type(value) is NAMES[self.kind]
+            accepted = _fits(value, NAMES[self.kind])
         else:
             element = NAMES[self.kind[len("array<") : -1]]
-            accepted = type(value) is tuple and all(type(item) is element for item in value)
+            accepted = type(value) is tuple and all(_fits(item, element) for item in value)
+        if type(value) is int and self.kind == "bigint" and not accepted:
+            raise TypeError(f"{self.name} = {value!r} is beyond the 64 bits of a bigint")
         if not accepted:
             raise TypeError(
                 f"{self.name} = {value!r} is a {type(value).__name__}, but the column is {self.kind}"
             )
+
+
+def _fits(value: Any, scalar: type) -> bool:
+    if type(value) is int and scalar is int:
+        return MIN_INT <= value <= MAX_INT
+    return type(value) is scalar
 
 
 def columns_of(record: type) -> tuple[Column, ...]:

@@ -115,11 +115,18 @@ class _Calls:
         """An update stream without timeouts: only the last row counts."""
         key, start, end = run
         self._key = key
-        last_us = self._times_us[end - 1]
-        self._group.begin_call(self._states.get(key), last_us)
-        last = self._last_output(iter(self._events[start:end]))
-        self._states.put(key, self._group.getOption, last_us)
+        times_us = self._times_us[start:end]
+        self._group.begin_call(self._states.get(key), times_us[0])
+        last = self._last_output(self._ticking(self._events[start:end], times_us))
+        self._group.clock_us = times_us[-1]
+        self._states.put(key, self._group.getOption, times_us[-1])
         self._emit_projection(last)
+
+    def _ticking(self, events: Sequence[Any], times_us: Sequence[int]) -> Iterator[Any]:
+        """The events, with the clock at each as it is taken: not at whichever settled last."""
+        group = self._group
+        for event, group.clock_us in zip(events, times_us, strict=True):
+            yield event
 
     def one_per_event_and_timeout(self, run: KeyRun) -> None:
         """Any stream with timeouts."""

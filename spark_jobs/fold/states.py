@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from spark_jobs.fold.admission import NEVER_US
 from spark_jobs.fold.definition import Key, KeyedFold
-from spark_jobs.fold.records import NAMES
+from spark_jobs.fold.records import MAX_INT, MIN_INT, NAMES
 
 # In place of the time of the last change: the key has a timeout, but no state.
 NO_STATE_US = -(2**63)
@@ -93,7 +93,7 @@ class States:
                 values[position] = None
             return
         for (values, plain, column), value in zip(self._slots, state, strict=True):
-            if type(value) is not plain:
+            if type(value) is not plain or (plain is int and not MIN_INT <= value <= MAX_INT):  # type: ignore[operator]
                 column.check(value)
             values[position] = value
 

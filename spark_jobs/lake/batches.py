@@ -1,7 +1,7 @@
 """The record of a stream's batches, `ops/batches`: read back, and completed after a run."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,13 @@ from include.ops import read_ops, update_ops
 from include.stream_position import settled_watermark_ms
 from spark_jobs.fold.admission import EPOCH, MICROSECOND, US_PER_MS, until_us
 
+# Columns of ops/batches that add up others, from a generation's first batch on.
+TOTALS = {
+    "total_in": "rows_in",
+    "total_folded": "rows_folded",
+    "total_late": "rows_late",
+    "total_excluded": "rows_excluded",
+}
 BATCH_KEY = ("stream", "generation", "batch_id")
 
 
@@ -23,6 +30,20 @@ def last_batch(
     rows = recorded.to_pylist()
     earlier = (row for row in rows if before is None or row["batch_id"] < before)
     return max(earlier, key=lambda row: row["batch_id"], default=None)
+
+
+def running_totals(
+    lake: Lake, stream: str, generation: int, newest: Mapping[str, Any] | None
+) -> dict[str, int]:
+    """The TOTALS up to and with the batch `newest`; all 0 for None."""
+    if newest is None:
+        return dict.fromkeys(TOTALS, 0)
+    if newest["total_in"] is not None:
+        return {total: newest[total] for total in TOTALS}
+    # Release 0.1 wrote no totals: add up what it did write.
+    batches = read_ops(lake, "batches", {"stream": stream, "generation": generation})
+    rows = [row for row in batches.to_pylist() if row["batch_id"] <= newest["batch_id"]]
+    return {total: sum(row[name] or 0 for row in rows) for total, name in TOTALS.items()}
 
 
 def complete_until(lake: Lake, stream: str, generation: int) -> datetime | None:

@@ -9,11 +9,11 @@ Within `foreachBatch` give frames of the batch's own session, `df.sparkSession`.
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from deltalake import DeltaTable as DeltaLog
 from pyspark.sql import DataFrame, SparkSession
 
+from include.delta_log import read_actions
 from include.lake import Lake
 
 TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
@@ -45,17 +45,11 @@ def rows_committed(lake: Lake, path: str, app_id: str, batch_id: int) -> int:
         return 0
     ours = {"appId": app_id, "version": batch_id}
     for version in range(log.version(), -1, -1):
-        commit = _read_commit(lake, f"{path}/_delta_log/{version:020}.json")
+        # By name; of many files the last, which nobody asks for.
+        commit = {name: body for a in read_actions(lake, path, version) for name, body in a.items()}
         if ours.items() <= commit.get("txn", {}).items():
             return int(commit["commitInfo"]["operationMetrics"]["numOutputRows"])
     return 0
-
-
-def _read_commit(lake: Lake, path: str) -> dict[str, Any]:
-    """The actions of a commit by name; of many files the last, which nobody asks for."""
-    with lake.filesystem.open_input_stream(lake.path_in_filesystem(path)) as file:
-        lines = bytes(file.read()).decode().splitlines()
-    return {name: action for line in lines for name, action in json.loads(line).items()}
 
 
 @contextmanager

@@ -74,5 +74,17 @@ def pin_generation(lake: Lake, stream: Stream, generation: int, settings: dict[s
         if pinned[name] != value:
             raise SettingsError(
                 f"stream {stream.name}: {name} is now {value}, but its state was made with "
-                f"{pinned[name]}: put that back. (It can change only with a new state)"
+                f"{pinned[name]}: {_way_out(lake, stream.name, generation)}"
             )
+
+
+def _way_out(lake: Lake, stream: str, generation: int) -> str:
+    checkpoint = lake.checkpoint(stream, generation)
+    tables = ((lake.table(stream), "table"), (lake.ops("batches"), "batches"))
+    written = [_written(lake, path, app_id(stream, generation, name)) for path, name in tables]
+    if written == [None, None]:
+        return f"no batch has been written yet, so delete {checkpoint} and run again"
+    return (
+        "put that back. A state cannot change under a table: to have it otherwise, give the "
+        "stream another name (of its file and its entry), which folds all of bronze anew"
+    )

@@ -5,6 +5,7 @@ a stream's first run writes anything.
 """
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pyarrow import fs
@@ -45,8 +46,12 @@ def read_initial_state(
     if found is None:
         return None
     read = _read_table if found.is_table else _read_file
-    initial = read(spark, lake, found.path, fold)
-    return _with_timeouts(initial, fold, found.path)
+    initial = _with_timeouts(read(spark, lake, found.path, fold), fold, found.path)
+    as_of = EPOCH + initial.as_of_us * MICROSECOND
+    if as_of > datetime.now(UTC):
+        # Every row until then would be left out, and each run would look well.
+        raise SettingsError(f"initial state {found.path}: as_of {as_of} is in the future: mend it")
+    return initial
 
 
 def read_fingerprint(lake: Lake, stream: str, pinned: str | None = None) -> str | None:

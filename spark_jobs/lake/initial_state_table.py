@@ -1,6 +1,5 @@
 """An initial state as a Delta table: key, state, as_of and perhaps timeout_at."""
 
-import json
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -11,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from include.delta_log import read_actions
 from include.lake import Lake
 from include.streams import SettingsError
 from spark_jobs.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
@@ -33,7 +33,7 @@ def table_fingerprint(lake: Lake, path: str, version: int, pinned: str | None = 
     """
     table_id = str(_log(path).metadata().id)
     while version > 0:
-        changed = _changes_rows(lake, f"{path}/_delta_log/{version:020}.json")
+        changed = _changes_rows(lake, path, version)
         if changed is None and pinned is not None and _names_earlier(pinned, table_id, version):
             return pinned
         if changed is None or changed:
@@ -57,14 +57,13 @@ def _names_earlier(pinned: str, table_id: str, version: int) -> bool:
     return pinned_id == table_id and int(pinned_version) <= version
 
 
-def _changes_rows(lake: Lake, commit: str) -> bool | None:
+def _changes_rows(lake: Lake, path: str, version: int) -> bool | None:
     """Whether the commit added or removed rows; None when Delta has deleted it by now."""
     try:
-        with lake.filesystem.open_input_stream(lake.path_in_filesystem(commit)) as file:
-            lines = bytes(file.read()).decode().split("\n")
+        commit = read_actions(lake, path, version)
     except FileNotFoundError:
         return None
-    actions = (action for line in lines if line for action in json.loads(line).items())
+    actions = (item for action in commit for item in action.items())
     # A DELETE of a whole file only removes.
     return any(name in ("add", "remove") and body.get("dataChange") for name, body in actions)
 

@@ -5,8 +5,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.lake import Lake
-from include.ops import read_ops
 from include.stream_position import consumed_version
+from spark_jobs.lake.batches import last_batch, running_totals
 
 RECORDS, WITHOUT_FILE = "num_records", "null_count.source_file"
 
@@ -25,14 +25,10 @@ def check_rows_add_up(lake: Lake, stream: str, source: str, generation: int) -> 
     if version is None:
         return
     in_bronze = count_events(lake.bronze(source), version)
-    batches = read_ops(lake, "batches", {"stream": stream, "generation": generation})
-    done = {
-        name: pc.sum(batches[name]).as_py() or 0
-        for name in ("rows_in", "rows_folded", "rows_late", "rows_excluded")
-    }
-    rows_in = done.pop("rows_in")
-    newest = batches.sort_by([("batch_id", "descending")]).slice(0, 1)
-    done["rows_pending"] = newest["rows_pending"][0].as_py()
+    newest = last_batch(lake, stream, generation)
+    done = running_totals(lake, stream, generation, newest)
+    rows_in = done.pop("total_in")
+    done["rows_pending"] = newest["rows_pending"] if newest else 0
     if not in_bronze == rows_in == sum(done.values()):
         raise RowCountError(
             f"stream {stream}: {lake.bronze(source)} has {in_bronze} events up to version "
@@ -53,6 +49,7 @@ def count_events(bronze: str, version: int) -> int:
         return 0
     names = set(files.column_names)
     if not {RECORDS, WITHOUT_FILE} <= names or files[WITHOUT_FILE].null_count:
-        # Someone's rewriting has left no statistics: count the rows themselves.
+        # Delta has none past a table's 32nd column, nor where someone's rewriting left none:
+        # count the rows themselves.
         return int(table.to_pyarrow_dataset().count_rows(filter=~pc.field("is_clock")))
     return int(pc.sum(files[RECORDS]).as_py() - pc.sum(files[WITHOUT_FILE]).as_py())

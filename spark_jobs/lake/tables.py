@@ -27,8 +27,8 @@ PROPERTIES = {
     "delta.setTransactionRetentionDuration": "interval 365 days",
 }
 EMITTED_AT_COMMENTS = {
-    "append": "Event time of the event (or timeout) that emitted the row, UTC",
-    "update": "Event time of the key's last change, UTC",
+    "append": "When the event (or timeout) that emitted the row was, on the stream's clock, UTC",
+    "update": "When the key last changed, on the stream's clock, UTC",
 }
 
 
@@ -73,6 +73,12 @@ class ProductTable:
             append_once(rows.select(columns), self.path, app_id, batch_id)
         else:
             self._merge(rows, app_id, batch_id)
+
+    def replace_all(self, emitted: DataFrame) -> None:
+        """Make these the only rows of an update table, in one commit."""
+        rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
+        columns = [column.name for column in self._columns()]
+        rows.select(columns).write.format("delta").mode("overwrite").save(self.path)
 
     def _merge(self, rows: DataFrame, app_id: str, batch_id: int) -> None:
         session = rows.sparkSession

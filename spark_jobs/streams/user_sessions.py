@@ -39,7 +39,8 @@ def define(*, gap: timedelta) -> KeyedFold:
         session = state.getOption
         for event in events:
             now_us = event.event_time_us
-            # At the very end of the gap the event comes before the timeout.
+            # At the very end of the gap the event comes before the timeout. It begins a new
+            # session; Spark's session_window would count it to the old one.
             if session is not None and now_us - session.last_us >= gap_us:
                 yield closed(user_id, session)
                 session = None

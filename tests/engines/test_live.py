@@ -26,6 +26,7 @@ from spark_jobs.engines.replay import replay_fold
 from spark_jobs.fold.admission import until_us
 from spark_jobs.fold.records import DefinitionError
 from spark_jobs.lake.batches import complete_until, last_batch
+from spark_jobs.lake.row_counts import RowCountError
 from spark_jobs.lake.tables import TableSchemaError
 from spark_jobs.run_stream import drain
 from spark_jobs.streams import device_signals, user_counts
@@ -248,6 +249,50 @@ def broken(key, events, state):
 
 # Workers cannot import tests, so what they need of this one travels with the query.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def test_what_a_failed_first_batch_pinned_can_be_mended(spark, lake, monkeypatch):
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(user_counts, "FOLD", replace(user_counts.FOLD, function=broken))
+        with pytest.raises(StreamingQueryException):
+            drain(spark, lake, COUNTS)
+    checkpoint = lake.checkpoint(COUNTS.name, 1)
+    with pytest.raises(
+        SettingsError, match=f"no batch has been written yet, so delete {checkpoint}"
+    ):
+        drain(spark, lake, replace(COUNTS, buckets=6))
+    shutil.rmtree(checkpoint)
+    drain(spark, lake, replace(COUNTS, buckets=6))
+    with pytest.raises(SettingsError, match="put that back"):
+        drain(spark, lake, COUNTS)
+
+
+def test_old_rows_of_the_batches_table_may_be_deleted(spark, lake):
+    stamped = stamp(make_commits(user_event, seed=8, commits=3))
+    for rows in stamped[:2]:
+        append_commit(lake, COUNTS.source, user_counts.FOLD, rows)
+        drain(spark, lake, COUNTS)
+    newest = last_batch(lake, COUNTS.name, 1)["batch_id"]
+    DeltaTable(lake.ops("batches")).delete(f"batch_id < {newest}")
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[2])
+    drain(spark, lake, COUNTS)
+    oracle = local_run(user_counts.FOLD, stamped)
+    assert last_batch(lake, COUNTS.name, 1)["rows_pending"] == oracle.pending()
+    assert last_batch(lake, COUNTS.name, 1)["total_late"] == oracle.late
+
+
+def test_rows_that_do_not_add_up_fail_the_run_with_a_finding(spark, lake):
+    stamped = stamp(make_commits(user_event, seed=8, commits=2))
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[0])
+    drain(spark, lake, COUNTS)
+    DeltaTable(lake.ops("batches")).update({"total_folded": "total_folded + 1"}, "batch_id = 0")
+    DeltaTable(lake.ops("batches")).update({"total_folded": "total_folded + 1"}, "batch_id > 0")
+    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[1])
+    with pytest.raises(RowCountError, match=r"ops/batches says \d+ were read, and \d+ accounted"):
+        drain(spark, lake, COUNTS)
+    found = read_ops(lake, "findings").to_pylist()
+    assert [row["finding"] for row in found if row["severity"] == "error"] == ["rows_do_not_add_up"]
 
 
 def test_a_run_with_nothing_new_changes_nothing(spark, lake):

@@ -83,6 +83,7 @@ EVENT_TIME_WAYS = (
         lambda c: floor_ms(c) + 3_000,
     ),
     Way(lambda s: s.setTimeoutTimestamp(a_datetime(s, 2_500)), lambda c: c + 2_500),
+    Way(lambda s: s.setTimeoutTimestamp(timestampUs=s.clock_us + 30_001), lambda c: c + 30_001),
     Way(
         lambda s: s.setTimeoutTimestamp(a_datetime(s, -1, EAST), timedelta(milliseconds=9)),
         lambda c: c + 8_999,
@@ -96,6 +97,7 @@ PROCESSING_TIME_WAYS = (
     Way(lambda s: s.setTimeoutDuration(5, durationUs=1), lambda c: c + 5_001),
     Way(lambda s: s.setTimeoutDuration("5 milliseconds"), lambda c: c + 5_000),
     Way(lambda s: s.setTimeoutDuration(timedelta(milliseconds=9)), lambda c: c + 9_000),
+    Way(lambda s: s.setTimeoutDuration(durationUs=30_001), lambda c: c + 30_001),
 )
 WAYS = {
     "EventTimeTimeout": EVENT_TIME_WAYS,

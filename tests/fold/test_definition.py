@@ -1,6 +1,7 @@
 """What a stream's file may say, and the errors for what it may not."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -205,3 +206,40 @@ def test_getting_out_of_a_group_state():
     state.remove()
     with pytest.raises(GroupStateError):
         _ = state.get
+
+
+class Seen(NamedTuple):
+    first_ms: int
+    last_ms: int
+
+
+def test_an_update_functions_clock_is_that_of_the_event_it_has_taken():
+    """Not that of the last event that happened to settle in the same batch."""
+
+    def note_clock(key, events, state):
+        for _ in events:
+            now_ms = state.getCurrentWatermarkMs()
+            first_ms = state.get.first_ms if state.exists else now_ms
+            state.update(Seen(first_ms, now_ms))
+        yield Output(key, 0)
+
+    fold = replace(a_fold(note_clock, "update"), state=Seen, project=lambda key, _: Output(key, 0))
+    events = [Event("a", 1_000), Event("a", 2_000), Event("a", 5_000)]
+    for commits in ([events], [events[:1], events[1:]]):
+        assert run(fold, *commits).states()["a"].state == Seen(1, 5)
+
+
+@pytest.mark.parametrize(("name", "value"), [("timeout", "EventTime"), ("output_mode", "Append")])
+def test_a_word_that_is_none_of_the_known_is_refused(name, value):
+    with pytest.raises(DefinitionError, match=f"{name}='{value}' is none of "):
+        replace(a_fold(count_to_two), **{name: value})
+
+
+@pytest.mark.parametrize("state", [State(2**63), State(-(2**63) - 1), State(0, (1, 2**63))])
+def test_an_int_beyond_64_bits_is_refused_with_its_key(state):
+    def grow(key, events, group):
+        group.update(state)
+        return iter(())
+
+    with pytest.raises(StateFunctionError, match=r"for key 'a'.*(beyond the 64 bits|bigint)"):
+        run(a_fold(grow), [Event("a", 1_000)])

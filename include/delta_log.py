@@ -1,0 +1,16 @@
+"""The commits of a Delta table, read from its log without a JVM."""
+
+import json
+from typing import Any
+
+from include.lake import Lake
+
+
+def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:
+    """The actions of a table's commit, in order; FileNotFoundError when it was cleaned up."""
+    path = lake.path_in_filesystem(f"{table}/_delta_log/{version:020}.json")
+    with lake.filesystem.open_input_stream(path) as file:
+        text = bytes(file.read()).decode()
+    # Only "\n" ends an action: splitlines() also cuts at U+2028 and the like, which stand
+    # unescaped in the log when a row of the table has them.
+    return [json.loads(line) for line in text.split("\n") if line]

@@ -1,0 +1,247 @@
+"""One state function under our engine and under Spark's `applyInPandasWithState`.
+
+Both read the same bronze in the same session, cut into runs in the same way. First where both
+must agree, then where they differ by design: what Spark emits depends on the cut, what ours
+emits is what the events' own times say.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pytest
+from deltalake import DeltaTable
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from include.lake import Lake
+from include.ops import read_ops
+from include.streams import stream_named
+from spark_jobs import run_stream
+from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
+from spark_jobs.run_stream import drain
+from spark_jobs.stream_definition import Definition
+from tests.bronze import append_commit, stamp
+
+pytestmark = pytest.mark.spark
+# Workers cannot import tests, so what they need of this one travels with the query.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+MINUTE_US = 60_000_000
+START_US = 1_750_000_020_000_000  # a whole minute
+SILENCE = 40  # minutes
+DELAY = 10  # minutes
+WATCH = replace(
+    stream_named("user_counts"),
+    name="watch",
+    buckets=4,
+    state_partitions=2,
+    watermark_delay=timedelta(minutes=DELAY),
+)
+
+
+class Beat(NamedTuple):
+    user_id: str
+    event_time_us: int
+
+
+class Seen(NamedTuple):
+    minute: int  # of the last beat
+    beats: int
+
+
+class Said(NamedTuple):
+    user_id: str
+    what: str
+
+
+Run = Sequence[Sequence[Beat]]  # commits
+Outputs = list[tuple[str, str]]
+
+CLOCK = "clock"  # a user who only moves the watermark: what is said of it is left out
+
+
+def at(minute: int, *users: str) -> list[Beat]:
+    """A beat of each of these users, and of the clock."""
+    return [Beat(user, START_US + minute * MINUTE_US) for user in (*users, CLOCK)]
+
+
+def report_silence(user: str, beats: Iterator[Beat], state: Any) -> Iterator[tuple[str, str]]:
+    """Says when a user was last heard of, after SILENCE minutes without a beat."""
+    if state.hasTimedOut:
+        yield user, f"silent since {state.get[0]}"
+        state.remove()
+        return
+    last_us = max(beat.event_time_us for beat in beats)
+    state.update(((last_us - START_US) // MINUTE_US, 0))
+    state.setTimeoutTimestamp(last_us // 1000 + SILENCE * 60_000)
+
+
+def count_on(user: str, beats: Iterator[Beat], state: Any) -> Iterator[tuple[str, str]]:
+    """Counts beats, and goes on counting after a timeout: it never removes its state."""
+    seen = state.get[1] if state.exists else 0
+    if state.hasTimedOut:
+        yield user, f"{seen} beats"
+        return
+    times_us = [beat.event_time_us for beat in beats]
+    state.update((0, seen + len(times_us)))
+    state.setTimeoutTimestamp(max(times_us) // 1000 + SILENCE * 60_000)
+
+
+def echo(user: str, beats: Iterator[Beat], state: Any) -> Iterator[tuple[str, str]]:
+    """Says which beats it was given."""
+    state.update((0, 0))
+    for each in beats:
+        yield user, f"beat at {(each.event_time_us - START_US) // MINUTE_US}"
+
+
+def fold_of(function: Callable[..., Any]) -> KeyedFold:
+    return flat_map_groups_with_state(
+        function,
+        key="user_id",
+        event=Beat,
+        state=Seen,
+        output=Said,
+        output_mode="append",
+        timeout="EventTimeTimeout",
+    )
+
+
+def in_spark(function: Callable[..., Any]) -> Callable[..., Iterator[pd.DataFrame]]:
+    """`function` as `applyInPandasWithState` wants it."""
+
+    def on_frames(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        rows = (row for frame in frames for row in frame.itertuples(index=False))
+        yield pd.DataFrame(list(function(key[0], rows, state)), columns=Said._fields)
+
+    return on_frames
+
+
+def run_spark(spark: SparkSession, lake: Lake, function: Callable[..., Any]) -> Outputs:
+    """What one availableNow run of Spark's own operator emits."""
+    bronze = spark.readStream.format("delta").load(lake.bronze(WATCH.source))
+    beats = bronze.select(
+        "user_id", "event_time", F.unix_micros("event_time").alias("event_time_us")
+    )
+    said = (
+        beats.withWatermark("event_time", f"{DELAY} minutes")
+        .groupBy("user_id")
+        .applyInPandasWithState(
+            in_spark(function),
+            "user_id string, what string",
+            "minute bigint, beats bigint",
+            "append",
+            "EventTimeTimeout",
+        )
+    )
+    emitted: Outputs = []
+
+    def collect(batch: DataFrame, batch_id: int) -> None:
+        emitted.extend(map(tuple, batch.collect()))
+
+    query = (
+        said.writeStream.foreachBatch(collect)
+        .option("checkpointLocation", f"{lake.root}/checkpoints/spark")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return emitted
+
+
+@pytest.fixture
+def run_both(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a state function under both engines; gives all that ours and all that Spark's said."""
+
+    def run(function: Callable[..., Any], runs: Sequence[Run]) -> tuple[Outputs, Outputs]:
+        definition = Definition(fold_of(function), "Watched", {"user_id": "who", "what": "what"})
+        monkeypatch.setattr(run_stream, "load_definition", lambda stream: definition)
+        emitted: Outputs = []
+        for _ in land(lake, definition.fold, runs):
+            drain(spark, lake, WATCH)
+            emitted += run_spark(spark, lake, function)
+        return said_of_users(our_rows(lake)), said_of_users(emitted)
+
+    return run
+
+
+def land(lake: Lake, fold: KeyedFold, runs: Sequence[Run]) -> Iterator[None]:
+    """Lands the commits of one run after the other, stamped as ingestion stamps them."""
+    stamped = iter(stamp([commit for run in runs for commit in run]))
+    for run in runs:
+        for _ in run:
+            append_commit(lake, WATCH.source, fold, next(stamped))
+        yield
+
+
+def our_rows(lake: Lake) -> Outputs:
+    table = DeltaTable(lake.table(WATCH.name)).to_pyarrow_table(columns=list(Said._fields))
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def said_of_users(said: Outputs) -> Outputs:
+    return sorted((user, what) for user, what in said if user != CLOCK)
+
+
+def test_both_report_the_same_silences_where_runs_are_small_and_in_order(run_both):
+    """One beat a user and run, and a timeout's watermark well before the user's return: the case
+    that Spark's operator is made for."""
+    runs = [
+        [at(0, "a", "b", "d")],
+        [at(30, "a", "d")],
+        [at(60, "c", "d")],
+        [at(90, "b", "d")],
+        [at(120, "a", "d")],
+        [at(150, "d")],
+    ]
+    ours, sparks = run_both(report_silence, runs)
+    silent = [("a", 30), ("b", 0), ("b", 90), ("c", 60)]
+    assert ours == sparks == [(user, f"silent since {minute}") for user, minute in silent]
+
+
+FIRST, SECOND, THIRD = at(0, "a"), [*at(30), *at(60)], at(90, "a")
+
+
+@pytest.mark.parametrize(
+    ("runs", "sparks"),
+    [
+        pytest.param([[FIRST], [SECOND], [THIRD]], [("a", "silent since 0")], id="three runs"),
+        pytest.param([[FIRST, SECOND, THIRD]], [], id="one run"),
+    ],
+)
+def test_a_silence_between_two_beats_of_one_batch_is_lost_only_by_spark(run_both, runs, sparks):
+    """Spark calls a function with all of a batch's beats, and for a timeout only afterwards: a
+    job that was down for an hour hides the silences of that hour. Ours goes by event time."""
+    assert run_both(report_silence, runs) == ([("a", "silent since 0")], sparks)
+
+
+EARLY, BEHIND, AFTER = at(60), [*at(45, "a")[:1], *at(65, "a")], at(200)
+
+
+@pytest.mark.parametrize(
+    ("runs", "sparks"),
+    [
+        pytest.param([[EARLY], [BEHIND], [AFTER]], [("a", "beat at 65")], id="three runs"),
+        pytest.param(
+            [[EARLY, BEHIND, AFTER]], [("a", "beat at 45"), ("a", "beat at 65")], id="one run"
+        ),
+    ],
+)
+def test_which_beats_are_late_depends_on_the_cut_only_in_spark(run_both, runs, sparks):
+    """Spark drops what is behind the watermark of the batch before, wherever that began. Ours
+    asks bronze: the beat at 45 arrived when all until 50 (60, less the delay) was settled."""
+    assert run_both(echo, runs) == ([("a", "beat at 65")], sparks)
+
+
+def test_a_state_that_timed_out_stays_until_it_is_removed(run_both, lake):
+    """In both. Ours also says how many such states there are: nothing else would show them."""
+    runs = [[at(0, "a")], [at(60)], [at(90, "a")], [at(160)]]
+    ours, sparks = run_both(count_on, runs)
+    assert ours == sparks == [("a", "1 beats"), ("a", "2 beats")]
+    findings = read_ops(lake, "findings", {"finding": "kept_without_timeout"}).to_pylist()
+    newest = max(findings, key=lambda found: found["found_at"])
+    assert newest["count"] == 2  # of a, and of the clock, whose beat at 160 is pending
