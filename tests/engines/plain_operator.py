@@ -1,0 +1,257 @@
+"""Spark's operator and state store in plain Python, as far as the live engine uses them.
+
+So that Hypothesis can try thousands of cuts on the live engine's own code: its packing, its
+timers, the batch without data. What is taken for granted of Spark here stands in facts.md,
+and `test_timeouts_live` proves it on the real one.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import pandas as pd
+import pyarrow as pa
+
+from spark_jobs.engines.live import KEYS, PENDING, STATES, BucketProcessor
+from spark_jobs.engines.packing import (
+    ADMITTED,
+    BUCKET,
+    CLOCK,
+    COMMIT_US,
+    EXCLUDED,
+    HAPPENED_US,
+    KIND,
+    LATE,
+    from_stream,
+    packed_rows,
+    to_stream,
+)
+from spark_jobs.engines.replay import _replay_bucket
+from spark_jobs.engines.schemas import event_schema
+from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
+from spark_jobs.fold.admission import EPOCH, MICROSECOND
+from spark_jobs.fold.definition import (
+    EMITTED_AT_US,
+    EVENT_TIME_US,
+    INGESTED_AT_US,
+    REMOVED,
+    KeyedFold,
+)
+from spark_jobs.fold.settle import Emitted
+from spark_jobs.fold.states import KeyState, States
+from tests.bronze import StampedRow
+from tests.fold.arrivals import as_key_state, as_known
+from tests.fold.oracle import Known, is_late
+
+MARKS = {BUCKET: pa.int32(), KIND: pa.int8(), COMMIT_US: pa.int64(), HAPPENED_US: pa.int64()}
+INPUT_PARTITIONS = 2
+
+
+class PlainOperator:
+    """One stream's operator with its checkpoint. `run_batch` is one micro-batch with data."""
+
+    def __init__(
+        self, fold: KeyedFold, delay_us: int, buckets: int, since_us: int | None = None
+    ) -> None:
+        self._fold = fold
+        self._delay_us = delay_us
+        self._buckets = buckets
+        self._since_us = since_us
+        self.values: dict[tuple[str, int], Any] = {}
+        self.timers: set[tuple[int, int]] = set()  # (bucket, ms)
+        self.watermark_ms = 0  # Spark's, before any
+        self.emitted = Emitted([], [], [])
+        self.late = self.excluded = 0
+
+    def seed(self, initial: Iterable[KeyState]) -> None:
+        """The initial state, before the first batch: two Arrow chunks for each bucket."""
+        for bucket in range(self._buckets):
+            own = [known for known in initial if bucket_of(known.key, self._buckets) == bucket]
+            for chunk in filter(None, (own[::2], own[1::2])):
+                states = States(self._fold)
+                for known in chunk:
+                    states.put(*known)
+                rows = to_stream(states_to_rows(self._fold, states, bucket))
+                frame = pd.DataFrame({"bucket": [bucket], "states": [rows]})
+                self._processor(bucket).handleInitialState((bucket,), frame, self._timer_values())
+
+    def run_batch(self, rows: Sequence[StampedRow], with_no_data_batch: bool = True) -> None:
+        """Fold the rows; then, as under availableNow, once more if the watermark has moved."""
+        packed: dict[int, list[pd.DataFrame]] = {}
+        for part in filter(None, (rows[n::INPUT_PARTITIONS] for n in range(INPUT_PARTITIONS))):
+            for batch in packed_rows(self._as_rows(part), event_schema(self._fold)):
+                for _, frame in batch.to_pandas().groupby("bucket"):
+                    packed.setdefault(frame["bucket"].iloc[0], []).append(frame)
+        for bucket, frames in packed.items():
+            processor = self._processor(bucket)
+            self._take(processor.handleInputRows((bucket,), iter(frames), self._timer_values()))
+        self._expire_timers()
+        newest_ms = max(row.commit_us for row in rows) // 1_000 - self._delay_us // 1_000
+        moved = newest_ms > self.watermark_ms
+        self.watermark_ms = max(newest_ms, self.watermark_ms)
+        if moved and with_no_data_batch:
+            self._expire_timers()
+
+    def _expire_timers(self) -> None:
+        due = sorted(timer for timer in self.timers if timer[1] <= self.watermark_ms)
+        for bucket, ms in due:
+            if (bucket, ms) not in self.timers:
+                continue  # another call has deleted it
+            expired = SimpleNamespace(getExpiryTimeInMs=lambda ms=ms: ms)
+            reports = self._processor(bucket).handleExpiredTimer(
+                key=(bucket,), timerValues=self._timer_values(), expiredTimerInfo=expired
+            )
+            self._take(reports)
+            self.timers.discard((bucket, ms))  # behind the handler
+
+    def _timer_values(self) -> Any:
+        return SimpleNamespace(getCurrentWatermarkInMs=lambda: self.watermark_ms)
+
+    def _processor(self, bucket: int) -> BucketProcessor:
+        """A new one each time: it must keep nothing between calls."""
+        processor = BucketProcessor(self._fold, self._delay_us, self._since_us)
+        processor.init(_Handle(self, bucket))
+        return processor
+
+    def _as_rows(self, rows: Sequence[StampedRow]) -> pa.Table:
+        """What `pack_events` hands to `packed_rows`."""
+        keys = (getattr(row.event, self._fold.key, None) for row in rows)
+        marks = {
+            BUCKET: [bucket_of(key, self._buckets) for key in keys],
+            KIND: [self._kind(row) for row in rows],
+            COMMIT_US: [row.commit_us for row in rows],
+            HAPPENED_US: [row.time_us for row in rows],
+        }
+        table = events_table(self._fold, rows)
+        for name, values in marks.items():
+            table = table.append_column(name, pa.array(values, MARKS[name]))
+        return table
+
+    def _kind(self, row: StampedRow) -> int:
+        if row.event is None:
+            return CLOCK
+        if not self._fold.in_processing_time and is_late(row, self._delay_us):
+            return LATE
+        is_excluded = self._since_us is not None and row.time_us < self._since_us
+        return EXCLUDED if is_excluded else ADMITTED
+
+    def _take(self, reports: Iterable[pd.DataFrame]) -> None:
+        for report in (row for frame in reports for row in frame.to_dict("records")):
+            self.late += report["rows_late"]
+            self.excluded += report["rows_excluded"]
+            done = ("rows_folded", "rows_late", "rows_excluded", "pending_change")
+            assert report["rows_in"] == sum(report[part] for part in done)
+            if report["outputs"] is not None:
+                for mine, new in zip(self.emitted, emitted_in(report["outputs"]), strict=True):
+                    mine.extend(new)
+
+    def pending(self) -> int:
+        return sum(value[2] for (name, _), value in self.values.items() if name == PENDING)
+
+    def states(self) -> Mapping[Any, KeyState]:
+        known = {}
+        for (name, bucket), value in self.values.items():
+            if name == KEYS:
+                columns, *times_us = self.values[STATES, bucket]
+                states = States(self._fold, list(value[0]), list(columns), *times_us)
+                known |= {each.key: each for each in states}
+        return known
+
+
+class _Handle:
+    """What Spark gives to a processor, for one key."""
+
+    def __init__(self, operator: PlainOperator, bucket: int) -> None:
+        self._operator = operator
+        self._bucket = bucket
+
+    def getValueState(self, name: str, ddl: str) -> "_Value":
+        return _Value(self._operator.values, (name, self._bucket))
+
+    def registerTimer(self, ms: int) -> None:
+        assert ms > 0
+        self._operator.timers.add((self._bucket, ms))
+
+    def deleteTimer(self, ms: int) -> None:
+        self._operator.timers.remove((self._bucket, ms))
+
+
+class _Value:
+    def __init__(self, values: dict[tuple[str, int], Any], at: tuple[str, int]) -> None:
+        self._values = values
+        self._at = at
+
+    def get(self) -> Any:
+        return as_read(self._values.get(self._at))
+
+    def update(self, value: tuple[Any, ...]) -> None:
+        self._values[self._at] = as_read(value)
+
+    def clear(self) -> None:
+        self._values.pop(self._at, None)
+
+
+def as_read(value: Any, inside_array: bool = False) -> Any:
+    """A value as the state store hands it back: structs as tuples, arrays as lists."""
+    if isinstance(value, list | array) or (inside_array and isinstance(value, tuple)):
+        return [as_read(item, inside_array=True) for item in value]
+    return tuple(as_read(item) for item in value) if isinstance(value, tuple) else value
+
+
+def bucket_of(key: Any, buckets: int) -> int:
+    return crc32(repr(key).encode()) % buckets
+
+
+def events_table(fold: KeyedFold, rows: Sequence[StampedRow]) -> pa.Table:
+    schema = event_schema(fold)
+    known = [
+        {EVENT_TIME_US: row.time_us, INGESTED_AT_US: row.ingested_us}
+        | ({} if row.event is None else row.event._asdict())
+        for row in rows
+    ]
+    return pa.Table.from_pylist(
+        [{n: event.get(n) for n in schema.names} for event in known], schema
+    )
+
+
+def emitted_in(outputs: bytes) -> Emitted:
+    """The rows of an Arrow stream of outputs, as the fold emitted them."""
+    columns = from_stream(outputs).to_pydict()
+    removed = columns.pop(REMOVED, [])
+    emitted_at_us = columns.pop(EMITTED_AT_US)
+    plain = ([_plain(value) for value in values] for values in columns.values())
+    return Emitted(list(zip(*plain, strict=True)), emitted_at_us, removed)
+
+
+def _plain(value: Any) -> Any:
+    return (value - EPOCH) // MICROSECOND if isinstance(value, datetime) else value
+
+
+class Replayed(NamedTuple):
+    """What one part of a replay came to."""
+
+    emitted: Counter[Any]
+    states: dict[Any, Known]
+
+
+def replay(
+    fold: KeyedFold, rows: Sequence[StampedRow], until_us: int, base: Mapping[Any, Known]
+) -> Replayed:
+    """The rows before `until_us` through the function of the replay's cogroup, in one bucket."""
+    states = States(fold)
+    for key, known in base.items():
+        states.put(*as_key_state(key, known))
+    before = [row for row in rows if row.time_us < until_us]
+    packed = pa.table({"events": [to_stream(events_table(fold, before))]})
+    made = _replay_bucket(fold, 0, packed, states_to_rows(fold, states, 0), until_us)
+    (outputs,), (stored,) = made["outputs"].to_pylist(), made["states"].to_pylist()
+    emitted = Counter()
+    if outputs is not None:
+        rows_out, emitted_at_us, _ = emitted_in(outputs)
+        emitted = Counter(zip(rows_out, emitted_at_us, strict=True))
+    after = states_from_rows(fold, from_stream(stored))
+    return Replayed(emitted, {known.key: as_known(known) for known in after})

@@ -1,0 +1,273 @@
+"""Timeouts on real Delta and RocksDB, and in replay: both come to what the local engine does."""
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import functions as F
+
+from include.ops import read_ops
+from include.streams import Stream
+from spark_jobs import run_stream
+from spark_jobs.engines.local import LocalFold
+from spark_jobs.engines.packing import INSTANTS
+from spark_jobs.engines.replay import Replayed, replay_fold
+from spark_jobs.fold.definition import KeyedFold
+from spark_jobs.lake.batches import complete_until, last_batch
+from spark_jobs.run_stream import drain
+from spark_jobs.stream_definition import Definition, load_definition
+from spark_jobs.streams import threshold_alerts
+from spark_jobs.streams.service_health import LogLine
+from spark_jobs.streams.user_sessions import UserEvent
+from tests.bronze import ClockAt, StampedRow, append_commit, rows_for, stamp
+from tests.engines.lake_runs import (
+    MICROSECOND,
+    MS_US,
+    START_US,
+    admitted_live,
+    arriving,
+    drained,
+    known_in,
+    micros,
+    outputs_of,
+    stored,
+    table_of,
+    with_conf,
+)
+from tests.fold import machine, oracle
+from tests.fold.arrivals import came_to, run
+from tests.fold.machine import MARKS, Mark, a_machine, fold_of
+from tests.fold.oracle import Result, projected, until
+
+pytestmark = pytest.mark.spark
+# Workers cannot import tests, so what they need of these travels with the query.
+for module in (sys.modules[__name__], machine, oracle):
+    cloudpickle.register_pickle_by_value(module)
+
+DELAY = timedelta(milliseconds=5)
+GAP = timedelta(milliseconds=5)
+BUYING = {"event_type": "buy", "span": timedelta(milliseconds=6), "limit": 1}
+SILENCE = {"stale_after": timedelta(microseconds=5_001), "time": "event"}
+# As long as between two commits: a timeout at the very instant of the next one.
+MINUTE_OF_SILENCE = {"stale_after": timedelta(minutes=1), "time": "processing"}
+USERS = "aaabbcdefg"
+
+
+def entry(
+    name: str, source: str, buckets: int, delay: timedelta = DELAY, **settings: Any
+) -> Stream:
+    return Stream(
+        name=name,
+        source=source,
+        schedule="@daily",
+        watermark_delay=delay,
+        buckets=buckets,
+        state_partitions=2,
+        settings=settings,
+    )
+
+
+MACHINES = {
+    "machine": fold_of(a_machine(random.Random(7), "EventTimeTimeout", "append"), "append"),
+    "updating_machine": fold_of(
+        a_machine(random.Random(8), "ProcessingTimeTimeout", "update"), "update"
+    ),
+}
+
+
+def definition_of(stream: Stream) -> Definition:
+    if stream.name in MACHINES:
+        comments = dict.fromkeys(("key", "node", "trace"), "Of a machine")
+        return Definition(MACHINES[stream.name], "A machine", comments)
+    return load_definition(stream)
+
+
+@pytest.fixture(autouse=True)
+def _machines_are_streams(monkeypatch):
+    monkeypatch.setattr(run_stream, "load_definition", definition_of)
+
+
+class Case(NamedTuple):
+    """A stream with small settings, and how to make an event of it."""
+
+    stream: Stream
+    make: Callable[[random.Random, int], Any]
+
+
+def user_event(rng: random.Random, time_us: int) -> UserEvent:
+    return UserEvent(rng.choice(USERS), time_us)
+
+
+def purchase(rng: random.Random, time_us: int) -> threshold_alerts.UserEvent:
+    return threshold_alerts.UserEvent(rng.choice(USERS), time_us, rng.choice(["buy", "look"]))
+
+
+def line(rng: random.Random, time_us: int) -> LogLine:
+    return LogLine(rng.choice(USERS))
+
+
+def mark(rng: random.Random, time_us: int) -> Mark:
+    return Mark(rng.choice(USERS), time_us, rng.choice(MARKS))
+
+
+NO_DELAY = timedelta(0)
+SESSIONS = Case(entry("user_sessions", "user_events", 5, gap=GAP), user_event)
+ALERTS = Case(entry("threshold_alerts", "user_events", 1, **BUYING), purchase)
+HEALTH = Case(entry("service_health", "service_logs", 7, **SILENCE), line)
+HEALTH_BY_INGESTION = Case(
+    entry("service_health", "service_logs", 3, NO_DELAY, **MINUTE_OF_SILENCE), line
+)
+MACHINE = Case(entry("machine", "marks", 4), mark)
+UPDATING = Case(entry("updating_machine", "marks", 2, NO_DELAY), mark)
+CASES = {
+    "sessions": SESSIONS,
+    "alerts": ALERTS,
+    "health": HEALTH,
+    "health by ingestion": HEALTH_BY_INGESTION,
+    "machine": MACHINE,
+    "updating machine by ingestion": UPDATING,
+}
+COMMITS = 5
+
+
+class Arrived(NamedTuple):
+    """A case's commits, and what the local engine makes of them."""
+
+    stream: Stream
+    fold: KeyedFold
+    stamped: list[list[StampedRow]]
+    local: Result
+    until_us: int
+
+
+def arrived(case: Case, seed: int) -> Arrived:
+    """Commits of events, one of them a clock row: after it some keys' timeouts have come."""
+    fold, delay_us = definition_of(case.stream).fold, case.stream.watermark_delay // MICROSECOND
+    commits: list[Any] = arriving(seed, case.make, COMMITS, size=25)
+    commits[2] = ClockAt(START_US + 33 * MS_US)
+    stamped = stamp(commits)
+    seen = [rows_for(fold, rows) for rows in stamped]
+    engine = run(LocalFold(fold, delay_us), seen)
+    until_us = until([row for rows in seen for row in rows], delay_us)
+    return Arrived(case.stream, fold, stamped, came_to(fold, engine), until_us)
+
+
+def compare_with_local(spark, lake, given: Arrived) -> None:
+    stream, fold, local = given.stream, given.fold, given.local
+    assert table_of(lake, stream, fold) == local.table
+    assert stored(spark, lake, stream, fold) == local.states
+    runs = [row for row in read_ops(lake, "runs").to_pylist() if row["subject"] == stream.name]
+    assert sum(row["rows_late"] for row in runs) == local.late
+    assert last_batch(lake, stream.name, 1)["rows_pending"] == local.pending
+    assert micros(complete_until(lake, stream.name, 1)) == given.until_us
+
+
+RUNS = [pytest.param(name, COMMITS) for name in CASES]
+RUNS += [pytest.param(name, 1) for name in CASES]
+RUNS += [
+    pytest.param(name, 3, marks=() if name == "sessions" else pytest.mark.full) for name in CASES
+]
+
+
+@pytest.mark.parametrize(("case", "runs"), RUNS)
+def test_any_number_of_runs_gives_the_local_engines_table_states_and_timeouts(
+    spark, lake, case, runs
+):
+    given = arrived(CASES[case], seed=1)
+    drained(spark, lake, given.stream, given.fold, given.stamped, runs)
+    compare_with_local(spark, lake, given)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_cases_have_what_makes_them_hard(case):
+    given = arrived(CASES[case], seed=1)
+    assert given.local.table
+    assert any(known.timeout_at_us for known in given.local.states.values())
+    if not given.fold.in_processing_time:
+        assert given.local.late > 0 < given.local.pending
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_replay_in_one_pass_or_in_two_gives_the_local_engines_rows_and_states(spark, lake, case):
+    given = arrived(CASES[case], seed=2)
+    fold, local = given.fold, given.local
+    for rows in given.stamped:
+        append_commit(lake, given.stream.source, fold, rows)
+    bronze = spark.read.format("delta").load(lake.bronze(given.stream.source))
+    delay_us = given.stream.watermark_delay // MICROSECOND
+    admitted = admitted_live(bronze, fold, delay_us).where("NOT is_clock").persist()
+
+    whole = replay_fold(admitted, fold, 5, given.until_us)
+    check_replayed(fold, local, [whole])
+    # Where something is emitted: at S it belongs to the second part, before S to the first.
+    emitted_us = sorted({at_us for _, at_us in emitted_in(local)})
+    middle_us = emitted_us[len(emitted_us) // 2]
+    for split_us in (middle_us, middle_us + 1):
+        first = replay_fold(admitted, fold, 3, split_us)
+        rest = admitted.where(F.unix_micros(INSTANTS[fold.time_us]) >= split_us)
+        second = replay_fold(rest, fold, 4, given.until_us, base=first.states.persist())
+        check_replayed(fold, local, [first, second], split_us)
+
+
+def emitted_in(result: Result) -> Any:
+    return result.table if isinstance(result.table, Counter) else result.table.values()
+
+
+def check_replayed(
+    fold: KeyedFold, local: Result, parts: Sequence[Replayed], split_us: int | None = None
+) -> None:
+    states = known_in(parts[-1].states, fold)
+    assert states == local.states
+    if fold.output_mode == "update":
+        assert projected(fold, states) == local.table
+        return
+    outputs = [outputs_of(part.outputs, fold) for part in parts]
+    assert sum(outputs, Counter()) == local.table
+    if split_us is not None:
+        assert all(at_us < split_us for _, at_us in outputs[0])
+        assert all(at_us >= split_us for _, at_us in outputs[1])
+
+
+def test_what_a_missing_batch_without_data_has_left_is_settled_by_the_next_data(spark, lake):
+    """As when runs are killed between their batch with data and the one without."""
+    given = arrived(SESSIONS, seed=3)
+    *stamped, last = given.stamped
+    with with_conf(spark, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
+        drained(spark, lake, given.stream, given.fold, stamped, runs=len(stamped))
+    drained(spark, lake, given.stream, given.fold, [last], runs=1)
+    compare_with_local(spark, lake, given)
+
+
+@pytest.mark.parametrize("buckets", [1, 5])
+def test_silent_users_sessions_are_closed_by_clock_rows(spark, lake, buckets):
+    """One timeout exactly at the watermark, another one microsecond after it.
+
+    In one bucket the clock row's own batch fires them. Of five it touches another one, so
+    that the batch without data must.
+    """
+    stream = replace(SESSIONS.stream, buckets=buckets)
+    fold = load_definition(stream).fold
+    closes_us = START_US + (GAP + DELAY) // MICROSECOND
+    commits = [
+        [UserEvent("ann", START_US), UserEvent("bob", START_US + 1)],
+        ClockAt(closes_us),
+        ClockAt(closes_us + MS_US),
+    ]
+    closed = []
+    for rows in stamp(commits):
+        append_commit(lake, stream.source, fold, rows)
+        drain(spark, lake, stream)
+        closed.append(sorted(row[0] for row, _ in table_of(lake, stream, fold)))
+    assert closed == [[], ["ann"], ["ann", "bob"]]
+
+    batches = sorted(read_ops(lake, "batches").to_pylist(), key=lambda row: row["batch_id"])
+    rows_out = [(row["rows_in"], row["rows_out"]) for row in batches]
+    assert [out for rows_in, out in rows_out if rows_in] == [0]
+    emitting = [row["batch_id"] % 2 for row in batches if row["rows_out"]]
+    assert emitting == ([0, 0] if buckets == 1 else [1, 1])  # each run has a batch of either kind
