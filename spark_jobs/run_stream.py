@@ -27,8 +27,8 @@ from spark_jobs.lake.findings import findings_of_run, record_error, record_findi
 from spark_jobs.lake.generations import pin_generation, refuse_foreign_checkpoint
 from spark_jobs.lake.row_counts import RowCountError, check_rows_add_up
 from spark_jobs.lake.tables import ProductTable
-from spark_jobs.seed_stream import plan_start, write_initial_rows
 from spark_jobs.stream_definition import load_definition, pinned_settings
+from spark_jobs.stream_start import plan_start, write_initial_rows
 
 JOB = "run_stream"
 # A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
