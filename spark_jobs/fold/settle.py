@@ -5,7 +5,7 @@ The hot path of the project: it runs once for every event. Measure (`make bench`
 and after each change.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -94,6 +94,7 @@ class _Calls:
         self._until_us = until_us
         self._key: Key = ""
         self._group: GroupState[Any] = GroupState(fold.timeout)
+        self._returned: Any = None  # update streams: the last row of the call, until it is checked
 
     def one_per_event(self, run: KeyRun) -> None:
         """An append stream without timeouts."""
@@ -117,15 +118,22 @@ class _Calls:
         self._key = key
         times_us = self._times_us[start:end]
         self._group.begin_call(self._states.get(key), times_us[0])
-        last = self._last_output(self._ticking(self._events[start:end], times_us))
+        self._keep_returned(self._ticking(self._events[start:end], times_us))
         self._group.clock_us = times_us[-1]
         self._states.put(key, self._group.getOption, times_us[-1])
-        self._emit_projection(last)
+        self._emit_projection()
 
     def _ticking(self, events: Sequence[Any], times_us: Sequence[int]) -> Iterator[Any]:
-        """The events, with the clock at each as it is taken: not at whichever settled last."""
+        """The events, each at its own time, as if the function were called for each.
+
+        Which events settle together must not show: neither in the clock, nor in which rows
+        are refused.
+        """
         group = self._group
-        for event, group.clock_us in zip(events, times_us, strict=True):
+        for event, time_us in zip(events, times_us, strict=True):
+            if self._returned is not None:
+                self._check_returned()
+            group.clock_us = time_us
             yield event
 
     def one_per_event_and_timeout(self, run: KeyRun) -> None:
@@ -133,32 +141,30 @@ class _Calls:
         key, start, end = run
         self._key = key
         group, events, times_us = self._group, self._events, self._times_us
-        call = self._append_outputs if self._fold.output_mode == "append" else self._last_output
+        is_update = self._fold.output_mode == "update"
+        call = self._keep_returned if is_update else self._append_outputs
         group.begin_call(self._states.get(key), times_us[start] if end else 0)
         timeout_us = self._states.timeout_of(key)
-        last = None
         for position in range(start, end):
             time_us = times_us[position]
             if timeout_us < time_us:
                 self._fire(timeout_us, time_us, call)
             group.begin_call(group.getOption, time_us)
-            last = call(iter((events[position],)))
+            call(iter((events[position],)))
             timeout_us = group.timeout_at_us
         if timeout_us < self._until_us:
-            last = self._fire(timeout_us, self._until_us, call)
-            timeout_us = group.timeout_at_us
+            timeout_us = self._fire(timeout_us, self._until_us, call)
         self._states.put(key, group.getOption, group.clock_us, timeout_us)
-        if self._fold.output_mode == "update":
-            self._emit_projection(last)
+        if is_update:
+            self._emit_projection()
 
-    def _fire(self, timeout_us: int, before_us: int, call: Any) -> Any:
-        """Fire the timeout, and those it sets in turn, before an instant; the last output."""
-        last = None
+    def _fire(self, timeout_us: int, before_us: int, call: Callable[[Iterator[Any]], None]) -> int:
+        """Fire the timeout, and those it sets in turn, before an instant; the one that is left."""
         while timeout_us < before_us:
             self._group.begin_call(self._group.getOption, timeout_us, timed_out=True)
-            last = call(iter(()))
+            call(iter(()))
             timeout_us = self._group.timeout_at_us
-        return last
+        return timeout_us
 
     def _append_outputs(self, events: Iterator[Any]) -> None:
         rows, emitted_at_us, _ = self.emitted
@@ -167,27 +173,28 @@ class _Calls:
             rows.append(output)
             emitted_at_us.append(time_us)
 
-    def _last_output(self, events: Iterator[Any]) -> tuple[Any, Any] | None:
-        """The last row that a call yields, and the state when it did; None when it yields none."""
-        last = None
+    def _keep_returned(self, events: Iterator[Any]) -> None:
+        if self._returned is not None:
+            self._check_returned()
         for returned in self._fold.function(self._key, events, self._group):
-            last = (returned, self._group.getOption)
-        return last
+            self._returned = returned
 
-    def _emit_projection(self, last: tuple[Any, Any] | None) -> None:
-        """The row of an update stream's key after its last call, of which this is the output."""
+    def _check_returned(self) -> Any:
+        """The projection of the state, which the row that a call yields last must be."""
+        returned, self._returned = self._returned, None
         state = self._group.getOption
         row = project(self._fold, self._key, state)
-        if last is not None and state is not None and last[0] != row:
-            returned, state_then = last
-            # A function may yield before its last event: then by the state it had there.
-            if state_then is None or returned != project(self._fold, self._key, state_then):
-                raise DefinitionError(
-                    f"it returned {returned!r}, but project() makes {row!r} of its state"
-                )
-        self.emitted.rows.append(row)
+        if returned is not None and state is not None and returned != row:
+            raise DefinitionError(
+                f"it returned {returned!r}, but project() makes {row!r} of its state"
+            )
+        return row
+
+    def _emit_projection(self) -> None:
+        """The row of an update stream's key after its last call."""
+        self.emitted.rows.append(self._check_returned())
         self.emitted.emitted_at_us.append(self._group.clock_us)
-        self.emitted.removed.append(state is None)
+        self.emitted.removed.append(self._group.getOption is None)
 
     def failure(self, error: Exception) -> StateFunctionError:
         """`error` with what the state function was called for."""
