@@ -55,7 +55,8 @@ def drained(
     for number, rows in enumerate(stamped, 1):
         append_commit(lake, stream.source, fold, rows)
         if number * runs // len(stamped) > (number - 1) * runs // len(stamped):
-            drain(spark, lake, stream)
+            with with_conf(spark, "spark.sql.shuffle.partitions", str(stream.state_partitions)):
+                drain(spark, lake, stream)
 
 
 def micros(instant: Any) -> int:

@@ -21,8 +21,11 @@ DELAY_US = 5_000
 # Some time after 1970, where Spark's watermark begins.
 FIRST_US, LAST_US = 100_000, 140_000
 MILLISECONDS = st.integers(FIRST_US // 1_000, LAST_US // 1_000).map(lambda ms: ms * 1_000)
-BESIDE_MILLISECONDS = st.builds(int.__add__, MILLISECONDS, st.sampled_from([-1, 0, 0, 1]))
-TIMES = BESIDE_MILLISECONDS | st.integers(FIRST_US, LAST_US)
+FIVE_MILLISECONDS = st.sampled_from(range(FIRST_US, LAST_US, DELAY_US))
+NEARLY = st.sampled_from([-1, 0, 0, 0, 1])
+TIMES = st.integers(FIRST_US, LAST_US) | st.builds(
+    int.__add__, MILLISECONDS | FIVE_MILLISECONDS, NEARLY
+)
 # How long after it happened an event arrives: beyond the delay it may be late.
 TRAVELS = st.sampled_from([0, 0, 1_000, 4_000, 4_999, 5_000, 5_001, 9_000, 25_000])
 KEYS = st.sampled_from("aaaabbcde")  # skewed
@@ -69,7 +72,8 @@ def arrivals(draw: st.DrawFn, events: st.SearchStrategy[Arrival]) -> Arrivals:
 
     The order inside a commit is the one in which Hypothesis drew the events: any.
     """
-    drawn = draw(st.lists(events, min_size=1, max_size=30))
+    few, many = st.lists(events, min_size=1, max_size=8), st.lists(events, min_size=20, max_size=30)
+    drawn = draw(few | many)
     cuts = sorted(draw(st.sets(TIMES, max_size=6)))
     commits: list[Any] = []
     for start, end in zip([-(10**9), *cuts], [*cuts, 10**9], strict=True):

@@ -2,4 +2,4 @@
 
 from hypothesis import settings
 
-settings.register_profile("long", settings.get_profile("tests"), max_examples=5_000)
+settings.register_profile("long", settings.get_profile("tests"), max_examples=2_000)
