@@ -49,7 +49,7 @@ def live(
 @each_kind
 @given(data=st.data())
 def test_the_live_engine_comes_to_what_the_oracle_says(data, timeout, mode):
-    machine = data.draw(machines(timeout, mode))
+    machine = data.draw(machines(timeout))
     fold = fold_of(machine, mode)
     arrived = data.draw(MARKED).seen_by(fold)
     operator = live(fold, arrived, data.draw(KILLED))
@@ -60,7 +60,7 @@ def test_the_live_engine_comes_to_what_the_oracle_says(data, timeout, mode):
 @each_kind
 @given(data=st.data())
 def test_the_live_engine_with_an_initial_state_comes_to_what_the_oracle_says(data, timeout, mode):
-    machine = data.draw(machines(timeout, mode))
+    machine = data.draw(machines(timeout))
     fold = fold_of(machine, mode)
     arrived, since_us = data.draw(MARKED).seen_by(fold), data.draw(TIMES)
     initial = data.draw(initial_states(fold, st.none() | STATES, since_us))
@@ -102,7 +102,7 @@ def test_an_event_that_waits_is_settled_though_its_bucket_waits_for_a_later_time
 @given(data=st.data())
 def test_a_replay_in_any_two_parts_comes_to_what_the_oracle_says(data, timeout, mode):
     """The second part begins with the states of the first, and no output is of both."""
-    machine = data.draw(machines(timeout, mode))
+    machine = data.draw(machines(timeout))
     fold = fold_of(machine, mode)
     arrived = data.draw(MARKED).seen_by(fold)
     rows, _, _ = admit(fold, arrived.rows(), delay_us(fold))

@@ -76,10 +76,8 @@ def entry(
 
 
 MACHINES = {
-    "machine": fold_of(a_machine(random.Random(19), "EventTimeTimeout", "append"), "append"),
-    "updating_machine": fold_of(
-        a_machine(random.Random(5), "ProcessingTimeTimeout", "update"), "update"
-    ),
+    "machine": fold_of(a_machine(random.Random(19), "EventTimeTimeout"), "append"),
+    "updating_machine": fold_of(a_machine(random.Random(5), "ProcessingTimeTimeout"), "update"),
 }
 
 

@@ -30,7 +30,7 @@ def oracle(
 @each_kind
 @given(data=st.data())
 def test_no_cut_order_or_number_of_buckets_changes_what_a_stream_comes_to(data, timeout, mode):
-    machine = data.draw(machines(timeout, mode))
+    machine = data.draw(machines(timeout))
     fold = fold_of(machine, mode)
     arrived = data.draw(MARKED).seen_by(fold)
     engine = run(engine_for(fold, arrived.buckets), arrived.batches())
@@ -40,7 +40,7 @@ def test_no_cut_order_or_number_of_buckets_changes_what_a_stream_comes_to(data, 
 @each_kind
 @given(data=st.data())
 def test_an_initial_state_stands_for_all_rows_before_it(data, timeout, mode):
-    machine = data.draw(machines(timeout, mode))
+    machine = data.draw(machines(timeout))
     fold = fold_of(machine, mode)
     arrived = data.draw(MARKED).seen_by(fold)
     since_us = data.draw(TIMES)
@@ -53,7 +53,7 @@ def test_an_initial_state_stands_for_all_rows_before_it(data, timeout, mode):
 @given(data=st.data())
 def test_a_run_in_two_parts_from_the_states_between_them_is_one_run(data, timeout, mode):
     """A savepoint: `state(S)` and the rows from S on come to what all rows come to."""
-    machine = data.draw(machines(timeout, mode))
+    machine = data.draw(machines(timeout))
     fold = fold_of(machine, mode)
     arrived = data.draw(MARKED).seen_by(fold)
     whole = came_to(fold, run(engine_for(fold, 1), arrived.batches()))
