@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from include.lake import Lake
 from include.streams import SettingsError
+from spark_jobs.fold.records import DefinitionError
 from spark_jobs.lake.initial_state import read_fingerprint, read_initial_state
 from tests.initial_state import (
     AS_OF_TEXT,
@@ -59,10 +60,15 @@ def test_a_key_that_names_no_timeout_gets_the_streams(spark, lake):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("span", [timedelta(0), timedelta(days=366 * 8000)])
-def test_a_timeout_of_the_stream_that_is_none_is_refused(spark, lake, span):
+def test_a_timeout_of_the_stream_beyond_the_year_9999_is_refused(spark, lake):
     write_file(lake, document(a_key()))
+    span = timedelta(days=366 * 8000)
     assert "initial_timeout of" in refusal(spark, lake, replace(FOLD, initial_timeout=span))
+
+
+def test_a_timeout_of_the_stream_that_is_no_span_is_refused_when_it_is_defined():
+    with pytest.raises(DefinitionError, match="initial_timeout= must be above 0"):
+        replace(FOLD, initial_timeout=timedelta(0))
 
 
 def test_a_files_fingerprint_is_that_of_its_content(lake):
