@@ -1,8 +1,8 @@
 """The `ops` tables: what happened, for people and for the Dags.
 
 Written by delta-rs only, so that a task without a JVM can write them, and so that a
-row of a few numbers costs milliseconds and not a Spark job. One schema per table here;
-a column's comment is its documentation in the table.
+row of a few numbers costs milliseconds and not a Spark job. The schemas are in
+`include/ops_schemas.py`.
 """
 
 import random
@@ -15,122 +15,11 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError
 
 from include.lake import Lake
+from include.ops_schemas import SCHEMAS
 
-INSTANT = pa.timestamp("us", tz="UTC")
 ATTEMPTS = 20
 COMMITS_BETWEEN_COMPACTIONS = 50
 Result = TypeVar("Result")
-
-
-def _column(name: str, kind: pa.DataType, comment: str) -> pa.Field:
-    return pa.field(name, kind, metadata={"comment": comment})
-
-
-RUNS = pa.schema(
-    [
-        _column("run_id", pa.string(), "Key: one execution of one job"),
-        _column("job", pa.string(), "ingest_source, reingest_quarantine or run_stream"),
-        _column("subject", pa.string(), "The source or stream it worked on"),
-        _column("dag_run_id", pa.string(), "The Airflow Dag run; null when started by hand"),
-        _column("started_at", INSTANT, "When the job began"),
-        _column("ended_at", INSTANT, "When it ended"),
-        _column("outcome", pa.string(), "succeeded or failed"),
-        _column("error", pa.string(), "Why it failed; null otherwise"),
-        _column("batches", pa.int64(), "Batches committed in this run"),
-        _column("files_landed", pa.int64(), "Ingest: files taken from landing"),
-        _column("rows_landed", pa.int64(), "Ingest: rows found in them; bronze + quarantined"),
-        _column("rows_bronze", pa.int64(), "Ingest: rows appended to bronze"),
-        _column("rows_quarantined", pa.int64(), "Ingest: rows (and whole files) refused"),
-        _column(
-            "rows_in",
-            pa.int64(),
-            "Stream: bronze rows read; folded + late + excluded + pending's change",
-        ),
-        _column("rows_folded", pa.int64(), "Stream: rows given to the state function"),
-        _column("rows_late", pa.int64(), "Stream: rows behind the watermark, not folded"),
-        _column("rows_pending", pa.int64(), "Stream: rows waiting to be settled after this run"),
-        _column("rows_out", pa.int64(), "Stream: rows written to the table"),
-        _column(
-            "until", INSTANT, "Stream: the table is complete before this instant of event time"
-        ),
-        _column(
-            "rows_excluded",
-            pa.int64(),
-            "Stream: rows before the initial state's as_of, which stands for them",
-        ),
-    ]
-)
-
-BATCHES = pa.schema(
-    [
-        _column("stream", pa.string(), "Key, with generation and batch_id"),
-        _column("generation", pa.int64(), "The checkpoint's generation"),
-        _column("batch_id", pa.int64(), "Spark's batch id"),
-        _column("run_id", pa.string(), "The run (ops/runs) that committed it"),
-        _column("committed_at", INSTANT, "When its rows were written"),
-        _column(
-            "rows_in", pa.int64(), "Bronze rows read; folded + late + excluded + pending's change"
-        ),
-        _column("rows_folded", pa.int64(), "Rows given to the state function"),
-        _column("rows_late", pa.int64(), "Rows behind the watermark, not folded"),
-        _column("rows_pending", pa.int64(), "Rows waiting to be settled after this batch"),
-        _column("rows_out", pa.int64(), "Rows written to the table"),
-        _column("buckets_touched", pa.int64(), "Buckets that were called"),
-        _column("watermark", INSTANT, "The fold's watermark that this batch reached"),
-        _column("state_bytes", pa.int64(), "Memory used by the state stores (Spark's metric)"),
-        _column("state_rows", pa.int64(), "Rows in the state stores, all column families"),
-        _column("durations_ms", pa.string(), "JSON: Spark's durationMs of the batch"),
-        _column("state_metrics", pa.string(), "JSON: Spark's customMetrics of the operator"),
-        _column("rows_excluded", pa.int64(), "Rows before the initial state's as_of"),
-        _column("late_from", INSTANT, "Event time of the earliest late row; null without any"),
-        _column("late_to", INSTANT, "Event time of the last late row; null without any"),
-        _column(
-            "kept_without_timeout",
-            pa.int64(),
-            "States after this batch that nothing but a new event will wake; 0 without timeouts",
-        ),
-        # So that a run can add up all rows ever read by the newest row alone.
-        _column("total_in", pa.int64(), "rows_in of this generation up to this batch"),
-        _column("total_folded", pa.int64(), "rows_folded up to this batch"),
-        _column("total_late", pa.int64(), "rows_late up to this batch"),
-        _column("total_excluded", pa.int64(), "rows_excluded up to this batch"),
-    ]
-)
-
-GENERATIONS = pa.schema(
-    [
-        _column("stream", pa.string(), "Key, with generation"),
-        _column("generation", pa.int64(), "A checkpoint's life, from its first run or a reseed"),
-        _column("started_at", INSTANT, "When its first run began"),
-        _column("buckets", pa.int64(), "Pinned: buckets that keys are hashed into"),
-        _column("state_partitions", pa.int64(), "Pinned: state partitions of the checkpoint"),
-        _column("state_schema", pa.string(), "Pinned: the stored key and state, as Spark DDL"),
-        _column("source", pa.string(), "Pinned: the source whose bronze it folds"),
-        _column("key", pa.string(), "Pinned: the field that states are kept by"),
-        _column("output_mode", pa.string(), "Pinned: append or update"),
-        _column("watermark_delay_ms", pa.int64(), "Pinned: what is late and what is settled"),
-        _column("timeout", pa.string(), "Pinned: the kind of timeout; null for none"),
-        _column("settings", pa.string(), "Pinned: JSON, what the stream's entry sets; or null"),
-        _column("initial_state", pa.string(), "Pinned: fingerprint of the initial state; or null"),
-        _column("initial_as_of", INSTANT, "Pinned: the instant of the initial state; or null"),
-    ]
-)
-
-FINDINGS = pa.schema(
-    [
-        _column("run_id", pa.string(), "The run (ops/runs) that found it"),
-        _column("found_at", INSTANT, "When"),
-        _column("subject", pa.string(), "The source or stream it is about"),
-        _column("finding", pa.string(), "What it is: a stable word, such as late_rows"),
-        _column("severity", pa.string(), "info, warning, or error: the run failed with it"),
-        _column("count", pa.int64(), "How many rows or keys it is about"),
-        _column("event_time_from", INSTANT, "Event time of the first of these rows, if they are"),
-        _column("event_time_to", INSTANT, "Event time of the last of them"),
-        _column("detail", pa.string(), "What it means and what to do, for people"),
-    ]
-)
-
-SCHEMAS = {"runs": RUNS, "batches": BATCHES, "generations": GENERATIONS, "findings": FINDINGS}
 
 
 def append_ops(

@@ -17,6 +17,7 @@ FieldType = Literal["string", "bigint", "double"]
 
 PROJECT = Path(__file__).resolve().parents[1]
 MIB = 1024**2
+GIB = 1024**3
 MILLISECOND = timedelta(milliseconds=1)
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -65,6 +66,33 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a stream's checkpoint and runs may come to before a check speaks up.
+
+    Each is a most; None is no limit. Above `replay_versions` or `garbage_share` the state is
+    compacted without asking; the others become findings for people.
+    """
+
+    checkpoint_bytes: int | None = 8 * GIB
+    checkpoint_files: int | None = 20_000
+    # Change logs that a partition replays at each start: two a run, so about ten runs.
+    replay_versions: int | None = 20
+    # The part of the state's bytes that no start and no repair needs.
+    garbage_share: float | None = 0.5
+    skew: float | None = 4.0  # the largest state partition, in times of the median
+    growth_bytes: int | None = 1 * GIB  # of the checkpoint from one run to the next
+    pending_rows: int | None = 5_000_000
+    late_rows: int | None = 10_000  # of one run; any at all are in ops/findings
+    uncommitted_batches: int | None = 0
+    rss_bytes: int | None = 4 * GIB  # JVM and Python of one run together
+
+    def __post_init__(self) -> None:
+        for limit, value in vars(self).items():
+            if value is not None and value < 0:
+                raise SettingsError(f"limit {limit} must not be negative: None is no limit")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stream:
     """One streaming query with its checkpoint and table, and the Dag around it."""
 
@@ -79,6 +107,9 @@ class Stream:
     timeout: timedelta = timedelta(hours=1)  # of one task
     # What the stream's file asks for in its `define`: pinned as the state is made with them.
     settings: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits = Limits()
+    # RocksDB settings held by hand, by Spark's short names ("writeBufferSizeMB"): never tuned.
+    rocksdb: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_name("stream", self.name)

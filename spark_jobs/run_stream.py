@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from include.checkpoint import newest_committed
+from include.findings import record_error, record_findings
 from include.lake import Lake, LakeError, open_lake
 from include.lease import hold_lease
 from include.stream_position import current_generation
@@ -23,9 +24,9 @@ from spark_jobs.engines.live_batch import BatchWriter
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.job import RunRecord, exit_with_main, job_parser, recorded_run, spark_session
 from spark_jobs.lake.batches import complete_until, last_batch, record_progress
-from spark_jobs.lake.findings import findings_of_run, record_error, record_findings
 from spark_jobs.lake.generations import pin_generation, refuse_foreign_checkpoint
 from spark_jobs.lake.row_counts import RowCountError, check_rows_add_up
+from spark_jobs.lake.run_findings import findings_of_run
 from spark_jobs.lake.tables import ProductTable
 from spark_jobs.stream_definition import load_definition, pinned_settings
 from spark_jobs.stream_start import plan_start, write_initial_rows

@@ -1,0 +1,196 @@
+"""The schemas of the `ops` tables; a column's comment is its documentation in the table."""
+
+import pyarrow as pa
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+
+def _column(name: str, kind: pa.DataType, comment: str) -> pa.Field:
+    return pa.field(name, kind, metadata={"comment": comment})
+
+
+RUNS = pa.schema(
+    [
+        _column("run_id", pa.string(), "Key: one execution of one job"),
+        _column("job", pa.string(), "The entry point, such as run_stream"),
+        _column("subject", pa.string(), "The source or stream it worked on"),
+        _column("dag_run_id", pa.string(), "The Airflow Dag run; null when started by hand"),
+        _column("started_at", INSTANT, "When the job began"),
+        _column("ended_at", INSTANT, "When it ended"),
+        _column("outcome", pa.string(), "succeeded or failed"),
+        _column("error", pa.string(), "Why it failed; null otherwise"),
+        _column("batches", pa.int64(), "Batches committed in this run"),
+        _column("files_landed", pa.int64(), "Ingest: files taken from landing"),
+        _column("rows_landed", pa.int64(), "Ingest: rows found in them; bronze + quarantined"),
+        _column("rows_bronze", pa.int64(), "Ingest: rows appended to bronze"),
+        _column("rows_quarantined", pa.int64(), "Ingest: rows (and whole files) refused"),
+        _column(
+            "rows_in",
+            pa.int64(),
+            "Stream: bronze rows read; folded + late + excluded + pending's change",
+        ),
+        _column("rows_folded", pa.int64(), "Stream: rows given to the state function"),
+        _column("rows_late", pa.int64(), "Stream: rows behind the watermark, not folded"),
+        _column("rows_pending", pa.int64(), "Stream: rows waiting to be settled after this run"),
+        _column("rows_out", pa.int64(), "Stream: rows written to the table"),
+        _column(
+            "until", INSTANT, "Stream: the table is complete before this instant of event time"
+        ),
+        _column(
+            "rows_excluded",
+            pa.int64(),
+            "Stream: rows before the initial state's as_of, which stands for them",
+        ),
+        _column("jvm_rss_bytes", pa.int64(), "Most memory the job's JVM held, RocksDB's in it"),
+        _column(
+            "python_rss_bytes",
+            pa.int64(),
+            "Most memory its Python processes held together: the driver and the workers",
+        ),
+    ]
+)
+
+BATCHES = pa.schema(
+    [
+        _column("stream", pa.string(), "Key, with generation and batch_id"),
+        _column("generation", pa.int64(), "The checkpoint's generation"),
+        _column("batch_id", pa.int64(), "Spark's batch id"),
+        _column("run_id", pa.string(), "The run (ops/runs) that committed it"),
+        _column("committed_at", INSTANT, "When its rows were written"),
+        _column(
+            "rows_in", pa.int64(), "Bronze rows read; folded + late + excluded + pending's change"
+        ),
+        _column("rows_folded", pa.int64(), "Rows given to the state function"),
+        _column("rows_late", pa.int64(), "Rows behind the watermark, not folded"),
+        _column("rows_pending", pa.int64(), "Rows waiting to be settled after this batch"),
+        _column("rows_out", pa.int64(), "Rows written to the table"),
+        _column("buckets_touched", pa.int64(), "Buckets that were called"),
+        _column("watermark", INSTANT, "The fold's watermark that this batch reached"),
+        _column("state_bytes", pa.int64(), "Memory used by the state stores (Spark's metric)"),
+        _column("state_rows", pa.int64(), "Rows in the state stores, all column families"),
+        _column("durations_ms", pa.string(), "JSON: Spark's durationMs of the batch"),
+        _column("state_metrics", pa.string(), "JSON: Spark's customMetrics of the operator"),
+        _column("rows_excluded", pa.int64(), "Rows before the initial state's as_of"),
+        _column("late_from", INSTANT, "Event time of the earliest late row; null without any"),
+        _column("late_to", INSTANT, "Event time of the last late row; null without any"),
+        _column(
+            "kept_without_timeout",
+            pa.int64(),
+            "States after this batch that nothing but a new event will wake; 0 without timeouts",
+        ),
+        # So that a run can add up all rows ever read by the newest row alone.
+        _column("total_in", pa.int64(), "rows_in of this generation up to this batch"),
+        _column("total_folded", pa.int64(), "rows_folded up to this batch"),
+        _column("total_late", pa.int64(), "rows_late up to this batch"),
+        _column("total_excluded", pa.int64(), "rows_excluded up to this batch"),
+        _column("profile", pa.int64(), "The profile (ops/rocksdb_profiles) it ran with"),
+    ]
+)
+
+GENERATIONS = pa.schema(
+    [
+        _column("stream", pa.string(), "Key, with generation"),
+        _column("generation", pa.int64(), "A checkpoint's life, from its first run or a reseed"),
+        _column("started_at", INSTANT, "When its first run began"),
+        _column("buckets", pa.int64(), "Pinned: buckets that keys are hashed into"),
+        _column("state_partitions", pa.int64(), "Pinned: state partitions of the checkpoint"),
+        _column("state_schema", pa.string(), "Pinned: the stored key and state, as Spark DDL"),
+        _column("source", pa.string(), "Pinned: the source whose bronze it folds"),
+        _column("key", pa.string(), "Pinned: the field that states are kept by"),
+        _column("output_mode", pa.string(), "Pinned: append or update"),
+        _column("watermark_delay_ms", pa.int64(), "Pinned: what is late and what is settled"),
+        _column("timeout", pa.string(), "Pinned: the kind of timeout; null for none"),
+        _column("settings", pa.string(), "Pinned: JSON, what the stream's entry sets; or null"),
+        _column("initial_state", pa.string(), "Pinned: fingerprint of the initial state; or null"),
+        _column("initial_as_of", INSTANT, "Pinned: the instant of the initial state; or null"),
+    ]
+)
+
+FINDINGS = pa.schema(
+    [
+        _column("run_id", pa.string(), "The run (ops/runs) that found it"),
+        _column("found_at", INSTANT, "When"),
+        _column("subject", pa.string(), "The source or stream it is about"),
+        _column("finding", pa.string(), "What it is: a stable word, such as late_rows"),
+        _column("severity", pa.string(), "info, warning, or error: the run failed with it"),
+        _column("count", pa.int64(), "How many rows or keys it is about"),
+        _column("event_time_from", INSTANT, "Event time of the first of these rows, if they are"),
+        _column("event_time_to", INSTANT, "Event time of the last of them"),
+        _column("detail", pa.string(), "What it means and what to do, for people"),
+        _column("figure", pa.float64(), "What was measured, if it has a limit"),
+        _column("limit", pa.float64(), "The limit it was held against"),
+        _column("unit", pa.string(), "Of figure and limit: bytes, files, versions, rows, times"),
+        _column("action", pa.string(), "What to do about it; null where detail says it"),
+    ]
+)
+
+CHECKPOINT_SIZES = pa.schema(
+    [
+        _column("stream", pa.string(), "The stream whose checkpoint was measured"),
+        _column("generation", pa.int64(), "The checkpoint's generation"),
+        _column("measured_at", INSTANT, "When it was listed"),
+        _column("run_id", pa.string(), "The newest run (ops/runs) of the stream by then"),
+        _column("occasion", pa.string(), "after_run, before_compaction or after_compaction"),
+        _column(
+            "part",
+            pa.string(),
+            "metadata, offsets, commits, sources, state (one row for each partition), "
+            "state_metadata, or unknown",
+        ),
+        _column("operator", pa.int64(), "State: the operator's id; null for other parts"),
+        _column("partition", pa.int64(), "State: the partition's number"),
+        _column("store", pa.string(), "State: the store's name, such as default"),
+        _column("bytes", pa.int64(), "Bytes of all its files, checksum files too"),
+        _column("files", pa.int64(), "How many files these are"),
+        _column("versions", pa.int64(), "State: versions that can be read"),
+        _column("newest_version", pa.int64(), "State: the newest version"),
+        _column("snapshots", pa.int64(), "State: full uploads among the versions"),
+        _column("newest_snapshot", pa.int64(), "State: version of the newest one; null for none"),
+        _column("replay_versions", pa.int64(), "State: change logs a start replays after it"),
+        _column("replay_bytes", pa.int64(), "State: bytes of these change logs"),
+        _column("garbage_files", pa.int64(), "State: files that a compaction would delete"),
+        _column("garbage_bytes", pa.int64(), "State: bytes of these"),
+        _column("orphan_files", pa.int64(), "Files that belong to no version: left-overs"),
+        _column("orphan_bytes", pa.int64(), "Bytes of these"),
+        _column("oldest_needed_at", INSTANT, "When the oldest file was written that a start needs"),
+    ]
+)
+
+ROCKSDB_PROFILES = pa.schema(
+    [
+        _column("stream", pa.string(), "Key, with profile"),
+        _column("profile", pa.int64(), "Its number, from 1"),
+        _column("created_at", INSTANT, "When it was proposed"),
+        _column("settings", pa.string(), "JSON: all settings of the profile by name"),
+        _column("reason", pa.string(), "Why it differs from the profile before"),
+        _column("evidence", pa.string(), "JSON: the figures that the reason stands on"),
+        _column("verdict", pa.string(), "default, trial, kept or rolled_back"),
+        _column("judged_at", INSTANT, "When the trial was judged; null before"),
+        _column("judgement", pa.string(), "Why it was kept or rolled back, with figures"),
+    ]
+)
+
+TABLE_SIZES = pa.schema(
+    [
+        _column("run_id", pa.string(), "The run (ops/runs) that measured it; null for ops tables"),
+        _column("measured_at", INSTANT, "When"),
+        _column("table", pa.string(), "The table, below the lake: tables/user_counts"),
+        _column("occasion", pa.string(), "before or after its care"),
+        _column("version", pa.int64(), "The table's version"),
+        _column("files", pa.int64(), "Data files of that version"),
+        _column("bytes", pa.int64(), "Bytes of these"),
+        _column("small_files", pa.int64(), "Files below the size that OPTIMIZE aims at"),
+        _column("files_on_disk", pa.int64(), "Data files in the folder, old versions' too"),
+        _column("bytes_on_disk", pa.int64(), "Bytes of these"),
+    ]
+)
+
+SCHEMAS = {
+    "runs": RUNS,
+    "batches": BATCHES,
+    "generations": GENERATIONS,
+    "findings": FINDINGS,
+    "checkpoint_sizes": CHECKPOINT_SIZES,
+    "rocksdb_profiles": ROCKSDB_PROFILES,
+    "table_sizes": TABLE_SIZES,
+}
