@@ -27,6 +27,8 @@ LAGGING = "_lagging"
 # Bronze's own log names its clock, so that the next commit need not look for it in the rows.
 WATERMARK_KEY = "commit_watermark_us"
 INGESTED_AT_KEY = "ingested_at_us"
+# A commit of one clock row that leaves the clock where it was: it only makes a batch.
+STILL_KEY = "still"
 COMMITS_LOOKED_AT = 20
 COMMITS_WITHOUT_ROWS = frozenset(
     {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CHANGE COLUMN"}
@@ -149,6 +151,11 @@ def read_logged_clock(lake: Lake, source: Source) -> Clock | None:
         if commit.get("operation") not in COMMITS_WITHOUT_ROWS:
             return None
     return None
+
+
+def moves_nothing(commit: Mapping[str, Any]) -> bool:
+    """Whether a commit of bronze (its commitInfo) is a clock row that moved no watermark."""
+    return bool(_user_metadata(commit).get(STILL_KEY))
 
 
 def _user_metadata(commit: Mapping[str, Any]) -> Mapping[str, Any]:

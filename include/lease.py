@@ -11,12 +11,14 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TextIO
 
 from pyarrow import fs
 
 from include.lake import Lake
+from include.process_tree import wait_until
 
 log = logging.getLogger("lease")
 
@@ -26,10 +28,11 @@ class LeaseTakenError(Exception):
 
 
 @contextmanager
-def hold_lease(lake: Lake, name: str) -> Iterator[None]:
+def hold_lease(lake: Lake, name: str, patience: timedelta = timedelta(0)) -> Iterator[None]:
     """Hold the lease `name` (such as `ingest-signals`) while the body runs.
 
-    Raises LeaseTakenError, naming the holder, when another process holds it.
+    Raises LeaseTakenError, naming the holder, when another process still holds it after
+    `patience`.
     """
     if not isinstance(lake.filesystem, fs.LocalFileSystem):
         log.warning("%s: no lease on a lake that is not local: keep to one writer", lake.root)
@@ -38,16 +41,22 @@ def hold_lease(lake: Lake, name: str) -> Iterator[None]:
     path = Path(lake.path_in_filesystem(lake.root)) / "leases" / f"{name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not wait_until(lambda: _locked(file), patience.total_seconds()):
             file.seek(0)
             raise LeaseTakenError(
                 f"another job works on {name}: {file.read() or 'holder unknown'}. "
                 "Wait for it to end, or stop it"
-            ) from None
+            )
         file.truncate(0)
         holder = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
         file.write(json.dumps(holder))
         file.flush()
         yield
+
+
+def _locked(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -13,6 +13,7 @@ JARS = PROJECT / ".jars"
 LOG4J = PROJECT / "include" / "log4j2.properties"
 
 STATE_STORE = "spark.sql.streaming.stateStore"
+RETAINED_BATCHES = "spark.sql.streaming.minBatchesToRetain"
 
 BASE: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -42,6 +43,21 @@ STATE: Mapping[str, str] = {
     f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
     # A get before each put, only to count rows: a put is 2.5 times cheaper without.
     f"{STATE_STORE}.rocksdb.trackTotalNumberOfRows": "false",
+    # Batches that can be read, and gone back to. Spark's 100 would keep as many versions.
+    RETAINED_BATCHES: "10",
+}
+
+# A run this short ends before Spark's maintenance thread wakes up, which alone uploads
+# snapshots and deletes old versions: so it happens in the tasks of a compaction's batches.
+COMPACTING: Mapping[str, str] = {
+    f"{STATE_STORE}.unloadOnCommit": "true",
+    f"{STATE_STORE}.minDeltasForSnapshot": "1",
+    # Fewer and smaller SST files, without the tombstones of removed keys.
+    f"{STATE_STORE}.rocksdb.compactOnCommit": "true",
+    # Two snapshots: should one be damaged, Spark repairs it from the other.
+    RETAINED_BATCHES: "2",
+    # Delete what is not retained at once, not only when there is 30 % of it.
+    "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0",
 }
 
 

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from include.checkpoint import newest_committed, newest_planned
+from include.clock import moves_nothing
 from include.delta_log import read_actions
 from include.lake import Lake, LakeError
 from include.ops import read_ops
 from include.streams import Stream
+
+# The jobs that commit batches of a stream.
+DRAINING_JOBS = ("run_stream", "compact_state")
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,9 @@ def has_unreported_batch(lake: Lake, stream: str) -> bool:
     if not batches:
         return False
     newest = max(batches, key=lambda row: (row["generation"], row["batch_id"]))
-    ended = read_ops(lake, "runs", {"job": "run_stream", "subject": stream}).to_pylist()
+    ended = read_ops(lake, "runs", {"subject": stream, "outcome": "succeeded"}).to_pylist()
     return not any(
-        run["outcome"] == "succeeded" and run["ended_at"] >= newest["committed_at"] for run in ended
+        run["job"] in DRAINING_JOBS and run["ended_at"] >= newest["committed_at"] for run in ended
     )
 
 
@@ -89,6 +93,18 @@ def consumed_version(lake: Lake, checkpoint: str) -> int | None:
     return _read_position(lake, f"{checkpoint}/offsets/{committed}").version - 1
 
 
+def is_settled(lake: Lake, checkpoint: str) -> bool:
+    """Whether the newest committed batch left no watermark behind for the next one to settle by.
+
+    It does when the run was killed before its batch without data. True before the first batch.
+    """
+    committed = newest_committed(lake, checkpoint)
+    if committed is None:
+        return True
+    log = json.loads(_read_text(lake, f"{checkpoint}/commits/{committed}").split("\n")[1])
+    return int(log["nextBatchWatermarkMs"]) <= (settled_watermark_ms(lake, checkpoint) or 0)
+
+
 def _read_position(lake: Lake, offsets: str) -> BronzePosition:
     # Line 1 is the log's version, line 2 the batch's settings, line 3 the one source.
     lines = _read_text(lake, offsets).splitlines()
@@ -101,11 +117,17 @@ def _read_position(lake: Lake, offsets: str) -> BronzePosition:
 
 
 def _has_data(lake: Lake, bronze: str, version: int) -> bool:
-    """Whether a commit added rows. OPTIMIZE and the like do not; a stream skips them too."""
+    """Whether a commit added rows. OPTIMIZE and the like do not; a stream skips them too.
+
+    Nor do the rows count by which a compaction made itself a batch: for no other stream of
+    the source are they worth a run.
+    """
     try:
         actions = read_actions(lake, bronze, version)
     except FileNotFoundError:
         return True  # cleaned up already: the run will say what that means
+    if any(moves_nothing(action.get("commitInfo", {})) for action in actions):
+        return False
     return any(action.get("add", {}).get("dataChange", False) for action in actions)
 
 

@@ -9,7 +9,7 @@ A run of a source with a clock ends with a clock row, where one is due (include/
 
 import argparse
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
 
@@ -27,6 +27,9 @@ from spark_jobs.lake.clock_row import write_clock_row
 from spark_jobs.lake.exactly_once import append_once, rows_committed
 from spark_jobs.lake.ingest_checkpoint import app_id, refuse_foreign_checkpoint
 from spark_jobs.lake.landing import ACCEPTED, FILE, REFUSED, parse_batch, stream_of_batches
+
+# A compaction of a stream's state holds the lease for half a minute or so.
+COMPACTION_PATIENCE = timedelta(minutes=2)
 
 
 class RowsLostError(Exception):
@@ -211,7 +214,7 @@ def main() -> None:
     source = source_named(arguments.source)
     lake = open_lake(arguments.lake)
     with (
-        hold_lease(lake, f"ingest-{source.name}"),
+        hold_lease(lake, f"ingest-{source.name}", COMPACTION_PATIENCE),
         job.recorded_run(lake, "ingest_source", source.name, arguments.dag_run_id) as record,
     ):
         ingest(job.spark_session("ingest"), lake, source, record, arguments.interval_end)

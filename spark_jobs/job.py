@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +16,7 @@ from include.lake import Lake, LakeError
 from include.lease import LeaseTakenError
 from include.ops import append_ops
 from include.streams import SettingsError
+from spark_jobs.memory import MemorySampler
 
 log = logging.getLogger("job")
 
@@ -41,6 +42,19 @@ def spark_session(app_name: str) -> SparkSession:
 
 
 @contextmanager
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """`settings` on the session while the body runs: what a streaming query reads at its start."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, known in before.items():
+            spark.conf.unset(name) if known is None else spark.conf.set(name, known)
+
+
+@contextmanager
 def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> Iterator[RunRecord]:
     """A row of `ops/runs` for what happens inside; the body fills in its counts.
 
@@ -54,7 +68,8 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
         "started_at": datetime.now(UTC),
     }
     try:
-        yield record
+        with recorded_memory(record):
+            yield record
     except Exception as error:
         record |= {"outcome": "failed", "error": _cause(error), "ended_at": datetime.now(UTC)}
         append_ops(lake, "runs", [record])
@@ -62,6 +77,17 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
     record |= {"outcome": "succeeded", "ended_at": datetime.now(UTC)}
     append_ops(lake, "runs", [record])
     log.info("%s", _summary(record))
+
+
+@contextmanager
+def recorded_memory(record: RunRecord) -> Iterator[None]:
+    """The peak of memory while the body runs into `record`, also when it fails."""
+    sampler = MemorySampler()
+    try:
+        with sampler:
+            yield
+    finally:
+        record |= {"jvm_rss_bytes": sampler.peak.jvm, "python_rss_bytes": sampler.peak.python}
 
 
 def _cause(error: Exception) -> str:

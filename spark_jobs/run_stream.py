@@ -11,29 +11,15 @@ until then `until` says so.)
 from argparse import Namespace
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from include.checkpoint import newest_committed
-from include.findings import record_error, record_findings
 from include.lake import Lake, LakeError, open_lake
 from include.lease import hold_lease
-from include.stream_position import current_generation
 from include.streams import Stream, stream_named
-from spark_jobs.engines.live import Seed, live_fold
-from spark_jobs.engines.live_batch import BatchWriter
-from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.job import RunRecord, exit_with_main, job_parser, recorded_run, spark_session
-from spark_jobs.lake.batches import complete_until, last_batch, record_progress
-from spark_jobs.lake.generations import pin_generation, refuse_foreign_checkpoint
-from spark_jobs.lake.row_counts import RowCountError, check_rows_add_up
-from spark_jobs.lake.run_findings import findings_of_run
-from spark_jobs.lake.tables import ProductTable
-from spark_jobs.stream_definition import load_definition, pinned_settings
-from spark_jobs.stream_start import plan_start, write_initial_rows
+from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session
+from spark_jobs.stream_drain import drain_stream
 
 JOB = "run_stream"
-# A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
-NO_FILE_LIMIT = str(2**31 - 1)
 
 
 def drain(spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
@@ -50,73 +36,7 @@ def drain(spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | Non
         hold_lease(lake, f"stream-{stream.name}"),
         recorded_run(lake, JOB, stream.name, dag_run_id) as record,
     ):
-        _run(spark, lake, stream, record)
-
-
-def _run(spark: SparkSession, lake: Lake, stream: Stream, record: RunRecord) -> None:
-    definition = load_definition(stream)
-    fold = definition.fold
-    generation = current_generation(lake, stream.name)
-    refuse_foreign_checkpoint(lake, stream.name, generation)
-    start = plan_start(spark, lake, stream.name, generation, fold)
-    table = ProductTable(lake.table(stream.name), fold, definition.comments)
-    table.ensure(spark, comment=definition.title)
-    writer = BatchWriter(
-        lake, stream.name, generation, fold, table, record["run_id"], start.kept_at_start
-    )
-    folded = plan_fold(spark, lake, stream, fold, start.seed)
-    # Last: what a failed first attempt got wrong must not be pinned.
-    pin_generation(lake, stream, generation, pinned_settings(stream, fold) | start.pins)
-    write_initial_rows(lake, table, fold, stream.name, generation, start)
-    checkpoint = lake.checkpoint(stream.name, generation)
-    query = (
-        folded.writeStream.queryName(stream.name)
-        .foreachBatch(writer)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    finally:
-        newest = newest_committed(lake, checkpoint)
-        record |= writer.totals(newest)
-        findings = findings_of_run(writer.committed(newest))
-        record_findings(lake, record["run_id"], stream.name, findings)
-    record_progress(lake, stream.name, generation, query.recentProgress)
-    record_position(lake, stream, generation, record)
-    check_rows(lake, stream, generation, record["run_id"])
-
-
-def plan_fold(
-    spark: SparkSession, lake: Lake, stream: Stream, fold: KeyedFold, seed: Seed | None
-) -> DataFrame:
-    """What the stream folds of its bronze, batch by batch."""
-    bronze = (
-        spark.readStream.format("delta")
-        .option("maxFilesPerTrigger", NO_FILE_LIMIT)
-        .load(lake.bronze(stream.source))
-    )
-    return live_fold(
-        bronze, fold, stream.buckets, stream.state_partitions, stream.watermark_delay, seed
-    )
-
-
-def record_position(lake: Lake, stream: Stream, generation: int, record: RunRecord) -> None:
-    """How far the table is complete, and what waits, into the run's record."""
-    record["until"] = complete_until(lake, stream.name, generation)
-    newest = last_batch(lake, stream.name, generation)
-    if newest is not None:
-        record["rows_pending"] = newest["rows_pending"]
-
-
-def check_rows(lake: Lake, stream: Stream, generation: int, run_id: str) -> None:
-    """Fail the run, with a finding, when rows do not add up."""
-    try:
-        check_rows_add_up(lake, stream.name, stream.source, generation)
-    except RowCountError as error:
-        record_error(lake, run_id, stream.name, "rows_do_not_add_up", error)
-        raise
+        drain_stream(spark, lake, stream, record)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

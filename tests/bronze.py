@@ -12,6 +12,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from include.lake import Lake
+from include.streams import source_named
 from spark_jobs.engines.schemas import ARROW_TYPES
 from spark_jobs.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
 
@@ -87,6 +88,9 @@ def append_commit(lake: Lake, source: str, fold: KeyedFold, rows: Sequence[Stamp
         for column in fold.event_columns
         if column.name not in (EVENT_TIME_US, INGESTED_AT_US)
     }
+    # A source has more columns than a stream reads.
+    for field in source_named(source).fields:
+        columns.setdefault(field.name, pa.nulls(len(rows), ARROW_TYPES[field.type]))
     times = [row.time_us for row in rows]
     is_clock = [row.event is None for row in rows]
     columns |= {

@@ -37,6 +37,13 @@ def event_schema(fold: KeyedFold) -> pa.Schema:
     return schema
 
 
+def event_ddl(fold: KeyedFold) -> str:
+    """`event_schema`, as Spark writes it."""
+    text = ddl(fold.event_columns)
+    known = {column.name for column in fold.event_columns}
+    return text if fold.time_us in known else f"{text}, `{fold.time_us}` bigint"
+
+
 def output_schema(fold: KeyedFold) -> pa.Schema:
     """Outputs as they leave the fold: the record, when it was emitted, and (update) if removed."""
     # A removed key has a row without values, so only the key is never null there.

@@ -1,4 +1,4 @@
-"""The clock row that an ingest run ends with, where one is due: see include/clock.py."""
+"""Clock rows: the one that an ingest run ends with (include/clock.py), and one that stands still."""
 
 import json
 import logging
@@ -6,8 +6,15 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from include.clock import as_text, has_initial_state, landing_lag, plan_clock_row
-from include.lake import Lake
+from include.clock import (
+    STILL_KEY,
+    Clock,
+    as_text,
+    has_initial_state,
+    landing_lag,
+    plan_clock_row,
+)
+from include.lake import Lake, LakeError
 from include.streams import Source
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.lake import bronze
@@ -33,8 +40,31 @@ def write_clock_row(
         log.info("no clock row: %s", plan.why)
         return
     after = bronze.clock_after(before, plan.target_us, (now - EPOCH) // MICROSECOND)
+    _append(spark, lake, source, before, after, {"clock": True})
+    log.info("clock row: bronze/%s is at %s now", source.name, as_text(plan.target_us))
+
+
+def write_still_row(spark: SparkSession, lake: Lake, source: Source) -> None:
+    """Append a clock row that moves no watermark: something to read, so that a batch runs.
+
+    Its `ingested_at` is that of the newest commit, so it moves no stream in processing time,
+    either. To be called under the source's lease. LakeError when bronze has no clock yet.
+    """
+    clock = bronze.read_clock(spark, lake, source)
+    if clock.watermark_us is None:
+        raise LakeError(f"{lake.bronze(source.name)} has no row yet: there is no state to compact")
+    _append(spark, lake, source, clock, clock, {"clock": True, STILL_KEY: True})
+
+
+def _append(
+    spark: SparkSession,
+    lake: Lake,
+    source: Source,
+    before: Clock,
+    after: Clock,
+    marks: dict[str, bool],
+) -> None:
     row = bronze.clock_row(spark, source, before, after)
-    metadata = json.dumps(after.metadata() | {"clock": True})
+    metadata = json.dumps(after.metadata() | marks)
     path = lake.bronze(source.name)
     row.write.format("delta").mode("append").option("userMetadata", metadata).save(path)
-    log.info("clock row: bronze/%s is at %s now", source.name, as_text(plan.target_us))

@@ -1,0 +1,48 @@
+"""A stream's state in three numbers each: to know that two checkpoints hold the same."""
+
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_jobs.engines.live import PENDING, read_states
+from spark_jobs.engines.packing import unpack
+from spark_jobs.engines.schemas import event_ddl
+from spark_jobs.fold.definition import KeyedFold
+
+
+class Fingerprint(NamedTuple):
+    """How many rows, and the sum of their hashes: equal whatever the order of the rows."""
+
+    rows: int
+    checksum: int
+
+
+class StateFingerprint(NamedTuple):
+    """All that a bucket will go on from. (How far it is folded is in its states and events.)"""
+
+    states: Fingerprint  # of state_rows_ddl
+    pending: Fingerprint  # the events that wait
+    timers: Fingerprint
+
+
+def fingerprint_state(session: SparkSession, checkpoint: str, fold: KeyedFold) -> StateFingerprint:
+    """The fingerprint of the state in `checkpoint` after its last batch."""
+    states = read_states(session, checkpoint, fold)
+    reader = session.read.format("statestore")
+    waiting = reader.option("stateVarName", PENDING).load(checkpoint).select("value.*")
+    reader = session.read.format("statestore").option("readRegisteredTimers", "true")
+    return StateFingerprint(
+        _fingerprint(states),
+        _fingerprint(unpack(waiting, "events", event_ddl(fold))),
+        _fingerprint(reader.load(checkpoint)),
+    )
+
+
+def _fingerprint(rows: DataFrame) -> Fingerprint:
+    # A wide decimal: a sum of 64-bit hashes outgrows 64 bits.
+    checksum = F.sum(F.xxhash64(*rows.columns).cast("decimal(38, 0)"))
+    row = rows.agg(F.count(F.lit(1)), F.coalesce(checksum, F.lit(0))).first()
+    if row is None:  # an aggregate without groups always has one row
+        raise RuntimeError("Spark returned no row for a global aggregate")
+    return Fingerprint(int(row[0]), int(row[1]))

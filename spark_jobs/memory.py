@@ -1,0 +1,71 @@
+"""The most memory that a job's processes held at once, sampled while it runs.
+
+The process's resident size, not Spark's metric: RocksDB's memory is outside the heap, and
+the Python workers' outside the JVM. Executors on other machines are not seen.
+"""
+
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import NamedTuple
+
+import psutil
+
+INTERVAL_S = 1.0
+
+
+class ResidentBytes(NamedTuple):
+    """Memory pages in use; pages that forked workers share count for each of them."""
+
+    jvm: int
+    python: int
+
+
+class MemorySampler:
+    """Samples while its body runs; `peak` is the most of each kind seen at any one time."""
+
+    def __init__(self) -> None:
+        self.peak = ResidentBytes(0, 0)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True, name="memory")
+
+    def __enter__(self) -> "MemorySampler":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while True:
+            now = resident_bytes()
+            self.peak = ResidentBytes(*map(max, self.peak, now))
+            if self._ended.wait(INTERVAL_S):
+                return
+
+
+def resident_bytes() -> ResidentBytes:
+    """What this job's JVM and Python processes hold now: this one, its JVM, and the workers."""
+    this = psutil.Process()
+    # spark-submit starts the JVM, which starts this process; a shell or a test the JVM itself.
+    parent = this.parent()
+    root = parent if parent is not None and is_jvm(parent) else this
+    jvm = python = 0
+    for process in [root, *root.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):  # it ended since it was listed
+            held = process.memory_info().rss
+            if is_jvm(process):
+                jvm += held
+            else:
+                python += held
+    return ResidentBytes(jvm, python)
+
+
+def is_jvm(process: psutil.Process) -> bool:
+    return process.name() == "java"

@@ -1,0 +1,171 @@
+"""Compaction: fewer files, no change logs to replay, and the very same state.
+
+Held against a twin: a lake with the same data that is never compacted.
+"""
+
+import random
+import shutil
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from include.lake import Lake
+from include.lease import LeaseTakenError, hold_lease
+from include.ops import read_ops
+from include.stream_position import has_waiting_rows, is_settled
+from include.streams import Stream, stream_named
+from spark_jobs import compact_state
+from spark_jobs.compact_state import StateChangedError, compact
+from spark_jobs.engines.state_fingerprint import fingerprint_state
+from spark_jobs.stream_definition import load_definition
+from tests.bronze import append_commit, stamp
+from tests.engines.lake_runs import arriving, drained, stored, table_of, with_conf
+
+HEALTH = replace(
+    stream_named("service_health"), watermark_delay=timedelta(milliseconds=5), state_partitions=2
+)
+BY_EVENT_TIME = replace(
+    HEALTH, settings={"stale_after": timedelta(milliseconds=7), "time": "event"}
+)
+# Commits are a minute apart there.
+BY_INGESTION = replace(
+    HEALTH,
+    watermark_delay=timedelta(0),
+    settings={"stale_after": timedelta(seconds=90), "time": "processing"},
+)
+
+pytestmark = pytest.mark.spark
+
+
+def lines(rng: random.Random, time_us: int):
+    return fold_of(HEALTH).event(f"service-{rng.randrange(12)}")
+
+
+def fold_of(stream: Stream):
+    return load_definition(stream).fold
+
+
+def state_files(lake: Lake, pattern: str = "*") -> list[str]:
+    state = Path(lake.checkpoint(HEALTH.name, 1)) / "state"
+    return sorted(str(file.relative_to(state)) for file in state.rglob(pattern) if file.is_file())
+
+
+def everything(spark: SparkSession, lake: Lake, stream: Stream):
+    return stored(spark, lake, stream, fold_of(stream)), table_of(lake, stream, fold_of(stream))
+
+
+@pytest.fixture
+def twin(tmp_path):
+    (tmp_path / "twin").mkdir()
+    return Lake(str(tmp_path / "twin"))
+
+
+@pytest.mark.parametrize("stream", [BY_EVENT_TIME, BY_INGESTION], ids=["event", "processing"])
+def test_a_compacted_stream_goes_on_as_its_twin_does(spark, lake, twin, stream):
+    commits = stamp(arriving(1, lines, commits=5, size=30))
+    for each in (lake, twin):
+        drained(spark, each, stream, fold_of(stream), commits[:4], runs=4)
+    compact(spark, lake, stream)
+    assert everything(spark, lake, stream) == everything(spark, twin, stream)
+    # Two snapshots in each partition, the newest one at the end; nothing before the older one.
+    assert len(state_files(lake, "*.zip")) == 2 * stream.state_partitions
+    assert len(state_files(lake, "*.changelog")) == 2 * stream.state_partitions
+    assert len(state_files(lake)) < len(state_files(twin))
+    for each in (lake, twin):
+        drained(spark, each, stream, fold_of(stream), commits[4:], runs=1)
+    assert everything(spark, lake, stream) == everything(spark, twin, stream)
+
+
+def test_a_snapshot_that_is_damaged_after_a_compaction_is_repaired_from_the_other(
+    spark, lake, twin
+):
+    stream, commits = BY_EVENT_TIME, stamp(arriving(2, lines, commits=3, size=30))
+    for each in (lake, twin):
+        drained(spark, each, stream, fold_of(stream), commits[:2], runs=2)
+    compact(spark, lake, stream)
+    for snapshot in newest_snapshots(lake):
+        snapshot.write_bytes(b"damaged")
+        snapshot.with_name(f".{snapshot.name}.crc").unlink()
+    for each in (lake, twin):
+        drained(spark, each, stream, fold_of(stream), commits[2:], runs=1)
+    assert everything(spark, lake, stream) == everything(spark, twin, stream)
+
+
+def newest_snapshots(lake: Lake) -> list[Path]:
+    partitions = Path(lake.checkpoint(HEALTH.name, 1), "state", "0").glob("[0-9]*")
+    return [max(part.glob("*.zip"), key=lambda file: int(file.stem)) for part in partitions]
+
+
+def test_what_waits_is_folded_by_an_ordinary_run_first(spark, lake, twin):
+    stream, commits = BY_EVENT_TIME, stamp(arriving(3, lines, commits=3, size=30))
+    for each in (lake, twin):
+        drained(spark, each, stream, fold_of(stream), commits[:2], runs=1)
+    append_commit(lake, stream.source, fold_of(stream), commits[2])
+    compact(spark, lake, stream)
+    drained(spark, twin, stream, fold_of(stream), commits[2:], runs=1)
+    assert everything(spark, lake, stream) == everything(spark, twin, stream)
+    runs = sorted(read_ops(lake, "runs").to_pylist(), key=lambda run: run["ended_at"])
+    assert [(run["job"], run["rows_in"]) for run in runs] == [
+        ("run_stream", 60),
+        ("run_stream", 30),
+        ("compact_state", 0),
+    ]
+
+
+def test_a_run_killed_before_its_batch_without_data_is_settled_before_it_is_compacted(
+    spark, lake, twin
+):
+    stream, commits = BY_EVENT_TIME, stamp(arriving(4, lines, commits=2, size=30))
+    with with_conf(spark, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
+        drained(spark, lake, stream, fold_of(stream), commits, runs=2)
+    drained(spark, twin, stream, fold_of(stream), commits, runs=2)
+    assert not is_settled(lake, lake.checkpoint(stream.name, 1))
+    assert everything(spark, lake, stream) != everything(spark, twin, stream)
+    compact(spark, lake, stream)
+    assert is_settled(lake, lake.checkpoint(stream.name, 1))
+    assert everything(spark, lake, stream) == everything(spark, twin, stream)
+
+
+@pytest.fixture
+def drained_lake(spark, lake):
+    commits = stamp(arriving(5, lines, commits=1, size=20))
+    drained(spark, lake, BY_EVENT_TIME, fold_of(BY_EVENT_TIME), commits, runs=1)
+    return lake
+
+
+def test_no_other_stream_of_the_source_is_woken(spark, drained_lake):
+    twin_stream = drained_lake.checkpoint("other", 1)
+    shutil.copytree(drained_lake.checkpoint(HEALTH.name, 1), twin_stream)
+    compact(spark, drained_lake, BY_EVENT_TIME)
+    assert not has_waiting_rows(drained_lake, BY_EVENT_TIME)
+    newest = replace(BY_EVENT_TIME, name="other")
+    # Its checkpoint has not read the two rows, and need not; only its own runs are unknown.
+    assert not has_waiting_rows(drained_lake, newest)
+
+
+def test_a_state_that_changed_fails_the_run_with_a_finding(spark, drained_lake, monkeypatch):
+    checkpoint = drained_lake.checkpoint(HEALTH.name, 1)
+    fold = fold_of(BY_EVENT_TIME)
+    known = fingerprint_state(spark, checkpoint, fold)
+    assert known == fingerprint_state(spark, checkpoint, fold)
+    more = stamp(arriving(6, lines, commits=2, size=20))[1:]
+    drained(spark, drained_lake, BY_EVENT_TIME, fold, more, runs=1)
+    changed = fingerprint_state(spark, checkpoint, fold)
+    assert changed != known
+    with pytest.raises(StateChangedError, match=r"service_health was .* before its compaction"):
+        compact_state.check_unchanged(drained_lake, HEALTH, "r1", known, changed)
+    (finding,) = read_ops(drained_lake, "findings", {"run_id": "r1"}).to_pylist()
+    assert (finding["finding"], finding["severity"]) == ("state_changed", "error")
+
+
+def test_a_run_that_goes_on_is_left_alone(spark, drained_lake):
+    before = state_files(drained_lake)
+    with (
+        hold_lease(drained_lake, f"stream-{HEALTH.name}"),
+        pytest.raises(LeaseTakenError, match="stream-service_health"),
+    ):
+        compact(spark, drained_lake, BY_EVENT_TIME)
+    assert state_files(drained_lake) == before
