@@ -68,4 +68,4 @@ def resident_bytes() -> ResidentBytes:
 
 
 def is_jvm(process: psutil.Process) -> bool:
-    return process.name() == "java"
+    return bool(process.name() == "java")

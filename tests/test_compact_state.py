@@ -113,6 +113,8 @@ def test_what_waits_is_folded_by_an_ordinary_run_first(spark, lake, twin):
         ("run_stream", 30),
         ("compact_state", 0),
     ]
+    # A JVM's heap alone is more; the workers' interpreters, too.
+    assert all(run["jvm_rss_bytes"] > 100e6 and run["python_rss_bytes"] > 50e6 for run in runs)
 
 
 def test_a_run_killed_before_its_batch_without_data_is_settled_before_it_is_compacted(

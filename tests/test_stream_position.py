@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from include.clock import STILL_KEY
 from include.lake import Lake, LakeError
 from include.ops import append_ops
-from include.stream_position import has_waiting_rows, settled_watermark_ms
+from include.stream_position import has_waiting_rows, is_settled, settled_watermark_ms
 from include.streams import stream_named
 
 STREAM = stream_named("user_counts")
@@ -92,6 +93,27 @@ def test_optimize_adds_nothing_to_read(lake):
     table.optimize.compact()
     assert DeltaTable(lake.bronze(STREAM.source)).version() == 2
     assert not has_waiting_rows(lake, STREAM)
+
+
+def test_a_clock_row_that_moves_nothing_is_worth_no_run_and_one_that_moves_is(lake):
+    table = append_bronze(lake)
+    commit_batch(write_batch(lake, 0, table, next_version=1), 0)
+    for metadata, waits in (({STILL_KEY: True}, False), ({"clock": True}, True)):
+        properties = CommitProperties(custom_metadata={"userMetadata": json.dumps(metadata)})
+        path = lake.bronze(STREAM.source)
+        write_deltalake(path, pa.table({"n": [1]}), mode="append", commit_properties=properties)
+        assert has_waiting_rows(lake, STREAM) == waits
+
+
+def test_a_run_is_settled_when_its_last_batch_left_no_watermark_for_the_next(lake):
+    table = append_bronze(lake)
+    path = lake.checkpoint(STREAM.name, 1)
+    assert is_settled(lake, path)
+    checkpoint = write_batch(lake, 0, table, 1)
+    commit = checkpoint / "commits" / "0"
+    for next_watermark, settled in ((7, False), (0, True)):
+        commit.write_text(f'v1\n{{"nextBatchWatermarkMs":{next_watermark}}}')
+        assert is_settled(lake, path) == settled
 
 
 def test_a_bronze_table_made_anew_is_left_to_the_run_to_refuse(lake):
