@@ -18,4 +18,4 @@ def newest_committed(lake: Lake, checkpoint: str) -> int | None:
 def _newest_batch(lake: Lake, log: str) -> int | None:
     selector = fs.FileSelector(lake.path_in_filesystem(log), allow_not_found=True)
     names = (info.base_name for info in lake.filesystem.get_file_info(selector))
-    return max((int(name) for name in names if name.isdigit()), default=None)
+    return max((int(name) for name in names if name.isdecimal()), default=None)

@@ -38,7 +38,7 @@ def hold_lease(lake: Lake, name: str, patience: timedelta = timedelta(0)) -> Ite
         log.warning("%s: no lease on a lake that is not local: keep to one writer", lake.root)
         yield
         return
-    path = Path(lake.path_in_filesystem(lake.root)) / "leases" / f"{name}.lock"
+    path = _path(lake, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         if not wait_until(lambda: _locked(file), patience.total_seconds()):
@@ -52,6 +52,25 @@ def hold_lease(lake: Lake, name: str, patience: timedelta = timedelta(0)) -> Ite
         file.write(json.dumps(holder))
         file.flush()
         yield
+
+
+def lease_holder(lake: Lake, name: str) -> str | None:
+    """Who holds the lease `name`; None when nobody does, or when the lake is not local."""
+    if not isinstance(lake.filesystem, fs.LocalFileSystem):
+        return None
+    try:
+        with _path(lake, name).open() as file:
+            # Shared, and for a moment only: it takes nothing from the holder, or another asker.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except BlockingIOError:
+        return _path(lake, name).read_text() or "holder unknown"
+    return None
+
+
+def _path(lake: Lake, name: str) -> Path:
+    return Path(lake.path_in_filesystem(lake.root)) / "leases" / f"{name}.lock"
 
 
 def _locked(file: TextIO) -> bool:

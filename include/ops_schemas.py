@@ -119,7 +119,11 @@ FINDINGS = pa.schema(
         _column("detail", pa.string(), "What it means and what to do, for people"),
         _column("figure", pa.float64(), "What was measured, if it has a limit"),
         _column("limit", pa.float64(), "The limit it was held against"),
-        _column("unit", pa.string(), "Of figure and limit: bytes, files, versions, rows, times"),
+        _column(
+            "unit",
+            pa.string(),
+            "Of figure and limit: bytes, files, versions, batches, rows, share, times",
+        ),
         _column("action", pa.string(), "What to do about it; null where detail says it"),
     ]
 )
@@ -179,9 +183,11 @@ TABLE_SIZES = pa.schema(
         _column("version", pa.int64(), "The table's version"),
         _column("files", pa.int64(), "Data files of that version"),
         _column("bytes", pa.int64(), "Bytes of these"),
-        _column("small_files", pa.int64(), "Files below the size that OPTIMIZE aims at"),
+        _column("small_files", pa.int64(), "Files among them that OPTIMIZE would join"),
         _column("files_on_disk", pa.int64(), "Data files in the folder, old versions' too"),
         _column("bytes_on_disk", pa.int64(), "Bytes of these"),
+        _column("bytes_rewritten", pa.int64(), "After: bytes of the files that OPTIMIZE joined"),
+        _column("files_deleted", pa.int64(), "After: files that VACUUM deleted"),
     ]
 )
 

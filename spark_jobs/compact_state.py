@@ -12,7 +12,8 @@ Whether it is worth a run, the caller decides: include/state_care/check_checkpoi
 
 import logging
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 
 from pyspark.sql import SparkSession
@@ -20,6 +21,9 @@ from pyspark.sql import SparkSession
 from include.findings import record_error
 from include.lake import Lake, open_lake
 from include.lease import hold_lease
+from include.state_care.compaction_report import format_compaction
+from include.state_care.measure_checkpoint import measure_checkpoint
+from include.state_care.recorded_sizes import record_sizes
 from include.stream_position import current_generation, has_waiting_rows, is_settled
 from include.streams import Stream, source_named, stream_named
 from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
@@ -54,14 +58,28 @@ def compact(spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | N
         hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE),
     ):
         fold_what_waits(spark, lake, stream, dag_run_id)
-        with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
+        with (
+            recorded_run(lake, JOB, stream.name, dag_run_id) as record,
+            reported_sizes(lake, stream, record["run_id"]),
+        ):
             before = _fingerprint(spark, lake, stream)
             for _ in range(BATCHES):
                 write_still_row(spark, lake, source_named(stream.source))
             drain_stream(spark, lake, stream, record, compacting=True)
-            check_unchanged(
-                lake, stream, record["run_id"], before, _fingerprint(spark, lake, stream)
-            )
+            after = _fingerprint(spark, lake, stream)
+            check_unchanged(lake, stream, record["run_id"], before, after)
+
+
+@contextmanager
+def reported_sizes(lake: Lake, stream: Stream, run_id: str) -> Iterator[None]:
+    """The checkpoint's sizes before and after the body, into `ops/checkpoint_sizes` and the log."""
+    generation = current_generation(lake, stream.name)
+    before = measure_checkpoint(lake, stream.name, generation)
+    record_sizes(lake, before, run_id, "before_compaction")
+    yield
+    after = measure_checkpoint(lake, stream.name, generation)
+    record_sizes(lake, after, run_id, "after_compaction")
+    log.info("%s", format_compaction(before, after))
 
 
 def fold_what_waits(

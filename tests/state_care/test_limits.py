@@ -1,0 +1,149 @@
+"""Which figures are above their limits, and when a compaction is worth its run."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.state_care.checkpoint_size import CheckpointSize, PartSize, Position
+from include.state_care.limit_findings import SKEW_FLOOR_BYTES, limit_findings
+from include.state_care.plan_compaction import GARBAGE_FLOOR_BYTES, plan_compaction
+from include.state_care.recorded_sizes import Recorded
+from include.state_care.store_size import StoreSize
+from include.streams import GIB, MIB, STREAMS, Limits, SettingsError, stream_named
+
+NO_LIMITS = Limits(**dict.fromkeys(vars(Limits())))
+STREAM = replace(stream_named("user_counts"), limits=NO_LIMITS)
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+NOTHING_RECORDED = Recorded(None, None, None, None)
+
+
+def store(partition: int, bytes: int, **figures: int) -> StoreSize:
+    known = dict.fromkeys(StoreSize.__dataclass_fields__, 0)
+    place = {"partition": partition, "store": "default", "bytes": bytes, "oldest_needed_at": NOW}
+    return StoreSize(**known | place | figures)
+
+
+def checkpoint(*stores: StoreSize, planned: int = 9, committed: int | None = 9) -> CheckpointSize:
+    state = PartSize(
+        part="state",
+        bytes=sum(store.bytes for store in stores),
+        files=10 * len(stores),
+        orphan_files=0,
+        orphan_bytes=0,
+    )
+    return CheckpointSize(
+        stream=STREAM.name,
+        generation=1,
+        checkpoint="/lake/checkpoints/user_counts/1",
+        measured_at=NOW,
+        position=Position(planned=planned, committed=committed),
+        parts=(state,),
+        stores=stores,
+    )
+
+
+def found(size: CheckpointSize, limits: Limits, recorded: Recorded = NOTHING_RECORDED):
+    stream = replace(STREAM, limits=limits)
+    return {finding.finding: finding for finding in limit_findings(stream, size, recorded)}
+
+
+BIG = SKEW_FLOOR_BYTES
+SIZE = checkpoint(store(0, 6 * BIG, replay_versions=3), store(1, 2 * BIG), store(2, BIG))
+GARBAGE = checkpoint(store(0, 4 * GARBAGE_FLOOR_BYTES, garbage_bytes=GARBAGE_FLOOR_BYTES))
+HELD = [
+    ("checkpoint_bytes", SIZE, 9 * BIG),
+    ("checkpoint_files", SIZE, 30),
+    ("replay_versions", SIZE, 3),
+    ("skew", SIZE, 3.0),
+    ("garbage_share", GARBAGE, 0.25),
+    ("uncommitted_batches", checkpoint(planned=9, committed=7), 2),
+    ("uncommitted_batches", checkpoint(planned=0, committed=None), 1),
+]
+
+
+@pytest.mark.parametrize(("name", "size", "figure"), HELD)
+def test_a_figure_at_its_limit_is_fine_and_above_it_is_found(name, size, figure):
+    assert found(size, replace(NO_LIMITS, **{name: figure})) == {}
+    limit = figure * 0.99
+    above = found(size, replace(NO_LIMITS, **{name: limit}))
+    assert [(one.figure, one.limit) for one in above.values()] == [(figure, limit)]
+    mended = name in ("replay_versions", "garbage_share")
+    assert above[name].severity == ("info" if mended else "warning")
+
+
+def test_growth_is_the_difference_to_the_last_measure():
+    recorded = Recorded(None, None, 8 * BIG, NOW)
+    assert found(SIZE, replace(NO_LIMITS, growth_bytes=BIG), recorded) == {}
+    (one,) = found(SIZE, replace(NO_LIMITS, growth_bytes=BIG - 1), recorded).values()
+    assert (one.finding, one.figure) == ("growth_bytes", BIG)
+
+
+def test_no_limit_finds_nothing():
+    assert found(SIZE, NO_LIMITS) == found(GARBAGE, NO_LIMITS) == {}
+    assert not plan_compaction(SIZE, NO_LIMITS).needed
+    assert not plan_compaction(GARBAGE, NO_LIMITS).needed
+
+
+def test_a_small_state_may_be_skewed():
+    small = checkpoint(store(0, BIG - 1), store(1, 1), store(2, 1))
+    assert found(small, replace(NO_LIMITS, skew=1.0)) == {}
+
+
+def test_stores_of_their_own_kind_are_compared():
+    left = [store(partition, 2 * BIG, store="left") for partition in range(3)]
+    right = [store(partition, 20 * BIG, store="right") for partition in range(3)]
+    assert found(checkpoint(*left, *right), replace(NO_LIMITS, skew=1.0)) == {}
+
+
+def test_empty_partitions_do_not_make_a_skew_infinite():
+    lonely = checkpoint(store(0, 9 * BIG), store(1, 0), store(2, 0))
+    assert found(lonely, replace(NO_LIMITS, skew=4.0)) == {}
+
+
+def test_a_little_garbage_is_not_worth_a_run():
+    size = checkpoint(store(0, GARBAGE_FLOOR_BYTES, garbage_bytes=GARBAGE_FLOOR_BYTES - 1))
+    limits = replace(NO_LIMITS, garbage_share=0.0)
+    assert not plan_compaction(size, limits).needed
+    assert found(size, limits) == {}
+
+
+def test_the_reason_has_the_figures():
+    replay = plan_compaction(SIZE, replace(NO_LIMITS, replay_versions=2))
+    assert replay.reason.startswith("a start replays 3 change logs in partition 0/0")
+    assert "(limit 2)" in replay.reason
+    garbage = plan_compaction(GARBAGE, replace(NO_LIMITS, garbage_share=0.2))
+    assert garbage.reason == "25% of the state is garbage, 16.0 MiB (limit 20%)"
+    idle = plan_compaction(SIZE, NO_LIMITS)
+    assert idle.reason.endswith("nothing is garbage: within limits")
+
+
+SIZES = st.builds(
+    checkpoint,
+    st.builds(
+        store,
+        st.just(0),
+        st.integers(GARBAGE_FLOOR_BYTES, 10 * GIB),
+        replay_versions=st.integers(0, 40),
+        garbage_bytes=st.integers(0, GARBAGE_FLOOR_BYTES * 2),
+    ),
+)
+
+
+@given(size=SIZES, replay=st.integers(0, 40), share=st.floats(0, 1))
+def test_a_compaction_is_decided_exactly_when_its_finding_is_made(size, replay, share):
+    limits = replace(NO_LIMITS, replay_versions=replay, garbage_share=share)
+    assert plan_compaction(size, limits).needed == bool(found(size, limits))
+
+
+def test_the_shipped_streams_have_limits_that_a_small_lake_does_not_reach():
+    small = checkpoint(*(store(n, MIB * n, replay_versions=20) for n in range(4)))
+    for stream in STREAMS:
+        assert limit_findings(stream, small, NOTHING_RECORDED) == []
+
+
+def test_a_limit_below_zero_is_refused():
+    with pytest.raises(SettingsError, match="limit skew must not be negative"):
+        Limits(skew=-1.0)
