@@ -12,7 +12,9 @@ STREAM ?=
 SOURCE ?=
 # A file of corrected quarantine rows, for reingest.
 CORRECTIONS ?=
-# Options of sample-data and bench, as they stand in their --help.
+# Any value: `make inspect` prints JSON, and nothing else on stdout.
+JSON ?=
+# Options of sample-data, inspect and bench, as they stand in their --help.
 ARGS ?=
 # The interpreter to make .venv with; found on PATH when not given.
 PYTHON ?=
@@ -21,7 +23,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help setup test-setup run stream sample-data reingest demo-internals test test-fast test-full check bench
+.PHONY: help setup test-setup run stream tend inspect sample-data reingest maintain-tables demo-internals test test-fast test-full check bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,11 +37,21 @@ run: setup ## Start Airflow, run every stream, show the results, serve until Ctr
 stream: setup ## Ingest and drain one stream once, without Airflow [STREAM= LAKE=]
 	@$(RUN) include.run_local stream --stream '$(STREAM)'
 
+tend: setup ## Check the checkpoint of a stream, compact and tune its state [STREAM= LAKE= ARGS=--dry-run]
+	@$(RUN) include.state_care.tend_state --stream '$(STREAM)' $(ARGS)
+
+inspect: ## Show what the state of a stream holds [STREAM= LAKE= JSON=1]
+	@include/setup/setup.sh >&2
+	@$(RUN) include.run_local inspect --stream '$(STREAM)' $(if $(JSON),--json) $(ARGS)
+
 sample-data: setup ## Write sample input into the lake's landing folder [LAKE= ARGS=]
 	@$(RUN) include.sample_data --lake '$(LAKE)' $(ARGS)
 
 reingest: setup ## Take corrected rows of the quarantine in again [SOURCE= CORRECTIONS= LAKE=]
 	@$(RUN) include.run_local reingest --source '$(SOURCE)' $(if $(CORRECTIONS),--corrections '$(CORRECTIONS)')
+
+maintain-tables: setup ## Optimize and vacuum what needs it, without Airflow [LAKE= ARGS=--dry-run]
+	@$(RUN) include.table_care.run_maintenance --lake '$(LAKE)' $(ARGS)
 
 demo-internals: setup ## Show plan, state, progress and logs of stateful operators (docs/internals.md)
 	@$(RUN) include.show_internals

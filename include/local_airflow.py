@@ -30,6 +30,7 @@ from include.airflow_environment import (
 )
 from include.first_runs import DagNotReadError, FirstRuns
 from include.lake import Lake, LakeError, open_lake
+from include.local_jobs import absolute_lake, say
 from include.pools import pools
 from include.process_tree import (
     adopt_orphans,
@@ -37,7 +38,7 @@ from include.process_tree import (
     interrupt_me_with_parent,
     wait_until,
 )
-from include.run_local import absolute_lake, has_landing_files, say, show_result
+from include.run_local import has_landing_files, show_result
 from include.streams import PROJECT, STREAMS, SettingsError, default_lake
 
 LOG = HOME / "standalone.log"

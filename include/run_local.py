@@ -1,4 +1,4 @@
-"""One job without Airflow, for laptops and debugging: `make stream`, `make reingest`.
+"""One job without Airflow, for laptops and debugging: `make stream`, `inspect`, `reingest`.
 
     python -m include.run_local stream --stream user_counts --lake /some/folder
 
@@ -6,19 +6,20 @@ What the caller got wrong is said in one line, with exit code 2, before any JVM 
 after that the exit code is the job's.
 """
 
-import os
-import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pyarrow import fs
 
 from include.clock import why_not_ingest
+from include.committed_batch import committed_batch
 from include.lake import Lake, LakeError, open_lake
-from include.spark_submit import job_environment, submit_command
+from include.local_jobs import absolute_lake, run_job, say
+from include.state_care.tend_state import tend_state
 from include.stream_position import has_waiting_rows
 from include.stream_result import format_result, read_result
 from include.streams import SettingsError, Stream, default_lake, source_named, stream_named
@@ -32,7 +33,10 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     reingest = commands.add_parser("reingest", help="take corrected quarantine rows in again")
     reingest.add_argument("--source", required=True, help="a source of include/streams.py")
     reingest.add_argument("--corrections", help="a file with the corrected rows")
-    for command in (stream, reingest):
+    inspect = commands.add_parser("inspect", help="show what the stream's state holds")
+    inspect.add_argument("--stream", required=True, help="a stream of include/streams.py")
+    inspect.add_argument("--json", action="store_true", help="one JSON object in place of tables")
+    for command in (stream, inspect, reingest):
         command.add_argument("--lake", default=default_lake(), help="the lake's folder or URI")
     return parser.parse_args(argv)
 
@@ -43,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         lake = open_lake(absolute_lake(args.lake))
         if args.command == "stream":
             return run_stream(lake, stream_named(args.stream))
+        if args.command == "inspect":
+            return inspect_state(lake, stream_named(args.stream), args.json)
         return reingest(lake, source_named(args.source).name, args.corrections)
     except (SettingsError, LakeError) as error:
         sys.stderr.write(f"error: {error}\n")
@@ -50,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_stream(lake: Lake, stream: Stream) -> int:
-    """Ingest and drain what is new, and show the table; the exit code of the job that failed."""
+    """Ingest and drain what is new, tend the state, show the table; the code of what failed."""
     code = 0
     source = source_named(stream.source)
     reason = why_not_ingest(lake, source, interval_end=None, now=datetime.now(UTC))
@@ -60,8 +66,22 @@ def run_stream(lake: Lake, stream: Stream) -> int:
         say(reason)
     if code == 0 and has_waiting_rows(lake, stream):
         code = run_job("run_stream", ["--stream", stream.name, "--lake", lake.root], stream)
+        code = code or tend_state(lake, stream)
     if code == 0:
         show_result(lake, stream.name)
+    return code
+
+
+def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:
+    """Show a stream's state; LakeError, before a JVM starts, when it has none yet."""
+    committed_batch(lake, stream.name)
+    with TemporaryDirectory(prefix="inspect-") as folder:
+        report = Path(folder, "report")
+        args = ["--stream", stream.name, "--lake", lake.root, "--output", str(report)]
+        # Not by stdout, which is the report's alone: spark-submit mixes a job's stderr into it.
+        code = run_job("inspect_state", args + ["--json"] * as_json, stream, sys.stderr)
+        if code == 0:
+            say(report.read_text())
     return code
 
 
@@ -70,12 +90,6 @@ def reingest(lake: Lake, source: str, corrections: str | None) -> int:
     if corrections:
         args += ["--corrections", str(Path(corrections).absolute())]
     return run_job("reingest_quarantine", args)
-
-
-def run_job(job: str, args: Sequence[str], stream: Stream | None = None) -> int:
-    """Run a job to its end; its exit code."""
-    command = submit_command(job, args, stream)
-    return subprocess.run(command, env=os.environ | job_environment(), check=False).returncode
 
 
 def show_result(lake: Lake, stream: str) -> None:
@@ -90,17 +104,6 @@ def has_landing_files(lake: Lake) -> bool:
     folder = lake.path_in_filesystem(f"{lake.root}/landing")
     selector = fs.FileSelector(folder, recursive=True, allow_not_found=True)
     return any(info.type == fs.FileType.File for info in lake.filesystem.get_file_info(selector))
-
-
-def absolute_lake(lake: str) -> str:
-    """`lake` whatever the working directory: jobs and Airflow have others."""
-    return lake if "://" in lake else str(Path(lake).absolute())
-
-
-def say(line: str) -> None:
-    """A line for people, at once even when the output is a pipe."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -77,9 +77,10 @@ class Limits:
     checkpoint_files: int | None = 20_000
     # Change logs that a partition replays at each start: two a run, so about ten runs.
     replay_versions: int | None = 20
-    # The part of the state's bytes that no start and no repair needs.
+    # The part of the state's bytes that no start and no repair needs; from 16 MiB on.
     garbage_share: float | None = 0.5
-    skew: float | None = 4.0  # the largest state partition, in times of the median
+    # The largest state partition, in times of the median; from 16 MiB on.
+    skew: float | None = 4.0
     growth_bytes: int | None = 1 * GIB  # of the checkpoint from one run to the next
     pending_rows: int | None = 5_000_000
     late_rows: int | None = 10_000  # of one run; any at all are in ops/findings
@@ -90,6 +91,40 @@ class Limits:
         for limit, value in vars(self).items():
             if value is not None and value < 0:
                 raise SettingsError(f"limit {limit} must not be negative: None is no limit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableCare:
+    """When tables are optimized and vacuumed, and how much of that a day may cost.
+
+    How long VACUUM keeps what no version needs is a property of each table,
+    `delta.deletedFileRetentionDuration`: 7 days where it is not set.
+    """
+
+    schedule: str = "20 3 * * *"
+    small_file_bytes: int = 32 * MIB  # files below it are joined
+    target_file_bytes: int = 128 * MIB  # to files of about this
+    # With fewer in a partition, no reader would notice that they were joined.
+    min_small_files: int = 8
+    # The most that is rewritten between two midnights (UTC); what is left waits its turn.
+    table_bytes: int = 8 * GIB
+    day_bytes: int = 32 * GIB
+    # A VACUUM lists the whole table and makes two commits: from one of these on it is worth it.
+    min_garbage_files: int = 20
+    min_garbage_bytes: int = 256 * MIB
+    timeout: timedelta = timedelta(hours=1)  # of one task
+
+    def __post_init__(self) -> None:
+        if not 0 < 2 * self.small_file_bytes <= self.target_file_bytes:
+            # Else small files may find no partner, and be looked at in vain every day.
+            raise SettingsError(
+                "table care: small_file_bytes must be above 0, target_file_bytes at least twice that"
+            )
+        if self.min_small_files < 2:
+            raise SettingsError("table care: min_small_files must be at least 2: one joins nothing")
+        for name in ("table_bytes", "day_bytes", "min_garbage_files", "min_garbage_bytes"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"table care: {name} must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +234,8 @@ STREAMS = (
         settings={"stale_after": timedelta(minutes=5), "time": "event"},
     ),
 )
+
+TABLE_CARE = TableCare()
 
 
 Entry = TypeVar("Entry", Source, Stream)

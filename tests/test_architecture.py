@@ -19,7 +19,7 @@ RULES = {
     ),
     "spark_jobs": ({"include", "spark_jobs"}, {"airflow"}),
     "include": ({"include"}, {"pyspark", "delta", "airflow"}),
-    "dags": ({"include"}, {"pyspark", "delta"}),
+    "dags": ({"include", "dags"}, {"pyspark", "delta"}),
 }
 
 

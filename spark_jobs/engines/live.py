@@ -267,17 +267,18 @@ def compact(values: list[Any], kind: str) -> "list[Any] | array[Any]":
     return array(code, values) if code and None not in values else values
 
 
-def read_states(session: SparkSession, checkpoint: str, fold: KeyedFold) -> DataFrame:
-    """The states in a checkpoint after its last batch, as rows of `state_rows_ddl(fold)`."""
+def read_variable(session: SparkSession, checkpoint: str, name: str, **options: Any) -> DataFrame:
+    """A state variable of each bucket, as column `name`, after the last batch or that of `batchId`."""
     _ = session.streams.active  # starts what the state reader needs in a new session (SPARK-58973)
-    stored = [
-        session.read.format("statestore")
-        .option("stateVarName", name)
-        .load(checkpoint)
-        .select(F.col("key.bucket").alias("bucket"), F.col("value").alias(name))
-        for name in (KEYS, STATES)
-    ]
-    keys, states = stored
+    reader = session.read.format("statestore").options(stateVarName=name, **options)
+    return reader.load(checkpoint).select("partition_id", "key.bucket", F.col("value").alias(name))
+
+
+def read_states(
+    session: SparkSession, checkpoint: str, fold: KeyedFold, **options: Any
+) -> DataFrame:
+    """The states in a checkpoint, as rows of `state_rows_ddl(fold)`; `options` as above."""
+    keys, states = (read_variable(session, checkpoint, name, **options) for name in (KEYS, STATES))
     fields = [f"states.state.{column.name}" for column in fold.state_columns]
     times = ["states.changed_at_us"] + ["states.timeout_at_us"] * fold.times_out
     zipped = F.arrays_zip("keys.key", *times, *fields)

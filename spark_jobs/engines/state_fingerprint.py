@@ -5,7 +5,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_jobs.engines.live import PENDING, read_states
+from spark_jobs.engines.live import PENDING, read_states, read_variable
 from spark_jobs.engines.packing import unpack
 from spark_jobs.engines.schemas import event_ddl
 from spark_jobs.fold.definition import KeyedFold
@@ -29,8 +29,7 @@ class StateFingerprint(NamedTuple):
 def fingerprint_state(session: SparkSession, checkpoint: str, fold: KeyedFold) -> StateFingerprint:
     """The fingerprint of the state in `checkpoint` after its last batch."""
     states = read_states(session, checkpoint, fold)
-    reader = session.read.format("statestore")
-    waiting = reader.option("stateVarName", PENDING).load(checkpoint).select("value.*")
+    waiting = read_variable(session, checkpoint, PENDING).select(f"{PENDING}.*")
     reader = session.read.format("statestore").option("readRegisteredTimers", "true")
     return StateFingerprint(
         _fingerprint(states),

@@ -1,0 +1,106 @@
+"""Care of the tables, once a day: small files are joined (OPTIMIZE), old ones deleted (VACUUM).
+
+| task | what it does | skipped when |
+|---|---|---|
+| `plan_tables` | looks at all tables; the plan with its reasons into the log, findings into `ops/findings` | |
+| `maintain_source_<source>` | `bronze/<source>` and `quarantine/<source>` | both need nothing |
+| `maintain_stream_<stream>` | `tables/<stream>` | it needs nothing |
+| `maintain_ops` | the `ops` tables, without a JVM | none needs anything |
+
+A day on which no table needs anything starts no JVM; the log of `plan_tables` says why. What a
+day rewrites is bounded, for each table and for all of them (`TableCare` in `include/streams.py`):
+dates that are over come first, of these the ones with the most small files, and what is left
+waits for the next day. Each task takes the pool of its source or stream, so that nothing else
+writes to its tables meanwhile; and they run one after the other, as they share the day's budget.
+`ops/table_sizes` has the figures before and after.
+
+VACUUM keeps what no version needs for as long as the table's `delta.deletedFileRetentionDuration`
+says, 7 days by default. Bronze is not vacuumed while a stream has not read a commit for about as
+long: the finding `vacuum_refused` names it. Run that stream; if its checkpoint is a left-over of
+a stream that is gone for good, delete it.
+
+When it is red: the task log has the job's error. Retrying or clearing a task is always safe: it
+plans anew, and does what is still to be done.
+"""
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.sdk import DAG, CronDataIntervalTimetable, task
+
+from dags.spark_task import spark_task
+from include.pools import source_pool, stream_pool
+from include.streams import STREAMS, TABLE_CARE, default_lake
+
+log = logging.getLogger(__name__)
+
+# Each Spark task, with its tables and the pool of all jobs that write to these.
+SPARK_TASKS = {
+    f"maintain_source_{stream.source}": (
+        [f"bronze/{stream.source}", f"quarantine/{stream.source}"],
+        source_pool(stream),
+    )
+    for stream in STREAMS
+} | {
+    f"maintain_stream_{stream.name}": ([f"tables/{stream.name}"], stream_pool(stream))
+    for stream in STREAMS
+}
+
+# Reading the lake needs pyarrow and delta-rs, a second of imports: only in the functions
+# that tasks run, not at every parse of this file.
+
+
+@task.branch(retries=2)
+def plan_tables(lake: str) -> list[str]:
+    """The tasks that have something to do: a skipped one costs no process."""
+    from include.lake import open_lake
+    from include.table_care.care_report import format_plan
+    from include.table_care.plan_care import plan_table_care, record_plan_findings
+
+    opened = open_lake(lake)
+    plans = plan_table_care(opened, TABLE_CARE, datetime.now(UTC))
+    record_plan_findings(opened, plans)
+    log.info("%s", format_plan(plans))
+    needy = {plan.table.name for plan in plans if plan.needs_care}
+    chosen = [name for name, (tables, _) in SPARK_TASKS.items() if needy & set(tables)]
+    return chosen + ["maintain_ops"] * any(name.startswith("ops/") for name in needy)
+
+
+@task(retries=2)
+def maintain_ops(lake: str) -> None:
+    from include.lake import open_lake
+    from include.table_care import maintain_ops as ops
+    from include.table_care.plan_care import plan_table_care
+
+    opened = open_lake(lake)
+    ops.maintain_ops(opened, plan_table_care(opened, TABLE_CARE, datetime.now(UTC)), TABLE_CARE)
+
+
+def maintain_tables(task_id: str, lake: str) -> Any:
+    tables, pool = SPARK_TASKS[task_id]
+    return spark_task(
+        "maintain_table",
+        ["--tables", *tables, "--lake", lake],
+        None,
+        task_id=task_id,
+        name=task_id,
+        pool=pool,
+    )
+
+
+with DAG(
+    dag_id="table_maintenance",
+    description="OPTIMIZE and VACUUM, within a daily budget",
+    doc_md=__doc__,
+    schedule=CronDataIntervalTimetable(TABLE_CARE.schedule, timezone="UTC"),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,  # the next day makes up for one that was missed
+    max_active_runs=1,
+    max_active_tasks=1,
+    default_args={"owner": "data-platform", "execution_timeout": TABLE_CARE.timeout},
+    tags=["maintenance"],
+):
+    root = default_lake()
+    planned = plan_tables(root)
+    planned >> [*(maintain_tables(name, root) for name in SPARK_TASKS), maintain_ops(root)]

@@ -1,0 +1,109 @@
+"""Who reads bronze commit by commit, how far they are, and what they still need of it.
+
+OPTIMIZE replaces files that a reader which is behind has not read yet: it goes on reading
+the replaced ones, for as long as VACUUM leaves them. And it reads each commit in the log, for
+as long as the log keeps it. A reader that is up to date needs neither.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from deltalake import DeltaTable
+from pyarrow import fs
+
+from include.checkpoint import newest_committed, newest_planned
+from include.delta_log import read_actions
+from include.lake import Lake
+from include.stream_position import _read_position, current_generation
+from include.streams import STREAMS
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A checkpoint, and the first version of the table that it has not read."""
+
+    stream: str
+    checkpoint: str
+    next_version: int
+    # Its first batch was begun and not committed: it reads a whole version, not only commits.
+    is_starting: bool
+    is_leftover: bool  # no stream of include/streams.py has this name any more
+
+
+@dataclass(frozen=True)
+class Lag:
+    """The first commit that a reader still needs, and when that was made."""
+
+    reader: Reader
+    version: int
+    since: datetime | None  # None: the log no longer has it
+
+
+def readers_of(lake: Lake, table_id: str) -> list[Reader]:
+    """All checkpoints in the lake that read the table of that id.
+
+    A stream without a checkpoint is none: it will start from what is the newest version
+    then. Raises LakeError for a checkpoint whose position cannot be read.
+    """
+    return [
+        Reader(
+            stream=stream,
+            checkpoint=checkpoint,
+            next_version=position.version,
+            is_starting=newest_committed(lake, checkpoint) is None,
+            is_leftover=stream not in {known.name for known in STREAMS},
+        )
+        for stream, checkpoint, batch in _begun_checkpoints(lake)
+        # Of another table: one that was under this name before, or another source's.
+        if (position := _read_position(lake, f"{checkpoint}/offsets/{batch}")).table_id == table_id
+    ]
+
+
+def _begun_checkpoints(lake: Lake) -> Iterator[tuple[str, str, int]]:
+    """Each stream with its checkpoint, and the batch that it would go on from."""
+    for stream in _folders(lake, f"{lake.root}/checkpoints"):
+        if stream == "ingest":
+            continue
+        checkpoint = lake.checkpoint(stream, current_generation(lake, stream))
+        committed = newest_committed(lake, checkpoint)
+        batch = newest_planned(lake, checkpoint) if committed is None else committed
+        if batch is not None:
+            yield stream, checkpoint, batch
+
+
+def _folders(lake: Lake, path: str) -> list[str]:
+    selector = fs.FileSelector(lake.path_in_filesystem(path), allow_not_found=True)
+    found = lake.filesystem.get_file_info(selector)
+    return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+
+
+def read_lags(lake: Lake, path: str, table: DeltaTable) -> list[Lag]:
+    """The readers of the table at `path` that still need something of its past."""
+    readers = readers_of(lake, str(table.metadata().id))
+    lags = (_read_lag(lake, path, table.version(), reader) for reader in readers)
+    return [lag for lag in lags if lag is not None]
+
+
+def _read_lag(lake: Lake, path: str, newest: int, reader: Reader) -> Lag | None:
+    for version in range(reader.next_version, newest + 1):
+        try:
+            actions = read_actions(lake, path, version)
+        except FileNotFoundError:
+            return Lag(reader, version, None)
+        added = any(action.get("add", {}).get("dataChange", False) for action in actions)
+        # What OPTIMIZE replaced was of the version that a starting reader reads.
+        if added or reader.is_starting:
+            return Lag(reader, version, _made_at(actions))
+    return None
+
+
+def _made_at(actions: Sequence[Mapping[str, Any]]) -> datetime:
+    """When a commit was made, by its writer's clock; one that does not say is as old as can be."""
+    millis = [
+        action["commitInfo"].get("timestamp", 0) for action in actions if "commitInfo" in action
+    ]
+    return EPOCH + timedelta(milliseconds=max(millis, default=0))

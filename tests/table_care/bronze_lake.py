@@ -1,0 +1,70 @@
+"""Bronze for tests, a date a partition, and checkpoints that read it: no JVM."""
+
+import json
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from include.lake import Lake
+
+SOURCE = "user_events"
+FIRST_DAY = date(2026, 3, 1)
+
+
+def append(lake: Lake, days: int = 1, rows: int = 2, path: str | None = None) -> None:
+    """One commit with a file for each of the first `days` days."""
+    dates = [FIRST_DAY + timedelta(days=day) for day in range(days) for _ in range(rows)]
+    data = pa.table({"n": list(range(len(dates))), "event_date": pa.array(dates, pa.date32())})
+    write_deltalake(path or lake.bronze(SOURCE), data, mode="append", partition_by=["event_date"])
+
+
+def bronze(lake: Lake) -> DeltaTable:
+    return DeltaTable(lake.bronze(SOURCE))
+
+
+def set_properties(lake: Lake, **properties: str) -> None:
+    """Properties of bronze, without their `delta.`."""
+    bronze(lake).alter.set_table_properties({f"delta.{n}": v for n, v in properties.items()})
+
+
+def write_position(
+    lake: Lake,
+    stream: str,
+    next_version: int,
+    *,
+    batch: int = 0,
+    committed: bool = True,
+    table_id: str | None = None,
+) -> None:
+    """A batch in the checkpoint of `stream`, as Spark and Delta write it."""
+    checkpoint = Path(lake.checkpoint(stream, 1))
+    offset = {
+        "sourceVersion": 1,
+        "reservoirId": table_id or str(bronze(lake).metadata().id),
+        "reservoirVersion": next_version,
+        "index": -1,
+        "isStartingVersion": False,
+    }
+    for log in ("offsets", "commits"):
+        (checkpoint / log).mkdir(parents=True, exist_ok=True)
+    lines = ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps(offset)]
+    (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
+    if committed:
+        (checkpoint / "commits" / str(batch)).write_text("v1\n{}")
+
+
+def log_file(lake: Lake, version: int) -> Path:
+    return Path(lake.bronze(SOURCE), "_delta_log", f"{version:020}.json")
+
+
+def backdate(lake: Lake, version: int, made: datetime) -> None:
+    """As if a commit had been made then."""
+    actions = [json.loads(line) for line in log_file(lake, version).read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["timestamp"] = int(made.timestamp() * 1000)
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] = int(made.timestamp() * 1000)
+    log_file(lake, version).write_text("\n".join(map(json.dumps, actions)))

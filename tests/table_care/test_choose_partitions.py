@@ -1,0 +1,105 @@
+"""What is rewritten today: never more than the budget, and the right partitions first."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import date, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.streams import TABLE_CARE, SettingsError, TableCare
+from include.table_care.choose_partitions import Candidate, candidates, choose
+from include.table_care.table_figures import Partition
+
+TODAY = date(2026, 3, 10)
+CARE = replace(TABLE_CARE, table_bytes=100, day_bytes=150, min_small_files=4)
+
+
+def partition(day: date | None = None, small_files: int = 4, small_bytes: int = 10) -> Partition:
+    return Partition(day, small_files + 1, small_bytes + 1, small_files, small_bytes)
+
+
+DAYS = st.none() | st.integers(-3, 3).map(lambda days: TODAY + timedelta(days))
+PARTITIONS = st.builds(partition, DAYS, st.integers(0, 9), st.integers(0, 130))
+# A table has one partition of each date.
+TABLES = st.dictionaries(
+    st.sampled_from("abc"), st.lists(PARTITIONS, unique_by=lambda partition: partition.date)
+)
+SPENT = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 120))
+
+
+def all_candidates(tables) -> list[Candidate]:
+    return [found for name, parts in tables.items() for found in candidates(name, parts, CARE)]
+
+
+def cost(chosen) -> int:
+    return sum(candidate.partition.small_bytes for candidate in chosen)
+
+
+@given(TABLES)
+def test_a_partition_with_few_small_files_is_no_candidate(tables):
+    found = all_candidates(tables)
+    expected = {(t, p.date) for t, parts in tables.items() for p in parts if p.small_files >= 4}
+    assert {(candidate.table, candidate.partition.date) for candidate in found} == expected
+    assert len(found) == len(expected)
+
+
+@given(TABLES, SPENT)
+def test_a_day_never_rewrites_more_than_its_budget(tables, spent):
+    chosen = choose(all_candidates(tables), CARE, spent, TODAY)
+    assert cost(chosen) == 0 or cost(chosen) + sum(spent.values()) <= CARE.day_bytes
+    for table in tables:
+        ours = cost(candidate for candidate in chosen if candidate.table == table)
+        assert ours == 0 or ours + spent.get(table, 0) <= CARE.table_bytes
+
+
+@given(TABLES, SPENT)
+def test_what_is_left_out_had_no_room_beside_what_goes_before_it(tables, spent):
+    """Before it: dates that are over, and among these and among the others most small files."""
+    found = all_candidates(tables)
+    chosen = choose(found, CARE, spent, TODAY)
+    assert not Counter(chosen) - Counter(found)
+
+    def rank(candidate: Candidate) -> tuple[bool, int]:
+        day = candidate.partition.date
+        return (day is not None and day >= TODAY, -candidate.partition.small_files)
+
+    for left in set(found) - set(chosen):
+        # Those of the same rank may stand on either side of it.
+        before = [other for other in chosen if rank(other) <= rank(left)]
+        ours = [other for other in before if other.table == left.table]
+        in_table = spent.get(left.table, 0) + cost([*ours, left])
+        in_all = sum(spent.values()) + cost([*before, left])
+        assert in_table > CARE.table_bytes or in_all > CARE.day_bytes
+
+
+def test_a_date_that_is_over_comes_before_one_with_more_files_that_still_grows():
+    yesterday, today = TODAY - timedelta(1), TODAY
+    found = [
+        Candidate("a", partition(today, small_files=9, small_bytes=60)),
+        Candidate("a", partition(yesterday, small_files=4, small_bytes=60)),
+    ]
+    assert choose(found, CARE, {}, TODAY) == [found[1]]
+    assert choose(found, CARE, {}, TODAY + timedelta(1)) == [found[0]]
+
+
+def test_one_that_is_too_large_does_not_keep_smaller_ones_waiting():
+    large = Candidate("a", partition(small_files=9, small_bytes=101))
+    fits = Candidate("a", partition(date(2026, 3, 1), small_bytes=100))
+    assert choose([large, fits], CARE, {}, TODAY) == [fits]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"small_file_bytes": 0}, "small_file_bytes must be above 0"),
+        ({"small_file_bytes": 65, "target_file_bytes": 129}, "target_file_bytes at least twice"),
+        ({"min_small_files": 1}, "min_small_files must be at least 2"),
+        ({"day_bytes": 0}, "day_bytes must be at least 1"),
+        ({"min_garbage_files": 0}, "min_garbage_files must be at least 1"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(change, message):
+    with pytest.raises(SettingsError, match=f"^table care: .*{message}"):
+        TableCare(**change)

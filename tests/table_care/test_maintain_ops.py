@@ -1,0 +1,128 @@
+"""The ops tables are joined and vacuumed while others write to them, and lose no row."""
+
+import os
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from include.lake import Lake
+from include.ops import append_ops, read_ops, update_ops
+from include.streams import TABLE_CARE
+from include.table_care import maintain_ops as module
+from include.table_care.maintain_ops import maintain_ops
+from include.table_care.plan_care import plan_table_care
+
+EAGER = replace(TABLE_CARE, min_small_files=2, min_garbage_files=1)
+KEY = ("stream", "generation", "batch_id")
+
+
+def append_batch(lake: Lake, batch_id: int) -> None:
+    row = {"stream": "user_counts", "generation": 1, "batch_id": batch_id}
+    append_ops(lake, "batches", [row])
+
+
+def batch_ids(lake: Lake) -> list[int]:
+    return sorted(read_ops(lake, "batches")["batch_id"].to_pylist())
+
+
+def plans_of(lake: Lake):
+    return plan_table_care(lake, EAGER, datetime.now(UTC))
+
+
+def files(lake: Lake) -> int:
+    return len(DeltaTable(lake.ops("batches")).file_uris())
+
+
+def test_small_files_are_joined_recorded_and_not_joined_again(lake):
+    for batch in range(5):
+        append_batch(lake, batch)
+    size = sum(file.stat().st_size for file in Path(lake.ops("batches")).glob("*.parquet"))
+    maintain_ops(lake, plans_of(lake), EAGER)
+    assert (files(lake), batch_ids(lake)) == (1, [0, 1, 2, 3, 4])
+    rows = {row["occasion"]: row for row in read_ops(lake, "table_sizes").to_pylist()}
+    assert (rows["before"]["files"], rows["after"]["files"]) == (5, 1)
+    assert (rows["after"]["bytes_rewritten"], rows["after"]["files_deleted"]) == (size, 0)
+    # Readers begin at the newest version: no commit is read one by one.
+    newest = DeltaTable(lake.ops("batches")).version()
+    assert Path(lake.ops("batches"), "_delta_log", f"{newest:020}.checkpoint.parquet").exists()
+
+    maintain_ops(lake, [p for p in plans_of(lake) if p.table.name == "ops/batches"], EAGER)
+    assert DeltaTable(lake.ops("batches")).version() == newest
+
+
+def test_what_was_replaced_long_ago_is_deleted(lake):
+    for batch in range(3):
+        append_batch(lake, batch)
+    table = DeltaTable(lake.ops("batches"))
+    table.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
+    table.optimize.compact()
+    old = (datetime.now(UTC) - timedelta(days=1)).timestamp()
+    for file in Path(lake.ops("batches")).glob("*.parquet"):
+        os.utime(file, (old, old))
+    maintain_ops(lake, plans_of(lake), EAGER)
+    assert len(list(Path(lake.ops("batches")).glob("*.parquet"))) == 1
+    assert batch_ids(lake) == [0, 1, 2]
+    (row,) = read_ops(lake, "table_sizes", {"occasion": "after"}).to_pylist()
+    assert row["files_deleted"] == 3
+
+
+def test_a_write_between_plan_and_care_is_kept(lake):
+    for batch in range(3):
+        append_batch(lake, batch)
+    plans = plans_of(lake)
+    append_batch(lake, 3)
+    update_ops(
+        lake, "batches", KEY, [dict(zip(KEY, ("user_counts", 1, 0), strict=True), rows_in=7)]
+    )
+    maintain_ops(lake, plans, EAGER)
+    assert batch_ids(lake) == [0, 1, 2, 3]
+    assert sum(n or 0 for n in read_ops(lake, "batches")["rows_in"].to_pylist()) == 7
+
+
+def test_a_conflict_with_another_writer_is_tried_again(lake, monkeypatch):
+    for batch in range(3):
+        append_batch(lake, batch)
+    optimize, conflicts = module._optimize, iter([True, True, False])
+
+    def conflict_twice(path, care):
+        if next(conflicts):
+            raise CommitFailedError("another commit came between")
+        return optimize(path, care)
+
+    monkeypatch.setattr(module, "_optimize", conflict_twice)
+    maintain_ops(lake, plans_of(lake), EAGER)
+    assert (files(lake), batch_ids(lake)) == (1, [0, 1, 2])
+
+
+def test_writers_and_care_at_once_lose_nothing(lake):
+    append_batch(lake, 0)
+    failed: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            for batch in range(1, 30):
+                append_batch(lake, batch)
+        except CommitFailedError as error:
+            failed.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while writer.is_alive():
+        maintain_ops(lake, plans_of(lake), EAGER)
+    writer.join()
+    assert failed == []
+    assert batch_ids(lake) == list(range(30))
+
+
+def test_tables_that_spark_writes_are_left_to_spark(lake):
+    for _ in range(3):
+        write_deltalake(lake.quarantine("signals"), pa.table({"n": [1]}), mode="append")
+    plans = plans_of(lake)
+    assert any(plan.needs_care for plan in plans)
+    maintain_ops(lake, plans, EAGER)
+    assert DeltaTable(lake.quarantine("signals")).version() == 2

@@ -1,0 +1,81 @@
+"""`make maintain-tables`: what it says, and that it starts a JVM only for what needs one."""
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from include.lake import Lake
+from include.ops import append_ops, read_ops
+from include.streams import TABLE_CARE
+from include.table_care import run_maintenance
+from include.table_care.run_maintenance import main
+
+MANY = TABLE_CARE.min_small_files
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """The jobs that are started, in place of starting them; each fails."""
+    started: list[tuple[str, list[str]]] = []
+
+    def start(job, args):
+        started.append((job, args))
+        return 7
+
+    monkeypatch.setattr(run_maintenance, "run_job", start)
+    return started
+
+
+def fill_ops(lake: Lake) -> None:
+    for number in range(MANY):
+        append_ops(lake, "runs", [{"run_id": f"r{number}"}])
+
+
+def fill_quarantine(lake: Lake) -> None:
+    for _ in range(MANY):
+        write_deltalake(lake.quarantine("signals"), pa.table({"n": [1]}), mode="append")
+
+
+def test_no_lake_is_said_in_one_line(tmp_path, capsys, jobs):
+    assert main(["--lake", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err.startswith("error: no lake at ")
+    assert jobs == []
+
+
+def test_a_lake_that_needs_nothing_starts_no_jvm_and_is_not_written(lake, capsys, jobs):
+    assert main(["--lake", lake.root]) == 0
+    assert jobs == []
+    assert "not there yet: bronze/signals" in capsys.readouterr().out
+    assert not lake.is_delta_table(lake.ops("table_sizes"))
+
+
+def test_ops_tables_are_cared_for_without_a_jvm(lake, jobs):
+    fill_ops(lake)
+    assert main(["--lake", lake.root]) == 0
+    assert jobs == []
+    assert len(DeltaTable(lake.ops("runs")).file_uris()) == 1
+    assert read_ops(lake, "runs").num_rows == MANY
+
+
+def test_one_job_gets_all_tables_that_need_it_and_its_failure_is_the_exit_code(lake, jobs):
+    fill_ops(lake)
+    fill_quarantine(lake)
+    write_deltalake(lake.bronze("signals"), pa.table({"n": [1]}))
+    assert main(["--lake", lake.root]) == 7
+    args = ["--tables", "quarantine/signals", "--lake", lake.root]
+    assert jobs == [("maintain_table", args)]
+    assert len(DeltaTable(lake.ops("runs")).file_uris()) == 1
+
+
+def test_a_dry_run_shows_the_plan_and_changes_nothing(lake, capsys, jobs):
+    fill_ops(lake)
+    fill_quarantine(lake)
+    versions = [
+        DeltaTable(path).version() for path in (lake.ops("runs"), lake.quarantine("signals"))
+    ]
+    assert main(["--lake", lake.root, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert out.count(f"optimize {MANY} small files") == 2
+    assert jobs == []
+    after = [DeltaTable(path).version() for path in (lake.ops("runs"), lake.quarantine("signals"))]
+    assert after == versions

@@ -1,0 +1,98 @@
+"""VACUUM is refused, to the microsecond, where a reader may still need what it would delete."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from include.lake import LakeError
+from include.table_care.bronze_readers import Lag, Reader
+from include.table_care.vacuum_guard import (
+    FILE_RETENTION,
+    LOG_RETENTION,
+    MARGIN,
+    lag_findings,
+    retention,
+    why_not_vacuum,
+)
+
+NOW = datetime(2026, 3, 31, 3, 20, tzinfo=UTC)
+KEPT = timedelta(days=7)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def lag(since: datetime | None, stream: str = "user_counts", leftover: bool = False) -> Lag:
+    reader = Reader(stream, f"/lake/checkpoints/{stream}/1", 4, False, leftover)
+    return Lag(reader, 5, since)
+
+
+def test_nobody_behind_holds_nothing_back():
+    assert why_not_vacuum([], KEPT, NOW) is None
+
+
+def test_a_reader_is_in_time_until_a_margin_before_its_files_may_go():
+    last = NOW - KEPT + MARGIN
+    assert why_not_vacuum([lag(last)], KEPT, NOW) is None
+    assert why_not_vacuum([lag(last - MICROSECOND)], KEPT, NOW) is not None
+
+
+def test_the_slowest_of_several_is_named_with_version_and_time():
+    slow, slower = NOW - timedelta(days=8), NOW - timedelta(days=9)
+    refusal = why_not_vacuum([lag(slow), lag(slower, "user_sessions"), lag(NOW)], KEPT, NOW)
+    assert refusal == (
+        "stream user_sessions has not read version 5, of 2026-03-22 03:20 UTC, and VACUUM would "
+        "delete what is older than 7 days"
+    )
+
+
+def test_who_cannot_go_on_anyway_holds_nothing_back_and_is_told():
+    assert why_not_vacuum([lag(None)], KEPT, NOW) is None
+    (found,) = lag_findings("bronze/user_events", [lag(None)], timedelta(days=30), NOW)
+    assert (found.finding, found.severity) == ("reader_cut_off", "warning")
+    assert "version 5 of bronze/user_events" in found.detail
+
+
+def test_a_reader_behind_by_more_than_half_of_what_the_log_keeps_is_a_finding():
+    kept = timedelta(days=30)
+    half = NOW - timedelta(days=15)
+    assert lag_findings("bronze/user_events", [lag(half)], kept, NOW) == []
+    (found,) = lag_findings("bronze/user_events", [lag(half - MICROSECOND)], kept, NOW)
+    assert (found.finding, found.severity) == ("reader_behind", "warning")
+    assert (found.limit, found.unit) == (15, "days")
+    assert found.figure == pytest.approx(15)
+    assert "from 2026-04-15 on" in found.detail
+    assert found.action == "run the stream before that"
+
+
+def test_a_checkpoint_that_no_stream_owns_counts_and_says_how_to_be_rid_of_it():
+    old = lag(NOW - timedelta(days=20), "gone", leftover=True)
+    refusal = why_not_vacuum([old], KEPT, NOW)
+    assert refusal is not None
+    assert refusal.startswith("the left-over checkpoint of stream gone has not read version 5")
+    (found,) = lag_findings("bronze/user_events", [old], timedelta(days=30), NOW)
+    assert found.action is not None
+    assert "if the stream is gone for good, delete /lake/checkpoints/gone/1" in found.action
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("interval 7 days", timedelta(days=7)),
+        ("INTERVAL 1 WEEK", timedelta(days=7)),
+        ("interval 36 hours 30 minutes", timedelta(hours=36.5)),
+        ("2 days", timedelta(days=2)),
+        ("interval 0 hours", timedelta(0)),
+    ],
+)
+def test_a_tables_retention_is_read_as_delta_reads_it(text, expected):
+    assert retention({FILE_RETENTION[0]: text}, FILE_RETENTION) == expected
+
+
+def test_a_table_that_says_nothing_has_deltas_own_retention():
+    assert retention({}, FILE_RETENTION) == timedelta(days=7)
+    assert retention({}, LOG_RETENTION) == timedelta(days=30)
+
+
+@pytest.mark.parametrize("text", ["", "interval", "forever", "interval 1 month", "7"])
+def test_a_retention_that_cannot_be_read_is_an_error_not_a_guess(text):
+    with pytest.raises(LakeError, match=r"logRetentionDuration is .*: expected a text such as"):
+        retention({LOG_RETENTION[0]: text}, LOG_RETENTION)

@@ -1,0 +1,173 @@
+"""The batch whose state is read, from a checkpoint's logs; and what `make inspect` says of others."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from include.committed_batch import committed_batch
+from include.lake import Lake
+from include.run_local import main
+
+STREAM = "user_counts"
+WATERMARKS_MS = {0: 0, 1: 1_000, 2: 1_500}  # of a batch; batch 2 has only begun
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+
+def checkpoint(lake: Lake) -> Path:
+    return Path(lake.checkpoint(STREAM, 1))
+
+
+@pytest.fixture
+def logs(lake) -> Lake:
+    """A lake with a checkpoint's logs, as Spark writes them."""
+    conf = {PROVIDER: ROCKSDB, ENCODING: "unsaferow"}
+    for batch, watermark_ms in WATERMARKS_MS.items():
+        write(lake, f"offsets/{batch}", {"batchWatermarkMs": watermark_ms, "conf": conf}, "{}")
+        if batch + 1 in WATERMARKS_MS:
+            write(lake, f"commits/{batch}", {"nextBatchWatermarkMs": WATERMARKS_MS[batch + 1]})
+    return lake
+
+
+def write(lake: Lake, log: str, settings: dict[str, Any], *sources: str) -> None:
+    path = checkpoint(lake) / log
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["v1", json.dumps(settings), *sources]))
+
+
+def test_it_is_the_newest_that_was_finished(logs):
+    for stray in ("offsets/.3.crc", "offsets/3.tmp", "commits/notes.txt"):
+        (checkpoint(logs) / stray).write_text("not a batch")
+    batch = committed_batch(logs, STREAM)
+    found = (batch.batch_id, batch.watermark_ms, batch.next_watermark_ms)
+    assert found == (1, WATERMARKS_MS[1], WATERMARKS_MS[2])
+    assert batch.checkpoint == str(checkpoint(logs))
+
+
+def test_before_any_watermark_there_is_none(logs):
+    (checkpoint(logs) / "commits" / "1").unlink()
+    batch = committed_batch(logs, STREAM)
+    assert (batch.batch_id, batch.watermark_ms, batch.next_watermark_ms) == (0, None, 1_000)
+
+
+def log_lines(lake: Lake, log: str) -> tuple[Path, list[str]]:
+    path = checkpoint(lake) / log / "1"
+    return path, path.read_text().splitlines()
+
+
+def with_settings(lake: Lake, log: str, change: Callable[[dict[str, Any]], None]) -> None:
+    path, lines = log_lines(lake, log)
+    settings = json.loads(lines[1])
+    change(settings)
+    path.write_text("\n".join([lines[0], json.dumps(settings), *lines[2:]]))
+
+
+def use_hdfs(lake: Lake) -> None:
+    with_settings(lake, "offsets", lambda settings: settings["conf"].update({PROVIDER: HDFS}))
+
+
+def use_avro(lake: Lake) -> None:
+    with_settings(lake, "offsets", lambda settings: settings["conf"].update({ENCODING: "avro"}))
+
+
+def use_other_log(lake: Lake) -> None:
+    path, lines = log_lines(lake, "offsets")
+    path.write_text("\n".join(["v2", *lines[1:]]))
+
+
+def lose_offsets(lake: Lake) -> None:
+    log_lines(lake, "offsets")[0].unlink()
+
+
+def empty_commit(lake: Lake) -> None:
+    log_lines(lake, "commits")[0].write_text("")
+
+
+def cut_offsets(lake: Lake) -> None:
+    path, lines = log_lines(lake, "offsets")
+    path.write_text(f"{lines[0]}\n{lines[1][:40]}")
+
+
+def lose_watermark(lake: Lake) -> None:
+    with_settings(lake, "commits", lambda settings: settings.pop("nextBatchWatermarkMs"))
+
+
+def garble_offsets(lake: Lake) -> None:
+    log_lines(lake, "offsets")[0].write_bytes(b"\xff\xfe")
+
+
+def lose_commits(lake: Lake) -> None:
+    shutil.rmtree(checkpoint(lake) / "commits")
+
+
+def lose_checkpoint(lake: Lake) -> None:
+    shutil.rmtree(checkpoint(lake))
+
+
+SPOILED = [
+    (lose_checkpoint, "has no state yet, as there is no checkpoint .*make stream STREAM=user_"),
+    (lose_commits, "first batch in .* was begun and not finished.*run the stream again"),
+    (lose_offsets, r"offsets/\d+ is missing, though its batch is committed"),
+    (use_hdfs, "not of a stream of this project: its .*providerClass is .*HDFSBacked"),
+    (use_avro, "not of a stream of this project: its .*encodingFormat is 'avro'"),
+    (use_other_log, "its log format is 'v2', not 'v1'"),
+    (empty_commit, r"commits/\d+ is damaged"),
+    (cut_offsets, r"offsets/\d+ is damaged .*put the checkpoint back"),
+    (garble_offsets, r"offsets/\d+ is damaged"),
+    (lose_watermark, r"commits/\d+ is damaged \(KeyError\('nextBatchWatermarkMs'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"), SPOILED, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_checkpoint_that_is_not_ours_is_one_line_and_no_jvm(
+    logs, monkeypatch, capsys, spoil, message
+):
+    spoil(logs)
+    monkeypatch.setattr("include.run_local.run_job", lambda *_: pytest.fail("started a JVM"))
+    before = files_in(logs)
+    assert main(["inspect", "--stream", "user_counts", "--lake", logs.root]) == 2
+    said = capsys.readouterr()
+    assert re.search(message, said.err)
+    assert (said.err.count("\n"), said.out) == (1, "")
+    assert files_in(logs) == before
+
+
+@pytest.mark.parametrize("code", [0, 2, 3])
+def test_the_exit_code_is_the_jobs_and_stdout_the_reports(logs, monkeypatch, capsys, code):
+    def run_job(job: str, args: list[str], stream: Any, stdout: Any) -> int:
+        stdout.write("what a library says\n")
+        if code == 0:
+            Path(args[args.index("--output") + 1]).write_text("the report")
+        return code
+
+    monkeypatch.setattr("include.run_local.run_job", run_job)
+    assert main(["inspect", "--stream", STREAM, "--lake", logs.root]) == code
+    assert capsys.readouterr() == ("the report\n" if code == 0 else "", "what a library says\n")
+
+
+@pytest.mark.parametrize(
+    ("stream", "folder", "message"),
+    [
+        ("user_count", "", "unknown stream 'user_count': known are"),
+        ("user_counts", "", "user_counts has no state yet"),
+        ("user_counts", "elsewhere", "no lake at"),
+    ],
+)
+def test_what_the_caller_got_wrong_is_one_line(lake, capsys, stream, folder, message):
+    assert main(["inspect", "--stream", stream, "--lake", str(Path(lake.root, folder))]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert (said.err.count("\n"), said.out) == (1, "")
+
+
+def files_in(lake: Lake) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in Path(lake.root).rglob("*") if file.is_file()}

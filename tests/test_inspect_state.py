@@ -1,0 +1,257 @@
+"""The figures of `make inspect`, held against the local engine and Spark's own rows."""
+
+import importlib
+import json
+import math
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from include.state_figures import KeyFigures, Spread, StateReport, Timeouts
+from include.state_report import format_report, report_json
+from include.streams import Stream
+from spark_jobs.engines.local import LocalFold
+from spark_jobs.fold.buckets import bucket_ids
+from spark_jobs.fold.definition import KeyedFold
+from spark_jobs.inspect_state import inspect_state
+from spark_jobs.run_stream import drain
+from spark_jobs.stream_definition import load_definition
+from spark_jobs.streams import user_counts
+from spark_jobs.streams.user_sessions import UserEvent
+from tests.bronze import ClockAt, append_commit, rows_for, stamp
+from tests.engines.lake_runs import (
+    MICROSECOND,
+    MS_US,
+    START_US,
+    arriving,
+    drained,
+    micros,
+    with_conf,
+)
+from tests.fold import machine, oracle
+from tests.fold.arrivals import came_to, run
+from tests.fold.machine import MARKS, Mark, a_machine, fold_of
+from tests.fold.oracle import Result, until
+from tests.skewed_state import buckets_of, partitions_of
+
+pytestmark = pytest.mark.spark
+# Workers cannot import tests, so what they need of these travels with the query.
+for module in (machine, oracle):
+    cloudpickle.register_pickle_by_value(module)
+
+DELAY = timedelta(milliseconds=5)
+USERS = "aaabbcdefg"
+
+
+def entry(name: str, shape: tuple[int, int], delay: timedelta = DELAY, **settings: Any) -> Stream:
+    """`shape` is the number of buckets and of state partitions."""
+    return Stream(
+        name=name,
+        source="user_events",
+        schedule="@daily",
+        watermark_delay=delay,
+        buckets=shape[0],
+        state_partitions=shape[1],
+        settings=settings,
+    )
+
+
+MACHINES = {
+    "machine": fold_of(a_machine(random.Random(19), "EventTimeTimeout"), "append"),
+    "updating_machine": fold_of(a_machine(random.Random(5), "ProcessingTimeTimeout"), "update"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _machines_are_streams(monkeypatch):
+    for name, fold in MACHINES.items():
+        define_stream(monkeypatch, name, fold)
+
+
+def define_stream(monkeypatch: pytest.MonkeyPatch, name: str, fold: KeyedFold) -> None:
+    """As if `fold` stood in the file of that stream."""
+    module = ModuleType(f"spark_jobs.streams.{name}")
+    module.__spec__ = importlib.util.spec_from_loader(module.__name__, loader=None)
+    comments = {column.name: "Of a test" for column in fold.output_columns}
+    vars(module).update(FOLD=fold, COMMENTS=comments)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+class Case(NamedTuple):
+    """A stream, and how to make an event of it."""
+
+    stream: Stream
+    make: Callable[[random.Random, int], Any]
+
+
+def user_event(rng: random.Random, time_us: int) -> UserEvent:
+    return UserEvent(rng.choice(USERS), time_us)
+
+
+def counted_event(rng: random.Random, time_us: int) -> user_counts.UserEvent:
+    return user_counts.UserEvent(rng.choice(USERS), time_us)
+
+
+def mark(rng: random.Random, time_us: int) -> Mark:
+    return Mark(rng.choice(USERS), time_us, rng.choice(MARKS))
+
+
+CASES = {
+    "sessions": Case(entry("user_sessions", (5, 2), gap=DELAY), user_event),
+    "no timeouts": Case(entry("user_counts", (3, 2)), counted_event),
+    "keys with a timeout only": Case(entry("machine", (4, 3)), mark),
+    "by ingestion": Case(entry("updating_machine", (2, 2), timedelta(0)), mark),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [*list(CASES)[:3], pytest.param("by ingestion", marks=pytest.mark.full)]
+)
+def test_the_figures_are_those_of_the_local_engine(spark, lake, case):
+    stream, make = CASES[case]
+    fold, delay_us = load_definition(stream).fold, stream.watermark_delay // MICROSECOND
+    commits: list[Any] = arriving(1, make, commits=4, size=25)
+    commits[2] = ClockAt(START_US + 33 * MS_US)
+    stamped = stamp(commits)
+    seen = [rows_for(fold, rows) for rows in stamped]
+    local = came_to(fold, run(LocalFold(fold, delay_us), seen))
+    until_us = until([row for rows in seen for row in rows], delay_us)
+    drained(spark, lake, stream, fold, stamped, runs=1)
+
+    report = inspect_state(spark, lake, stream)
+
+    assert micros(report.until) == until_us
+    check_keys(report, fold, local, until_us)
+    check_timeouts(report.timeouts, fold, local)
+    check_buckets(spark, report, stream, local)
+    check_json_and_tables(report)
+
+
+def check_keys(report: StateReport, fold: KeyedFold, local: Result, until_us: int) -> None:
+    known = local.states
+    changed_us = [each.changed_at_us for each in known.values() if each.state is not None]
+    assert report.keys == len(known) > 0
+    assert report.keys_without_state == len(known) - len(changed_us)
+    assert report.pending_events == local.pending
+    # The watermark itself is the last instant before `until`.
+    assert report.age_us == spread_of([until_us - 1 - each for each in changed_us])
+    # Two words for a short key, one for each number.
+    words = 2 + len(fold.state_columns) + 1 + fold.times_out
+    assert report.bytes_per_key == spread_of([8 * words] * len(known))
+    assert report.bytes == 8 * words * len(known)
+    assert [key.key for key in report.biggest_keys] == sorted(known)[:10]
+    for key in report.biggest_keys:
+        check_key(key, known[key.key])
+
+
+def check_key(shown: KeyFigures, known: oracle.Known) -> None:
+    instants = (known.changed_at_us, known.timeout_at_us)
+    assert (maybe(micros, shown.changed_at), maybe(micros, shown.timeout_at)) == instants
+    state = maybe(json.loads, shown.state)
+    assert state == maybe(lambda state: state._asdict(), known.state)
+
+
+def maybe(function: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else function(value)
+
+
+def spread_of(figures: Sequence[int]) -> Spread:
+    """Each middle one: the least figure that so many of all are not above."""
+    ordered = sorted(figures)
+    middle = [ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.9, 0.99)]
+    median, p90, p99 = middle
+    return Spread(least=ordered[0], median=median, p90=p90, p99=p99, most=ordered[-1])
+
+
+def check_timeouts(shown: Timeouts, fold: KeyedFold, local: Result) -> None:
+    timeouts = [each.timeout_at_us for each in local.states.values() if each.timeout_at_us]
+    assert shown.kind == fold.timeout
+    assert shown.keys_with == len(timeouts)
+    assert shown.keys_without == len(local.states) - len(timeouts)
+    assert shown.due == 0  # a run that came to its end has fired them
+    assert maybe(micros, shown.next_at) == min(timeouts, default=None)
+    assert maybe(micros, shown.last_at) == max(timeouts, default=None)
+
+
+def check_buckets(spark: SparkSession, report: StateReport, stream: Stream, local: Result) -> None:
+    ids = bucket_ids(stream.buckets, stream.state_partitions)
+    counts = Counter(buckets_of(spark, local.states, ids))
+    assert {bucket.bucket: bucket.keys for bucket in report.buckets} == {
+        number: counts[number] for number in ids
+    }
+    partitions = partitions_of(spark, ids, stream.state_partitions)
+    assert {bucket.bucket: bucket.partition for bucket in report.buckets} == partitions
+    for partition in report.partitions:
+        own = [bucket for bucket in report.buckets if bucket.partition == partition.partition]
+        assert partition.buckets == len(own)
+        for figure in ("keys", "bytes", "pending_events", "pending_bytes"):
+            assert getattr(partition, figure) == sum(getattr(bucket, figure) for bucket in own)
+    for figure in ("keys", "bytes", "pending_events", "pending_bytes"):
+        assert getattr(report, figure) == sum(getattr(part, figure) for part in report.partitions)
+
+
+def check_json_and_tables(report: StateReport) -> None:
+    parsed = json.loads(report_json(report))
+    text = format_report(report)
+    assert set(parsed) == set(vars(report))
+    assert parsed["until"] == maybe(datetime.isoformat, report.until)
+    heading = f"{parsed['stream']}: state after batch {parsed['batch_id']}, "
+    assert text.startswith(heading)
+    for name, figure in (("keys", "keys"), ("bytes", "bytes"), ("pending", "pending_events")):
+        assert number_after(text, rf"^{name} +") == parsed[figure]
+    assert f"{parsed['pending_bytes']:,} bytes" in text
+    if parsed["timeouts"]["kind"] != "NoTimeout":
+        assert number_after(text, "^timeouts +") == parsed["timeouts"]["keys_with"]
+        assert number_after(text, "keys with, ") == parsed["timeouts"]["keys_without"]
+    bytes_per_key = list(parsed["bytes_per_key"].values())
+    assert bytes_per_key in [numbers(line) for line in text.splitlines()]
+    rows = [numbers(line) for line in text.splitlines()]
+    for part in parsed["partitions"]:
+        assert [*list(part.values())[:4], part["pending_events"]] in rows
+
+
+def number_after(text: str, pattern: str) -> int:
+    found = re.search(pattern + r"([\d,]+)", text, re.M)
+    assert found, f"{pattern} is not in:\n{text}"
+    return int(found[1].replace(",", ""))
+
+
+def numbers(line: str) -> list[int]:
+    return [int(cell.replace(",", "")) for cell in re.findall(r"(?<![\w-])[\d,]+(?![\w-])", line)]
+
+
+def test_timeouts_that_a_killed_run_left_are_due(spark, lake):
+    """As when a run is killed between its batch with data and the one without."""
+    stream = entry("user_sessions", (5, 2), gap=timedelta(milliseconds=10))
+    fold, ids = load_definition(stream).fold, bucket_ids(5, 2)
+    ann, *others = "abcdefg"
+    home, *places = buckets_of(spark, [ann, *others], ids)
+    bob = next(user for user, place in zip(others, places, strict=True) if place != home)
+    first = [UserEvent(ann, START_US), UserEvent(ann, START_US + 6 * MS_US)]
+    commits = stamp([first, [UserEvent(bob, START_US + 60 * 1_000 * MS_US)]])
+    reports = []
+    with with_conf(spark, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
+        for rows in commits:
+            append_commit(lake, stream.source, fold, rows)
+            with with_conf(spark, "spark.sql.shuffle.partitions", "2"):
+                drain(spark, lake, stream)
+            reports.append(inspect_state(spark, lake, stream))
+    unsettled, killed = reports
+    # Its own rows settle a bucket in its batch; what is settled everywhere is said by the next.
+    assert (unsettled.keys, unsettled.until, unsettled.age_us) == (1, None, None)
+    assert unsettled.timeouts.due == 0
+    assert "nothing settled yet" in format_report(unsettled)
+    assert micros(killed.until) == START_US + MS_US + 1
+    assert killed.age_us == spread_of([MS_US])
+    assert killed.timeouts.due == killed.timeouts.keys_with == 1
+    assert "1 due, which the next run fires" in format_report(killed)
+    assert [report.pending_events for report in reports] == [1, 2]

@@ -1,0 +1,194 @@
+"""`make inspect` on all kinds of checkpoints: skewed, half written, damaged, not ours, moving."""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from include.lake import Lake, LakeError
+from include.state_report import format_report, report_json
+from include.streams import PROJECT, SettingsError, stream_named
+from spark_jobs import inspect_state as job
+from spark_jobs.inspect_state import inspect_state
+from spark_jobs.stream_definition import load_definition, pinned_settings
+from tests.skewed_state import COLD, HOT, SKEWED, drain_skewed, hot_and_cold_users
+
+
+@pytest.fixture(scope="module")
+def skewed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(str(tmp_path_factory.mktemp("skewed") / "lake"))
+    drain_skewed(spark, lake)
+    return lake
+
+
+@pytest.fixture
+def copied(skewed: Lake, tmp_path: Path) -> Lake:
+    """A copy of it to spoil."""
+    shutil.copytree(skewed.root, tmp_path / "lake")
+    return Lake(str(tmp_path / "lake"))
+
+
+def checkpoint_of(lake: Lake) -> Path:
+    return Path(lake.checkpoint(SKEWED.name, 1))
+
+
+@pytest.mark.spark
+def test_skew_and_the_biggest_keys_show(spark, skewed):
+    report = inspect_state(spark, skewed, SKEWED)
+    assert report.bucket_skew.keys == HOT / COLD
+    most = max(partition.keys for partition in report.partitions)
+    fewest = report.keys - most
+    assert report.partition_skew.keys == most / ((most + fewest) / 2) > 1
+    assert report.bucket_skew.bytes > report.partition_skew.bytes > 1
+    users = sorted(hot_and_cold_users(spark), key=lambda user: (-math.ceil(len(user) / 8), user))
+    assert [key.key for key in report.biggest_keys] == users[:10]
+    text = format_report(report)
+    assert f"the largest {HOT / COLD:.1f} times the median by keys" in text
+    # Not the entry's numbers count, but those that the state was made with.
+    assert inspect_state(spark, skewed, stream_named("user_counts")) == report
+
+
+@pytest.mark.spark
+def test_a_batch_that_was_begun_and_stray_files_do_not_count(spark, copied):
+    checkpoint = checkpoint_of(copied)
+    before = inspect_state(spark, copied, SKEWED)
+    for log in ("offsets", "commits"):
+        (checkpoint / log / "notes.txt").write_text("not a batch")
+    newest = before.batch_id
+    shutil.copy(checkpoint / "offsets" / str(newest), checkpoint / "offsets" / str(newest + 1))
+    assert inspect_state(spark, copied, SKEWED) == before
+    for name in (str(newest), f".{newest}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    earlier = inspect_state(spark, copied, SKEWED)
+    # The last batch, without data, had settled what waited in the other buckets: one event a key.
+    assert earlier.batch_id == newest - 1
+    assert earlier.until < before.until
+    assert earlier.keys < before.keys
+    assert earlier.keys + earlier.pending_events == before.keys + before.pending_events
+
+
+@pytest.mark.spark
+def test_a_damaged_state_is_one_line(spark, copied):
+    remove_state_files(checkpoint_of(copied) / "state")
+    spark.sparkContext.setLogLevel("OFF")
+    with pytest.raises(
+        LakeError, match=r"user_counts after batch \d+ in .* cannot be read"
+    ) as said:
+        inspect_state(spark, copied, SKEWED)
+    assert "\n" not in str(said.value)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("lost", ["state", "state/0/1"])
+def test_a_missing_state_partition_is_one_line(spark, copied, lost):
+    """Spark's reader skips one that is not there."""
+    shutil.rmtree(checkpoint_of(copied) / lost)
+    with pytest.raises(LakeError, match=r"state/0/1 is missing: put the checkpoint back"):
+        inspect_state(spark, copied, SKEWED)
+
+
+def remove_state_files(state: Path) -> None:
+    for file in state.glob("0/*/*"):
+        if file.suffix in (".changelog", ".zip"):
+            file.unlink()
+
+
+@pytest.fixture(autouse=True)
+def _log_level_stays(request):
+    yield
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark").sparkContext.setLogLevel("WARN")
+
+
+@pytest.mark.spark
+def test_a_state_deleted_while_it_is_read_is_to_be_read_again(spark, copied, monkeypatch):
+    """A compaction that commits batches in the meantime deletes the older ones."""
+    checkpoint = checkpoint_of(copied)
+    measure = job.measure_state
+
+    def measure_too_late(*args: Any) -> Any:
+        newest = max(
+            int(log.name) for log in (checkpoint / "commits").iterdir() if log.name.isdigit()
+        )
+        for log in ("offsets", "commits"):
+            shutil.copy(checkpoint / log / str(newest), checkpoint / log / str(newest + 1))
+        remove_state_files(checkpoint / "state")
+        return measure(*args)
+
+    monkeypatch.setattr(job, "measure_state", measure_too_late)
+    spark.sparkContext.setLogLevel("OFF")
+    with pytest.raises(LakeError, match=r"was deleted while .* come to batch \d+ .*Try again"):
+        inspect_state(spark, copied, SKEWED)
+
+
+@pytest.mark.spark
+def test_a_state_type_that_has_changed_since_is_refused(spark, copied, monkeypatch):
+    class Count(NamedTuple):
+        total_count: float
+
+    definition = load_definition(SKEWED)
+    changed = replace(definition, fold=replace(definition.fold, state=Count))
+    monkeypatch.setattr(job, "load_definition", lambda _: changed)
+    with pytest.raises(SettingsError, match=r"array<double>.* now, but .*array<bigint>"):
+        inspect_state(spark, copied, SKEWED)
+
+
+@pytest.mark.spark
+def test_a_state_that_nothing_describes_is_refused(spark, copied):
+    DeltaTable(copied.ops("generations")).delete()
+    with pytest.raises(LakeError, match="ops/generations has 0 rows of stream user_counts"):
+        inspect_state(spark, copied, SKEWED)
+
+
+@pytest.mark.spark
+def test_another_streams_checkpoint_is_one_line(spark, copied):
+    """Under pinned settings that say otherwise: what Spark finds then is told."""
+    stream = replace(SKEWED, name="device_signals", source="signals")
+    shutil.copytree(checkpoint_of(copied), copied.checkpoint(stream.name, 1))
+    with pytest.raises(LakeError, match="0 rows of stream device_signals"):
+        inspect_state(spark, copied, stream)
+    schema = pinned_settings(stream, load_definition(stream).fold)["state_schema"]
+    pinned = {"stream": f"'{stream.name}'", "state_schema": f"'{schema}'"}
+    DeltaTable(copied.ops("generations")).update(updates=pinned)
+    spark.sparkContext.setLogLevel("OFF")
+    with pytest.raises(LakeError, match=r"the state of device_signals .* cannot be read"):
+        inspect_state(spark, copied, stream)
+
+
+def files_in(lake: Lake) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in Path(lake.root).rglob("*") if file.is_file()}
+
+
+@pytest.mark.spark
+def test_stdout_has_the_json_alone_and_the_lake_is_as_it_was(spark, skewed):
+    before = files_in(skewed)
+    arguments = ["--stream", "user_counts", "--lake", skewed.root, "--json"]
+    result = subprocess.run(
+        [sys.executable, "-m", "include.run_local", "inspect", *arguments],
+        cwd=PROJECT,
+        env=os.environ | {"SPARK_MASTER": "local[2]"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    report = inspect_state(spark, skewed, SKEWED)
+    assert json.loads(result.stdout) == json.loads(report_json(report))
+    assert files_in(skewed) == before
+
+
+def test_the_target_passes_what_it_is_given_and_keeps_stdout_clean():
+    command = ["make", "-n", "inspect", "STREAM=user_counts", "LAKE=/lake", "JSON=1"]
+    planned = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    setup, run = planned.stdout.splitlines()
+    assert setup.endswith(">&2")
+    assert "inspect --stream 'user_counts' --json" in run

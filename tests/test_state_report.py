@@ -1,0 +1,94 @@
+"""What `make inspect` prints, of reports made by hand."""
+
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from include.state_figures import KeyFigures, Skew, Spread, StateReport, Timeouts
+from include.state_report import format_report, report_json
+
+NOTHING = StateReport(
+    stream="user_counts",
+    generation=1,
+    batch_id=0,
+    checkpoint="/lake/checkpoints/user_counts/1",
+    clock="event time",
+    until=None,
+    key="user_id",
+    keys=0,
+    keys_without_state=0,
+    bytes=0,
+    pending_events=0,
+    pending_bytes=0,
+    bytes_per_key=None,
+    age_us=None,
+    timeouts=Timeouts(
+        kind="EventTimeTimeout", keys_with=0, keys_without=0, due=0, next_at=None, last_at=None
+    ),
+    biggest_keys=(),
+    partitions=(),
+    partition_skew=Skew(keys=None, bytes=None),
+    buckets=(),
+    bucket_skew=Skew(keys=None, bytes=None),
+)
+
+
+def test_a_state_without_keys_can_be_shown():
+    text = format_report(NOTHING)
+    assert "keys      0\n" in text
+    assert "biggest" not in text
+    assert json.loads(report_json(NOTHING))["age_us"] is None
+
+
+def test_a_key_cannot_break_the_table():
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    key = KeyFigures(
+        key="a\nb\x1b[31m" + "x" * 500,
+        bucket=3,
+        bytes=600,
+        changed_at=at,
+        age_us=1,
+        timeout_at=None,
+        state=None,
+    )
+    text = format_report(replace(NOTHING, keys=1, biggest_keys=(key,)))
+    assert "a?b?[31mxxx" in text
+    assert not re.search(r"[^\x20-\x7e\n]", text)
+    assert max(map(len, text.splitlines())) < 140
+    assert (
+        json.loads(report_json(replace(NOTHING, biggest_keys=(key,))))["biggest_keys"][0]["key"]
+        == key.key
+    )
+
+
+def same(figure: int) -> Spread:
+    return Spread(least=figure, median=figure, p90=figure, p99=figure, most=figure)
+
+
+AGES = [
+    (0, "0.000 s"),
+    (59_999_000, "59.999 s"),
+    (60_000_000, "1 min 0 s"),
+    (3_599_999_999, "59 min 59 s"),
+    (3_600_000_000, "1 h 0 min"),
+    (86_399_000_000, "23 h 59 min"),
+    (90_000_000_000, "1 d 1 h"),
+    (400 * 86_400_000_000, "400 d 0 h"),
+]
+
+
+@pytest.mark.parametrize(("age_us", "shown"), AGES)
+def test_ages_are_in_units_that_people_read(age_us, shown):
+    spread = same(age_us)
+    text = format_report(replace(NOTHING, keys=1, age_us=spread))
+    assert f"since last change  {'  '.join([shown] * 5)}" in text
+
+
+def test_quantiles_say_when_they_are_approximate():
+    spread = same(1)
+    few, many = (replace(NOTHING, keys=keys, age_us=spread) for keys in (10_000, 10_001))
+    assert "approximate" not in format_report(few)
+    assert "approximate: off by 0.01% of the keys at most" in format_report(many)
