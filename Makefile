@@ -26,7 +26,7 @@ export LAKE PORT PYTHON
 .PHONY: help setup test-setup run stream tend inspect sample-data reingest maintain-tables demo-internals test test-fast test-full check bench
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Check Python and Java, make .venv, install it, fetch the jars (each once)
 	@include/setup/setup.sh

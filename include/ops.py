@@ -52,7 +52,7 @@ def append_ops(
         _compact_now_and_then(lake, name)
         return True
 
-    return _despite_others(append)
+    return despite_others(append)
 
 
 def _compact_now_and_then(lake: Lake, name: str) -> None:
@@ -92,10 +92,10 @@ def update_ops(
         )
         merge.when_matched_update({column: f"source.{column}" for column in columns}).execute()
 
-    _despite_others(update)
+    despite_others(update)
 
 
-def _despite_others(commit: Callable[[], Result]) -> Result:
+def despite_others(commit: Callable[[], Result]) -> Result:
     """`commit`, again when another stream's commit to the same table came between.
 
     All streams share these tables. Both writes may be repeated: an append under a

@@ -13,7 +13,7 @@ RUNS = pa.schema(
     [
         _column("run_id", pa.string(), "Key: one execution of one job"),
         _column("job", pa.string(), "The entry point, such as run_stream"),
-        _column("subject", pa.string(), "The source or stream it worked on"),
+        _column("subject", pa.string(), "The source, stream or table it worked on"),
         _column("dag_run_id", pa.string(), "The Airflow Dag run; null when started by hand"),
         _column("started_at", INSTANT, "When the job began"),
         _column("ended_at", INSTANT, "When it ended"),
@@ -110,7 +110,7 @@ FINDINGS = pa.schema(
     [
         _column("run_id", pa.string(), "The run (ops/runs) that found it"),
         _column("found_at", INSTANT, "When"),
-        _column("subject", pa.string(), "The source or stream it is about"),
+        _column("subject", pa.string(), "The source, stream or table it is about"),
         _column("finding", pa.string(), "What it is: a stable word, such as late_rows"),
         _column("severity", pa.string(), "info, warning, or error: the run failed with it"),
         _column("count", pa.int64(), "How many rows or keys it is about"),

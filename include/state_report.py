@@ -6,8 +6,8 @@ from dataclasses import asdict
 from datetime import datetime
 from itertools import pairwise
 
-from include.state_care.text_table import text_table
 from include.state_figures import QUANTILE_ACCURACY, Skew, StateReport
+from include.text_table import text_table
 
 MOST_BUCKETS = 5
 KEY_WIDTH, STATE_WIDTH = 32, 60

@@ -48,7 +48,7 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     table = DeltaTable(bronze)
     position = BronzePosition(str(table.metadata().id), 0)
     if planned is not None:
-        position = _read_position(lake, f"{checkpoint}/offsets/{planned}")
+        position = read_position(lake, f"{checkpoint}/offsets/{planned}")
     if str(table.metadata().id) != position.table_id:
         return True  # another table under this name: the run fails, and says so
     versions = range(position.version, table.version() + 1)
@@ -90,7 +90,7 @@ def consumed_version(lake: Lake, checkpoint: str) -> int | None:
     committed = newest_committed(lake, checkpoint)
     if committed is None:
         return None
-    return _read_position(lake, f"{checkpoint}/offsets/{committed}").version - 1
+    return read_position(lake, f"{checkpoint}/offsets/{committed}").version - 1
 
 
 def is_settled(lake: Lake, checkpoint: str) -> bool:
@@ -105,7 +105,7 @@ def is_settled(lake: Lake, checkpoint: str) -> bool:
     return int(log["nextBatchWatermarkMs"]) <= (settled_watermark_ms(lake, checkpoint) or 0)
 
 
-def _read_position(lake: Lake, offsets: str) -> BronzePosition:
+def read_position(lake: Lake, offsets: str) -> BronzePosition:
     # Line 1 is the log's version, line 2 the batch's settings, line 3 the one source.
     lines = _read_text(lake, offsets).splitlines()
     try:

@@ -41,19 +41,18 @@ def read_result(lake: Lake, stream: str) -> StreamResult | None:
     )
 
 
-def last_run(lake: Lake, stream: str) -> dict[str, Any] | None:
-    """The newest succeeded `run_stream` of `stream` in ops/runs."""
-    runs = [
-        run
-        for run in read_ops(lake, "runs").to_pylist()
-        if (run["job"], run["subject"], run["outcome"]) == ("run_stream", stream, "succeeded")
-    ]
+def last_run(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str, Any] | None:
+    """The newest succeeded `run_stream` of `stream` in ops/runs, or that of one Dag run."""
+    where = {"job": "run_stream", "subject": stream, "outcome": "succeeded"}
+    if dag_run_id is not None:
+        where["dag_run_id"] = dag_run_id
+    runs = read_ops(lake, "runs", where).to_pylist()
     return max(runs, key=lambda run: run["ended_at"], default=None)
 
 
-def asset_extra(lake: Lake, stream: str) -> dict[str, Any]:
+def asset_extra(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str, Any]:
     """What the stream's Asset event tells its readers; plain JSON values."""
-    run = last_run(lake, stream)
+    run = last_run(lake, stream, dag_run_id)
     if run is None:
         raise LookupError(f"{lake.ops('runs')} has no succeeded run of {stream} to publish")
     until = run["until"]
@@ -63,7 +62,19 @@ def asset_extra(lake: Lake, stream: str) -> dict[str, Any]:
         "rows_late": run["rows_late"],
         "until": until.isoformat() if until else None,
         "generation": current_generation(lake, stream),
+        "state_bytes": newest_state_bytes(lake, stream),
+        "findings": [
+            {"finding": row["finding"], "severity": row["severity"], "detail": row["detail"]}
+            for row in read_ops(lake, "findings", {"run_id": run["run_id"]}).to_pylist()
+        ],
     }
+
+
+def newest_state_bytes(lake: Lake, stream: str) -> int | None:
+    """Bytes of the checkpoint's state as last measured; None when it never was."""
+    sizes = read_ops(lake, "checkpoint_sizes", {"stream": stream, "part": "state"}).to_pylist()
+    newest = max((row["measured_at"] for row in sizes), default=None)
+    return sum(row["bytes"] for row in sizes if row["measured_at"] == newest) if sizes else None
 
 
 def format_result(result: StreamResult) -> str:

@@ -6,7 +6,7 @@ from include.findings import Finding
 from include.state_care.check_checkpoint import CheckResult
 from include.state_care.checkpoint_size import CheckpointSize
 from include.state_care.store_size import StoreSize
-from include.state_care.text_table import bytes_text, text_table
+from include.text_table import bytes_text, text_table
 
 MOST_STORES = 16
 SINGULAR = {"batches": "batch", "files": "file", "rows": "row", "versions": "version"}

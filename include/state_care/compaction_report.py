@@ -1,7 +1,7 @@
 """What a compaction did to a checkpoint, as people read it in a task log."""
 
 from include.state_care.checkpoint_size import CheckpointSize
-from include.state_care.text_table import bytes_text, text_table
+from include.text_table import bytes_text, text_table
 
 
 def format_compaction(before: CheckpointSize, after: CheckpointSize) -> str:

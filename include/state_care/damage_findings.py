@@ -11,7 +11,7 @@ from include.state_care.checkpoint_files import LOGS, parse_name
 from include.state_care.checkpoint_size import CheckpointSize
 from include.state_care.recorded_sizes import Recorded
 from include.state_care.store_size import Fault
-from include.state_care.text_table import bytes_text, first_names
+from include.text_table import bytes_text, first_names
 
 PUT_BACK = (
     "put back {what} from a copy of the lake that is not older. Without one, give the stream "

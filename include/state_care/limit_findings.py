@@ -9,8 +9,8 @@ from include.state_care.checkpoint_size import CheckpointSize
 from include.state_care.plan_compaction import garbage_text, is_over, replay_text, worth_a_run
 from include.state_care.recorded_sizes import Recorded
 from include.state_care.store_size import StoreSize
-from include.state_care.text_table import bytes_text
 from include.streams import MIB, Limits, Stream
+from include.text_table import bytes_text
 
 # However unevenly so little is spread, all of it is loaded in no time.
 SKEW_FLOOR_BYTES = 16 * MIB

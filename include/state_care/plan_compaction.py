@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from include.state_care.checkpoint_size import CheckpointSize
-from include.state_care.text_table import bytes_text
 from include.streams import MIB, Limits
+from include.text_table import bytes_text
 
 # A compaction is a Spark run of half a minute: not for fewer bytes than these.
 GARBAGE_FLOOR_BYTES = 16 * MIB

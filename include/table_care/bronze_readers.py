@@ -16,7 +16,7 @@ from pyarrow import fs
 from include.checkpoint import newest_committed, newest_planned
 from include.delta_log import read_actions
 from include.lake import Lake
-from include.stream_position import _read_position, current_generation
+from include.stream_position import current_generation, read_position
 from include.streams import STREAMS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,7 +59,7 @@ def readers_of(lake: Lake, table_id: str) -> list[Reader]:
         )
         for stream, checkpoint, batch in _begun_checkpoints(lake)
         # Of another table: one that was under this name before, or another source's.
-        if (position := _read_position(lake, f"{checkpoint}/offsets/{batch}")).table_id == table_id
+        if (position := read_position(lake, f"{checkpoint}/offsets/{batch}")).table_id == table_id
     ]
 
 

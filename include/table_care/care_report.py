@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from include.state_care.text_table import bytes_text, text_table
 from include.table_care.plan_care import TablePlan
 from include.table_care.table_figures import TableFigures
+from include.text_table import bytes_text, text_table
 
 PLAN_COLUMNS = ("table", "files", "small", "bytes", "on disk", "to rewrite", "plan")
-CHANGE_COLUMNS = ("", "version", "files", "small", "bytes", "files on disk", "bytes on disk")
+CHANGE_COLUMNS = ("when", "version", "files", "small", "bytes", "files on disk", "bytes on disk")
 
 
 def format_plan(plans: Sequence[TablePlan]) -> str:

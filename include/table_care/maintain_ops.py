@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from deltalake import DeltaTable
 
 from include.lake import Lake
-from include.ops import _despite_others
+from include.ops import despite_others
 from include.streams import TableCare
 from include.table_care.care_record import record_sizes
 from include.table_care.care_report import format_change
@@ -27,8 +27,8 @@ def maintain_ops(lake: Lake, plans: Sequence[TablePlan], care: TableCare) -> Non
 def _maintain(lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare) -> None:
     path, name = plan.table.path, plan.table.name
     record_sizes(lake, None, name, "before", before)
-    rewritten = _despite_others(lambda: _optimize(path, care)) if plan.optimize else 0
-    deleted = _despite_others(lambda: _vacuum(path)) if plan.vacuum else 0
+    rewritten = despite_others(lambda: _optimize(path, care)) if plan.optimize else 0
+    deleted = despite_others(lambda: _vacuum(path)) if plan.vacuum else 0
     table = open_table(path)
     # Readers of these tables are many and short: each spares the commits since the last one.
     table.create_checkpoint()

@@ -8,7 +8,6 @@ from deltalake import DeltaTable
 
 from include.findings import Finding, record_findings
 from include.lake import Lake, LakeError
-from include.state_care.text_table import bytes_text
 from include.streams import TableCare
 from include.table_care.bronze_readers import read_lags
 from include.table_care.care_record import bytes_rewritten_since
@@ -22,6 +21,7 @@ from include.table_care.vacuum_guard import (
     retention,
     why_not_vacuum,
 )
+from include.text_table import bytes_text
 
 NOT_THERE = "not there yet"
 

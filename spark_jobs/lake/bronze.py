@@ -23,6 +23,12 @@ from spark_jobs.lake.landed_row import DAY_US
 from spark_jobs.lake.landing import ACCEPTED, REFUSED, value_column
 
 FEATURES = {"delta.enableDeletionVectors": "false"}
+# A stream's position stays at the last commit with rows. Should the log be cut there while its
+# source is silent (Delta's default is 30 days), the stream could not go on.
+BRONZE_FEATURES = {
+    "delta.appendOnly": "true",
+    "delta.logRetentionDuration": "interval 90 days",
+}
 
 QUARANTINE_COLUMNS = (
     Column("quarantine_id", "string", "Key: of the file's name and the row's number in it"),
@@ -86,7 +92,7 @@ def create_tables(spark: SparkSession, lake: Lake, source: Source) -> None:
             lake.bronze(source.name),
             bronze_columns(source),
             f"{source.comment}: the events as they were ingested, append-only",
-            FEATURES | {"delta.appendOnly": "true"},
+            FEATURES | BRONZE_FEATURES,
             partition_by=["event_date"],
         )
     if not lake.is_delta_table(lake.quarantine(source.name)):

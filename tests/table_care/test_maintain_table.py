@@ -21,17 +21,12 @@ from include.streams import TABLE_CARE, Stream, source_named, stream_named
 from include.table_care.cared_tables import spark_tables_named
 from spark_jobs.ingest_source import ingest
 from spark_jobs.lake.batches import complete_until
-from spark_jobs.maintain_table import maintain, parse_args, vacuum
+from spark_jobs.maintain_table import maintain, vacuum
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import load_definition
 from tests.bronze import append_commit, stamp
 from tests.engines.lake_runs import plain
-from tests.engines.test_live import (
-    expected_rows,
-    local_run,
-    make_commits,
-    user_event,
-)
+from tests.engines.test_live import expected_rows, local_run, make_commits, user_event
 from tests.landing import Landing, forget_commit, signal
 
 pytestmark = pytest.mark.spark
@@ -209,8 +204,3 @@ def test_what_is_done_is_recorded_and_a_table_in_use_is_left_alone(
     assert rows["after"]["files_on_disk"] == len(before) + 1
     assert (rows["after"]["bytes_rewritten"], rows["after"]["files_deleted"]) == (size, 0)
     assert {row["run_id"] for row in rows.values()} == {run["run_id"]}
-
-
-def test_the_job_takes_the_names_of_tables():
-    args = parse_args(["--tables", "bronze/signals", "tables/user_counts", "--lake", "lake"])
-    assert (args.tables, args.dag_run_id) == (["bronze/signals", "tables/user_counts"], None)
