@@ -1,4 +1,4 @@
-"""One Dag per stream: take in what has landed, drain it into the table, tell the readers.
+"""One Dag per stream: take in what has landed, drain it into the table, tend its state, tell the readers.
 
 A stream's position is its checkpoint, not the Dag run's data interval: a run reads all that
 is new, whatever its interval, and one that finds nothing new is skipped without starting a
@@ -8,28 +8,30 @@ JVM. Running it once more, by hand or on retry, is always safe.
 |---|---|---|
 | `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a clock row, if the source has a clock | nothing has landed, and no clock row is due |
 | `run_stream` | new bronze rows through the fold into `tables/<stream>` | bronze has nothing new |
-| `publish` | an event of the stream's Asset, with the rows written and `until` | `run_stream` was |
+| `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
+| `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
+| `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
+| `publish` | an event of the stream's Asset: rows written, `until`, state, findings | `run_stream` was |
 
 Streams that share a source take turns to ingest it; the first takes in everything, the
 others find nothing left to do and go on. The pools (one slot each) see to that.
 
 When it is red: the task log has the job's error; `ops/runs` has every run with its counts.
-Retrying or clearing the failed task continues where it stopped.
+Retrying or clearing the failed task continues where it stopped. A red `check_checkpoint` says
+what a person must do; the rows of that run are in the table, and published.
 """
 
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
+from dags.spark_task import skip, spark_task
 from include.pools import source_pool, stream_pool
-from include.spark_conf import job_conf
-from include.spark_submit import SPARK_SUBMIT, jars_argument, job_environment, job_path
 from include.streams import STREAMS, Stream, default_lake, source_named
 
 log = logging.getLogger(__name__)
@@ -63,12 +65,6 @@ def before_run_stream(context: Any, lake: str, stream: Stream) -> None:
         skip(f"{stream.name} has read all of bronze/{stream.source}")
 
 
-def skip(reason: str) -> NoReturn:
-    """Airflow says only that a task was skipped, not why."""
-    log.info("skipped: %s", reason)
-    raise AirflowSkipException(reason)
-
-
 def refuse_backfill(context: Any, stream: Stream) -> None:
     """A backfill run would only drain the live stream, and look as if it had recomputed."""
     if context["dag_run"].run_type == "backfill":
@@ -78,27 +74,19 @@ def refuse_backfill(context: Any, stream: Stream) -> None:
         )
 
 
+def before_compact_state(context: Any, lake: str, stream: Stream) -> None:
+    """Skip when a compaction would gain nothing worth a JVM."""
+    from include.lake import open_lake
+    from include.state_care.check_checkpoint import check_checkpoint
+
+    compaction = check_checkpoint(open_lake(lake), stream).compaction
+    if not compaction.needed:
+        skip(compaction.reason)
+
+
 def table_asset(stream: Stream, lake: str) -> Asset:
     uri = f"{lake}/tables/{stream.name}"
     return Asset(name=stream.name, uri=uri if "://" in uri else Path(uri).as_uri())
-
-
-def spark_task(job: str, args: list[str], stream: Stream | None, **options: Any) -> Any:
-    """A task that runs a Spark job just as `make stream` would."""
-    return SparkSubmitOperator(
-        conn_id="spark_default",
-        # On the operator: a connection may only name three binaries.
-        spark_binary=str(SPARK_SUBMIT),
-        application=str(job_path(job)),
-        application_args=[*args, "--dag-run-id", "{{ dag_run.run_id }}"],
-        jars=jars_argument(),
-        conf=job_conf(stream),
-        env_vars=job_environment(),
-        retries=2,
-        # What a retry heals (a lease still held, a file being replaced) heals soon.
-        retry_delay=timedelta(seconds=30),
-        **options,
-    )
 
 
 def stream_dag(stream: Stream) -> DAG:
@@ -137,14 +125,54 @@ def stream_dag(stream: Stream) -> DAG:
             trigger_rule="none_failed",
         )
 
-        @task(pool=stream_pool(stream), outlets=[table], retries=2)
-        def publish(outlet_events: Any) -> None:
+        @task(pool=stream_pool(stream), retries=2)
+        def check_checkpoint() -> None:
+            """Figures and findings into the log and `ops`; red only if a person is needed."""
             from include.lake import open_lake
-            from include.stream_result import asset_extra
+            from include.state_care import check_checkpoint as care
+            from include.state_care.check_report import format_check
 
-            outlet_events[table].extra = asset_extra(open_lake(lake), stream.name)
+            result = care.check_checkpoint(open_lake(lake), stream)
+            care.record_check(open_lake(lake), result)
+            log.info("%s", format_check(result))
+            if errors := [f.detail for f in result.findings if f.severity == "error"]:
+                raise AirflowFailException("; ".join(errors))
 
-        ingest >> run_stream >> publish()
+        compact_state = spark_task(
+            "compact_state",
+            ["--stream", stream.name, "--lake", lake],
+            stream,
+            task_id="compact_state",
+            name=f"compact_{stream.name}",
+            pool=stream_pool(stream),
+            pre_execute=partial(before_compact_state, lake=lake, stream=stream),
+        )
+
+        # Not after a check or a compaction that failed: this task, as the last one beside
+        # publish, makes the Dag run fail with them.
+        @task(pool=stream_pool(stream), retries=2, trigger_rule="none_failed_min_one_success")
+        def tune_rocksdb() -> None:
+            """At most one change of a setting, tried out by the next runs."""
+            from include.lake import open_lake
+            from include.rocksdb import tune_rocksdb as tuner
+            from include.rocksdb.outcome_table import format_outcome
+
+            log.info("%s", format_outcome(tuner.tune_rocksdb(open_lake(lake), stream)))
+
+        # Whatever the check found: readers are told of the rows, and of the findings.
+        @task(pool=stream_pool(stream), outlets=[table], retries=2, trigger_rule="all_done")
+        def publish(outlet_events: Any, dag_run: Any) -> None:
+            """An event of the stream's Asset, if this Dag run has run the stream."""
+            from include.lake import open_lake
+            from include.stream_result import asset_extra, last_run
+
+            if last_run(open_lake(lake), stream.name, dag_run.run_id) is None:
+                skip("this Dag run has not run the stream: there is nothing new to tell")
+            outlet_events[table].extra = asset_extra(open_lake(lake), stream.name, dag_run.run_id)
+
+        checked = check_checkpoint()
+        ingest >> run_stream >> checked >> compact_state >> publish()
+        [checked, compact_state] >> tune_rocksdb()
     return dag
 
 

@@ -5,6 +5,7 @@ from pyspark.sql import DataFrame, SparkSession
 from include.checkpoint import newest_committed
 from include.findings import record_error, record_findings
 from include.lake import Lake
+from include.rocksdb.profiles import profile_for_run
 from include.spark_conf import COMPACTING
 from include.stream_position import current_generation
 from include.streams import Stream
@@ -34,13 +35,20 @@ def drain_stream(
     only clock rows may be new. To be called under the stream's lease. Raises
     StreamingQueryException when a batch fails.
     """
-    settings = COMPACTING if compacting else {}
+    profile = profile_for_run(lake, stream)
+    settings = {**profile.conf(), **(COMPACTING if compacting else {})}
+    files_per_batch = ONE_FILE if compacting else NO_FILE_LIMIT
     with session_settings(spark, settings):
-        _drain(spark, lake, stream, record, ONE_FILE if compacting else NO_FILE_LIMIT)
+        _drain(spark, lake, stream, record, files_per_batch, profile.number)
 
 
 def _drain(
-    spark: SparkSession, lake: Lake, stream: Stream, record: RunRecord, files_per_batch: str
+    spark: SparkSession,
+    lake: Lake,
+    stream: Stream,
+    record: RunRecord,
+    files_per_batch: str,
+    profile: int,
 ) -> None:
     definition = load_definition(stream)
     fold = definition.fold
@@ -50,7 +58,7 @@ def _drain(
     table = ProductTable(lake.table(stream.name), fold, definition.comments)
     table.ensure(spark, comment=definition.title)
     writer = BatchWriter(
-        lake, stream.name, generation, fold, table, record["run_id"], start.kept_at_start
+        lake, stream.name, generation, fold, table, record["run_id"], start.kept_at_start, profile
     )
     folded = plan_fold(spark, lake, stream, fold, start.seed, files_per_batch)
     # Last: what a failed first attempt got wrong must not be pinned.

@@ -21,7 +21,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from include import streams
 from include.clock import LAGGING, Clock
 from include.lake import Lake
-from include.ops import append_ops
+from include.ops import append_ops, read_ops
 from include.pools import pools
 from include.stream_result import asset_extra
 from include.streams import STREAMS, source_named, stream_named
@@ -38,16 +38,17 @@ RUNS = {
 }
 
 
-def load_dags(lake: str) -> dict:
+def load_dags(lake: str, file: str = "dags/streams.py") -> dict:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAKE", lake)
-        bag = DagBag(ROOT / "dags")
+        bag = DagBag(ROOT / file)
     assert bag.import_errors == {}
     return bag.dags
 
 
 @pytest.fixture(scope="module")
 def dags(tmp_path_factory):
+    """Of the streams: table_maintenance has tests of its own."""
     return load_dags(str(tmp_path_factory.mktemp("lake")))
 
 
@@ -56,17 +57,26 @@ def spark_tasks(dags):
     return [task for task in tasks if isinstance(task, SparkSubmitOperator)]
 
 
-def test_these_dags_and_no_others(dags):
+def test_these_dags_and_no_others(dags, tmp_path):
     # By name: an empty bag also has no import errors.
     names = "device_signals user_counts user_sessions threshold_alerts service_health"
     assert set(dags) == {f"stream_{name}" for name in names.split()}
     assert set(dags) == {f"stream_{stream.name}" for stream in STREAMS}
+    assert set(load_dags(str(tmp_path), "dags")) == {*dags, "table_maintenance"}
 
 
-def test_a_stream_is_ingested_then_run_then_published(dags):
-    for dag in dags.values():
+def test_a_stream_is_ingested_run_tended_and_published(dags):
+    for stream in STREAMS:
+        dag = dags[f"stream_{stream.name}"]
         edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
-        assert edges == {"ingest": {"run_stream"}, "run_stream": {"publish"}, "publish": set()}
+        assert edges == {
+            "ingest": {"run_stream"},
+            "run_stream": {"check_checkpoint"},
+            "check_checkpoint": {"compact_state", "tune_rocksdb"},
+            "compact_state": {"tune_rocksdb", "publish"},
+            "tune_rocksdb": set(),
+            "publish": set(),
+        }
 
 
 def test_runs_never_overlap_or_catch_up_and_their_intervals_are_not_empty(dags):
@@ -79,11 +89,9 @@ def test_runs_never_overlap_or_catch_up_and_their_intervals_are_not_empty(dags):
 def test_a_source_and_a_stream_have_one_writer_at_a_time(dags):
     for stream in STREAMS:
         dag = dags[f"stream_{stream.name}"]
-        assert {task.task_id: (task.pool, task.pool_slots) for task in dag.tasks} == {
-            "ingest": (f"source_{stream.source}", 1),
-            "run_stream": (f"stream_{stream.name}", 1),
-            "publish": (f"stream_{stream.name}", 1),
-        }
+        pools_of_tasks = {task.task_id: (task.pool, task.pool_slots) for task in dag.tasks}
+        assert pools_of_tasks.pop("ingest") == (f"source_{stream.source}", 1)
+        assert set(pools_of_tasks.values()) == {(f"stream_{stream.name}", 1)}
 
 
 def test_every_pool_that_a_task_names_is_made(dags):
@@ -111,7 +119,7 @@ def test_readers_find_out_how_it_works_in_the_ui(dags):
 def test_every_template_renders_and_the_job_accepts_its_arguments(kind, tmp_path):
     # Rendering changes the tasks, so each kind of run has Dags of its own.
     tasks = spark_tasks(load_dags(str(tmp_path)))
-    assert len(tasks) == 2 * len(STREAMS)
+    assert len(tasks) == 3 * len(STREAMS)
     run_id, logical_date = RUNS[kind]
     # Airflow's own class: a field that it does not have fails the rendering.
     run = DagRun.model_construct(run_id=run_id, data_interval_end=logical_date)
@@ -219,7 +227,33 @@ def test_what_is_left_in_bronze_is_drained_though_nothing_has_landed(lake, lake_
 def test_a_stream_that_has_read_everything_is_skipped_and_its_asset_with_it(lake_dags):
     with pytest.raises(AirflowSkipException, match="user_counts has read all"):
         before(lake_dags, "run_stream")
-    assert lake_dags["stream_user_counts"].get_task("publish").trigger_rule == "all_success"
+    # What follows is skipped with it; `publish`, which runs whatever a check finds, skips itself.
+    tasks = lake_dags["stream_user_counts"]
+    rules = {task.task_id: task.trigger_rule.value for task in tasks.tasks}
+    assert rules["check_checkpoint"] == rules["compact_state"] == "all_success"
+    assert rules["tune_rocksdb"] == "none_failed_min_one_success"
+    assert rules["publish"] == "all_done"
+    run = DagRun.model_construct(run_id="r1")
+    with pytest.raises(AirflowSkipException, match="has not run the stream"):
+        tasks.get_task("publish").python_callable(outlet_events={}, dag_run=run)
+
+
+def test_a_compaction_that_gains_nothing_starts_no_jvm(lake_dags):
+    with pytest.raises(AirflowSkipException, match="there is no state yet"):
+        before(lake_dags, "compact_state")
+
+
+def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, lake_dags):
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    run = {"run_id": "r1", "job": "run_stream", "subject": "user_counts", "dag_run_id": "d1"}
+    append_ops(lake, "runs", [run | {"outcome": "succeeded", "ended_at": at, "rows_out": 1}])
+    batch = {"stream": "user_counts", "generation": 1, "batch_id": 3, "run_id": "r1"}
+    append_ops(lake, "batches", [batch])
+    tasks = lake_dags["stream_user_counts"]
+    with pytest.raises(AirflowFailException, match=r"is missing, but ops/batches has batch 3"):
+        tasks.get_task("check_checkpoint").python_callable()
+    (finding,) = asset_extra(lake, "user_counts", "d1")["findings"]
+    assert (finding["finding"], finding["severity"]) == ("checkpoint_missing", "error")
 
 
 @pytest.mark.parametrize("task_id", ["ingest", "run_stream"])
@@ -249,23 +283,41 @@ def test_nothing_to_publish_is_an_error_with_the_place_to_look(lake):
         asset_extra(lake, "user_counts")
 
 
-def land(lake: Lake, *lines: str, source: str = "user_events") -> None:
-    folder = Path(lake.landing(source))
+def land(lake: Lake, *lines: str, file: str = "events.jsonl") -> None:
+    folder = Path(lake.landing("user_events"))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    (folder / file).write_text("".join(f"{line}\n" for line in lines))
 
 
-# One real run.
+# Real runs.
 
-RUN_TWICE = """
-import os, sys
+TASKS = ("ingest", "run_stream", "check_checkpoint", "compact_state", "tune_rocksdb", "publish")
+RUN_DAG = """
+import sys
+from dataclasses import replace
 from airflow.dag_processing.dagbag import DagBag
-dag = DagBag(sys.argv[1]).dags["stream_user_counts"]
-for attempt in range(2):
-    run = dag.test()
-    states = {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
-    print("RESULT", str(run.state), *(states[name] for name in ("ingest", "run_stream", "publish")))
+from include import streams
+limits = streams.Limits(replay_versions=int(sys.argv[2]))
+streams.STREAMS = tuple(replace(stream, limits=limits) for stream in streams.STREAMS)
+run = DagBag(sys.argv[1]).dags["stream_user_counts"].test()
+states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+print("RESULT", run.state, *(states[task] for task in sys.argv[3:]))
 """
+
+
+def run_dag(environment: dict[str, str], replay_versions: int) -> str:
+    """The states of the Dag run, and of TASKS in it, with this limit on change logs to replay."""
+    arguments = [str(ROOT / "dags" / "streams.py"), str(replay_versions), *TASKS]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_DAG, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert len(lines) == 1, done.stdout[-5000:] + done.stderr[-5000:]
+    return lines[0].removeprefix("RESULT ")
 
 
 @pytest.fixture
@@ -287,9 +339,35 @@ def airflow_environment(tmp_path, lake):
 
 @pytest.mark.airflow
 @pytest.mark.spark
-def test_a_dag_run_fills_the_table_and_the_next_one_starts_no_jvm(
-    lake, airflow_environment, tmp_path
+def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
+    lake, airflow_environment
 ):
+    land_hours(lake, range(4))
+    first = run_dag(airflow_environment, replay_versions=20)
+    assert first == "success success success success skipped success success"
+    # The events of the last hour are within the watermark's delay: not settled yet.
+    assert counts(lake) == {("ann", 3), ("bob", 3)}
+    until = asset_extra(lake, stream_named("user_counts").name)["until"]
+    assert until is not None
+    assert datetime.fromisoformat(until) < datetime(2026, 3, 1, 3, tzinfo=UTC)
+
+    nothing_new = run_dag(airflow_environment, replay_versions=0)
+    assert nothing_new == "success skipped skipped skipped skipped skipped skipped"
+
+    land_hours(lake, range(4, 6))
+    compacting = run_dag(airflow_environment, replay_versions=0)
+    assert compacting == "success success success success success success success"
+    assert counts(lake) == {("ann", 5), ("bob", 5)}
+    sizes = read_ops(lake, "checkpoint_sizes", {"part": "state"}).to_pylist()
+    replayed = {
+        occasion: max(row["replay_versions"] for row in sizes if row["occasion"] == occasion)
+        for occasion in ("before_compaction", "after_compaction")
+    }
+    assert replayed["before_compaction"] > 0 == replayed["after_compaction"]
+
+
+def land_hours(lake: Lake, hours: range) -> None:
+    """An event of each user at each of the hours, in a file of its own."""
     events = [
         {
             "user_id": user,
@@ -297,25 +375,12 @@ def test_a_dag_run_fills_the_table_and_the_next_one_starts_no_jvm(
             "event_type": "view",
             "value": 1,
         }
-        for hour in range(4)
+        for hour in hours
         for user in ("ann", "bob")
     ]
-    land(lake, *map(json.dumps, events))
-    result = subprocess.run(
-        [sys.executable, "-c", RUN_TWICE, str(ROOT / "dags")],
-        env=airflow_environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in result.stdout.splitlines() if line.startswith("RESULT")]
-    assert lines == [
-        "RESULT success success success success",
-        "RESULT success skipped skipped skipped",
-    ], result.stdout[-5000:] + result.stderr[-5000:]
-    # The events of the last hour are within the watermark's delay: not settled yet.
+    land(lake, *map(json.dumps, events), file=f"{hours.start}.jsonl")
+
+
+def counts(lake: Lake) -> set[tuple[str, int]]:
     rows = DeltaTable(lake.table("user_counts")).to_pyarrow_table().to_pylist()
-    assert {(row["user_id"], row["total_count"]) for row in rows} == {("ann", 3), ("bob", 3)}
-    until = asset_extra(lake, stream_named("user_counts").name)["until"]
-    assert until is not None
-    assert datetime.fromisoformat(until) < datetime(2026, 3, 1, 3, tzinfo=UTC)
+    return {(row["user_id"], row["total_count"]) for row in rows}

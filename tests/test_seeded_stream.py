@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from include.ops import read_ops
 from include.streams import SettingsError, stream_named
-from spark_jobs import run_stream
+from spark_jobs import stream_drain
 from spark_jobs.engines.live import read_states
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import load_definition
@@ -165,7 +165,9 @@ def test_an_initial_state_may_be_mended_until_the_first_batch_is_planned(spark, 
     )
     append_commit(lake, COUNTS.source, fold, stamp([[UserEvent("ann", AS_OF_US + 1)]])[0])
     with monkeypatch.context() as patched:
-        patched.setattr(run_stream, "write_initial_rows", then_die(run_stream.write_initial_rows))
+        patched.setattr(
+            stream_drain, "write_initial_rows", then_die(stream_drain.write_initial_rows)
+        )
         with pytest.raises(KilledError):
             drain(spark, lake, COUNTS)
     give(

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from include.lake import Lake
 from include.ops import read_ops
 from include.streams import stream_named
-from spark_jobs import run_stream
+from spark_jobs import stream_drain
 from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import Definition
@@ -159,7 +159,7 @@ def run_both(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -
 
     def run(function: Callable[..., Any], runs: Sequence[Run]) -> tuple[Outputs, Outputs]:
         definition = Definition(fold_of(function), "Watched", {"user_id": "who", "what": "what"})
-        monkeypatch.setattr(run_stream, "load_definition", lambda stream: definition)
+        monkeypatch.setattr(stream_drain, "load_definition", lambda stream: definition)
         emitted: Outputs = []
         for _ in land(lake, definition.fold, runs):
             drain(spark, lake, WATCH)

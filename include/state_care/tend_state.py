@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 from include.lake import Lake, LakeError, open_lake
 from include.local_jobs import absolute_lake, run_job, say
+from include.rocksdb.outcome_table import format_outcome
+from include.rocksdb.tune_rocksdb import tune_rocksdb
 from include.state_care.check_checkpoint import check_checkpoint, record_check
 from include.state_care.check_report import format_check
 from include.streams import SettingsError, Stream, default_lake, stream_named
@@ -28,11 +30,12 @@ def tend_state(lake: Lake, stream: Stream, dry_run: bool = False, compact_now: b
         record_check(lake, checked)
     if any(finding.severity == "error" for finding in checked.findings):
         return 1
-    if dry_run:
-        return 0
-    if checked.compaction.needed or compact_now:
-        return run_job("compact_state", ["--stream", stream.name, "--lake", lake.root], stream)
-    return 0
+    code = 0
+    if not dry_run and (checked.compaction.needed or compact_now):
+        code = run_job("compact_state", ["--stream", stream.name, "--lake", lake.root], stream)
+    if code == 0:
+        say(f"\n{format_outcome(tune_rocksdb(lake, stream, dry_run))}")
+    return code
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -43,6 +43,7 @@ class BatchWriter:
         table: ProductTable,
         run_id: str,
         kept_at_start: int = 0,
+        profile: int | None = None,
     ) -> None:
         self._lake = lake
         self._stream = stream
@@ -51,6 +52,7 @@ class BatchWriter:
         self._table = table
         self._run_id = run_id
         self._kept_at_start = kept_at_start  # states of the initial state without a timeout
+        self._profile = profile  # of ops/rocksdb_profiles
         self._written: list[dict[str, Any]] = []
 
     def __call__(self, folded: DataFrame, batch_id: int) -> None:
@@ -86,6 +88,7 @@ class BatchWriter:
             "generation": self._generation,
             "batch_id": batch_id,
             "run_id": self._run_id,
+            "profile": self._profile,
             "committed_at": datetime.now(UTC),
             "rows_pending": _level(before, "rows_pending", counts.pop("pending_change")),
             "kept_without_timeout": _level(

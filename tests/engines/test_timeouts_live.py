@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from include.ops import read_ops
 from include.streams import Stream
-from spark_jobs import run_stream
+from spark_jobs import stream_drain
 from spark_jobs.engines.local import LocalFold
 from spark_jobs.engines.packing import INSTANTS
 from spark_jobs.engines.replay import Replayed, replay_fold
@@ -90,7 +90,7 @@ def definition_of(stream: Stream) -> Definition:
 
 @pytest.fixture(autouse=True)
 def _machines_are_streams(monkeypatch):
-    monkeypatch.setattr(run_stream, "load_definition", definition_of)
+    monkeypatch.setattr(stream_drain, "load_definition", definition_of)
 
 
 class Case(NamedTuple):

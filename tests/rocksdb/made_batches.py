@@ -1,0 +1,22 @@
+"""Batches of made-up figures, for what compares them."""
+
+from collections.abc import Sequence
+
+from include.rocksdb.history import Batch
+
+
+def batch(batch_id: int, value: float, logs: int = 8, rows: int = 1_000, **figures: float) -> Batch:
+    """One batch; `value` is of the figure "bytes_rewritten"."""
+    known = {"logs_replayed": logs, "bytes_rewritten": value, "store_ms": 100.0}
+    return Batch(
+        batch_id=batch_id,
+        run_id=f"run-{batch_id}",
+        profile=1,
+        rows_in=rows,
+        figures=known | figures,
+    )
+
+
+def batches(values: Sequence[float], **figures: float) -> list[Batch]:
+    """Batches that are all like each other."""
+    return [batch(number, value, **figures) for number, value in enumerate(values, 1)]

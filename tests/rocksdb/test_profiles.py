@@ -1,0 +1,181 @@
+"""Profiles: which settings the next run has, and under which number."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from include.ops import append_ops, read_ops
+from include.rocksdb.memory_limit import machine_memory_bytes, memory_limit_mb
+from include.rocksdb.profiles import (
+    active_profile,
+    complete_settings,
+    profile_for_run,
+    record_profile,
+    record_verdict,
+)
+from include.rocksdb.settings import SETTINGS
+from include.streams import GIB, SettingsError, stream_named
+
+STREAM = stream_named("user_counts")
+MACHINE = 16 * GIB
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def record(lake, number: int, verdict: str = "default", stream=STREAM, **settings: str):
+    """A profile on record that differs from the first in `settings`."""
+    complete = {**complete_settings(settings, stream, MACHINE), **settings}
+    row = {"stream": stream.name, "profile": number, "verdict": verdict, "created_at": NOON}
+    append_ops(lake, "rocksdb_profiles", [row | {"settings": json.dumps(complete)}])
+
+
+def fail_a_run(lake, started_at: datetime):
+    run = {"run_id": "1", "job": "run_stream", "subject": STREAM.name, "outcome": "failed"}
+    append_ops(lake, "runs", [run | {"started_at": started_at, "ended_at": started_at}])
+
+
+def active(lake, stream=STREAM, machine=MACHINE):
+    return active_profile(lake, stream, machine)
+
+
+def test_without_a_record_it_is_our_defaults_sized_from_the_machine(lake):
+    profile = active(lake)
+    assert (profile.number, profile.verdict, profile.is_recorded) == (1, "default", False)
+    assert profile.held == frozenset()
+    ours = {name: setting.value for name, setting in SETTINGS.items()}
+    assert profile.settings == ours | {"maxMemoryUsageMB": str(memory_limit_mb(MACHINE, 4))}
+    assert profile.settings["boundedMemoryUsage"] == "true"
+
+
+def test_a_session_takes_the_settings_by_their_full_names(lake):
+    conf = active(lake).conf()
+    state_store = "spark.sql.streaming.stateStore"
+    assert conf[f"{state_store}.rocksdb.maxMemoryUsageMB"] == "256"
+    assert conf[f"{state_store}.rocksdb.changelogCheckpointing.enabled"] == "true"
+    assert conf[f"{state_store}.minDeltasForSnapshot"] == "1000"
+    assert len(conf) == len(SETTINGS)
+
+
+def test_to_look_writes_nothing_and_a_run_puts_its_profile_on_record_once(lake):
+    active(lake)
+    assert not lake.is_delta_table(lake.ops("rocksdb_profiles"))
+    first, again = profile_for_run(lake, STREAM), profile_for_run(lake, STREAM)
+    assert (first.number, again.number) == (1, 1)
+    assert again.settings == first.settings
+    (row,) = read_ops(lake, "rocksdb_profiles").to_pylist()
+    assert json.loads(row["settings"]) == first.settings
+    assert (row["verdict"], row["judged_at"]) == ("default", None)
+
+
+def test_streams_have_profiles_of_their_own(lake):
+    other = stream_named("device_signals")
+    record(lake, 1, maxMemoryUsageMB="512")
+    assert active(lake).settings["maxMemoryUsageMB"] == "512"
+    assert active(lake, other).number == 1
+    assert active(lake, other).settings["maxMemoryUsageMB"] == "256"
+
+
+def test_the_newest_that_was_not_rolled_back_is_active(lake):
+    record(lake, 1)
+    record(lake, 2, "kept", maxMemoryUsageMB="1024")
+    record(lake, 3, "rolled_back", maxMemoryUsageMB="2048")
+    assert (active(lake).number, active(lake).settings["maxMemoryUsageMB"]) == (2, "1024")
+    record(lake, 4, "trial", maxMemoryUsageMB="512")
+    assert (active(lake).number, active(lake).verdict) == (4, "trial")
+
+
+def test_a_verdict_is_added_to_the_row_of_its_profile(lake):
+    trial = replace(active(lake), number=2, verdict="trial", reason="a try")
+    record(lake, 1)
+    record_profile(lake, STREAM, trial, {"figure": "bytes_rewritten"}, NOON)
+    record_verdict(lake, STREAM, 2, "rolled_back", "no gain", NOON)
+    rows = {row["profile"]: row for row in read_ops(lake, "rocksdb_profiles").to_pylist()}
+    assert (rows[1]["verdict"], rows[1]["judgement"]) == ("default", None)
+    assert (rows[2]["verdict"], rows[2]["judgement"]) == ("rolled_back", "no gain")
+    assert (rows[2]["reason"], rows[2]["judged_at"]) == ("a try", NOON)
+    assert json.loads(rows[2]["evidence"]) == {"figure": "bytes_rewritten"}
+
+
+def test_a_run_that_fails_ends_the_trial_for_the_next_run(lake):
+    record(lake, 1)
+    record(lake, 2, "trial", maxMemoryUsageMB="1024")
+    fail_a_run(lake, NOON - timedelta(microseconds=1))
+    assert active(lake).number == 2
+    fail_a_run(lake, NOON)
+    assert active(lake).number == 1
+
+
+def test_what_is_held_by_hand_is_a_profile_of_its_own_and_shows_as_held(lake):
+    record(lake, 1)
+    record(lake, 2, "kept", maxMemoryUsageMB="1024")
+    by_hand = replace(STREAM, rocksdb={"compression": "lz4"})
+    profile = active(lake, by_hand)
+    assert (profile.number, profile.is_recorded, profile.verdict) == (3, False, "default")
+    assert profile.held == {"compression"}
+    assert profile.settings["compression"] == "lz4"
+    assert profile.settings["maxMemoryUsageMB"] == "1024"  # what the tuner found stays
+    assert "compression zstd to lz4" in profile.reason
+
+
+def test_holding_what_is_so_already_is_no_new_profile(lake):
+    record(lake, 1)
+    profile = active(lake, replace(STREAM, rocksdb={"compression": "zstd"}))
+    assert (profile.number, profile.is_recorded) == (1, True)
+    assert profile.held == {"compression"}
+
+
+def test_what_is_on_trial_is_not_taken_over_when_hands_change_something(lake):
+    record(lake, 1, maxMemoryUsageMB="128")
+    record(lake, 2, "trial", maxMemoryUsageMB="512")
+    profile = active(lake, replace(STREAM, rocksdb={"compression": "lz4"}))
+    assert (profile.number, profile.settings["maxMemoryUsageMB"]) == (3, "128")
+
+
+def test_a_smaller_machine_has_a_smaller_limit_and_a_new_number(lake):
+    record(lake, 1, maxMemoryUsageMB="2048")
+    assert active(lake).number == 1
+    smaller = active(lake, machine=4 * GIB)
+    assert (smaller.number, smaller.settings["maxMemoryUsageMB"]) == (2, "512")
+    by_hand = replace(STREAM, rocksdb={"maxMemoryUsageMB": "2048"})
+    assert active(lake, by_hand, 4 * GIB).number == 1
+
+
+def test_the_ratios_stay_below_one_together_whatever_was_tuned(lake):
+    record(lake, 1, writeBufferCacheRatio="0.8")
+    profile = active(lake, replace(STREAM, rocksdb={"highPriorityPoolRatio": "0.4"}))
+    assert profile.settings["writeBufferCacheRatio"] == "0.5"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [None, "", "{", "[1]", '"text"', '{"maxMemoryUsageMB": 512}', '{"maxMemoryUsageMB": null}'],
+)
+def test_a_row_that_cannot_be_read_is_passed_over_but_keeps_its_number(lake, settings):
+    record(lake, 1, maxMemoryUsageMB="128")
+    row = {"stream": STREAM.name, "profile": 2, "verdict": "kept", "created_at": NOON}
+    append_ops(lake, "rocksdb_profiles", [row | {"settings": settings}])
+    assert active(lake).number == 1
+    assert active(lake, replace(STREAM, rocksdb={"compression": "lz4"})).number == 3
+
+
+@pytest.mark.parametrize("memory", ["-5", "0", "much", "1e3"])
+def test_a_tuned_value_that_cannot_be_is_not_used(lake, memory):
+    record(lake, 1)
+    settings = json.dumps({**active(lake).settings, "maxMemoryUsageMB": memory, "unknown": "1"})
+    row = {"stream": STREAM.name, "profile": 2, "verdict": "kept", "created_at": NOON}
+    append_ops(lake, "rocksdb_profiles", [row | {"settings": settings}])
+    profile = active(lake)
+    assert (profile.number, profile.settings["maxMemoryUsageMB"]) == (3, "256")
+    assert profile.settings.keys() == SETTINGS.keys()
+
+
+def test_an_impossible_hand_setting_stops_a_run_before_it_begins(lake):
+    with pytest.raises(SettingsError, match="unknown rocksdb setting 'blockSizeKb'"):
+        profile_for_run(lake, replace(STREAM, rocksdb={"blockSizeKb": "8"}))
+    assert not lake.is_delta_table(lake.ops("rocksdb_profiles"))
+
+
+def test_by_itself_it_asks_this_machine(lake):
+    limit = memory_limit_mb(machine_memory_bytes(), STREAM.state_partitions)
+    assert active_profile(lake, STREAM).settings["maxMemoryUsageMB"] == str(limit)

@@ -1,0 +1,128 @@
+"""The list of settings: complete, as Spark has it, and guarding what is held by hand."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.rocksdb.hand_settings import hand_settings
+from include.rocksdb.settings import PINNED, SETTINGS
+from include.rocksdb.values import Choice, Range
+from include.spark_conf import STATE, STATE_STORE
+from include.streams import SettingsError, stream_named
+
+STREAM = stream_named("user_counts")
+
+
+def holding(**settings: str):
+    return replace(STREAM, rocksdb={name.replace("__", "."): v for name, v in settings.items()})
+
+
+@pytest.mark.spark
+def test_the_list_is_sparks_own_with_its_defaults(spark):
+    loader = spark.sparkContext._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    kind = loader.loadClass("org.apache.spark.sql.execution.streaming.state.RocksDBConf$")
+    module = kind.getField("MODULE$").get(None)
+    entries = {}
+    for field in kind.getDeclaredFields():
+        if field.getType().getSimpleName() == "SQLConfEntry":
+            field.setAccessible(True)
+            entry = field.get(module)
+            entries[entry.fullName()] = entry.default()
+
+    ours = {s.full_name.lower(): s.spark for s in SETTINGS.values() if s.below != STATE_STORE}
+    pinned = {
+        name: entries.pop(f"{STATE_STORE}.rocksdb.{name}".lower())
+        for name in ("formatVersion", "mergeOperatorVersion")
+    }
+    assert ours == entries
+    assert pinned.keys() <= PINNED.keys()
+
+
+@pytest.mark.spark
+def test_the_settings_beside_rocksdb_are_sparks_own_with_their_defaults(spark):
+    beside = [s for s in SETTINGS.values() if s.below == STATE_STORE]
+    assert beside
+    for setting in beside:
+        assert spark.conf.get(setting.full_name) == setting.spark
+
+
+def test_what_every_job_is_submitted_with_is_no_other_value_than_ours():
+    ours = {setting.full_name: setting.value for setting in SETTINGS.values()}
+    assert {name: ours.get(name, value) for name, value in STATE.items()} == STATE
+
+
+def test_our_values_are_allowed_and_have_a_reason():
+    for setting in SETTINGS.values():
+        assert setting.allowed.allows(setting.value), setting.name
+        assert setting.allowed.allows(setting.spark), setting.name
+        assert setting.why
+    assert not SETTINGS.keys() & PINNED.keys()
+
+
+def test_what_is_held_by_hand_is_taken_as_it_is():
+    stream = holding(writeBufferSizeMB="8", changelogCheckpointing__enabled="false")
+    assert hand_settings(stream) == stream.rocksdb
+    assert hand_settings(STREAM) == {}
+
+
+@pytest.mark.parametrize("name", sorted(PINNED))
+def test_what_the_checkpoint_pins_cannot_be_held(name):
+    with pytest.raises(SettingsError, match=f"user_counts: rocksdb setting {name} cannot be set"):
+        hand_settings(replace(STREAM, rocksdb={name: "1"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("maxMemoryUsageMb", "did you mean maxMemoryUsageMB"),
+        ("writebuffersizemb", "known are allowFAllocate, blockCacheSizeMB"),
+        ("spark.sql.streaming.stateStore.rocksdb.blockSizeKB", "known are"),
+    ],
+)
+def test_a_typo_is_refused_by_name_with_what_is_known(name, said):
+    with pytest.raises(SettingsError, match="stream user_counts: unknown rocksdb") as refused:
+        hand_settings(replace(STREAM, rocksdb={name: "8"}))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("maxMemoryUsageMB", "15", "a whole number from 16 to"),
+        ("maxMemoryUsageMB", "64.0", "a whole number from 16 to"),
+        ("maxMemoryUsageMB", "1_000", "a whole number from 16 to"),
+        ("maxMemoryUsageMB", "-1", "a whole number from 16 to"),
+        ("maxMemoryUsageMB", 64, "as text"),
+        ("writeBufferSizeMB", "0", "from 1 to 4096, or -1"),
+        ("writeBufferCacheRatio", "0.81", "a number from 0.1 to 0.8"),
+        ("writeBufferCacheRatio", "nan", "a number from 0.1 to 0.8"),
+        ("boundedMemoryUsage", "True", "true or false"),
+        ("compression", "zstandard", "zstd or lz4"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_what_is_allowed(name, value, allowed):
+    with pytest.raises(SettingsError, match=f"user_counts: rocksdb setting {name}") as refused:
+        hand_settings(replace(STREAM, rocksdb={name: value}))
+    assert allowed in str(refused.value)
+
+
+def test_two_ratios_that_spark_would_refuse_are_refused_before_a_run():
+    held = {"writeBufferCacheRatio": "0.6", "highPriorityPoolRatio": "0.4"}
+    with pytest.raises(SettingsError, match=r"must be 0\.9 together at most"):
+        hand_settings(replace(STREAM, rocksdb=held))
+    assert hand_settings(replace(STREAM, rocksdb=held | {"highPriorityPoolRatio": "0.3"}))
+
+
+@given(st.integers(-10, 110))
+def test_a_range_allows_what_is_within_it(number):
+    assert Range(floor=0, ceiling=100).allows(str(number)) == (0 <= number <= 100)
+    left_alone = Range(floor=1, ceiling=100, or_minus_one=True)
+    assert left_alone.allows(str(number)) == (number == -1 or 1 <= number <= 100)
+
+
+@given(st.text())
+def test_no_text_makes_a_value_check_fail(text):
+    for allowed in (Range(floor=0, ceiling=1, whole=False), Choice(("true",))):
+        assert allowed.allows(text) in (True, False)

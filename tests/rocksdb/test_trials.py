@@ -1,0 +1,91 @@
+"""A trial is kept for a clear gain only, and judged once."""
+
+import random
+
+import pytest
+
+from include.rocksdb.trials import MAX_RUNS, MIN_BATCHES, can_be_judged, judge
+from tests.rocksdb.made_batches import batch, batches
+
+FIGURE = "bytes_rewritten"
+BEFORE = batches([100, 103, 97, 101, 99, 100, 102, 98], store_ms=100)
+
+
+def verdict(values, before=BEFORE, runs=5, **figures) -> str:
+    return judge(batches(values, **figures), before, FIGURE, runs).verdict
+
+
+def test_it_waits_for_five_like_batches():
+    assert verdict([50] * (MIN_BATCHES - 1)) == "waiting"
+    assert verdict([50] * MIN_BATCHES) == "kept"
+
+
+def test_batches_without_their_like_do_not_count():
+    other = [batch(n, 50, logs=500) for n in range(20)]
+    judgement = judge(other, BEFORE, FIGURE, runs=20)
+    assert (judgement.verdict, "0 of 5" in judgement.text) == ("waiting", True)
+
+
+def test_it_is_given_up_when_none_come():
+    assert verdict([50], runs=MAX_RUNS - 1) == "waiting"
+    assert verdict([50], runs=MAX_RUNS) == "rolled_back"
+    assert verdict([], before=[], runs=MAX_RUNS) == "rolled_back"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([79.9] * 5, "kept"),  # a fifth
+        ([81] * 5, "rolled_back"),
+        ([100] * 5, "rolled_back"),
+        ([300] * 5, "rolled_back"),
+        ([0] * 5, "kept"),
+        ([70, 70, 70, 70, 95], "rolled_back"),  # not without one that hardly gained
+        ([70, 70, 70, 70, 84], "kept"),
+    ],
+)
+def test_it_is_kept_for_a_fifth_less_in_every_batch(values, expected):
+    assert verdict(values) == expected
+
+
+def test_in_noise_the_gain_must_be_three_times_as_large_as_it():
+    noisy = batches([100, 160, 60, 140, 70, 100, 150, 65])
+    assert verdict([60] * 5, before=noisy) == "rolled_back"
+    assert verdict([1] * 5, before=noisy) == "rolled_back"  # no gain could be large enough
+    less = batches([100, 115, 88, 112, 90, 100, 110, 92])
+    assert verdict([75] * 5, before=less) == "rolled_back"
+    assert verdict([55] * 5, before=less) == "kept"
+
+
+def test_only_the_first_five_count():
+    assert verdict([100] * 5 + [10] * 20) == "rolled_back"
+    assert verdict([50] * 5 + [500] * 20) == "kept"
+
+
+def test_a_gain_in_bytes_does_not_pay_for_a_store_that_is_clearly_slower():
+    assert verdict([50] * 5, store_ms=140) == "kept"  # clocks are noisy
+    assert verdict([50] * 5, store_ms=160) == "rolled_back"
+    slow_now_and_then = [batch(n, 50, store_ms=ms) for n, ms in enumerate([900, 900, 900, 90, 90])]
+    assert judge(slow_now_and_then, BEFORE, FIGURE, 5).verdict == "kept"
+
+
+def test_figures_are_in_the_text():
+    text = judge(batches([50] * 5), BEFORE, FIGURE, 5).text
+    assert "bytes_rewritten -50 % in 5 like batches" in text
+    assert "-20 %" in text
+
+
+def test_a_trial_needs_to_know_the_noise_before_it_begins():
+    assert can_be_judged(BEFORE, FIGURE)
+    assert not can_be_judged(BEFORE[:7], FIGURE)
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.1, 0.3])
+def test_of_a_thousand_trials_without_an_effect_next_to_none_is_kept(sigma):
+    rng = random.Random(7)
+    kept = 0
+    for _ in range(1_000):
+        before = batches([rng.lognormvariate(0, sigma) * 1e6 for _ in range(8)])
+        trial = batches([rng.lognormvariate(0, sigma) * 1e6 for _ in range(5)])
+        kept += judge(trial, before, FIGURE, 5).verdict == "kept"
+    assert kept <= 1
