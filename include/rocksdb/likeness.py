@@ -5,6 +5,7 @@ replayed as many change logs, within a quarter: both grow and shrink by themselv
 with each run until a compaction.
 """
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
@@ -27,7 +28,8 @@ def is_like(one: Batch, other: Batch) -> bool:
 def changes(batches: Sequence[Batch], before: Sequence[Batch], figure: str) -> list[float]:
     """How much of `figure` each batch has less (-) or more than its like in `before`.
 
-    As a part of theirs: -0.5 is half of it. A batch with no like before is left out.
+    The logarithm of the ratio, so that to double and to halve weigh the same: `as_percent`
+    is for people. A batch with no like before is left out.
     """
     found = []
     for batch in batches:
@@ -39,13 +41,18 @@ def changes(batches: Sequence[Batch], before: Sequence[Batch], figure: str) -> l
 
 def _change(before: float, after: float) -> float:
     # One byte or millisecond more than none is no infinite change.
-    return (after - before) / max(before, 1.0)
+    return math.log((after + 1) / (before + 1))
+
+
+def as_percent(change: float) -> str:
+    """A change for people: -50 % is half of it."""
+    return f"{100 * math.expm1(change):+.0f} %"
 
 
 def noise(batches: Sequence[Batch], figure: str) -> float | None:
     """How much a batch differs from its like under one profile; None where too few have any.
 
-    The median of the differences: one odd batch does not make everything noise.
+    The median of the changes without a sign: one odd batch does not make everything noise.
     """
     differences = [abs(change) for change in changes(batches, batches, figure)]
     return median(differences) if len(differences) >= MIN_DIFFERENCES else None

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from include.lake import Lake
 from include.ops import append_ops, read_ops
 from include.rocksdb.history import Batch, read_history
-from include.rocksdb.likeness import changes, noise
+from include.rocksdb.likeness import as_percent, changes, noise
 from include.rocksdb.memory_limit import machine_memory_bytes
 from include.rocksdb.outcome_table import format_outcome
 from include.rocksdb.profiles import active_profile, complete_settings
@@ -131,9 +131,9 @@ def compared(poor: Sequence[Batch], tuned: Sequence[Batch], figure: str) -> str:
     if not found:
         return "no like batches"
     first, last = (median(b.figures[figure] for b in batches) for batches in (poor, tuned))
-    noisy = "unknown" if spread is None else f"{100 * spread:.0f} %"
+    noisy = "unknown" if spread is None else as_percent(spread)
     return (
-        f"{100 * median(found):+.0f} % in {len(found)} like batches (medians of all: "
+        f"{as_percent(median(found))} in {len(found)} like batches (medians of all: "
         f"{first:,.0f} to {last:,.0f}; noise {noisy})"
     )
 

@@ -6,8 +6,8 @@ from include.rocksdb.history import Batch
 
 
 def batch(batch_id: int, value: float, logs: int = 8, rows: int = 1_000, **figures: float) -> Batch:
-    """One batch; `value` is of the figure "bytes_rewritten"."""
-    known = {"logs_replayed": logs, "bytes_rewritten": value, "store_ms": 100.0}
+    """One batch; `value` is of the figure "bytes_rewritten", in thousands."""
+    known = {"logs_replayed": logs, "bytes_rewritten": 1_000 * value, "store_ms": 1_000.0}
     return Batch(
         batch_id=batch_id,
         run_id=f"run-{batch_id}",
