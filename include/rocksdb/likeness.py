@@ -29,19 +29,17 @@ def changes(batches: Sequence[Batch], before: Sequence[Batch], figure: str) -> l
     """How much of `figure` each batch has less (-) or more than its like in `before`.
 
     The logarithm of the ratio, so that to double and to halve weigh the same: `as_percent`
-    is for people. A batch with no like before is left out.
+    is for people. Left out is a batch with no like before, and one that has none of `figure`,
+    as they: where there is nothing to gain, nothing can be learnt.
     """
     found = []
     for batch in batches:
         like = [b.figures[figure] for b in before if b is not batch and is_like(b, batch)]
-        if like:
-            found.append(_change(median(like), batch.figures[figure]))
+        was, now = median(like or [0]), batch.figures[figure]
+        if like and (was or now):
+            # One byte or millisecond more than none is no infinite change.
+            found.append(math.log((now + 1) / (was + 1)))
     return found
-
-
-def _change(before: float, after: float) -> float:
-    # One byte or millisecond more than none is no infinite change.
-    return math.log((after + 1) / (before + 1))
 
 
 def as_percent(change: float) -> str:

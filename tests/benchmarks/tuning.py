@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from include.lake import Lake
 from include.ops import append_ops, read_ops
-from include.rocksdb.history import Batch, read_history
+from include.rocksdb.history import CLOCKS, COUNTERS, Batch, read_history
 from include.rocksdb.likeness import as_percent, changes, noise
 from include.rocksdb.memory_limit import machine_memory_bytes
 from include.rocksdb.outcome_table import format_outcome
@@ -40,8 +41,8 @@ from tests.benchmarks.state_runs import QUIET, Feed, forget_state, use_project_p
 BENCH = PROJECT / ".bench" / "tuning"
 STREAM = stream_named("user_counts")
 POOR = {MAX_MEMORY_MB: "16", WRITE_BUFFER_RATIO: "0.2"}
-KEYS, ACTIVE = 600_000, 1_000
-RUNS, RUNS_TO_COMPACTION = 45, 5
+KEYS, ACTIVE = 400_000, 1_000
+RUNS, RUNS_TO_COMPACTION, QUIET_RUNS = 45, 5, 3
 FIGURE = "bytes_rewritten"
 
 
@@ -92,7 +93,7 @@ def tune(spark: SparkSession, lake: Lake, runs: int) -> None:
         outcome = run_once(spark, lake, feed)
         say(line(number, before.settings, newest(lake), outcome))
         quiet = quiet + 1 if outcome.kind == "nothing" else 0
-        if quiet > RUNS_TO_COMPACTION:
+        if quiet == QUIET_RUNS:
             break
         if number % RUNS_TO_COMPACTION == 0:
             compact(spark, lake, feed)
@@ -139,20 +140,25 @@ def compared(poor: Sequence[Batch], tuned: Sequence[Batch], figure: str) -> str:
 
 
 def recorded_series(lake: Lake) -> str:
-    """The series as JSON: what the tests replay."""
-    names = {
-        "batches": ("batch_id", "run_id", "profile", "rows_in", "state_bytes", "durations_ms"),
-        "runs": ("run_id", "job", "outcome", "jvm_rss_bytes", "python_rss_bytes"),
+    """The series as JSON, a line for each row: what tests/rocksdb/test_recorded_series.py replays."""
+    runs = sorted(read_ops(lake, "runs").to_pylist(), key=lambda run: run["started_at"])
+    batches = sorted(read_ops(lake, "batches").to_pylist(), key=lambda row: row["batch_id"])
+    columns = ("run_id", "job", "outcome", "jvm_rss_bytes", "python_rss_bytes")
+    lines = [{"run": {name: run[name] for name in columns}} for run in runs]
+    lines += [{"batch": _short(row)} for row in batches]
+    return "".join(f"{json.dumps(line)}\n" for line in lines)
+
+
+def _short(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `ops/batches` with what the tuner looks at."""
+    columns = ("batch_id", "run_id", "profile", "rows_in", "state_bytes")
+    metrics = json.loads(row["state_metrics"] or "[{}]")[0]
+    wanted = {name: metrics[name] for name in (COUNTERS | CLOCKS).values() if name in metrics}
+    duration = json.loads(row["durations_ms"] or "{}").get("triggerExecution")
+    return {name: row[name] for name in columns} | {
+        "state_metrics": json.dumps([wanted]),
+        "durations_ms": json.dumps({"triggerExecution": duration}),
     }
-    series = {
-        table: [
-            {name: row[name] for name in columns}
-            | ({"state_metrics": row["state_metrics"]} if table == "batches" else {})
-            for row in read_ops(lake, table).to_pylist()
-        ]
-        for table, columns in names.items()
-    }
-    return json.dumps(series)
 
 
 def say(text: str) -> None:
@@ -163,7 +169,7 @@ def say(text: str) -> None:
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS)
-    parser.add_argument("--out", type=Path, help="write the recorded series here, as JSON")
+    parser.add_argument("--out", type=Path, help="write the recorded series here")
     args = parser.parse_args()
     use_project_python()
     spark = session()

@@ -46,10 +46,15 @@ def test_a_batch_without_its_like_is_left_out():
 
 def test_more_than_nothing_is_no_infinite_change():
     assert percents([batch(9, 0.003)], [batch(1, 0)]) == ["+300 %"]  # bytes
-    assert changes([batch(9, 0)], [batch(1, 0)], FIGURE) == [0]
 
 
-@given(st.floats(0, 1e12), st.floats(0, 1e12))
+def test_where_there_is_none_before_and_after_nothing_is_learnt():
+    assert changes([batch(9, 0)], [batch(1, 0)], FIGURE) == []
+    assert percents([batch(9, 0)], [batch(1, 100)]) == ["-100 %"]
+    assert noise([*batches([100] * 7), *(batch(n, 0, logs=0) for n in range(20))], FIGURE) is None
+
+
+@given(st.floats(1, 1e12), st.floats(1, 1e12))
 def test_there_and_back_weigh_the_same(one, other):
     (there,) = changes([batch(1, one)], [batch(2, other)], FIGURE)
     (back,) = changes([batch(2, other)], [batch(1, one)], FIGURE)

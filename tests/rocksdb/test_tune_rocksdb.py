@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,6 @@ from tests.rocksdb.simulated import Simulation, needs_memory
 STREAM = stream_named("user_counts")
 MACHINE = 16 * GIB
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-# Written by `python -m tests.benchmarks.tuning --out`.
-RECORDED = Path(__file__).parent / "recorded_series.json"
 
 
 def write_series(lake, batches, runs) -> None:
