@@ -9,9 +9,9 @@ from include.rocksdb.tuning import Outcome
 from include.text_table import bytes_text, text_table
 
 TITLES = {
-    "proposed": "a trial begins",
-    "kept": "the trial is kept",
-    "rolled_back": "the trial is rolled back",
+    "proposed": "a change to try",
+    "kept": "the trial to be kept",
+    "rolled_back": "the trial to be rolled back",
     "waiting": "waiting",
     "nothing": "nothing to do",
 }

@@ -1,6 +1,6 @@
 """Proof that tuning tunes: from poor settings, by runs of the live engine and the tuner.
 
-    .venv/bin/python -m tests.benchmarks.tuning            # 4 to 8 minutes on two cores
+    .venv/bin/python -m tests.benchmarks.tuning            # 5 to 9 minutes on two cores
 
 The stream starts with a profile of 16 MB, a fifth of it for writes. Each run is drained as
 the Dag's task does it, and followed by the tuner; five runs are followed by a compaction.

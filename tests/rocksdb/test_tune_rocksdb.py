@@ -109,7 +109,7 @@ def test_the_command_says_what_it_found(lake, capsys):
     poor_lake(lake)
     args = ["--stream", STREAM.name, "--lake", lake.root]
     assert main([*args, "--dry-run"]) == 0
-    assert "a trial begins" in capsys.readouterr().out
+    assert "a change to try" in capsys.readouterr().out
     assert len(profiles(lake)) == 1
     assert main(args) == 0
     assert len(profiles(lake)) == 2

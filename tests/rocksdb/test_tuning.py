@@ -55,13 +55,13 @@ def test_the_defaults_are_left_alone_where_they_do():
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.2, 0.4])
 def test_on_noise_alone_it_keeps_nothing(noise):
     total: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(25):
         simulation = Simulation(indifferent, seed=seed, noise=noise)
         simulation.run(50)
         total += kinds(simulation)
         assert simulation.settings == simulation.profiles[0].settings or simulation.record.trial
     assert total["kept"] == 0
-    assert total["rolled_back"] >= 80  # it did try
+    assert total["rolled_back"] >= 50  # it did try
 
 
 def test_an_outlier_in_clocks_changes_nothing():
@@ -201,7 +201,7 @@ hand_settings = st.sampled_from(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     figures=st.lists(made_figures, min_size=1, max_size=5),
     memory=st.integers(16, 8_192),
@@ -226,7 +226,7 @@ def test_whatever_happens_one_tuned_setting_changes_at_a_time_within_its_bounds(
         stream=replace(STREAM, rocksdb=held, limits=Limits(rss_bytes=rss_limit)),
     )
     rng = random.Random(seed)
-    for _ in range(40):
+    for _ in range(25):
         if rng.random() < 0.03:
             simulation.fail()
         before = dict(simulation.settings)
