@@ -4,8 +4,6 @@ import json
 import os
 import random
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,15 +13,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from include.ops import read_ops
-from include.spark_conf import COMPACTING
 from include.state_care.check_checkpoint import check_checkpoint
 from include.state_care.checkpoint_size import CheckpointSize
 from include.state_care.measure_checkpoint import measure_checkpoint
 from include.streams import stream_named
+from spark_jobs.compact_state import compact
 from spark_jobs.streams import user_counts
 from spark_jobs.streams.user_counts import UserEvent
 from tests.bronze import stamp
-from tests.engines.lake_runs import drained
+from tests.engines.lake_runs import drained, with_conf
 from tests.state_care.spark_checkpoint import checksum_of
 
 pytestmark = pytest.mark.spark
@@ -47,21 +45,6 @@ def rows(commits: int):
     )
 
 
-@contextmanager
-def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    try:
-        for name, value in wanted.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
-
-
 def test_what_spark_wrote_is_measured_as_spark_reads_it(spark, lake):
     root = Path(lake.checkpoint(STREAM.name, 1))
     commits = rows(5)
@@ -78,9 +61,11 @@ def test_what_spark_wrote_is_measured_as_spark_reads_it(spark, lake):
     assert replayed_by_batch(lake, first.position.next_version) == replay_of(first)
     assert replay_of(second) > replay_of(first)
 
-    with settings(spark, COMPACTING):
-        compacted = run(2)
+    run(2)
     assert replayed_by_batch(lake, second.position.next_version) == replay_of(second)
+    with with_conf(spark, "spark.sql.shuffle.partitions", str(STREAM.state_partitions)):
+        compact(spark, lake, STREAM)
+    compacted = measured(lake)
     assert replay_of(compacted) == 0
     assert [store.snapshots for store in compacted.stores] == [2, 2]
     assert (compacted.garbage_files, compacted.left_over) == (0, ())
