@@ -10,9 +10,9 @@ from typing import Any
 from pyarrow import fs
 
 from include.checkpoint import newest_committed, newest_planned
+from include.generations import current_generation
 from include.lake import Lake, LakeError
 from include.spark_conf import STATE, STATE_STORE
-from include.stream_position import current_generation
 
 LOG_FORMAT = "v1"
 # What Spark pins in each batch's offsets, and the states are written with.

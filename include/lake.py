@@ -38,6 +38,9 @@ class Lake:
     def table(self, stream: str) -> str:
         return f"{self.root}/tables/{stream}"
 
+    def savepoints(self, stream: str) -> str:
+        return f"{self.root}/savepoints/{stream}"
+
     def ops(self, name: str) -> str:
         return f"{self.root}/ops/{name}"
 

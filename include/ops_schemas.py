@@ -103,6 +103,80 @@ GENERATIONS = pa.schema(
         _column("settings", pa.string(), "Pinned: JSON, what the stream's entry sets; or null"),
         _column("initial_state", pa.string(), "Pinned: fingerprint of the initial state; or null"),
         _column("initial_as_of", INSTANT, "Pinned: the instant of the initial state; or null"),
+        _column(
+            "status",
+            pa.string(),
+            "intent: a reseed has begun; current: the stream runs on it; null: as current, "
+            "made by a stream's first run",
+        ),
+        _column("reseed", pa.string(), "Why it was seeded, such as promote; null: a first run"),
+        _column("options", pa.string(), "JSON: what the reseed was asked for"),
+        _column("base_savepoint", pa.string(), "The savepoint that was replayed from; null: none"),
+        _column("base_until", INSTANT, "The instant of that savepoint; null: from the beginning"),
+        _column("seed_savepoint", pa.string(), "The savepoint that its first batch begins with"),
+        _column("until", INSTANT, "The instant of that savepoint"),
+        _column("bronze_id", pa.string(), "The bronze table (its Delta id) that was replayed"),
+        _column("bronze_version", pa.int64(), "All of bronze up to this version is in the seed"),
+        _column("bronze_ingested_at", INSTANT, "The newest ingested_at of that version"),
+        _column("seed_events", pa.int64(), "Bronze rows folded into the seed"),
+        _column("seed_excluded", pa.int64(), "Bronze rows before the initial state's as_of"),
+        _column("seed_pending", pa.int64(), "Bronze rows at or after until: seeded as pending"),
+        _column("switched_at", INSTANT, "When the stream began to run on it; null: a first run"),
+        _column("code", pa.string(), "Fingerprint of the stream's code that all of it was made by"),
+        _column("code_changed_at", INSTANT, "When a run first came with other code; null: never"),
+    ]
+)
+
+SAVEPOINTS = pa.schema(
+    [
+        _column("savepoint_id", pa.string(), "Key: also the partition of its rows"),
+        _column("stream", pa.string(), "The stream whose state it is"),
+        _column("until", INSTANT, "It is the state of all events before this, on the fold's clock"),
+        _column("created_at", INSTANT, "When it was written"),
+        _column("origin", pa.string(), "live, on_demand, recompute or reseed"),
+        _column("generation", pa.int64(), "Live: the generation it was read from"),
+        _column("run_id", pa.string(), "The run (ops/runs) that wrote it"),
+        _column("path", pa.string(), "The table with its rows, below the lake"),
+        _column("keys", pa.int64(), "Its rows, one for each key"),
+        _column("checksum", pa.string(), "Sum of the rows' hashes, checked before it is used"),
+        _column("events", pa.int64(), "Bronze rows that are folded into it"),
+        _column("bronze_id", pa.string(), "The bronze table (its Delta id) they are from"),
+        _column("bronze_version", pa.int64(), "The version of bronze that was read up to"),
+        _column("bronze_ingested_at", INSTANT, "The newest ingested_at of that version"),
+        _column(
+            "code",
+            pa.string(),
+            "Fingerprint of the code that made all of it; null when no one code did",
+        ),
+        _column("state_schema", pa.string(), "The stored key and state, as Spark DDL"),
+        _column("deleted_at", INSTANT, "When retention deleted its rows; null: they are there"),
+    ]
+)
+
+INTERVALS = pa.schema(
+    [
+        _column("run_id", pa.string(), "Key: the run (ops/runs) that recomputed it"),
+        _column("stream", pa.string(), "The stream"),
+        _column("kind", pa.string(), "recompute, or reseed: what follows is computed from it, too"),
+        _column("start", INSTANT, "Rows emitted from here on; null: from the beginning"),
+        _column("until", INSTANT, "Rows emitted before this"),
+        _column("recomputed_at", INSTANT, "When"),
+        _column("dag_run_id", pa.string(), "The Airflow Dag run; null when started by hand"),
+        _column("generation", pa.int64(), "The stream's generation then; of a reseed, its own"),
+        _column("base_savepoint", pa.string(), "The savepoint it was replayed from; null: none"),
+        _column("base_until", INSTANT, "The instant of that savepoint; null: from the beginning"),
+        _column("bronze_id", pa.string(), "The bronze table (its Delta id) that was replayed"),
+        _column("bronze_version", pa.int64(), "The version of bronze that was replayed"),
+        _column("bronze_ingested_at", INSTANT, "The newest ingested_at of that version"),
+        _column("code", pa.string(), "Fingerprint of the stream's code"),
+        _column("rows_read", pa.int64(), "Bronze rows replayed"),
+        _column("rows_before", pa.int64(), "Append: table rows of the interval before"),
+        _column("rows_after", pa.int64(), "Append: table rows of the interval after"),
+        _column("rows_removed", pa.int64(), "Append: rows that are no longer there"),
+        _column("rows_added", pa.int64(), "Append: rows that were not there before"),
+        _column("savepoint_id", pa.string(), "The savepoint at its end"),
+        _column("seconds", pa.float64(), "How long the replay and the writes took"),
+        _column("estimated_seconds", pa.float64(), "What the plan said; null: nothing to go by"),
     ]
 )
 
@@ -199,4 +273,6 @@ SCHEMAS = {
     "checkpoint_sizes": CHECKPOINT_SIZES,
     "rocksdb_profiles": ROCKSDB_PROFILES,
     "table_sizes": TABLE_SIZES,
+    "savepoints": SAVEPOINTS,
+    "intervals": INTERVALS,
 }

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from include.checkpoint import newest_committed, newest_planned
 from include.clock import moves_nothing
 from include.delta_log import read_actions
+from include.generations import FIRST, current_row, is_reseeded, open_intent
 from include.lake import Lake, LakeError
 from include.ops import read_ops
 from include.streams import Stream
@@ -28,11 +29,6 @@ class BronzePosition:
     version: int
 
 
-def current_generation(lake: Lake, stream: str) -> int:
-    """The generation of the checkpoint that `stream` runs on."""
-    return 1
-
-
 def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     """Whether a run of `stream` would find something to do.
 
@@ -41,8 +37,14 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     bronze = lake.bronze(stream.source)
     if not lake.is_delta_table(bronze):
         return False
-    checkpoint = lake.checkpoint(stream.name, current_generation(lake, stream.name))
+    row = current_row(lake, stream.name)
+    generation = FIRST if row is None else row["generation"]
+    checkpoint = lake.checkpoint(stream.name, generation)
     planned = newest_planned(lake, checkpoint)
+    if planned is None and is_reseeded(row):
+        return True  # its first run makes a checkpoint of the seed
+    if open_intent(lake, stream.name) is not None:
+        return True  # a run finishes a reseed that was cut off
     if planned != newest_committed(lake, checkpoint) or has_unreported_batch(lake, stream.name):
         return True
     table = DeltaTable(bronze)

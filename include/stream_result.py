@@ -7,9 +7,9 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from include.generations import current_generation
 from include.lake import Lake
 from include.ops import read_ops
-from include.stream_position import current_generation
 
 FIRST_ROWS = 5
 

@@ -94,6 +94,31 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SavepointRules:
+    """How often a stream's state is written down as a savepoint, and for how long it is kept.
+
+    Never deleted are savepoints that a generation or a reseed still needs, and the one that is
+    the cheapest base for a backfill of the oldest day that is kept.
+    """
+
+    # Of the stream's clock: a run whose `until` has passed a multiple of it writes one.
+    # None: only recomputes, reseeds and `make savepoint` do.
+    cadence: timedelta | None = timedelta(days=1)
+    keep: int = 60  # of the newest by `until`
+    keep_for: timedelta = timedelta(days=60)  # before the newest one's `until`
+    # A generation that a reseed has replaced: its checkpoint, should one want to look at it.
+    keep_generation_for: timedelta = timedelta(days=7)
+
+    def __post_init__(self) -> None:
+        if self.keep < 1:
+            raise SettingsError("savepoints: keep must be at least 1")
+        for span in ("cadence", "keep_for"):
+            value = getattr(self, span)
+            if value is not None and value < timedelta(seconds=1):
+                raise SettingsError(f"savepoints: {span} must be at least a second")
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableCare:
     """When tables are optimized and vacuumed, and how much of that a day may cost.
 
@@ -143,6 +168,7 @@ class Stream:
     # What the stream's file asks for in its `define`: pinned as the state is made with them.
     settings: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = Limits()
+    savepoints: SavepointRules = SavepointRules()
     # RocksDB settings held by hand, by Spark's short names ("writeBufferSizeMB"): never tuned.
     rocksdb: Mapping[str, str] = field(default_factory=dict)
 

@@ -19,12 +19,13 @@ from datetime import timedelta
 from pyspark.sql import SparkSession
 
 from include.findings import record_error
+from include.generations import current_generation
 from include.lake import Lake, open_lake
 from include.lease import hold_lease
 from include.state_care.compaction_report import format_compaction
 from include.state_care.measure_checkpoint import measure_checkpoint
 from include.state_care.recorded_sizes import record_sizes
-from include.stream_position import current_generation, has_waiting_rows, is_settled
+from include.stream_position import has_waiting_rows, is_settled
 from include.streams import Stream, source_named, stream_named
 from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
 from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session

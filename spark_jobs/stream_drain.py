@@ -4,10 +4,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from include.checkpoint import newest_committed
 from include.findings import record_error, record_findings
+from include.generations import current_generation
 from include.lake import Lake
 from include.rocksdb.profiles import profile_for_run
 from include.spark_conf import COMPACTING
-from include.stream_position import current_generation
 from include.streams import Stream
 from spark_jobs.engines.live import Seed, live_fold
 from spark_jobs.engines.live_batch import BatchWriter

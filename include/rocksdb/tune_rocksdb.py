@@ -11,13 +11,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from datetime import datetime
 
+from include.generations import current_generation
 from include.lake import Lake, LakeError, open_lake
 from include.rocksdb.history import read_history
 from include.rocksdb.memory_limit import machine_memory_bytes
 from include.rocksdb.outcome_table import format_outcome
 from include.rocksdb.profiles import failed_runs, read_profiles, record_profile, record_verdict
 from include.rocksdb.tuning import Outcome, Record, decide
-from include.stream_position import current_generation
 from include.streams import SettingsError, Stream, default_lake, stream_named
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from include.findings import Finding, Severity, record_findings
+from include.generations import current_generation
 from include.lake import Lake, LakeError
 from include.lease import lease_holder
 from include.state_care.checkpoint_size import CheckpointSize, Position
@@ -16,7 +17,6 @@ from include.state_care.limit_findings import limit_findings
 from include.state_care.measure_checkpoint import measure_checkpoint
 from include.state_care.plan_compaction import Decision, plan_compaction
 from include.state_care.recorded_sizes import Occasion, read_recorded, record_sizes
-from include.stream_position import current_generation
 from include.streams import Stream
 
 ORDER: tuple[Severity, ...] = ("error", "warning", "info")

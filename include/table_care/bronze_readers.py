@@ -15,8 +15,9 @@ from pyarrow import fs
 
 from include.checkpoint import newest_committed, newest_planned
 from include.delta_log import read_actions
+from include.generations import current_generation
 from include.lake import Lake
-from include.stream_position import current_generation, read_position
+from include.stream_position import read_position
 from include.streams import STREAMS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,0 +1,61 @@
+"""Which generation of its state a stream runs on, and whether a reseed to another has begun.
+
+A reseed writes its intent as a row of `ops/generations` first, and makes that row the current
+one last; each is one commit. What lies between can be repeated as a whole.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from include.lake import Lake, LakeError
+from include.ops import read_ops
+
+FIRST = 1
+INTENT, CURRENT = "intent", "current"
+
+GenerationRow = Mapping[str, Any]  # of ops/generations
+
+
+def current_generation(lake: Lake, stream: str) -> int:
+    """The generation of the checkpoint that `stream` runs on; FIRST before its first run."""
+    row = current_row(lake, stream)
+    return FIRST if row is None else int(row["generation"])
+
+
+def current_row(lake: Lake, stream: str) -> GenerationRow | None:
+    """The row of the current generation; None before the stream's first run or reseed."""
+    rows = [row for row in _rows(lake, stream) if row["status"] != INTENT]
+    return max(rows, key=lambda row: row["generation"], default=None)
+
+
+def open_intent(lake: Lake, stream: str) -> GenerationRow | None:
+    """The reseed that was begun and not finished; None when there is none."""
+    current = current_row(lake, stream)
+    newest = FIRST - 1 if current is None else current["generation"]
+    # One below the current generation was overtaken by a reseed that was finished.
+    open_ = [
+        row for row in _rows(lake, stream) if row["status"] == INTENT and row["generation"] > newest
+    ]
+    return max(open_, key=lambda row: row["generation"], default=None)
+
+
+def pinned_row(lake: Lake, stream: str, generation: int) -> GenerationRow:
+    """What the generation was made with; LakeError when its row is gone, or there twice."""
+    rows = [row for row in _rows(lake, stream) if row["generation"] == generation]
+    if len(rows) != 1:
+        raise LakeError(
+            f"{lake.ops('generations')} has {len(rows)} rows of stream {stream}, generation "
+            f"{generation}: it must have the one that says what the state was made with. Put the "
+            "table back from a copy"
+        )
+    return rows[0]
+
+
+def is_reseeded(row: GenerationRow | None) -> bool:
+    """Whether the generation began with a savepoint, and not with a stream's first run."""
+    return row is not None and row["seed_savepoint"] is not None
+
+
+def _rows(lake: Lake, stream: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = read_ops(lake, "generations", {"stream": stream}).to_pylist()
+    return rows

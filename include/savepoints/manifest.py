@@ -1,0 +1,66 @@
+"""The manifest of savepoints, `ops/savepoints`: which there are, and what each one holds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from include.lake import Lake
+from include.ops import append_ops, read_ops, update_ops
+from include.streams import SavepointRules
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Savepoint:
+    """A savepoint whose rows are there: the columns of `ops/savepoints`, instants in microseconds."""
+
+    savepoint_id: str
+    stream: str
+    until_us: int
+    origin: str
+    path: str  # below the lake
+    keys: int
+    checksum: str
+    events: int
+    bronze_id: str
+    code: str | None
+    state_schema: str
+
+
+def savepoints_of(lake: Lake, stream: str) -> list[Savepoint]:
+    """The savepoints of `stream` that are there, by `until`; of the same one, the newest last."""
+    rows = read_ops(lake, "savepoints", {"stream": stream}).to_pylist()
+    rows.sort(key=lambda row: (row["until"], row["created_at"]))
+    return [_of_row(row) for row in rows if row["deleted_at"] is None]
+
+
+def _of_row(row: Mapping[str, Any]) -> Savepoint:
+    named = {name: row[name] for name in Savepoint.__dataclass_fields__ if name != "until_us"}
+    return Savepoint(until_us=(row["until"] - EPOCH) // MICROSECOND, **named)
+
+
+def record_savepoint(lake: Lake, row: Mapping[str, Any]) -> None:
+    """Append a row of `ops/savepoints`: from now on the savepoint exists."""
+    append_ops(lake, "savepoints", [row])
+
+
+def mark_deleted(lake: Lake, savepoint_ids: list[str]) -> None:
+    """Say that the rows of these savepoints are about to be deleted: before they are."""
+    now = datetime.now(UTC)
+    rows = [{"savepoint_id": name, "deleted_at": now} for name in savepoint_ids]
+    update_ops(lake, "savepoints", ["savepoint_id"], rows)
+
+
+def is_due(rules: SavepointRules, until_us: int, savepoints: list[Savepoint]) -> bool:
+    """Whether a run that has come to `until_us` is to write a savepoint.
+
+    When it has passed a multiple of the cadence since the newest one, or when there is none.
+    """
+    if rules.cadence is None:
+        return False
+    newest_us = max((savepoint.until_us for savepoint in savepoints), default=None)
+    cadence_us = rules.cadence // MICROSECOND
+    return newest_us is None or until_us // cadence_us > newest_us // cadence_us
