@@ -24,7 +24,7 @@ def current_generation(lake: Lake, stream: str) -> int:
 
 def current_row(lake: Lake, stream: str) -> GenerationRow | None:
     """The row of the current generation; None before the stream's first run or reseed."""
-    rows = [row for row in _rows(lake, stream) if row["status"] != INTENT]
+    rows = [row for row in generation_rows(lake, stream) if row["status"] != INTENT]
     return max(rows, key=lambda row: row["generation"], default=None)
 
 
@@ -34,14 +34,16 @@ def open_intent(lake: Lake, stream: str) -> GenerationRow | None:
     newest = FIRST - 1 if current is None else current["generation"]
     # One below the current generation was overtaken by a reseed that was finished.
     open_ = [
-        row for row in _rows(lake, stream) if row["status"] == INTENT and row["generation"] > newest
+        row
+        for row in generation_rows(lake, stream)
+        if row["status"] == INTENT and row["generation"] > newest
     ]
     return max(open_, key=lambda row: row["generation"], default=None)
 
 
 def pinned_row(lake: Lake, stream: str, generation: int) -> GenerationRow:
     """What the generation was made with; LakeError when its row is gone, or there twice."""
-    rows = [row for row in _rows(lake, stream) if row["generation"] == generation]
+    rows = [row for row in generation_rows(lake, stream) if row["generation"] == generation]
     if len(rows) != 1:
         raise LakeError(
             f"{lake.ops('generations')} has {len(rows)} rows of stream {stream}, generation "
@@ -56,6 +58,7 @@ def is_reseeded(row: GenerationRow | None) -> bool:
     return row is not None and row["seed_savepoint"] is not None
 
 
-def _rows(lake: Lake, stream: str) -> list[dict[str, Any]]:
+def generation_rows(lake: Lake, stream: str) -> list[dict[str, Any]]:
+    """All rows of a stream's generations, an open intent's too."""
     rows: list[dict[str, Any]] = read_ops(lake, "generations", {"stream": stream}).to_pylist()
     return rows

@@ -14,7 +14,6 @@ import logging
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 
 from pyspark.sql import SparkSession
 
@@ -32,14 +31,12 @@ from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_sessi
 from spark_jobs.lake.clock_row import write_still_row
 from spark_jobs.run_stream import JOB as RUN_STREAM
 from spark_jobs.stream_definition import load_definition
-from spark_jobs.stream_drain import drain_stream
+from spark_jobs.stream_drain import INGEST_PATIENCE, drain_stream
 
 JOB = "compact_state"
 # One leaves the snapshot of the last compaction, and all change logs since, as the older of
 # the two that are retained. After a second one nothing older is needed.
 BATCHES = 2
-# Ingest goes on in other Dags of the source, and what it commits must not be in our batches.
-INGEST_PATIENCE = timedelta(minutes=10)
 
 log = logging.getLogger("job.compact")
 
@@ -56,6 +53,7 @@ def compact(spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | N
     """
     with (
         hold_lease(lake, f"stream-{stream.name}"),
+        # What ingest commits meanwhile must not be in our batches.
         hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE),
     ):
         fold_what_waits(spark, lake, stream, dag_run_id)

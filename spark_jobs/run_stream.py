@@ -17,6 +17,7 @@ from include.lake import Lake, LakeError, open_lake
 from include.lease import hold_lease
 from include.streams import Stream, stream_named
 from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session
+from spark_jobs.live_savepoint import write_if_due
 from spark_jobs.stream_drain import drain_stream
 
 JOB = "run_stream"
@@ -37,6 +38,7 @@ def drain(spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | Non
         recorded_run(lake, JOB, stream.name, dag_run_id) as record,
     ):
         drain_stream(spark, lake, stream, record)
+        write_if_due(spark, lake, stream, record["run_id"])
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

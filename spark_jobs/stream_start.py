@@ -4,17 +4,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from include.checkpoint import newest_committed, newest_planned
+from include.generations import GenerationRow, current_row, is_reseeded, pinned_row
 from include.lake import Lake, LakeError
-from include.ops import read_ops
 from spark_jobs.engines.live import Seed
 from spark_jobs.engines.state_rows import project_states
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.lake.initial_state import read_fingerprint, read_initial_state
+from spark_jobs.lake.initial_state import read_fingerprint, read_initial_state, state_rows
+from spark_jobs.lake.savepoints import read_savepoint, savepoint_at
 from spark_jobs.lake.tables import ProductTable
+from spark_jobs.replay_bronze import events_between
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,17 @@ class Start:
     seed: Seed | None = None
     pins: dict[str, Any] = field(default_factory=dict)  # columns of ops/generations
     kept_at_start: int = 0
+    pending_at_start: int = 0
+    first_version: int | None = None  # of bronze; None: all that there is
 
 
 def plan_start(
     spark: SparkSession, lake: Lake, stream: str, generation: int, fold: KeyedFold
 ) -> Start:
     """The start of `stream`'s next run; SettingsError when the initial state is no good."""
+    row = current_row(lake, stream)
+    if row is not None and is_reseeded(row):
+        return _after_reseed(spark, lake, row, fold)
     if newest_committed(lake, lake.checkpoint(stream, generation)) is not None:
         return _resume(lake, stream, generation)
     initial = read_initial_state(spark, lake, stream, fold)
@@ -39,31 +45,39 @@ def plan_start(
         "initial_state": initial.fingerprint,
         "initial_as_of": EPOCH + initial.as_of_us * MICROSECOND,
     }
-    states = initial.rows.select(
-        F.lit(0).alias("bucket"),
-        "key",
-        "state",
-        F.lit(initial.as_of_us).alias("changed_at_us"),
-        "timeout_at_us",
-    )
+    states = state_rows(initial)
     kept = states.where("timeout_at_us IS NULL").count() if fold.times_out else 0
     return Start(Seed(initial.as_of_us, states), pins, kept)
 
 
 def _resume(lake: Lake, stream: str, generation: int) -> Start:
     """The checkpoint has the initial state; it must still be the one that was pinned."""
-    where = {"stream": stream, "generation": generation}
-    rows = read_ops(lake, "generations", where).to_pylist()
-    if len(rows) != 1:
-        raise LakeError(
-            f"{lake.ops('generations')} has {len(rows)} rows of stream {stream}, generation "
-            f"{generation}: it must have the one that the first run wrote. Put the table back "
-            "from a copy: it says what the state was made with"
-        )
-    pinned = rows[0]
+    pinned = pinned_row(lake, stream, generation)
     as_of = pinned["initial_as_of"]
     seed = None if as_of is None else Seed((as_of - EPOCH) // MICROSECOND, None)
     return Start(seed, {"initial_state": read_fingerprint(lake, stream, pinned["initial_state"])})
+
+
+def _after_reseed(spark: SparkSession, lake: Lake, row: GenerationRow, fold: KeyedFold) -> Start:
+    """The savepoint of the reseed, and the events that waited then; or a checkpoint with both."""
+    stream, as_of_us = row["stream"], (row["until"] - EPOCH) // MICROSECOND
+    pins = {"initial_state": read_fingerprint(lake, stream, row["initial_state"])}
+    after = row["bronze_version"] + 1
+    if newest_committed(lake, lake.checkpoint(stream, row["generation"])) is not None:
+        return Start(Seed(as_of_us, None), pins, first_version=after)
+    savepoint = savepoint_at(lake, stream, row["seed_savepoint"])
+    if savepoint is None:
+        raise LakeError(
+            f"savepoint {row['seed_savepoint']} is gone, with which generation "
+            f"{row['generation']} of {stream} begins: `make reseed STREAM={stream} APPLY=1`"
+        )
+    states = read_savepoint(spark, lake, savepoint)
+    kept = states.where("timeout_at_us IS NULL").count() if fold.times_out else 0
+    ingested_us = (row["bronze_ingested_at"] - EPOCH) // MICROSECOND
+    waiting = events_between(
+        spark, lake.bronze(row["source"]), fold, ingested_us, from_us=as_of_us, until_us=None
+    )
+    return Start(Seed(as_of_us, states, waiting), pins, kept, row["seed_pending"], after)
 
 
 def write_initial_rows(
@@ -77,5 +91,7 @@ def write_initial_rows(
     planned = newest_planned(lake, lake.checkpoint(stream, generation))
     if fold.output_mode != "update" or start.seed is None or planned is not None:
         return
+    if start.first_version is not None:
+        return  # a reseed has written them
     if start.seed.states is not None:
         table.replace_all(project_states(start.seed.states, fold))

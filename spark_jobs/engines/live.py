@@ -5,7 +5,7 @@ settles by its timer, in the batch without data that Spark runs when the waterma
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -58,6 +58,7 @@ class Seed(NamedTuple):
 
     as_of_us: int  # on the fold's clock; rows before it are left out
     states: DataFrame | None  # state_rows_ddl; None when a checkpoint has them already
+    waiting: DataFrame | None = None  # bronze rows from `as_of_us` on that wait to be settled
 
 
 def live_fold(
@@ -83,7 +84,7 @@ def live_fold(
     )
     initial = None
     if seed is not None and seed.states is not None:
-        initial = group_states(seed.states, fold, ids).groupBy("bucket")
+        initial = _seed_rows(seed.states, seed.waiting, fold, ids).groupBy("bucket")
     return (
         pack_events(clocked, fold, ids, Admission(delay_us, since_us))
         .groupBy("bucket")
@@ -95,6 +96,18 @@ def live_fold(
             initialState=initial,
         )
     )
+
+
+def _seed_rows(
+    states: DataFrame, waiting: DataFrame | None, fold: KeyedFold, ids: Sequence[int]
+) -> DataFrame:
+    """Rows of `bucket, states, events`, of which one is null: what buckets begin with."""
+    nothing = F.lit(None).cast("binary")
+    rows = group_states(states, fold, ids).select("bucket", "states", nothing.alias("events"))
+    if waiting is None:
+        return rows
+    packed = pack_events(waiting, fold, ids, Admission())
+    return rows.union(packed.select("bucket", nothing.alias("states"), "events"))
 
 
 class BucketProcessor(StatefulProcessor):
@@ -117,10 +130,12 @@ class BucketProcessor(StatefulProcessor):
     ) -> None:
         # Called once for each Arrow chunk, so it adds to what is there.
         states = self._read_states()
-        for stream in initialState["states"]:
+        _, old_timer_ms, pending = self._read_pending()
+        for stream in initialState["states"].dropna():
             for known in states_from_rows(self._fold, from_stream(stream)):
                 states.put(*known)
-        _, old_timer_ms, pending = self._read_pending()
+        events = [from_stream(stream) for stream in initialState["events"].dropna()]
+        pending = pa.concat_tables([pending, *events])
         self._write_states(states)
         self._write_pending(self._since_us, old_timer_ms, pending, states, fired_ms=None)
 

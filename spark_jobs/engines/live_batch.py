@@ -44,6 +44,7 @@ class BatchWriter:
         run_id: str,
         kept_at_start: int = 0,
         profile: int | None = None,
+        pending_at_start: int = 0,
     ) -> None:
         self._lake = lake
         self._stream = stream
@@ -52,6 +53,7 @@ class BatchWriter:
         self._table = table
         self._run_id = run_id
         self._kept_at_start = kept_at_start  # states of the initial state without a timeout
+        self._pending_at_start = pending_at_start  # events that a reseed brought along
         self._profile = profile  # of ops/rocksdb_profiles
         self._written: list[dict[str, Any]] = []
 
@@ -90,7 +92,9 @@ class BatchWriter:
             "run_id": self._run_id,
             "profile": self._profile,
             "committed_at": datetime.now(UTC),
-            "rows_pending": _level(before, "rows_pending", counts.pop("pending_change")),
+            "rows_pending": _level(
+                before, "rows_pending", counts.pop("pending_change"), self._pending_at_start
+            ),
             "kept_without_timeout": _level(
                 before, "kept_without_timeout", counts.pop("kept_change"), self._kept_at_start
             ),

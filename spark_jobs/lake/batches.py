@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from include.generations import generation_rows, is_reseeded
 from include.lake import Lake
 from include.ops import read_ops, update_ops
 from include.stream_position import settled_watermark_ms
@@ -35,15 +36,34 @@ def last_batch(
 def running_totals(
     lake: Lake, stream: str, generation: int, newest: Mapping[str, Any] | None
 ) -> dict[str, int]:
-    """The TOTALS up to and with the batch `newest`; all 0 for None."""
+    """The TOTALS up to and with the batch `newest`; those of the generation's seed for None."""
     if newest is None:
-        return dict.fromkeys(TOTALS, 0)
+        seeded = seed_levels(lake, stream, generation)
+        return {total: seeded[total] for total in TOTALS}
     if newest["total_in"] is not None:
         return {total: newest[total] for total in TOTALS}
     # Release 0.1 wrote no totals: add up what it did write.
     batches = read_ops(lake, "batches", {"stream": stream, "generation": generation})
     rows = [row for row in batches.to_pylist() if row["batch_id"] <= newest["batch_id"]]
     return {total: sum(row[name] or 0 for row in rows) for total, name in TOTALS.items()}
+
+
+def seed_levels(lake: Lake, stream: str, generation: int) -> dict[str, int]:
+    """The TOTALS, and `rows_pending`, before a generation's first batch.
+
+    0 but for a reseeded one: its seed stands for bronze rows, and brings some that wait.
+    """
+    row = next((r for r in generation_rows(lake, stream) if r["generation"] == generation), None)
+    if not is_reseeded(row) or row is None:
+        return {**dict.fromkeys(TOTALS, 0), "rows_pending": 0}
+    folded, excluded, pending = row["seed_events"], row["seed_excluded"], row["seed_pending"]
+    return {
+        "total_in": folded + excluded + pending,
+        "total_folded": folded,
+        "total_late": 0,
+        "total_excluded": excluded,
+        "rows_pending": pending,
+    }
 
 
 def complete_until(lake: Lake, stream: str, generation: int) -> datetime | None:

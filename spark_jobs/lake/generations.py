@@ -10,8 +10,9 @@ from typing import Any
 from deltalake import DeltaTable as DeltaLog
 
 from include.checkpoint import newest_committed, newest_planned
+from include.generations import GenerationRow, is_reseeded, pinned_row
 from include.lake import Lake, LakeError
-from include.ops import append_ops, read_ops, update_ops
+from include.ops import append_ops, update_ops
 from include.streams import SettingsError, Stream
 
 KEY = ("stream", "generation")
@@ -51,31 +52,44 @@ def _written(lake: Lake, path: str, app: str) -> int | None:
     return DeltaLog(path).transaction_version(app) if lake.is_delta_table(path) else None
 
 
-def pin_generation(lake: Lake, stream: Stream, generation: int, settings: dict[str, Any]) -> None:
+def pin_generation(
+    lake: Lake, stream: Stream, generation: int, settings: dict[str, Any], code: str
+) -> bool:
     """Record what the generation stands on before its first batch; check it ever after.
 
-    Raises SettingsError, before anything is read, when a pinned setting has changed.
+    Returns whether this run is the first whose `code` is not that of the generation. Raises
+    SettingsError, before anything is read, when a pinned setting has changed.
     """
     row = {"stream": stream.name, "generation": generation, **settings}
     first = append_ops(
         lake,
         "generations",
-        [row | {"started_at": datetime.now(UTC)}],
+        [row | {"started_at": datetime.now(UTC), "code": code}],
         (f"{stream.name}/{generation}", 0),
     )
     if first:
-        return
-    if newest_planned(lake, lake.checkpoint(stream.name, generation)) is None:
-        update_ops(lake, "generations", KEY, [row])  # nothing stands on it yet
-        return
-    where = {"stream": stream.name, "generation": generation}
-    (pinned,) = read_ops(lake, "generations", where).to_pylist()
+        return False
+    pinned = pinned_row(lake, stream.name, generation)
+    begun = newest_planned(lake, lake.checkpoint(stream.name, generation)) is not None
+    if not begun and not is_reseeded(pinned):
+        update_ops(lake, "generations", KEY, [row | {"code": code}])  # nothing stands on it yet
+        return False
     for name, value in settings.items():
         if pinned[name] != value:
             raise SettingsError(
                 f"stream {stream.name}: {name} is now {value}, but its state was made with "
                 f"{pinned[name]}: {_way_out(lake, stream.name, generation)}"
             )
+    return _note_code(lake, pinned, code)
+
+
+def _note_code(lake: Lake, pinned: GenerationRow, code: str) -> bool:
+    """Whether `code` is new to the generation: then its state is no one code's any more."""
+    if pinned["code"] in (None, code) or pinned["code_changed_at"] is not None:
+        return False
+    key = {name: pinned[name] for name in KEY}
+    update_ops(lake, "generations", KEY, [key | {"code_changed_at": datetime.now(UTC)}])
+    return True
 
 
 def _way_out(lake: Lake, stream: str, generation: int) -> str:
@@ -85,6 +99,6 @@ def _way_out(lake: Lake, stream: str, generation: int) -> str:
     if written == [None, None]:
         return f"no batch has been written yet, so delete {checkpoint} and run again"
     return (
-        "put that back. A state cannot change under a table: to have it otherwise, give the "
-        "stream another name (of its file and its entry), which folds all of bronze anew"
+        "put that back, or make its state and its table anew from bronze: `make reseed "
+        f"STREAM={stream} RECOMPUTE=1` shows what that would do, and APPLY=1 does it"
     )

@@ -54,6 +54,17 @@ def read_initial_state(
     return initial
 
 
+def state_rows(initial: InitialState) -> DataFrame:
+    """The rows of an initial state as `state_rows_ddl` has them."""
+    return initial.rows.select(
+        F.lit(0).alias("bucket"),
+        "key",
+        "state",
+        F.lit(initial.as_of_us).alias("changed_at_us"),
+        "timeout_at_us",
+    )
+
+
 def read_fingerprint(lake: Lake, stream: str, pinned: str | None = None) -> str | None:
     """`InitialState.fingerprint` without a JVM; None when there is no initial state.
 

@@ -76,7 +76,7 @@ class PlainOperator:
                 for known in chunk:
                     states.put(*known)
                 rows = to_stream(states_to_rows(self._fold, states, bucket))
-                frame = pd.DataFrame({"bucket": [bucket], "states": [rows]})
+                frame = pd.DataFrame({"bucket": [bucket], "states": [rows], "events": [None]})
                 self._processor(bucket).handleInitialState((bucket,), frame, self._timer_values())
 
     def run_batch(self, rows: Sequence[StampedRow], with_no_data_batch: bool = True) -> None:

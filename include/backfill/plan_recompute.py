@@ -1,0 +1,164 @@
+"""What a recompute of an interval would do: its base, what is read, what is replaced, how long.
+
+From the lake alone, without a JVM; the job does what its own plan says, made under the lease.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import median
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from include.clock import EPOCH
+from include.generations import current_row, is_reseeded
+from include.lake import Lake, LakeError
+from include.ops import read_ops
+from include.savepoints.bronze_pin import MICROSECOND, BronzePin, count_before, pin_bronze
+from include.savepoints.choose_base import Base, choose_base
+from include.savepoints.identity import StreamIdentity
+from include.savepoints.manifest import savepoints_of
+from include.stream_position import settled_watermark_ms
+from include.streams import SettingsError, Stream
+
+US_PER_MS = 1000
+
+
+class NotSettledError(SettingsError):
+    """The live stream has not come to the interval's end: the message says when it will."""
+
+
+@dataclass(frozen=True)
+class RecomputePlan:
+    """A recompute, decided."""
+
+    identity: StreamIdentity
+    start: datetime
+    until: datetime
+    pin: BronzePin
+    base: Base
+    rows_to_read: int
+    rows_replaced: int | None  # of the table; None: an update table, of which none is
+    estimated_seconds: float | None  # None: no recorded recompute of the stream to go by
+
+    def text(self) -> str:
+        """The plan for people."""
+        base = "the beginning"
+        if self.base.savepoint is not None:
+            base = f"savepoint {self.base.savepoint.savepoint_id}"
+        elif self.base.until_us is not None:
+            base = "the initial state"
+        took = "no recompute of it is recorded to estimate the time by"
+        if self.estimated_seconds is not None:
+            took = f"about {self.estimated_seconds:.0f} s"
+        replaced = "no row of its table, which shows the live state"
+        if self.rows_replaced is not None:
+            replaced = f"{self.rows_replaced:,} rows of its table"
+        return (
+            f"recompute {self.identity.stream} from {self.start:%Y-%m-%d %H:%M:%S} until "
+            f"{self.until:%Y-%m-%d %H:%M:%S} UTC: replays {self.rows_to_read:,} rows of bronze "
+            f"(version {self.pin.version}) from {base}, replaces {replaced}; {took}"
+        )
+
+
+def parse_instant(name: str, text: str) -> datetime:
+    """A date or an instant in ISO 8601, UTC where it says no zone; SettingsError otherwise."""
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SettingsError(
+            f"{name} is {text!r}: give a date such as 2026-01-05, or an instant such as "
+            "2026-01-05T13:00:00Z"
+        ) from error
+    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+
+
+def plan_recompute(
+    lake: Lake, stream: Stream, identity: StreamIdentity, start: datetime, until: datetime
+) -> RecomputePlan:
+    """The plan for `[start, until)`, on the stream's clock.
+
+    Raises SettingsError for an empty interval, NotSettledError for one that live has not
+    settled, LakeError when there is nothing to compute from.
+    """
+    if start >= until:
+        raise SettingsError(f"the interval from {start} until {until} is empty: give a later end")
+    check_settled(lake, stream, until)
+    start_us, until_us = _micros(start), _micros(until)
+    if identity.since_us is not None and until_us <= identity.since_us:
+        raise SettingsError(
+            f"{stream.name} begins with an initial state as of "
+            f"{EPOCH + identity.since_us * MICROSECOND}: there is nothing to recompute before that"
+        )
+    pin = pin_bronze(lake, stream.source)
+    base = choose_base(savepoints_of(lake, stream.name), identity, pin, start_us)
+    (events,) = count_before(pin, identity.time_column, identity.since_us, [until_us])
+    rows_to_read = events - base.events
+    return RecomputePlan(
+        identity,
+        start,
+        until,
+        pin,
+        base,
+        rows_to_read,
+        _rows_between(lake, stream, start, until) if identity.output_mode == "append" else None,
+        estimate_seconds(lake, stream.name, rows_to_read),
+    )
+
+
+def check_settled(lake: Lake, stream: Stream, until: datetime) -> None:
+    """NotSettledError unless the live stream has settled everything before `until`."""
+    settled = settled_until(lake, stream.name)
+    if settled is not None and until <= settled:
+        return
+    delay = stream.watermark_delay
+    known = "has settled nothing yet"
+    if settled is not None:
+        known = f"is complete until {settled:%Y-%m-%d %H:%M:%S} UTC"
+    raise NotSettledError(
+        f"{stream.name} {known}: what is before {until:%Y-%m-%d %H:%M:%S} UTC can be recomputed "
+        f"once an event after {until + delay:%Y-%m-%d %H:%M:%S} UTC is in bronze and the stream "
+        "has run. Nothing was changed"
+    )
+
+
+def settled_until(lake: Lake, stream: str) -> datetime | None:
+    """The instant before which the stream's table is complete; None when nothing is settled."""
+    row = current_row(lake, stream)
+    generation = 1 if row is None else int(row["generation"])
+    watermark_ms = settled_watermark_ms(lake, lake.checkpoint(stream, generation))
+    if watermark_ms is None:
+        return row["until"] if row is not None and is_reseeded(row) else None
+    return EPOCH + (watermark_ms * US_PER_MS + 1) * MICROSECOND
+
+
+def estimate_seconds(lake: Lake, stream: str, rows: int) -> float | None:
+    """From the recorded recomputes of the stream: their median price, and what more rows cost."""
+    recorded = [
+        (row["rows_read"], row["seconds"])
+        for row in read_ops(lake, "intervals", {"stream": stream}).to_pylist()
+        if row["seconds"]
+    ]
+    if not recorded:
+        return None
+    typical = float(median(seconds for _, seconds in recorded))
+    rows_per_second = float(max(read / seconds for read, seconds in recorded))
+    return max(typical, rows / rows_per_second) if rows_per_second else typical
+
+
+def _rows_between(lake: Lake, stream: Stream, start: datetime, until: datetime) -> int:
+    path = lake.table(stream.name)
+    if not lake.is_delta_table(path):
+        raise LakeError(f"no table at {path}: run the stream first")
+    dates = (pc.field("emitted_date") >= start.date()) & (pc.field("emitted_date") <= until.date())
+    batches = DeltaTable(path).to_pyarrow_dataset().scanner(["emitted_at"], filter=dates)
+    rows = 0
+    for batch in batches.to_batches():
+        emitted = batch["emitted_at"]
+        within = pc.and_(pc.greater_equal(emitted, start), pc.less(emitted, until))
+        rows += int(pc.sum(within).as_py() or 0)
+    return rows
+
+
+def _micros(instant: datetime) -> int:
+    return (instant - EPOCH) // MICROSECOND

@@ -1,0 +1,70 @@
+"""The state that a live stream has come to, written down as a savepoint.
+
+After a run that came to its end the state is exactly that of all folded events before `until`:
+it is read through Spark's state reader, in one pass, and written as Delta rows.
+"""
+
+import logging
+
+from pyspark.sql import SparkSession
+
+from include.committed_batch import check_partitions, committed_batch
+from include.generations import pinned_row
+from include.lake import Lake, LakeError
+from include.savepoints.manifest import is_due, savepoints_of
+from include.stream_position import is_settled, read_position
+from include.streams import Stream
+from spark_jobs.engines.live import read_states
+from spark_jobs.fold.admission import US_PER_MS, until_us
+from spark_jobs.lake.batches import last_batch, running_totals
+from spark_jobs.lake.savepoints import write_savepoint
+from spark_jobs.stream_definition import load_definition
+
+log = logging.getLogger("job.savepoint")
+
+
+def write_if_due(spark: SparkSession, lake: Lake, stream: Stream, run_id: str) -> None:
+    """Write a savepoint when the stream's cadence says so. Under the stream's lease."""
+    batch = committed_batch(lake, stream.name)
+    if batch.watermark_ms is None or not is_settled(lake, batch.checkpoint):
+        return  # the next run that comes to its end writes it
+    until = until_us(batch.watermark_ms * US_PER_MS)
+    if is_due(stream.savepoints, until, savepoints_of(lake, stream.name)):
+        write_live_savepoint(spark, lake, stream, run_id, "live")
+
+
+def write_live_savepoint(
+    spark: SparkSession, lake: Lake, stream: Stream, run_id: str, origin: str
+) -> str:
+    """Write the stream's state as a savepoint, whose id is returned. Under the stream's lease.
+
+    Raises LakeError when the stream has settled nothing yet, or its last run was cut off.
+    """
+    batch = committed_batch(lake, stream.name)
+    if batch.watermark_ms is None or not is_settled(lake, batch.checkpoint):
+        raise LakeError(
+            f"the last run of {stream.name} was cut off before all of its state was settled: run "
+            "it again first"
+        )
+    pinned = pinned_row(lake, stream.name, batch.generation)
+    check_partitions(lake, batch, pinned["state_partitions"])
+    fold = load_definition(stream).fold
+    newest = last_batch(lake, stream.name, batch.generation)
+    totals = running_totals(lake, stream.name, batch.generation, newest)
+    position = read_position(lake, f"{batch.checkpoint}/offsets/{batch.batch_id}")
+    states = read_states(spark, batch.checkpoint, fold, batchId=batch.batch_id)
+    manifest = {
+        "origin": origin,
+        "generation": batch.generation,
+        "run_id": run_id,
+        "events": totals["total_folded"],
+        "bronze_id": position.table_id,
+        "bronze_version": position.version - 1,
+        # Of a state that two codes have made, no replay of either can say whether it is right.
+        "code": None if pinned["code_changed_at"] else pinned["code"],
+        "state_schema": pinned["state_schema"],
+    }
+    until = until_us(batch.watermark_ms * US_PER_MS)
+    savepoint_id = write_savepoint(lake, states, fold, until, manifest)
+    log.info("savepoint %s of %s", savepoint_id, stream.name)
+    return savepoint_id

@@ -1,0 +1,177 @@
+"""Replay pinned bronze from a base, with savepoints on the way: what recompute and reseed share."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from include.lake import Lake
+from include.savepoints.bronze_pin import BronzePin
+from include.savepoints.choose_base import Base
+from include.savepoints.identity import StreamIdentity
+from include.savepoints.manifest import savepoints_of
+from include.streams import Stream
+from spark_jobs.engines.packing import INSTANTS
+from spark_jobs.engines.replay import Replayed, replay_fold
+from spark_jobs.fold.admission import MICROSECOND
+from spark_jobs.fold.definition import KeyedFold
+from spark_jobs.lake.initial_state import read_initial_state, state_rows
+from spark_jobs.lake.savepoints import read_savepoint, write_savepoint
+
+# Savepoints on the way make later backfills cheap, but each is a job of its own.
+MOST_STOPS = 60
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What is replayed: of which stream, over which bronze, from which base."""
+
+    lake: Lake
+    stream: Stream
+    fold: KeyedFold
+    identity: StreamIdentity
+    pin: BronzePin
+    base: Base
+    run_id: str
+    origin: str  # of the savepoints: recompute or reseed
+
+
+@dataclass
+class Outcome:
+    """What a replay came to; `outputs` are those emitted from `emit_from_us` on."""
+
+    outputs: DataFrame
+    states: DataFrame  # at `until`
+    events: int  # bronze rows that those stand for
+    rows_read: int
+    savepoint_id: str
+
+
+def stops_before(from_us: int | None, until_us: int, cadence: timedelta | None) -> list[int]:
+    """Where a replay pauses to write a savepoint: multiples of the cadence, and the end.
+
+    `from_us` is the base's instant or the first event's; None when there is no event.
+    """
+    if cadence is None or from_us is None:
+        return [until_us]
+    step = cadence // MICROSECOND
+    first = (from_us // step + 1) * step
+    return [*range(first, until_us, step)[-MOST_STOPS:], until_us]
+
+
+@contextmanager
+def replayed(
+    spark: SparkSession, replay: Replay, until_us: int, emit_from_us: int | None
+) -> Iterator[Outcome]:
+    """The replay of all pinned rows from the base to `until_us`, kept while the body runs."""
+    states = _base_states(spark, replay)
+    from_us, events, rows_read = replay.base.until_us, replay.base.events, 0
+    first_us = _first_us(spark, replay, until_us) if from_us is None else from_us
+    stops = stops_before(first_us, until_us, replay.stream.savepoints.cadence)
+    kept: list[Replayed] = []
+    try:
+        for stop_us in stops:
+            rows = pinned_rows(spark, replay, from_us, stop_us)
+            stage = replay_fold(rows, replay.fold, replay.stream.buckets, stop_us, states)
+            stage.folded.persist()
+            kept.append(stage)
+            folded = stage.folded.agg(F.coalesce(F.sum("rows_folded"), F.lit(0))).collect()[0][0]
+            events, rows_read = events + folded, rows_read + folded
+            savepoint_id = _ensure_savepoint(replay, stage.states, stop_us, events)
+            states, from_us = stage.states, stop_us
+        outputs = _emitted(kept, emit_from_us)
+        yield Outcome(outputs, kept[-1].states, events, rows_read, savepoint_id)
+    finally:
+        for stage in kept:
+            stage.folded.unpersist()
+
+
+def _emitted(stages: Sequence[Replayed], from_us: int | None) -> DataFrame:
+    outputs = stages[0].outputs
+    for stage in stages[1:]:
+        outputs = outputs.union(stage.outputs)
+    return outputs if from_us is None else outputs.where(F.col("emitted_at_us") >= from_us)
+
+
+def pinned_rows(
+    spark: SparkSession, replay: Replay, from_us: int | None, until_us: int | None
+) -> DataFrame:
+    """The events of the replay's bronze from one instant on and before another."""
+    pin = replay.pin
+    return events_between(spark, pin.path, replay.fold, pin.ingested_at_us, from_us, until_us)
+
+
+def events_between(
+    spark: SparkSession,
+    bronze: str,
+    fold: KeyedFold,
+    ingested_at_us: int,
+    from_us: int | None,
+    until_us: int | None,
+) -> DataFrame:
+    """Rows of bronze, all that were ingested by then, from one instant on and before another.
+
+    On the fold's clock; None is no bound. Clock rows are left out.
+    """
+    time = INSTANTS[fold.time_us]
+    rows = spark.read.format("delta").load(bronze)
+    rows = rows.where((_at("ingested_at") <= ingested_at_us) & ~F.col("is_clock"))
+    if from_us is not None:
+        rows = rows.where(_at(time) >= from_us)
+    if until_us is not None:
+        rows = rows.where(_at(time) < until_us)
+    if time == "event_time":  # for Delta: only these partitions
+        if from_us is not None:
+            rows = rows.where(F.col("event_date") >= _date(from_us))
+        if until_us is not None:
+            rows = rows.where(F.col("event_date") <= _date(until_us))
+    return rows
+
+
+def _first_us(spark: SparkSession, replay: Replay, until_us: int) -> int | None:
+    rows = pinned_rows(spark, replay, None, until_us)
+    first: int | None = rows.agg(F.min(_at(INSTANTS[replay.fold.time_us]))).collect()[0][0]
+    return first
+
+
+def _at(name: str) -> Column:
+    return F.unix_micros(name)
+
+
+def _date(micros: int) -> Column:
+    return F.to_date(F.timestamp_micros(F.lit(micros)))
+
+
+def _base_states(spark: SparkSession, replay: Replay) -> DataFrame | None:
+    if replay.base.savepoint is not None:
+        return read_savepoint(spark, replay.lake, replay.base.savepoint)
+    initial = read_initial_state(spark, replay.lake, replay.stream.name, replay.fold)
+    return None if initial is None else state_rows(initial)
+
+
+def _ensure_savepoint(replay: Replay, states: DataFrame, until_us: int, events: int) -> str:
+    """The id of a savepoint of just that: an equal one that is there already, or a new one."""
+    wanted = (until_us, events, replay.identity.code, replay.pin.table_id)
+    for known in savepoints_of(replay.lake, replay.stream.name):
+        if (known.until_us, known.events, known.code, known.bronze_id) == wanted:
+            return known.savepoint_id
+    manifest = manifest_of(replay.identity, replay.pin, replay.run_id, replay.origin, events)
+    return write_savepoint(replay.lake, states, replay.fold, until_us, manifest)
+
+
+def manifest_of(
+    identity: StreamIdentity, pin: BronzePin, run_id: str, origin: str, events: int
+) -> dict[str, object]:
+    """The columns of `ops/savepoints` that whoever writes one knows beforehand."""
+    return {
+        "origin": origin,
+        "run_id": run_id,
+        "events": events,
+        "bronze_id": pin.table_id,
+        "bronze_version": pin.version,
+        "code": identity.code,
+        "state_schema": identity.state_schema,
+    }

@@ -1,0 +1,265 @@
+"""What a stream's fingerprint stands on, and what it passes over; and the stream's identity."""
+
+import importlib
+import sys
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import spark_jobs.streams
+from include.lake import Lake
+from include.ops import append_ops
+from include.streams import SettingsError, Stream, stream_named
+from spark_jobs.fold.admission import EPOCH, MICROSECOND
+from spark_jobs.lake.initial_state import read_fingerprint
+from spark_jobs.plans import code_fingerprint as module
+from spark_jobs.plans.code_fingerprint import code_fingerprint
+from spark_jobs.plans.stream_identity import stream_identity
+from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table
+
+STREAM = Stream(
+    name="tried_stream",
+    source="signals",
+    schedule="0 * * * *",
+    watermark_delay=timedelta(minutes=10),
+    settings={"step": timedelta(minutes=1)},
+)
+HELPER = """
+def added(total, value):
+    return total + value
+"""
+SOURCE = '''
+"""The title."""
+from typing import NamedTuple
+from spark_jobs.fold.definition import flat_map_groups_with_state
+from spark_jobs.streams.tried_helper import added
+
+class Signal(NamedTuple):
+    device_id: int
+    value: int
+
+class Total(NamedTuple):
+    total: int
+
+class Row(NamedTuple):
+    device_id: int
+    total: int
+
+def define(*, step):
+    def fold(key, events, state):
+        """Sums."""
+        total = state.get.total if state.exists else 0
+        for event in events:
+            if event.value > 0:
+                total = added(total, event.value)
+        state.update(Total(total))
+        yield Row(key, total)
+    return flat_map_groups_with_state(
+        fold, key="device_id", event=Signal, state=Total, output=Row, output_mode="append")
+
+COMMENTS = {"device_id": "The device", "total": "The sum"}
+'''
+
+
+class Files:
+    """Two modules of `spark_jobs.streams`, a stream and what it imports."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def fingerprint(
+        self, source: str = SOURCE, helper: str = HELPER, stream: Stream = STREAM
+    ) -> str:
+        self.write(source, helper)
+        return code_fingerprint(stream, None)
+
+    def write(self, source: str, helper: str) -> None:
+        for name, text in (("tried_stream", source), ("tried_helper", helper)):
+            (self.folder / f"{name}.py").write_text(text)
+        self.forget()
+
+    def forget(self) -> None:
+        for name in ("tried_stream", "tried_helper"):
+            sys.modules.pop(f"spark_jobs.streams.{name}", None)
+        importlib.invalidate_caches()
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.setattr(spark_jobs.streams, "__path__", [str(tmp_path)])
+    # A file that is written again within a second would be taken from the cache.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    files = Files(tmp_path)
+    yield files
+    files.forget()
+
+
+def changed(text: str, old: str, new: str) -> str:
+    assert text.count(old) == 1
+    return text.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("for event in events:", "for event in events:  # each of them"),
+        ('"""Sums."""', '"""Adds all of them up."""'),
+        ('        """Sums."""\n', ""),
+        ('"""The title."""', '"""Another title."""'),
+        ("class Total(NamedTuple):", 'class Total(NamedTuple):\n    """The state."""\n'),
+        ('"total": "The sum"}', '"total": "Their sum"}'),
+        ("COMMENTS = ", "COMMENTS: dict[str, str] = "),
+        ("Row(key, total)", "Row(\n            key,\n            (total),\n        )"),
+        ('key="device_id"', "key='device_id'"),
+    ],
+)
+def test_words_and_formatting_do_not_count(files, old, new):
+    assert files.fingerprint(changed(SOURCE, old, new)) == files.fingerprint()
+
+
+def test_words_in_what_it_imports_do_not_count(files):
+    helper = f'"""Sums."""\n{HELPER}# the end\n'
+    assert files.fingerprint(helper=helper) == files.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("event.value > 0", "event.value >= 0"),
+        ("if state.exists else 0", "if state.exists else 1"),
+        ("    total: int\n\nclass Row", "    total: int\n    seen: int = 0\n\nclass Row"),
+        ("state.update(Total(total))", "state.update(Total(total))\n        print('an effect')"),
+    ],
+)
+def test_a_changed_function_or_state_counts(files, old, new):
+    assert files.fingerprint(changed(SOURCE, old, new)) != files.fingerprint()
+
+
+IMPORT = "from spark_jobs.streams.tried_helper import added"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        IMPORT,
+        "from spark_jobs.streams import tried_helper\nadded = tried_helper.added",
+        "import spark_jobs.streams.tried_helper as helper\nadded = helper.added",
+        "from .tried_helper import added",
+    ],
+)
+def test_what_it_imports_of_the_streams_counts(files, statement):
+    source = changed(SOURCE, IMPORT, statement)
+    other = changed(HELPER, "total + value", "total - value")
+    assert files.fingerprint(source, other) != files.fingerprint(source)
+
+
+def test_modules_that_import_each_other_are_read_once(files):
+    helper = f"{HELPER}\ndef define():\n    import spark_jobs.streams.tried_stream\n"
+    assert files.fingerprint(helper=helper) != files.fingerprint()
+
+
+def test_it_is_a_short_name_and_the_same_in_each_process(files):
+    fingerprint = files.fingerprint()
+    assert len(fingerprint) == 16
+    assert int(fingerprint, 16) >= 0
+    files.forget()
+    assert code_fingerprint(STREAM, None) == fingerprint
+
+
+def test_settings_the_source_and_the_initial_state_count(files):
+    longer = replace(STREAM, settings={"step": timedelta(minutes=2)})
+    # Its events may have the same fields, but they are others.
+    elsewhere = replace(STREAM, source="user_events")
+    found = [files.fingerprint(stream=stream) for stream in (STREAM, longer)]
+    found += [code_fingerprint(STREAM, initial_state) for initial_state in ("one@1", "one@2")]
+    assert len({*found, code_fingerprint(elsewhere, None)}) == 5
+
+
+def test_how_state_is_spread_and_what_is_late_do_not_count(files):
+    spread = replace(STREAM, buckets=100, state_partitions=7, watermark_delay=timedelta(hours=1))
+    assert files.fingerprint(stream=spread) == files.fingerprint()
+
+
+def test_a_release_whose_fold_comes_to_other_results_counts(files, monkeypatch):
+    before = files.fingerprint()
+    monkeypatch.setattr(module, "FOLD_SEMANTICS", module.FOLD_SEMANTICS + 1)
+    assert code_fingerprint(STREAM, None) != before
+
+
+def test_a_wrong_entry_is_refused(files):
+    with pytest.raises(SettingsError, match="its settings are step"):
+        files.fingerprint(stream=replace(STREAM, settings={}))
+
+
+HEALTH = stream_named("service_health")
+KEY = {"key": "billing", "state": {"stale": True}}
+
+
+def pin(lake: Lake, initial_state: str | None, as_of: datetime | None) -> None:
+    row = {"stream": HEALTH.name, "generation": 1}
+    append_ops(
+        lake, "generations", [row | {"initial_state": initial_state, "initial_as_of": as_of}]
+    )
+
+
+def test_an_identity_without_an_initial_state(lake):
+    identity = stream_identity(lake, HEALTH)
+    assert (identity.stream, identity.source) == (HEALTH.name, HEALTH.source)
+    assert (identity.output_mode, identity.time_column) == ("append", "event_time")
+    assert identity.delay_us * MICROSECOND == HEALTH.watermark_delay
+    assert "`stale`" in identity.state_schema
+    assert identity.code == code_fingerprint(HEALTH, None)
+    assert identity.since_us is None
+    assert stream_identity(lake, stream_named("user_counts")).output_mode == "update"
+
+
+def test_a_fold_in_processing_time_goes_by_ingestion(lake):
+    settings = {**HEALTH.settings, "time": "processing"}
+    stream = replace(HEALTH, settings=settings, watermark_delay=timedelta(0))
+    assert stream_identity(lake, stream).time_column == "ingested_at"
+
+
+def write_initial_table(lake: Lake, *rows: Row) -> None:
+    write_table(lake, rows_table(*rows), mode="overwrite")
+
+
+@pytest.mark.parametrize("is_table", [True, False])
+def test_the_initial_state_is_in_the_identity(lake, is_table):
+    if is_table:
+        write_initial_table(lake, Row("a"), Row("b"))
+    else:
+        write_file(lake, document(KEY))
+    initial_state = read_fingerprint(lake, HEALTH.name)
+    identity = stream_identity(lake, HEALTH)
+    assert identity.since_us == AS_OF_US
+    assert identity.code == code_fingerprint(HEALTH, initial_state)
+    pin(lake, initial_state, AS_OF)
+    assert stream_identity(lake, HEALTH) == identity
+
+
+def test_the_pinned_instant_saves_reading_the_initial_state(lake):
+    write_file(lake, document({"key": "no state"}))
+    pin(lake, read_fingerprint(lake, HEALTH.name), AS_OF)
+    assert stream_identity(lake, HEALTH).since_us == AS_OF_US
+
+
+def test_an_initial_state_that_was_replaced_has_its_own_instant(lake):
+    pin(lake, "sha256:another", EPOCH)
+    write_file(lake, document(KEY))
+    assert stream_identity(lake, HEALTH).since_us == AS_OF_US
+
+
+def test_an_initial_state_that_is_wrong_is_refused(lake):
+    write_file(lake, document(KEY, as_of="yesterday"))
+    with pytest.raises(SettingsError, match="as_of is"):
+        stream_identity(lake, HEALTH)
+    Path(lake.initial_state_file(HEALTH.name)).unlink()
+    for rows in ([], [Row(as_of=None)], [Row("a"), Row("b", as_of=EPOCH)]):
+        write_initial_table(lake, *rows)
+        with pytest.raises(SettingsError, match="as_of must be the same instant"):
+            stream_identity(lake, HEALTH)
+    write_table(lake, rows_table(Row()).drop(["as_of"]), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(SettingsError, match="as_of cannot be read"):
+        stream_identity(lake, HEALTH)
