@@ -12,6 +12,14 @@ STREAM ?=
 SOURCE ?=
 # A file of corrected quarantine rows, for reingest.
 CORRECTIONS ?=
+# The interval of plan-backfill and recompute: dates or instants, UTC.
+FROM ?=
+UNTIL ?=
+# Of reseed.
+BUCKETS ?=
+PARTITIONS ?=
+RECOMPUTE ?=
+APPLY ?=
 # Any value: `make inspect` prints JSON, and nothing else on stdout.
 JSON ?=
 # Options of sample-data, inspect and bench, as they stand in their --help.
@@ -23,7 +31,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help setup test-setup run stream tend inspect sample-data reingest maintain-tables demo-internals test test-fast test-full check bench
+.PHONY: help setup test-setup run stream tend inspect savepoint plan-backfill recompute reseed sample-data reingest maintain-tables demo-internals test test-fast test-full check bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +51,20 @@ tend: setup ## Check the checkpoint of a stream, compact and tune its state [STR
 inspect: ## Show what the state of a stream holds [STREAM= LAKE= JSON=1]
 	@include/setup/setup.sh >&2
 	@$(RUN) include.run_local inspect --stream '$(STREAM)' $(if $(JSON),--json) $(ARGS)
+
+savepoint: setup ## Write the state of a stream down as a savepoint [STREAM= LAKE=]
+	@$(RUN) spark_jobs.state_admin savepoint --stream '$(STREAM)'
+
+plan-backfill: setup ## Show what a recompute of an interval would do [STREAM= FROM= UNTIL= LAKE=]
+	@$(RUN) spark_jobs.state_admin plan-backfill --stream '$(STREAM)' --from '$(FROM)' --until '$(UNTIL)'
+
+recompute: setup ## Recompute an interval of a stream, late rows included [STREAM= FROM= UNTIL= LAKE=]
+	@$(RUN) spark_jobs.state_admin recompute --stream '$(STREAM)' --from '$(FROM)' --until '$(UNTIL)'
+
+reseed: setup ## Make state anew from bronze: the plan, or with APPLY=1 do it [STREAM= LAKE= BUCKETS= PARTITIONS= UNTIL= RECOMPUTE=1]
+	@$(RUN) spark_jobs.state_admin reseed --stream '$(STREAM)' $(if $(BUCKETS),--buckets '$(BUCKETS)') \
+		$(if $(PARTITIONS),--partitions '$(PARTITIONS)') $(if $(UNTIL),--until '$(UNTIL)') \
+		$(if $(RECOMPUTE),--recompute) $(if $(APPLY),--apply)
 
 sample-data: setup ## Write sample input into the lake's landing folder [LAKE= ARGS=]
 	@$(RUN) include.sample_data --lake '$(LAKE)' $(ARGS)

@@ -97,8 +97,8 @@ class Limits:
 class SavepointRules:
     """How often a stream's state is written down as a savepoint, and for how long it is kept.
 
-    Never deleted are savepoints that a generation or a reseed still needs, and the one that is
-    the cheapest base for a backfill of the oldest day that is kept.
+    Never deleted are those that the stream's generation or an open reseed begins with, and the
+    cheapest base for a backfill of the oldest instant that is kept.
     """
 
     # Of the stream's clock: a run whose `until` has passed a multiple of it writes one.
@@ -106,8 +106,6 @@ class SavepointRules:
     cadence: timedelta | None = timedelta(days=1)
     keep: int = 60  # of the newest by `until`
     keep_for: timedelta = timedelta(days=60)  # before the newest one's `until`
-    # A generation that a reseed has replaced: its checkpoint, should one want to look at it.
-    keep_generation_for: timedelta = timedelta(days=7)
 
     def __post_init__(self) -> None:
         if self.keep < 1:

@@ -11,13 +11,17 @@ from pyspark.sql import SparkSession
 from include.committed_batch import check_partitions, committed_batch
 from include.generations import pinned_row
 from include.lake import Lake, LakeError
+from include.savepoints.bronze_pin import pin_bronze
+from include.savepoints.choose_base import clean_savepoints
 from include.savepoints.manifest import is_due, savepoints_of
+from include.savepoints.retention import expired, needed_ids, spare_a_base
 from include.stream_position import is_settled, read_position
 from include.streams import Stream
 from spark_jobs.engines.live import read_states
 from spark_jobs.fold.admission import US_PER_MS, until_us
 from spark_jobs.lake.batches import last_batch, running_totals
-from spark_jobs.lake.savepoints import write_savepoint
+from spark_jobs.lake.savepoints import delete_savepoints, write_savepoint
+from spark_jobs.plans.stream_identity import stream_identity
 from spark_jobs.stream_definition import load_definition
 
 log = logging.getLogger("job.savepoint")
@@ -31,6 +35,24 @@ def write_if_due(spark: SparkSession, lake: Lake, stream: Stream, run_id: str) -
     until = until_us(batch.watermark_ms * US_PER_MS)
     if is_due(stream.savepoints, until, savepoints_of(lake, stream.name)):
         write_live_savepoint(spark, lake, stream, run_id, "live")
+        delete_expired(spark, lake, stream)
+
+
+def delete_expired(spark: SparkSession, lake: Lake, stream: Stream) -> None:
+    """Delete the savepoints that the stream's rules no longer keep. Under the stream's lease."""
+    known = savepoints_of(lake, stream.name)
+    candidates = expired(known, stream.savepoints, needed_ids(lake, stream.name))
+    if not candidates:
+        return
+    kept = [savepoint for savepoint in known if savepoint not in candidates]
+    kept_from_us = min(savepoint.until_us for savepoint in kept)
+    clean = clean_savepoints(
+        candidates, stream_identity(lake, stream), pin_bronze(lake, stream.source)
+    )
+    going = spare_a_base(candidates, {savepoint.savepoint_id for savepoint in clean}, kept_from_us)
+    if going:
+        delete_savepoints(spark, lake, going)
+        log.info("deleted %d savepoints of %s", len(going), stream.name)
 
 
 def write_live_savepoint(

@@ -27,6 +27,7 @@ from include.streams import Stream, stream_named
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.job import RunRecord, exit_with_main, job_parser, recorded_run, spark_session
 from spark_jobs.lake.tables import ProductTable, RangeChange
+from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.plans.stream_identity import stream_identity
 from spark_jobs.replay_bronze import Outcome, Replay, replayed
 from spark_jobs.stream_definition import load_definition
@@ -61,6 +62,7 @@ def recompute(
         row = _recompute(spark, lake, stream, plan, record)
         row |= {"dag_run_id": dag_run_id, "seconds": time.monotonic() - began}
         append_ops(lake, "intervals", [row])
+        delete_expired(spark, lake, stream)
         log.info("%s", report(stream, plan, row))
 
 

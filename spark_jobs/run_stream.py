@@ -18,6 +18,7 @@ from include.lease import hold_lease
 from include.streams import Stream, stream_named
 from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session
 from spark_jobs.live_savepoint import write_if_due
+from spark_jobs.reseed_stream import finish_open_reseed
 from spark_jobs.stream_drain import drain_stream
 
 JOB = "run_stream"
@@ -33,12 +34,11 @@ def drain(spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | Non
         raise LakeError(
             f"no bronze table at {lake.bronze(stream.source)}: ingest {stream.source} first"
         )
-    with (
-        hold_lease(lake, f"stream-{stream.name}"),
-        recorded_run(lake, JOB, stream.name, dag_run_id) as record,
-    ):
-        drain_stream(spark, lake, stream, record)
-        write_if_due(spark, lake, stream, record["run_id"])
+    with hold_lease(lake, f"stream-{stream.name}"):
+        finish_open_reseed(spark, lake, stream, dag_run_id)
+        with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
+            drain_stream(spark, lake, stream, record)
+            write_if_due(spark, lake, stream, record["run_id"])
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from include.ops import read_ops
 from include.savepoints.manifest import savepoints_of
-from include.streams import SavepointRules, stream_named
+from include.streams import stream_named
 from spark_jobs.engines.local import BronzeRow, LocalFold
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.settle import Emitted
@@ -29,7 +29,6 @@ STREAM = replace(
     buckets=5,
     state_partitions=2,
     watermark_delay=timedelta(milliseconds=5),
-    savepoints=SavepointRules(cadence=timedelta(hours=8)),
 )
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US

@@ -1,15 +1,16 @@
 """Savepoints as Delta rows: written in one pass over a state, and checked before they are used."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.lake import Lake
-from include.savepoints.manifest import Savepoint, record_savepoint, savepoints_of
+from include.savepoints.manifest import Savepoint, mark_deleted, record_savepoint, savepoints_of
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.lake.delta_table import Column, create_if_absent
@@ -144,6 +145,15 @@ def _columns(fold: KeyedFold) -> list[Column]:
         Column("changed_at", "timestamp", "When it last changed, on the stream's clock, UTC"),
         Column("timeout_at", "timestamp", "When it times out; null for never"),
     ]
+
+
+def delete_savepoints(session: SparkSession, lake: Lake, savepoints: Sequence[Savepoint]) -> None:
+    """Delete savepoints: first from the manifest, so that nobody begins to use them."""
+    mark_deleted(lake, [savepoint.savepoint_id for savepoint in savepoints])
+    for path in sorted({savepoint.path for savepoint in savepoints}):
+        ids = [savepoint.savepoint_id for savepoint in savepoints if savepoint.path == path]
+        # Whole partitions: Delta only takes their files out of the log.
+        DeltaTable.forPath(session, f"{lake.root}/{path}").delete(F.col("savepoint_id").isin(ids))
 
 
 def savepoint_at(lake: Lake, stream: str, savepoint_id: str) -> Savepoint | None:

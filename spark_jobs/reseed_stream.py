@@ -1,0 +1,193 @@
+"""Make a stream's state anew from a clean base and bronze, late rows included, and go on from it.
+
+    spark-submit spark_jobs/reseed_stream.py --stream user_counts --lake /data/lake
+        [--buckets 100] [--partitions 7] [--until 2026-01-05] [--recompute]
+
+The one operation that changes live: it takes late rows in (promote), changes buckets and state
+partitions, follows a changed function (with --recompute), replaces a checkpoint that is lost, or
+goes back to an earlier instant. An intent row comes first, and the switch to the new generation
+last, each in one commit; all between can be repeated. A run that finds an intent finishes it.
+"""
+
+import logging
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from include.backfill.plan_recompute import parse_instant
+from include.generations import CURRENT, GenerationRow, open_intent
+from include.lake import Lake, LakeError, open_lake
+from include.lease import hold_lease
+from include.ops import append_ops, update_ops
+from include.savepoints.bronze_pin import BronzePin
+from include.savepoints.choose_base import Base
+from include.savepoints.manifest import savepoints_of
+from include.streams import Stream, stream_named
+from spark_jobs.engines.state_rows import project_states
+from spark_jobs.fold.admission import EPOCH, MICROSECOND
+from spark_jobs.job import RunRecord, exit_with_main, job_parser, recorded_run, spark_session
+from spark_jobs.lake.tables import ProductTable, RangeChange
+from spark_jobs.live_savepoint import delete_expired
+from spark_jobs.plans.reseed_plan import ReseedOptions, intent_row, plan_reseed
+from spark_jobs.plans.stream_identity import stream_identity
+from spark_jobs.recompute_interval import NO_CHANGE, PATIENCE
+from spark_jobs.replay_bronze import Outcome, Replay, replayed
+from spark_jobs.stream_definition import load_definition
+
+JOB = "reseed_stream"
+GENERATION_KEY = ("stream", "generation")
+
+log = logging.getLogger("job.reseed")
+
+
+def reseed(
+    spark: SparkSession,
+    lake: Lake,
+    stream: Stream,
+    options: ReseedOptions,
+    dag_run_id: str | None = None,
+) -> None:
+    """Reseed `stream` and record it; a reseed that was cut off is finished in its place.
+
+    Raises SettingsError or LakeError, before anything is written, when it cannot be done.
+    """
+    with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
+        if finish_open_reseed(spark, lake, stream, dag_run_id):
+            return
+        with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
+            plan = plan_reseed(lake, stream, options)
+            log.info("%s", plan.text())
+            row = intent_row(lake, stream, plan)
+            key = f"{stream.name}/{row['generation']}"
+            append_ops(lake, "generations", [row], (key, 0))
+            _carry_out(spark, lake, stream, row, record)
+
+
+def finish_open_reseed(
+    spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | None = None
+) -> bool:
+    """Finish a reseed of `stream` that was cut off; whether there was one. Under its lease."""
+    row = open_intent(lake, stream.name)
+    if row is None:
+        return False
+    log.info("finishing the reseed to generation %s of %s", row["generation"], stream.name)
+    with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
+        _carry_out(spark, lake, stream, row, record)
+    return True
+
+
+def _carry_out(
+    spark: SparkSession, lake: Lake, stream: Stream, row: GenerationRow, record: RunRecord
+) -> None:
+    """Everything from the intent to the switch, as the intent's row has decided it."""
+    began = time.monotonic()
+    replay = _replay(lake, stream, row, record["run_id"])
+    until_us, base_us = _micros(row["until"]), replay.base.until_us
+    definition = load_definition(stream)
+    table = ProductTable(lake.table(stream.name), replay.fold, definition.comments)
+    table.ensure(spark, comment=definition.title)
+    with replayed(spark, replay, until_us, base_us) as outcome:
+        change = NO_CHANGE
+        if replay.fold.output_mode == "append":
+            # Without an end: what live has emitted beyond `until` it will emit again.
+            change = table.replace_range(outcome.outputs, base_us, None)
+        else:
+            table.replace_all(project_states(outcome.states, replay.fold))
+        record |= {"until": row["until"], "rows_in": outcome.rows_read, "rows_out": change.after}
+        done = _interval(row, outcome, change, record)
+    append_ops(lake, "intervals", [done | {"seconds": time.monotonic() - began}])
+    _switch(lake, row, outcome)
+    delete_expired(spark, lake, stream)
+
+
+def _replay(lake: Lake, stream: Stream, row: GenerationRow, run_id: str) -> Replay:
+    identity = stream_identity(lake, stream)
+    if identity.code != row["code"]:
+        raise LakeError(
+            f"a reseed of {stream.name} was begun with other code, settings or initial state than "
+            "it has now: put those back to finish it"
+        )
+    pin = BronzePin(
+        lake.bronze(stream.source),
+        row["bronze_id"],
+        row["bronze_version"],
+        _micros(row["bronze_ingested_at"]),
+        0,
+    )
+    base_us = None if row["base_until"] is None else _micros(row["base_until"])
+    base = Base(None, base_us, 0)
+    if row["base_savepoint"] is not None:
+        known = {
+            savepoint.savepoint_id: savepoint for savepoint in savepoints_of(lake, stream.name)
+        }
+        if row["base_savepoint"] not in known:
+            raise LakeError(f"savepoint {row['base_savepoint']}, the reseed's base, is gone")
+        savepoint = known[row["base_savepoint"]]
+        base = Base(savepoint, base_us, savepoint.events)
+    fold = load_definition(stream).fold
+    wanted = replace(stream, buckets=row["buckets"], state_partitions=row["state_partitions"])
+    return Replay(lake, wanted, fold, identity, pin, base, run_id, "reseed")
+
+
+def _switch(lake: Lake, row: GenerationRow, outcome: Outcome) -> None:
+    """The stream runs on the new generation from here on."""
+    switched = {
+        "stream": row["stream"],
+        "generation": row["generation"],
+        "status": CURRENT,
+        "seed_savepoint": outcome.savepoint_id,
+        "seed_events": outcome.events,
+        "switched_at": datetime.now(UTC),
+    }
+    update_ops(lake, "generations", GENERATION_KEY, [switched])
+    log.info("%s runs on generation %s from here on", row["stream"], row["generation"])
+
+
+def _interval(
+    row: GenerationRow, outcome: Outcome, change: RangeChange, record: RunRecord
+) -> dict[str, Any]:
+    same = ("stream", "generation", "base_savepoint", "base_until", "bronze_id", "bronze_version")
+    return {
+        **{name: row[name] for name in (*same, "bronze_ingested_at", "code", "until")},
+        "kind": "reseed",
+        "run_id": record["run_id"],
+        "dag_run_id": record["dag_run_id"],
+        "start": row["base_until"],
+        "recomputed_at": datetime.now(UTC),
+        "rows_read": outcome.rows_read,
+        "rows_before": change.before,
+        "rows_after": change.after,
+        "rows_removed": change.removed,
+        "rows_added": change.added,
+        "savepoint_id": outcome.savepoint_id,
+    }
+
+
+def _micros(instant: datetime) -> int:
+    return (instant - EPOCH) // MICROSECOND
+
+
+def parse_args(argv: Sequence[str] | None = None) -> Namespace:
+    parser = job_parser(__doc__, "stream")
+    parser.add_argument("--buckets", type=int, help="of the new state; as now when not given")
+    parser.add_argument("--partitions", type=int, help="state partitions; as now when not given")
+    parser.add_argument("--until", help="an earlier instant (UTC) to go on from")
+    parser.add_argument("--recompute", action="store_true", help="from the beginning")
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    args = parse_args()
+    stream, lake = stream_named(args.stream), open_lake(args.lake)
+    until = parse_instant("--until", args.until) if args.until else None
+    options = ReseedOptions(args.buckets, args.partitions, until, args.recompute)
+    reseed(spark_session(f"{JOB}-{stream.name}"), lake, stream, options, args.dag_run_id)
+
+
+if __name__ == "__main__":
+    exit_with_main(main)

@@ -1,0 +1,138 @@
+"""When a savepoint is due, which one is a base, and which ones may go."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.lake import Lake
+from include.savepoints.bronze_pin import count_before, pin_bronze
+from include.savepoints.choose_base import choose_base
+from include.savepoints.identity import StreamIdentity
+from include.savepoints.manifest import Savepoint, is_due
+from include.savepoints.retention import expired, spare_a_base
+from include.streams import SavepointRules
+from spark_jobs.streams import user_counts
+from spark_jobs.streams.user_counts import UserEvent
+from tests.bronze import ClockAt, append_commit, stamp
+
+HOUR_US = 3_600_000_000
+START_US = 1_750_032_000_000_000  # a midnight
+IDENTITY = StreamIdentity(
+    stream="user_counts",
+    source="user_events",
+    output_mode="update",
+    time_column="event_time",
+    delay_us=5,
+    code="now",
+    state_schema="",
+    since_us=None,
+)
+
+
+def savepoint(until_us: int, events: int = 0, code: str = "now", bronze_id: str = "b") -> Savepoint:
+    return Savepoint(
+        savepoint_id=f"{until_us}-{events}-{code}",
+        stream="user_counts",
+        until_us=until_us,
+        origin="live",
+        path="savepoints/user_counts",
+        keys=0,
+        checksum="0",
+        events=events,
+        bronze_id=bronze_id,
+        code=code,
+        state_schema="",
+    )
+
+
+def test_a_savepoint_is_due_with_the_first_run_and_when_a_multiple_is_passed():
+    rules = SavepointRules(cadence=timedelta(hours=1))
+    assert is_due(rules, START_US, [])
+    known = [savepoint(START_US + 1)]
+    assert not is_due(rules, START_US + HOUR_US - 1, known)
+    assert is_due(rules, START_US + HOUR_US, known)
+    assert not is_due(SavepointRules(cadence=None), START_US + HOUR_US, [])
+
+
+TIMES = st.integers(0, 72).map(lambda n: START_US + n * HOUR_US + n % 3 - 1)
+
+
+@given(
+    commits=st.lists(st.lists(TIMES, min_size=1, max_size=5), min_size=1, max_size=4),
+    cutoffs=st.lists(TIMES, min_size=1, max_size=3),
+    since_us=st.none() | TIMES,
+)
+def test_events_before_an_instant_are_counted_to_the_microsecond(
+    tmp_path_factory, commits, cutoffs, since_us
+):
+    lake = new_lake(tmp_path_factory)
+    write(lake, [[UserEvent("u", time_us) for time_us in times] for times in commits])
+    counted = count_before(pin_bronze(lake, "user_events"), "event_time", since_us, cutoffs)
+    times = [time_us for commit in commits for time_us in commit]
+    first_us = min(times) if since_us is None else since_us
+    assert counted == [sum(first_us <= t < cutoff for t in times) for cutoff in cutoffs]
+
+
+def test_what_is_ingested_after_the_pin_is_not_counted(tmp_path_factory):
+    lake = new_lake(tmp_path_factory)
+    commits = stamp([[UserEvent("u", START_US)], ClockAt(START_US + HOUR_US), [UserEvent("u", 5)]])
+    for rows in commits[:2]:
+        append_commit(lake, "user_events", user_counts.FOLD, rows)
+    pin = pin_bronze(lake, "user_events")
+    assert pin.watermark_us == START_US + HOUR_US
+    append_commit(lake, "user_events", user_counts.FOLD, commits[2])
+    assert count_before(pin, "event_time", None, [START_US + 1]) == [1]
+    assert count_before(pin_bronze(lake, "user_events"), "event_time", None, [START_US + 1]) == [2]
+
+
+def test_a_base_is_the_newest_clean_savepoint_of_this_code_and_this_bronze(tmp_path_factory):
+    lake = new_lake(tmp_path_factory)
+    write(lake, [[UserEvent("u", START_US + n * HOUR_US) for n in range(10)]])
+    pin = pin_bronze(lake, "user_events")
+
+    def at(hours: int, events: int, code: str = "now") -> Savepoint:
+        return savepoint(START_US + hours * HOUR_US, events, code, pin.table_id)
+
+    clean, lacking, other_code = at(3, 3), at(4, 3), at(5, 5, "before")
+    other_table, beyond = replace(at(5, 5), bronze_id="another"), at(7, 7)
+    known = [clean, lacking, other_code, other_table, beyond]
+    base = choose_base(known, IDENTITY, pin, START_US + 6 * HOUR_US)
+    assert (base.savepoint, base.events) == (clean, 3)
+    assert choose_base(known, IDENTITY, pin, START_US + 7 * HOUR_US).savepoint == beyond
+    assert choose_base(known, IDENTITY, pin, START_US).savepoint is None
+
+
+@given(
+    hours=st.lists(st.integers(0, 200), min_size=1, max_size=20, unique=True),
+    keep=st.integers(1, 10),
+    keep_hours=st.integers(1, 100),
+    data=st.data(),
+)
+def test_what_goes_is_beyond_the_rules_and_not_needed(hours, keep, keep_hours, data):
+    known = [savepoint(START_US + n * HOUR_US) for n in hours]
+    rules = SavepointRules(keep=keep, keep_for=timedelta(hours=keep_hours))
+    needed = {sp.savepoint_id for sp in data.draw(st.lists(st.sampled_from(known)))}
+    going = expired(known, rules, needed)
+    kept = [sp for sp in known if sp not in going]
+    newest_us = max(sp.until_us for sp in known)
+    assert needed <= {sp.savepoint_id for sp in kept}
+    by_rule = sorted(known, key=lambda sp: -sp.until_us)[:keep]
+    wanted = {sp.savepoint_id for sp in by_rule if newest_us - sp.until_us <= keep_hours * HOUR_US}
+    assert {sp.savepoint_id for sp in kept} == wanted | needed
+
+
+def test_the_newest_clean_one_before_what_is_kept_is_spared():
+    old, older, dirty = savepoint(START_US), savepoint(START_US - 5), savepoint(START_US + 1)
+    clean = {old.savepoint_id, older.savepoint_id}
+    assert spare_a_base([older, old, dirty], clean, START_US + 9) == [older, dirty]
+
+
+def new_lake(tmp_path_factory):
+    return Lake(str(tmp_path_factory.mktemp("lake")))
+
+
+def write(lake, commits):
+    for rows in stamp(commits):
+        append_commit(lake, "user_events", user_counts.FOLD, rows)
