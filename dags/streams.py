@@ -2,19 +2,30 @@
 
 A stream's position is its checkpoint, not the Dag run's data interval: a run reads all that
 is new, whatever its interval, and one that finds nothing new is skipped without starting a
-JVM. Running it once more, by hand or on retry, is always safe.
+JVM. Only a backfill run is about its interval. Running either once more, by hand or on
+retry, is always safe.
 
 | task | what it does | skipped when |
 |---|---|---|
 | `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a clock row, if the source has a clock | nothing has landed, and no clock row is due |
-| `run_stream` | new bronze rows through the fold into `tables/<stream>` | bronze has nothing new |
+| `choose_path` | a backfill run goes on to `recompute_interval`, any other to `run_stream` | never |
+| `run_stream` | new bronze rows through the fold into `tables/<stream>` | bronze has nothing new, or it is a backfill |
+| `recompute_interval` | the rows of the run's data interval once more, late rows included: `ops/intervals` | it is no backfill |
 | `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
-| `publish` | an event of the stream's Asset: rows written, `until`, state, findings | `run_stream` was |
+| `publish` | an event of the stream's Asset: rows written, `until`, state, findings; or the interval, and what changed in it | neither has done anything |
 
 Streams that share a source take turns to ingest it; the first takes in everything, the
 others find nothing left to do and go on. The pools (one slot each) see to that.
+
+**Backfills** take in what came too late. Open the Dag, Trigger, Backfill, and give the dates.
+There are runs for past dates already, so choose *All Runs*: the other choices leave them out.
+Each run recomputes its data interval from a savepoint, late rows included, and replaces the
+rows of an append table that were emitted within it. The live state is not touched; an update
+table, which shows it, takes late rows in by a reseed. The result depends on bronze alone: any
+order and any number of active runs give the same, and to repeat a run changes nothing. An
+interval that the stream has not settled yet is refused, with the time when it will be.
 
 When it is red: the task log has the job's error; `ops/runs` has every run with its counts.
 Retrying or clearing the failed task continues where it stopped. A red `check_checkpoint` says
@@ -37,6 +48,7 @@ from include.streams import STREAMS, Stream, default_lake, source_named
 log = logging.getLogger(__name__)
 
 # Empty for a manual run without a logical date, which has no data interval.
+INTERVAL_START = "{{ dag_run.data_interval_start or '' }}"
 INTERVAL_END = "{{ dag_run.data_interval_end or '' }}"
 
 # Reading the lake needs pyarrow and delta-rs, a second of imports: only in the functions
@@ -44,11 +56,10 @@ INTERVAL_END = "{{ dag_run.data_interval_end or '' }}"
 
 
 def before_ingest(context: Any, lake: str, stream: Stream) -> None:
-    """Refuse a backfill; skip when no file waits in landing and no clock row is due."""
+    """Skip when no file waits in landing and no clock row is due."""
     from include.clock import why_not_ingest
     from include.lake import open_lake
 
-    refuse_backfill(context, stream)
     interval_end = context["dag_run"].data_interval_end
     source = source_named(stream.source)
     if reason := why_not_ingest(open_lake(lake), source, interval_end, datetime.now(UTC)):
@@ -56,22 +67,28 @@ def before_ingest(context: Any, lake: str, stream: Stream) -> None:
 
 
 def before_run_stream(context: Any, lake: str, stream: Stream) -> None:
-    """Refuse a backfill; skip when bronze has nothing that the stream has not read."""
+    """Skip when bronze has nothing that the stream has not read."""
     from include.lake import open_lake
     from include.stream_position import has_waiting_rows
 
-    refuse_backfill(context, stream)
     if not has_waiting_rows(open_lake(lake), stream):
         skip(f"{stream.name} has read all of bronze/{stream.source}")
 
 
-def refuse_backfill(context: Any, stream: Stream) -> None:
-    """A backfill run would only drain the live stream, and look as if it had recomputed."""
-    if context["dag_run"].run_type == "backfill":
-        raise AirflowFailException(
-            f"backfill of keyed state is not there yet: {stream.name} cannot recompute one "
-            "interval. Nothing was changed"
-        )
+def is_backfill(dag_run: Any) -> bool:
+    """By its type: *All Runs* makes a backfill of a scheduled run, which keeps its run id."""
+    return bool(dag_run.run_type == "backfill")
+
+
+def before_recompute(context: Any, lake: str, stream: Stream) -> None:
+    """Fail for good, without a JVM, when the stream has not settled the interval yet."""
+    from include.backfill.plan_recompute import NotSettledError, check_settled
+    from include.lake import open_lake
+
+    try:
+        check_settled(open_lake(lake), stream, context["dag_run"].data_interval_end)
+    except NotSettledError as error:
+        raise AirflowFailException(str(error)) from error
 
 
 def before_compact_state(context: Any, lake: str, stream: Stream) -> None:
@@ -82,6 +99,19 @@ def before_compact_state(context: Any, lake: str, stream: Stream) -> None:
     compaction = check_checkpoint(open_lake(lake), stream).compaction
     if not compaction.needed:
         skip(compaction.reason)
+
+
+def news(lake: str, stream: Stream, dag_run: Any) -> dict[str, Any] | None:
+    """What this Dag run has to tell the readers of the table; None if it has done nothing."""
+    from include.lake import open_lake
+    from include.stream_result import asset_extra, last_run, recompute_extra
+
+    opened = open_lake(lake)
+    if is_backfill(dag_run):
+        return recompute_extra(opened, stream.name, dag_run.run_id)
+    if last_run(opened, stream.name, dag_run.run_id) is None:
+        return None
+    return asset_extra(opened, stream.name, dag_run.run_id)
 
 
 def table_asset(stream: Stream, lake: str) -> Asset:
@@ -113,6 +143,13 @@ def stream_dag(stream: Stream) -> DAG:
             pool=source_pool(stream),
             pre_execute=partial(before_ingest, lake=lake, stream=stream),
         )
+
+        # Not skipped with ingest: that nothing has landed says nothing of either path.
+        @task.branch(pool=stream_pool(stream), retries=2, trigger_rule="none_failed")
+        def choose_path(dag_run: Any) -> str:
+            """A backfill run recomputes its interval, any other drains what is new."""
+            return "recompute_interval" if is_backfill(dag_run) else "run_stream"
+
         run_stream = spark_task(
             "run_stream",
             ["--stream", stream.name, "--lake", lake],
@@ -121,8 +158,19 @@ def stream_dag(stream: Stream) -> DAG:
             name=stream.name,
             pool=stream_pool(stream),
             pre_execute=partial(before_run_stream, lake=lake, stream=stream),
-            # A skipped ingest does not mean that the stream has read everything.
             trigger_rule="none_failed",
+        )
+        recompute_interval = spark_task(
+            "recompute_interval",
+            [
+                *("--stream", stream.name, "--lake", lake),
+                *("--from", INTERVAL_START, "--until", INTERVAL_END),
+            ],
+            stream,
+            task_id="recompute_interval",
+            name=f"recompute_{stream.name}",
+            pool=stream_pool(stream),
+            pre_execute=partial(before_recompute, lake=lake, stream=stream),
         )
 
         @task(pool=stream_pool(stream), retries=2)
@@ -148,31 +196,33 @@ def stream_dag(stream: Stream) -> DAG:
             pre_execute=partial(before_compact_state, lake=lake, stream=stream),
         )
 
-        # Not after a check or a compaction that failed: this task, as the last one beside
-        # publish, makes the Dag run fail with them.
+        # Not after a check, a compaction or a recompute that failed: this task, as the last one
+        # beside publish, makes the Dag run fail with them.
         @task(pool=stream_pool(stream), retries=2, trigger_rule="none_failed_min_one_success")
-        def tune_rocksdb() -> None:
+        def tune_rocksdb(dag_run: Any) -> None:
             """At most one change of a setting, tried out by the next runs."""
             from include.lake import open_lake
             from include.rocksdb import tune_rocksdb as tuner
             from include.rocksdb.outcome_table import format_outcome
 
+            if is_backfill(dag_run):
+                skip("a backfill has not run the stream: there is no new batch to judge by")
             log.info("%s", format_outcome(tuner.tune_rocksdb(open_lake(lake), stream)))
 
         # Whatever the check found: readers are told of the rows, and of the findings.
         @task(pool=stream_pool(stream), outlets=[table], retries=2, trigger_rule="all_done")
         def publish(outlet_events: Any, dag_run: Any) -> None:
-            """An event of the stream's Asset, if this Dag run has run the stream."""
-            from include.lake import open_lake
-            from include.stream_result import asset_extra, last_run
-
-            if last_run(open_lake(lake), stream.name, dag_run.run_id) is None:
+            """An event of the stream's Asset, if this Dag run has changed anything."""
+            extra = news(lake, stream, dag_run)
+            if extra is None:
                 skip("this Dag run has not run the stream: there is nothing new to tell")
-            outlet_events[table].extra = asset_extra(open_lake(lake), stream.name, dag_run.run_id)
+            outlet_events[table].extra = extra
 
         checked = check_checkpoint()
-        ingest >> run_stream >> checked >> compact_state >> publish()
-        [checked, compact_state] >> tune_rocksdb()
+        ingest >> choose_path() >> [run_stream, recompute_interval]
+        run_stream >> checked >> compact_state
+        [compact_state, recompute_interval] >> publish()
+        [checked, compact_state, recompute_interval] >> tune_rocksdb()
     return dag
 
 

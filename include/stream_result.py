@@ -70,6 +70,26 @@ def asset_extra(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[
     }
 
 
+def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] | None:
+    """What the Asset event of a backfill's Dag run tells; None when it has recomputed nothing.
+
+    `interval` is the start and the end that it is before; the counts of table rows are 0
+    for an update table, which no recompute changes.
+    """
+    where = {"stream": stream, "dag_run_id": dag_run_id}
+    recomputes = read_ops(lake, "intervals", where).to_pylist()
+    row = max(recomputes, key=lambda recompute: recompute["recomputed_at"], default=None)
+    if row is None:
+        return None
+    counts = ("rows_read", "rows_before", "rows_after", "rows_removed", "rows_added")
+    return {
+        "run_id": row["run_id"],
+        "interval": [row["start"].isoformat(), row["until"].isoformat()],
+        **{count: row[count] for count in counts},
+        "savepoint": row["savepoint_id"],
+    }
+
+
 def newest_state_bytes(lake: Lake, stream: str) -> int | None:
     """Bytes of the checkpoint's state as last measured; None when it never was."""
     sizes = read_ops(lake, "checkpoint_sizes", {"stream": stream, "part": "state"}).to_pylist()
