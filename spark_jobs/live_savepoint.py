@@ -8,8 +8,9 @@ import logging
 
 from pyspark.sql import SparkSession
 
+from include.checkpoint import newest_committed
 from include.committed_batch import check_partitions, committed_batch
-from include.generations import pinned_row
+from include.generations import current_generation, pinned_row
 from include.lake import Lake, LakeError
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.choose_base import clean_savepoints
@@ -29,6 +30,11 @@ log = logging.getLogger("job.savepoint")
 
 def write_if_due(spark: SparkSession, lake: Lake, stream: Stream, run_id: str) -> None:
     """Write a savepoint when the stream's cadence says so. Under the stream's lease."""
+    if (
+        newest_committed(lake, lake.checkpoint(stream.name, current_generation(lake, stream.name)))
+        is None
+    ):
+        return
     batch = committed_batch(lake, stream.name)
     if batch.watermark_ms is None or not is_settled(lake, batch.checkpoint):
         return  # the next run that comes to its end writes it

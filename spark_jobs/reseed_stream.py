@@ -33,7 +33,12 @@ from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.job import RunRecord, exit_with_main, job_parser, recorded_run, spark_session
 from spark_jobs.lake.tables import ProductTable, RangeChange
 from spark_jobs.live_savepoint import delete_expired
-from spark_jobs.plans.reseed_plan import ReseedOptions, intent_row, plan_reseed
+from spark_jobs.plans.reseed_plan import (
+    ReseedOptions,
+    intent_row,
+    options_text,
+    plan_reseed,
+)
 from spark_jobs.plans.stream_identity import stream_identity
 from spark_jobs.recompute_interval import NO_CHANGE, PATIENCE
 from spark_jobs.replay_bronze import Outcome, Replay, replayed
@@ -52,13 +57,19 @@ def reseed(
     options: ReseedOptions,
     dag_run_id: str | None = None,
 ) -> None:
-    """Reseed `stream` and record it; a reseed that was cut off is finished in its place.
+    """Reseed `stream` and record it. One that was cut off is finished first.
 
     Raises SettingsError or LakeError, before anything is written, when it cannot be done.
     """
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
-        if finish_open_reseed(spark, lake, stream, dag_run_id):
-            return
+        begun = open_intent(lake, stream.name)
+        if begun is not None and begun["code"] != stream_identity(lake, stream).code:
+            # Nobody can finish it. What it may have written is replaced, wherever that is.
+            options = replace(options, recompute=True)
+        elif begun is not None:
+            finish_open_reseed(spark, lake, stream, dag_run_id)
+            if begun["options"] == options_text(options):
+                return
         with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
             plan = plan_reseed(lake, stream, options)
             log.info("%s", plan.text())
@@ -110,7 +121,7 @@ def _replay(lake: Lake, stream: Stream, row: GenerationRow, run_id: str) -> Repl
     if identity.code != row["code"]:
         raise LakeError(
             f"a reseed of {stream.name} was begun with other code, settings or initial state than "
-            "it has now: put those back to finish it"
+            f"it has now: put those back, or begin anew: `make reseed STREAM={stream.name} APPLY=1`"
         )
     pin = BronzePin(
         lake.bronze(stream.source),

@@ -8,12 +8,15 @@ from shutil import rmtree
 import pytest
 
 from include.generations import current_row, open_intent
+from include.lake import LakeError
+from include.ops import update_ops
 from include.streams import stream_named
 from spark_jobs import reseed_stream
 from spark_jobs.engines.local import BronzeRow, LocalFold
 from spark_jobs.fold.admission import is_late
 from spark_jobs.plans.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
+from spark_jobs.run_stream import drain
 from spark_jobs.streams import device_signals, user_counts
 from spark_jobs.streams.user_counts import UserEvent
 from tests.engines.lake_runs import drained, table_of
@@ -137,3 +140,25 @@ def test_a_reseed_that_was_killed_is_finished_by_the_next_run(spark, lake, monke
     assert not open_intent(lake, COUNTS.name)
     right = truth(fold, admitted(stamped[:6], stamped[6:]), until_of(stamped))
     assert table_of(lake, COUNTS, fold) == right
+
+
+@pytest.mark.full
+def test_a_reseed_begun_with_other_code_is_replaced_by_one_from_the_beginning(
+    spark, lake, monkeypatch
+):
+    fold, stamped = user_counts.FOLD, as_user_events(commits(seed=5, days=2, late=True))
+    drained(spark, lake, COUNTS, fold, stamped, runs=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(reseed_stream, "_switch", killed)
+        with pytest.raises(KilledError):
+            reseed(spark, lake, COUNTS, ReseedOptions())
+    other = {"stream": COUNTS.name, "generation": 2, "code": "another"}
+    update_ops(lake, "generations", ["stream", "generation"], [other])
+    with pytest.raises(LakeError, match="begun with other code"):
+        drain(spark, lake, COUNTS)
+    reseed(spark, lake, COUNTS, ReseedOptions())
+    row = current_row(lake, COUNTS.name)
+    assert (row["generation"], row["base_savepoint"]) == (3, None)
+    assert not open_intent(lake, COUNTS.name)
+    seen = [row for commit in stamped for row in commit]
+    assert table_of(lake, COUNTS, fold) == truth(fold, seen, until_of(stamped))

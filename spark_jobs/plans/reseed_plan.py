@@ -146,8 +146,6 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
     generations = [row["generation"] for row in generation_rows(lake, stream.name)]
     base, pin, identity = plan.base, plan.pin, plan.identity
     pinned = pinned_settings(stream, load_definition(stream).fold)
-    options = asdict(plan.options)
-    until = options["until"]
     return {
         **pinned,
         "stream": stream.name,
@@ -157,7 +155,7 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
         "buckets": plan.buckets,
         "state_partitions": plan.partitions,
         "reseed": "recompute" if plan.options.recompute else "reseed",
-        "options": json.dumps(options | {"until": until.isoformat() if until else None}),
+        "options": options_text(plan.options),
         "initial_state": read_fingerprint(lake, stream.name),
         "initial_as_of": None if identity.since_us is None else _instant(identity.since_us),
         "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
@@ -170,6 +168,11 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
         "seed_pending": plan.pending,
         "code": identity.code,
     }
+
+
+def options_text(options: ReseedOptions) -> str:
+    """What was asked for, as JSON."""
+    return json.dumps(asdict(options), default=datetime.isoformat)
 
 
 def _instant(micros: int) -> datetime:
