@@ -29,7 +29,7 @@ from spark_jobs.job import RunRecord, exit_with_main, job_parser, recorded_run, 
 from spark_jobs.lake.tables import ProductTable, RangeChange
 from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.plans.stream_identity import stream_identity
-from spark_jobs.replay_bronze import Outcome, Replay, replayed
+from spark_jobs.replay_bronze import Outcome, Replay, plan_with_sound_base, replayed
 from spark_jobs.stream_definition import load_definition
 
 JOB = "recompute_interval"
@@ -57,7 +57,14 @@ def recompute(
         recorded_run(lake, JOB, stream.name, dag_run_id) as record,
     ):
         began = time.monotonic()
-        plan = plan_recompute(lake, stream, stream_identity(lake, stream), start, until)
+        identity = stream_identity(lake, stream)
+        plan = plan_with_sound_base(
+            spark,
+            lake,
+            stream.name,
+            record["run_id"],
+            lambda: plan_recompute(lake, stream, identity, start, until),
+        )
         log.info("%s", plan.text())
         row = _recompute(spark, lake, stream, plan, record)
         row |= {"dag_run_id": dag_run_id, "seconds": time.monotonic() - began}

@@ -1,28 +1,67 @@
 """Replay pinned bronze from a base, with savepoints on the way: what recompute and reseed share."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.findings import Finding, record_findings
 from include.lake import Lake
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base
 from include.savepoints.identity import StreamIdentity
-from include.savepoints.manifest import savepoints_of
+from include.savepoints.manifest import mark_deleted, savepoints_of
 from include.streams import Stream
 from spark_jobs.engines.packing import INSTANTS
 from spark_jobs.engines.replay import Replayed, replay_fold
 from spark_jobs.fold.admission import MICROSECOND
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.lake.initial_state import read_initial_state, state_rows
-from spark_jobs.lake.savepoints import read_savepoint, write_savepoint
+from spark_jobs.lake.savepoints import SavepointError, read_savepoint, write_savepoint
 
 # Savepoints on the way make later backfills cheap, but each is a job of its own.
 MOST_STOPS = 60
+
+
+class Planned(Protocol):
+    """A plan that replays from a base."""
+
+    @property
+    def base(self) -> Base: ...
+
+
+P = TypeVar("P", bound=Planned)
+
+
+def plan_with_sound_base(
+    spark: SparkSession, lake: Lake, stream: str, run_id: str, plan: Callable[[], P]
+) -> P:
+    """The plan, made again for as long as its savepoint proves damaged: others serve as well.
+
+    A damaged one is struck off the manifest, with a finding; its rows stay as they are.
+    """
+    while True:
+        planned = plan()
+        savepoint = planned.base.savepoint
+        if savepoint is None:
+            return planned
+        try:
+            read_savepoint(spark, lake, savepoint)
+        except SavepointError as error:
+            mark_deleted(lake, [savepoint.savepoint_id])
+            found = Finding(
+                finding="savepoint_damaged",
+                severity="warning",
+                detail=f"{error}. It is struck off ops/savepoints, and another base is taken",
+                action="nothing, if you do not know of it; else look after the lake's storage",
+            )
+            record_findings(lake, run_id, stream, [found])
+        else:
+            return planned
 
 
 @dataclass(frozen=True)

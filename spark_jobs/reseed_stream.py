@@ -41,7 +41,7 @@ from spark_jobs.plans.reseed_plan import (
 )
 from spark_jobs.plans.stream_identity import stream_identity
 from spark_jobs.recompute_interval import NO_CHANGE, PATIENCE
-from spark_jobs.replay_bronze import Outcome, Replay, replayed
+from spark_jobs.replay_bronze import Outcome, Replay, plan_with_sound_base, replayed
 from spark_jobs.stream_definition import load_definition
 
 JOB = "reseed_stream"
@@ -71,7 +71,13 @@ def reseed(
             if begun["options"] == options_text(options):
                 return
         with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
-            plan = plan_reseed(lake, stream, options)
+            plan = plan_with_sound_base(
+                spark,
+                lake,
+                stream.name,
+                record["run_id"],
+                lambda: plan_reseed(lake, stream, options),
+            )
             log.info("%s", plan.text())
             row = intent_row(lake, stream, plan)
             key = f"{stream.name}/{row['generation']}"

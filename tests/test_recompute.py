@@ -4,12 +4,11 @@ import random
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from include.ops import read_ops
+from include.ops import read_ops, update_ops
 from include.savepoints.manifest import savepoints_of
 from include.streams import stream_named
 from spark_jobs.engines.local import BronzeRow, LocalFold
@@ -91,4 +90,14 @@ def test_a_recompute_takes_late_rows_in_and_changes_nothing_else(spark, lake):
     again = max(recorded, key=lambda row: row["recomputed_at"])
     assert (again["rows_removed"], again["rows_added"]) == (0, 0)
     assert again["rows_before"] == again["rows_after"] > 0
-    assert Path(lake.savepoints(STREAM.name)).is_dir()
+
+    # Damaged savepoints are found out, and the others serve as well.
+    known = savepoints_of(lake, STREAM.name)
+    damaged = next(sp for sp in known if sp.until_us == day_us[2])
+    wrong = {"savepoint_id": damaged.savepoint_id, "checksum": "0"}
+    update_ops(lake, "savepoints", ["savepoint_id"], [wrong])
+    recompute(spark, lake, STREAM, at(day_us[2]), at(day_us[3]))
+    assert between(table_of(lake, STREAM, FOLD), 0, day_us[3]) == truth(rows, day_us[3])
+    (finding,) = read_ops(lake, "findings", {"finding": "savepoint_damaged"}).to_pylist()
+    assert damaged.savepoint_id in finding["detail"]
+    assert damaged not in savepoints_of(lake, STREAM.name)
