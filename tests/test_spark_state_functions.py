@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -20,7 +21,7 @@ from pyspark.sql import functions as F
 
 from include.lake import Lake
 from include.ops import read_ops
-from include.streams import stream_named
+from include.streams import SavepointRules, stream_named
 from spark_jobs import stream_drain
 from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
 from spark_jobs.run_stream import drain
@@ -41,6 +42,7 @@ WATCH = replace(
     buckets=4,
     state_partitions=2,
     watermark_delay=timedelta(minutes=DELAY),
+    savepoints=SavepointRules(cadence=None),  # it has no file that they could name
 )
 
 
@@ -160,6 +162,7 @@ def run_both(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -
     def run(function: Callable[..., Any], runs: Sequence[Run]) -> tuple[Outputs, Outputs]:
         definition = Definition(fold_of(function), "Watched", {"user_id": "who", "what": "what"})
         monkeypatch.setattr(stream_drain, "load_definition", lambda stream: definition)
+        monkeypatch.setattr(stream_drain, "stream_identity", lambda *_: SimpleNamespace(code="one"))
         emitted: Outputs = []
         for _ in land(lake, definition.fold, runs):
             drain(spark, lake, WATCH)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,7 +14,7 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 from include.ops import read_ops
-from include.streams import Stream
+from include.streams import SavepointRules, Stream
 from spark_jobs import stream_drain
 from spark_jobs.engines.local import LocalFold
 from spark_jobs.engines.packing import INSTANTS
@@ -72,6 +73,7 @@ def entry(
         buckets=buckets,
         state_partitions=partitions,
         settings=settings,
+        savepoints=SavepointRules(cadence=None),  # a machine has no file that they could name
     )
 
 
@@ -91,6 +93,7 @@ def definition_of(stream: Stream) -> Definition:
 @pytest.fixture(autouse=True)
 def _machines_are_streams(monkeypatch):
     monkeypatch.setattr(stream_drain, "load_definition", definition_of)
+    monkeypatch.setattr(stream_drain, "stream_identity", lambda *_: SimpleNamespace(code="one"))
 
 
 class Case(NamedTuple):
