@@ -4,14 +4,16 @@ REST and not the `airflow` command: each call of that costs five seconds of CPU.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
-GET_ATTEMPTS = 3
+ATTEMPTS = 3
+Result = TypeVar("Result")
 
 
 def local_opener() -> OpenerDirector:
@@ -35,12 +37,17 @@ class AirflowApi:
         return answer
 
     def log_in(self, username: str, password: str) -> None:
-        answer = self._call("POST", "/auth/token", {"username": username, "password": password})
+        body = {"username": username, "password": password}
+        answer = _despite_busy_database(lambda: self._call("POST", "/auth/token", body))
         self.token = answer["access_token"]
 
     def ensure_pool(self, name: str, slots: int) -> None:
-        if self.find(f"pools/{quote(name)}") is None:
-            self._call("POST", "/api/v2/pools", {"name": name, "slots": slots})
+        def ensure() -> None:
+            # Looked up each time: a call that failed may have made it.
+            if self.find(f"pools/{quote(name)}") is None:
+                self._call("POST", "/api/v2/pools", {"name": name, "slots": slots})
+
+        _despite_busy_database(ensure)
 
     def find(self, path: str, **query: Any) -> Any:
         """What is at `path`; None when there is nothing."""
@@ -54,15 +61,7 @@ class AirflowApi:
     def get(self, path: str, **query: Any) -> Any:
         """What is at `path`; asked again when the server, busy with its database, has failed."""
         address = f"/api/v2/{path}" + (f"?{urlencode(query)}" if query else "")
-        for _ in range(GET_ATTEMPTS - 1):
-            try:
-                return self._call("GET", address)
-            except TimeoutError:
-                continue
-            except HTTPError as error:
-                if error.code < HTTPStatus.INTERNAL_SERVER_ERROR:
-                    raise
-        return self._call("GET", address)
+        return _despite_busy_database(lambda: self._call("GET", address))
 
     def dag_runs(self, dag_id: str) -> list[dict[str, Any]]:
         """The newest runs of a Dag, backfill runs left out."""
@@ -98,6 +97,19 @@ class AirflowApi:
         request = Request(self.url + path, data=data, headers=headers, method=method)
         with local_opener().open(request, timeout=60) as response:
             return json.load(response)
+
+
+def _despite_busy_database(call: Callable[[], Result]) -> Result:
+    """`call`, again when the server, busy with its database, has failed. It must be repeatable."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return call()
+        except TimeoutError:
+            continue
+        except HTTPError as error:
+            if error.code < HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
+    return call()
 
 
 def log_text(record: dict[str, Any]) -> list[str]:
