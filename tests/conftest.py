@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from include.lake import Lake
-from include.spark_conf import BASE, LOG4J, STATE, jars
+from include.spark_conf import BASE, LOG4J, STATE, STATE_STORE, jars
 
 # A loaded machine must not fail a test: no limit on time.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -26,6 +26,8 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # Importing Airflow turns INFO on, and py4j logs from __del__ when pytest's streams are closed.
 logging.getLogger("py4j").setLevel(logging.WARNING)
 
+DAY_MS = 24 * 3_600_000
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -37,6 +39,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOG4J}",
         "spark.driver.memory": "2g",
         "spark.sql.shuffle.partitions": "2",
+        # A job ends before this thread wakes up. In the one JVM of the tests it would wake up
+        # within some test each minute, and upload and delete files which that test counts.
+        f"{STATE_STORE}.maintenanceInterval": str(DAY_MS),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
     for name, value in settings.items():
@@ -44,6 +49,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _unloaded_state_stores() -> Iterator[None]:
+    """Close the state stores that a module's queries left open: no maintenance does."""
+    yield
+    session = SparkSession._instantiatedSession
+    if session is not None and session._jvm is not None:
+        package = session._jvm.org.apache.spark.sql.execution.streaming.state
+        getattr(getattr(package, "StateStore$"), "MODULE$").stop()
 
 
 @pytest.fixture

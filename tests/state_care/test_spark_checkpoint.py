@@ -16,7 +16,7 @@ from include.ops import read_ops
 from include.state_care.check_checkpoint import check_checkpoint
 from include.state_care.checkpoint_size import CheckpointSize
 from include.state_care.measure_checkpoint import measure_checkpoint
-from include.streams import stream_named
+from include.streams import Limits, stream_named
 from spark_jobs.compact_state import compact
 from spark_jobs.streams import user_counts
 from spark_jobs.streams.user_counts import UserEvent
@@ -27,7 +27,10 @@ from tests.state_care.spark_checkpoint import checksum_of
 pytestmark = pytest.mark.spark
 
 FOLD = user_counts.FOLD
-STREAM = replace(stream_named("user_counts"), buckets=5, state_partitions=2)
+# The memory of the test process is not that of a job.
+STREAM = replace(
+    stream_named("user_counts"), buckets=5, state_partitions=2, limits=Limits(rss_bytes=None)
+)
 HOUR_US = 3_600_000_000
 START_US = 1_750_000_000_000_000
 
