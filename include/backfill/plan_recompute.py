@@ -3,10 +3,13 @@
 From the lake alone, without a JVM; the job does what its own plan says, made under the lease.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
@@ -43,11 +46,6 @@ class RecomputePlan:
 
     def text(self) -> str:
         """The plan for people."""
-        base = "the beginning"
-        if self.base.savepoint is not None:
-            base = f"savepoint {self.base.savepoint.savepoint_id}"
-        elif self.base.until_us is not None:
-            base = "the initial state"
         took = "no recompute of it is recorded to estimate the time by"
         if self.estimated_seconds is not None:
             took = f"about {self.estimated_seconds:.0f} s"
@@ -57,8 +55,15 @@ class RecomputePlan:
         return (
             f"recompute {self.identity.stream} from {self.start:%Y-%m-%d %H:%M:%S} until "
             f"{self.until:%Y-%m-%d %H:%M:%S} UTC: replays {self.rows_to_read:,} rows of bronze "
-            f"(version {self.pin.version}) from {base}, replaces {replaced}; {took}"
+            f"(version {self.pin.version}) from {base_text(self.base)}, replaces {replaced}; {took}"
         )
+
+
+def base_text(base: Base) -> str:
+    """Where a replay begins, for people."""
+    if base.savepoint is not None:
+        return f"savepoint {base.savepoint.savepoint_id}"
+    return "the beginning" if base.until_us is None else "the initial state"
 
 
 def parse_instant(name: str, text: str) -> datetime:
@@ -101,7 +106,7 @@ def plan_recompute(
         pin,
         base,
         rows_to_read,
-        _rows_between(lake, stream, start, until) if identity.output_mode == "append" else None,
+        rows_emitted(lake, stream, [start, until])[0] if identity.output_mode == "append" else None,
         estimate_seconds(lake, stream.name, rows_to_read),
     )
 
@@ -146,18 +151,25 @@ def estimate_seconds(lake: Lake, stream: str, rows: int) -> float | None:
     return max(typical, rows / rows_per_second) if rows_per_second else typical
 
 
-def _rows_between(lake: Lake, stream: Stream, start: datetime, until: datetime) -> int:
+def rows_emitted(lake: Lake, stream: Stream, edges: Sequence[datetime]) -> list[int]:
+    """How many rows of the table were emitted between each edge and the next, rising.
+
+    Raises LakeError when there is no table.
+    """
     path = lake.table(stream.name)
     if not lake.is_delta_table(path):
         raise LakeError(f"no table at {path}: run the stream first")
-    dates = (pc.field("emitted_date") >= start.date()) & (pc.field("emitted_date") <= until.date())
-    batches = DeltaTable(path).to_pyarrow_dataset().scanner(["emitted_at"], filter=dates)
-    rows = 0
-    for batch in batches.to_batches():
-        emitted = batch["emitted_at"]
-        within = pc.and_(pc.greater_equal(emitted, start), pc.less(emitted, until))
-        rows += int(pc.sum(within).as_py() or 0)
-    return rows
+    first, last = (edge.astimezone(UTC).date() for edge in (edges[0], edges[-1]))
+    dates = (pc.field("emitted_date") >= first) & (pc.field("emitted_date") <= last)
+    scanner = DeltaTable(path).to_pyarrow_dataset().scanner(["emitted_at"], filter=dates)
+    below = np.zeros(len(edges), np.int64)
+    edges_us = np.array([_micros(edge) for edge in edges])
+    for batch in scanner.to_batches():
+        emitted_us = np.sort(
+            pc.cast(batch["emitted_at"], pa.int64()).to_numpy(zero_copy_only=False)
+        )
+        below += np.searchsorted(emitted_us, edges_us)
+    return [int(count) for count in np.diff(below)]
 
 
 def _micros(instant: datetime) -> int:

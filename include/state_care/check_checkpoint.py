@@ -7,14 +7,9 @@ data. A check reads; what it found is written by `record_check`.
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from include.backfill.late_dates import (
-    covers_of,
-    dates_to_recompute,
-    late_finding,
-    late_rows,
-)
+from include.backfill.affected import find_late_dates
 from include.findings import Finding, Severity, record_findings
-from include.generations import current_generation, current_row
+from include.generations import current_generation
 from include.lake import Lake, LakeError
 from include.lease import lease_holder
 from include.state_care.checkpoint_size import CheckpointSize, Position
@@ -62,7 +57,8 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
     except LakeError as error:
         return _unreadable(lake, stream.name, generation, recorded.run_id, error)
     findings = damage_findings(size, recorded) + limit_findings(stream, size, recorded)
-    findings += _late_rows(lake, stream)
+    late = find_late_dates(lake, stream)
+    findings += [late] if late else []
     holder = holder or lease_holder(lake, lease)  # it may have begun in between
     if holder:
         findings = [f for f in findings if f.finding in HOLDS_WHILE_WRITTEN]
@@ -70,17 +66,6 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
     findings.sort(key=lambda finding: ORDER.index(finding.severity))
     decision = _decide(stream, size, findings, holder)
     return CheckResult(size, tuple(findings), decision, recorded.run_id)
-
-
-def _late_rows(lake: Lake, stream: Stream) -> list[Finding]:
-    """The dates whose late rows no recompute has taken in, and what to enter to do so."""
-    row = current_row(lake, stream.name)
-    if row is None or not lake.is_delta_table(lake.bronze(stream.source)):
-        return []
-    covers = covers_of(lake, stream.name, row["output_mode"])
-    dates = dates_to_recompute(late_rows(lake, stream), covers)
-    found = late_finding(stream, row["output_mode"], dates)
-    return [] if found is None else [found]
 
 
 def _decide(

@@ -1,0 +1,157 @@
+"""The plan of a backfill's Dag runs: against counts in plain Python."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.backfill.plan_backfill import plan_backfill, schedule_intervals
+from include.backfill.plan_recompute import NotSettledError, rows_emitted
+from include.generations import CURRENT
+from include.lake import Lake
+from include.ops import append_ops
+from include.savepoints.bronze_pin import pin_bronze
+from include.savepoints.identity import StreamIdentity
+from include.savepoints.manifest import record_savepoint
+from include.streams import SettingsError, stream_named
+from spark_jobs.fold.admission import EPOCH, MICROSECOND
+from spark_jobs.streams.user_counts import FOLD, UserEvent
+from tests.bronze import append_commit, stamp
+
+STREAM = stream_named("user_counts")  # of every hour
+HOUR = timedelta(hours=1)
+START = datetime(2026, 3, 1, tzinfo=UTC)
+IDENTITY = StreamIdentity(
+    stream=STREAM.name,
+    source=STREAM.source,
+    output_mode="append",
+    time_column="event_time",
+    delay_us=STREAM.watermark_delay // MICROSECOND,
+    code="now",
+    state_schema="",
+    since_us=None,
+)
+# Rows at whole hours, a microsecond before and after: so that edges matter.
+EVENTS = [START + n * HOUR + beside * MICROSECOND for n in range(6) for beside in (-1, 0, 1)]
+EMITTED = [instant for instant in EVENTS[::2] for _ in range(2)]
+
+MINUTES = st.integers(0, 60 * 24 * 40).map(lambda minutes: START + timedelta(minutes=minutes))
+
+
+@given(
+    start=MINUTES,
+    until=MINUTES,
+    schedule=st.sampled_from(["*/15 * * * *", "0 * * * *", "20 3 * * *", "0 6 * * 1"]),
+)
+def test_the_intervals_are_those_that_begin_in_the_range_and_leave_nothing_out(
+    start, until, schedule
+):
+    step = {"*/15": 15, "0 * ": 60, "20 3": 24 * 60, "0 6 ": 7 * 24 * 60}[schedule[:4]]
+    intervals = schedule_intervals(schedule, start, until)
+    for begin, end in intervals:
+        assert start <= begin < until
+        assert end - begin == timedelta(minutes=step)
+    assert all(one[1] == next_[0] for one, next_ in itertools.pairwise(intervals))
+    if intervals:
+        assert intervals[0][0] - start < timedelta(minutes=step)
+        assert intervals[-1][1] >= until
+    else:
+        assert until - start < timedelta(minutes=step)
+
+
+def test_each_run_reads_and_replaces_what_lies_in_its_interval(planned_lake):
+    plan = planned(planned_lake, 1, 4)
+    assert [run.start for run in plan.runs] == [START + n * HOUR for n in (1, 2, 3)]
+    assert [run.rows_to_read for run in plan.runs] == [
+        # From the beginning at first, then from the savepoint that the run before has written.
+        len([at for at in EVENTS if at < START + 2 * HOUR]),
+        *(len(within(EVENTS, n)) for n in (2, 3)),
+    ]
+    assert [run.rows_replaced for run in plan.runs] == [len(within(EMITTED, n)) for n in (1, 2, 3)]
+    assert "the beginning" in plan.text()
+    assert "the run before" in plan.text()
+
+
+def test_the_first_run_begins_with_the_newest_clean_savepoint(planned_lake):
+    before = len([at for at in EVENTS if at < START + HOUR])
+    record(planned_lake, "clean", START + HOUR, before)
+    record(planned_lake, "lacks a late row", START + 2 * HOUR, before)
+    first = planned(planned_lake, 2, 3).runs[0]
+    assert first.base == "savepoint clean"
+    assert first.rows_to_read == len([at for at in EVENTS if at < START + 3 * HOUR]) - before
+
+
+def test_what_is_not_settled_is_said_to_be_refused(planned_lake):
+    plan = planned(planned_lake, 3, 8)
+    assert (len(plan.runs), plan.unsettled) == (2, 3)
+    assert (
+        "3 that would be refused: the stream is complete until 2026-03-01 05:00:00" in plan.text()
+    )
+    with pytest.raises(NotSettledError, match="2026-03-01 05:00:00"):
+        planned(planned_lake, 5, 6)
+    with pytest.raises(SettingsError, match="no interval of the schedule"):
+        plan_backfill(planned_lake, STREAM, IDENTITY, START + MICROSECOND, START + HOUR)
+
+
+def test_of_an_update_table_nothing_is_replaced(planned_lake):
+    identity = StreamIdentity(**(vars(IDENTITY) | {"output_mode": "update"}))
+    plan = plan_backfill(planned_lake, STREAM, identity, START, START + 2 * HOUR)
+    assert [run.rows_replaced for run in plan.runs] == [None, None]
+    assert "none" in plan.text()
+
+
+def test_rows_are_counted_to_the_microsecond(planned_lake):
+    edges = [START + n * HOUR for n in range(5)]
+    expected = [len(within(EMITTED, n)) for n in range(4)]
+    assert rows_emitted(planned_lake, STREAM, edges) == expected
+
+
+def within(instants, hour):
+    return [at for at in instants if START + hour * HOUR <= at < START + (hour + 1) * HOUR]
+
+
+def planned(lake, first_hour, until_hour):
+    interval = START + first_hour * HOUR, START + until_hour * HOUR
+    return plan_backfill(lake, STREAM, IDENTITY, *interval)
+
+
+@pytest.fixture
+def planned_lake(lake: Lake) -> Lake:
+    """Bronze and a table, of a stream that a reseed has just brought to five o'clock."""
+    times = [(at - EPOCH) // MICROSECOND for at in EVENTS]
+    for rows in stamp([[UserEvent("u", time_us) for time_us in times]]):
+        append_commit(lake, STREAM.source, FOLD, rows)
+    table = pa.table({"emitted_at": EMITTED, "emitted_date": [at.date() for at in EMITTED]})
+    write_deltalake(lake.table(STREAM.name), table, partition_by=["emitted_date"])
+    generation = {
+        "stream": STREAM.name,
+        "generation": 1,
+        "status": CURRENT,
+        "seed_savepoint": "seed",
+        "until": START + 5 * HOUR,
+        "started_at": START,
+    }
+    append_ops(lake, "generations", [generation])
+    return lake
+
+
+def record(lake: Lake, name: str, until: datetime, events: int) -> None:
+    row = {
+        "savepoint_id": name,
+        "stream": STREAM.name,
+        "until": until,
+        "created_at": until,
+        "origin": "live",
+        "path": f"savepoints/{STREAM.name}",
+        "keys": 1,
+        "checksum": "0",
+        "events": events,
+        "bronze_id": pin_bronze(lake, STREAM.source).table_id,
+        "code": IDENTITY.code,
+        "state_schema": "",
+    }
+    record_savepoint(lake, row)
