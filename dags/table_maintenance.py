@@ -4,7 +4,8 @@
 |---|---|---|
 | `plan_tables` | looks at all tables; the plan with its reasons into the log, findings into `ops/findings` | |
 | `maintain_source_<source>` | `bronze/<source>` and `quarantine/<source>` | both need nothing |
-| `maintain_stream_<stream>` | `tables/<stream>` | it needs nothing |
+| `maintain_stream_<stream>` | `tables/<stream>`, and its savepoints, `savepoints/<stream>` (`-2`, ...) | none needs anything |
+| `delete_generations_<stream>` | deletes checkpoints that a reseed has replaced, without a JVM | there is none whose time is over |
 | `maintain_ops` | the `ops` tables, without a JVM | none needs anything |
 
 A day on which no table needs anything starts no JVM; the log of `plan_tables` says why. What a
@@ -17,7 +18,13 @@ writes to its tables meanwhile; and they run one after the other, as they share 
 VACUUM keeps what no version needs for as long as the table's `delta.deletedFileRetentionDuration`
 says, 7 days by default. Bronze is not vacuumed while a stream has not read a commit for about as
 long: the finding `vacuum_refused` names it. Run that stream; if its checkpoint is a left-over of
-a stream that is gone for good, delete it.
+a stream that is gone for good, delete it. A reseed that is not finished, and a generation that
+has not begun, count as well. The rows of savepoints that retention has deleted go the same way,
+and those that a killed job left without a savepoint.
+
+A replaced generation's checkpoint is kept for 14 days (`keep_generations` of the stream's
+savepoints); `ops/generations` then has a `deleted_at`. Folders that no row of it knows are left
+alone, and named in the log of `plan_tables`.
 
 When it is red: the task log has the job's error. Retrying or clearing a task is always safe: it
 plans anew, and does what is still to be done.
@@ -31,7 +38,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, task
 
 from dags.spark_task import spark_task
 from include.pools import source_pool, stream_pool
-from include.streams import STREAMS, TABLE_CARE, default_lake
+from include.streams import STREAMS, TABLE_CARE, Stream, default_lake, stream_named
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +50,11 @@ SPARK_TASKS = {
     )
     for stream in STREAMS
 } | {
-    f"maintain_stream_{stream.name}": ([f"tables/{stream.name}"], stream_pool(stream))
+    f"maintain_stream_{stream.name}": (
+        # With one for each kind of state there was: spark_tables_named.
+        [f"tables/{stream.name}", f"savepoints/{stream.name}"],
+        stream_pool(stream),
+    )
     for stream in STREAMS
 }
 
@@ -55,16 +66,36 @@ SPARK_TASKS = {
 def plan_tables(lake: str) -> list[str]:
     """The tasks that have something to do: a skipped one costs no process."""
     from include.lake import open_lake
+    from include.old_generations import find_old_generations, format_old_generations
     from include.table_care.care_report import format_plan
+    from include.table_care.cared_tables import spark_tables_named
     from include.table_care.plan_care import plan_table_care, record_plan_findings
 
-    opened = open_lake(lake)
-    plans = plan_table_care(opened, TABLE_CARE, datetime.now(UTC))
+    opened, now = open_lake(lake), datetime.now(UTC)
+    plans = plan_table_care(opened, TABLE_CARE, now)
     record_plan_findings(opened, plans)
     log.info("%s", format_plan(plans))
-    needy = {plan.table.name for plan in plans if plan.needs_care}
-    chosen = [name for name, (tables, _) in SPARK_TASKS.items() if needy & set(tables)]
-    return chosen + ["maintain_ops"] * any(name.startswith("ops/") for name in needy)
+    log.info("%s", format_old_generations(opened, STREAMS, now))
+    needy = {plan.table for plan in plans if plan.needs_care}
+    chosen = [
+        name
+        for name, (tables, _) in SPARK_TASKS.items()
+        if needy.intersection(spark_tables_named(opened, tables))
+    ]
+    chosen += [
+        f"delete_generations_{stream.name}"
+        for stream in STREAMS
+        if find_old_generations(opened, stream, now).expired
+    ]
+    return chosen + ["maintain_ops"] * any(table.lease is None for table in needy)
+
+
+@task(retries=2)
+def delete_generations(name: str, lake: str) -> list[int]:
+    from include.lake import open_lake
+    from include.old_generations import delete_old_generations
+
+    return delete_old_generations(open_lake(lake), stream_named(name))
 
 
 @task(retries=2)
@@ -89,6 +120,12 @@ def maintain_tables(task_id: str, lake: str) -> Any:
     )
 
 
+def delete_replaced(stream: Stream, lake: str) -> Any:
+    """In the stream's pool: a run that found its lease taken would fail."""
+    name = f"delete_generations_{stream.name}"
+    return delete_generations.override(task_id=name, pool=stream_pool(stream))(stream.name, lake)
+
+
 with DAG(
     dag_id="table_maintenance",
     description="OPTIMIZE and VACUUM, within a daily budget",
@@ -103,4 +140,8 @@ with DAG(
 ):
     root = default_lake()
     planned = plan_tables(root)
-    planned >> [*(maintain_tables(name, root) for name in SPARK_TASKS), maintain_ops(root)]
+    planned >> [
+        *(maintain_tables(name, root) for name in SPARK_TASKS),
+        *(delete_replaced(stream, root) for stream in STREAMS),
+        maintain_ops(root),
+    ]

@@ -4,7 +4,9 @@ A reseed writes its intent as a row of `ops/generations` first, and makes that r
 one last; each is one commit. What lies between can be repeated as a whole.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from include.lake import Lake, LakeError
@@ -62,3 +64,18 @@ def generation_rows(lake: Lake, stream: str) -> list[dict[str, Any]]:
     """All rows of a stream's generations, an open intent's too."""
     rows: list[dict[str, Any]] = read_ops(lake, "generations", {"stream": stream}).to_pylist()
     return rows
+
+
+def replaced_at(rows: Iterable[GenerationRow]) -> dict[int, datetime]:
+    """When each generation among `rows` (of one stream) was replaced, by its number.
+
+    Neither the current one nor an intent is among them.
+    """
+    lived = sorted(
+        (row for row in rows if row["status"] != INTENT), key=lambda row: int(row["generation"])
+    )
+    return {
+        int(row["generation"]): successor["switched_at"]
+        for row, successor in pairwise(lived)
+        if successor["switched_at"] is not None
+    }

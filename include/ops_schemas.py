@@ -124,6 +124,11 @@ GENERATIONS = pa.schema(
         _column("switched_at", INSTANT, "When the stream began to run on it; null: a first run"),
         _column("code", pa.string(), "Fingerprint of the stream's code that all of it was made by"),
         _column("code_changed_at", INSTANT, "When a run first came with other code; null: never"),
+        _column(
+            "deleted_at",
+            INSTANT,
+            "When its checkpoint was deleted, some time after it was replaced; null: it was not",
+        ),
     ]
 )
 

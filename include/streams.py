@@ -106,11 +106,16 @@ class SavepointRules:
     cadence: timedelta | None = timedelta(days=1)
     keep: int = 60  # of the newest by `until`
     keep_for: timedelta = timedelta(days=60)  # before the newest one's `until`
+    # Those of recomputes, before the newest one was written, whatever their `until`: the next
+    # interval of a backfill of long ago begins with them.
+    keep_recomputed: timedelta = timedelta(days=7)
+    # The checkpoint of a generation that a reseed has replaced, from that on.
+    keep_generations: timedelta = timedelta(days=14)
 
     def __post_init__(self) -> None:
         if self.keep < 1:
             raise SettingsError("savepoints: keep must be at least 1")
-        for span in ("cadence", "keep_for"):
+        for span in ("cadence", "keep_for", "keep_recomputed", "keep_generations"):
             value = getattr(self, span)
             if value is not None and value < timedelta(seconds=1):
                 raise SettingsError(f"savepoints: {span} must be at least a second")

@@ -15,7 +15,7 @@ from include.lake import Lake, LakeError
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.choose_base import clean_savepoints
 from include.savepoints.manifest import is_due, savepoints_of
-from include.savepoints.retention import expired, needed_ids, spare_a_base
+from include.savepoints.retention import expired, needed_ids, oldest_kept_us, spare_a_base
 from include.stream_position import is_settled, read_position
 from include.streams import Stream
 from spark_jobs.engines.live import read_states
@@ -50,8 +50,9 @@ def delete_expired(spark: SparkSession, lake: Lake, stream: Stream) -> None:
     candidates = expired(known, stream.savepoints, needed_ids(lake, stream.name))
     if not candidates:
         return
-    kept = [savepoint for savepoint in known if savepoint not in candidates]
-    kept_from_us = min(savepoint.until_us for savepoint in kept)
+    # Not of all that are kept: below an old one that a generation needs, it would be a base
+    # for nothing.
+    kept_from_us = oldest_kept_us(known, stream.savepoints)
     clean = clean_savepoints(
         candidates, stream_identity(lake, stream), pin_bronze(lake, stream.source)
     )

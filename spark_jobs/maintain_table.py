@@ -10,7 +10,7 @@ import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
@@ -24,6 +24,7 @@ from include.table_care.cared_tables import CaredTable, spark_tables_named
 from include.table_care.plan_care import TablePlan, plan_table_care
 from include.table_care.table_figures import Partition, TableFigures, open_table, read_figures
 from spark_jobs.job import exit_with_main, recorded_run, spark_session
+from spark_jobs.lake.savepoints import delete_rows
 
 log = logging.getLogger("job.maintain_table")
 
@@ -70,6 +71,9 @@ def _apply(
     path, name = plan.table.path, plan.table.name
     record_sizes(lake, run_id, name, "before", before)
     added = rewritten = 0
+    if plan.left_over:
+        delete_rows(spark, path, plan.left_over)
+        log.info("%s: deleted the rows of %s", name, ", ".join(plan.left_over))
     if plan.optimize:
         added, rewritten = optimize(spark, path, before.partition_column, plan.optimize, care)
     if plan.vacuum:
@@ -107,11 +111,16 @@ def optimize(
 
 
 def _any_of(column: str, partitions: Sequence[Partition]) -> str:
-    dates = ", ".join(f"DATE'{partition.date}'" for partition in partitions if partition.date)
-    terms = [f"`{column}` IN ({dates})"] if dates else []
-    if any(partition.date is None for partition in partitions):
+    values = [partition.value for partition in partitions if partition.value is not None]
+    terms = [f"`{column}` IN ({', '.join(map(_literal, values))})"] if values else []
+    if len(values) < len(partitions):
         terms.append(f"`{column}` IS NULL")
     return " OR ".join(terms)
+
+
+def _literal(value: date | str) -> str:
+    """A date, or the id of a savepoint, which has digits and letters only."""
+    return f"DATE'{value}'" if isinstance(value, date) else f"'{value}'"
 
 
 def vacuum(spark: SparkSession, path: str) -> None:

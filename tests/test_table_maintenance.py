@@ -1,6 +1,7 @@
 """The Dag of the tables' care: its tasks, their pools, and that it starts nothing in vain."""
 
 import importlib.util
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from include.lake import Lake
 from include.ops import append_ops, read_ops
 from include.pools import pools
 from include.streams import STREAMS, TABLE_CARE
-from include.table_care.cared_tables import cared_tables
+from include.table_care.cared_tables import cared_tables, spark_tables_named
 
 ROOT = Path(__file__).resolve().parents[1]
 MANY = TABLE_CARE.min_small_files
@@ -47,9 +48,10 @@ def planned(dag) -> set[str]:
 def test_all_tasks_follow_the_plan_and_none_another(dag):
     sources = {f"maintain_source_{stream.source}" for stream in STREAMS}
     streams = {f"maintain_stream_{stream.name}" for stream in STREAMS}
+    generations = {f"delete_generations_{stream.name}" for stream in STREAMS}
     edges = {task.task_id: task.downstream_task_ids for task in dag.tasks}
-    assert edges.pop("plan_tables") == sources | streams | {"maintain_ops"}
-    assert set(edges) == sources | streams | {"maintain_ops"}
+    assert edges.pop("plan_tables") == sources | streams | generations | {"maintain_ops"}
+    assert set(edges) == sources | streams | generations | {"maintain_ops"}
     assert set(map(frozenset, edges.values())) == {frozenset()}
 
 
@@ -66,6 +68,9 @@ def test_no_job_writes_to_a_table_while_it_is_cared_for(dag):
     expected |= {f"maintain_stream_{stream.name}": f"stream_{stream.name}" for stream in STREAMS}
     assert {task.task_id: task.pool for task in spark_tasks(dag)} == expected
     assert set(expected.values()) == set(pools(STREAMS))
+    deleting = {f"delete_generations_{stream.name}": stream for stream in STREAMS}
+    for name, stream in deleting.items():
+        assert dag.get_task(name).pool == f"stream_{stream.name}"
 
 
 def test_every_table_that_spark_writes_is_cared_for_once(dag, lake):
@@ -105,6 +110,31 @@ def test_only_the_tasks_of_tables_that_need_something_run(dag, lake):
     assert planned(dag) == {"maintain_source_signals"}
     fill(lake.table("user_counts"))
     assert planned(dag) == {"maintain_source_signals", "maintain_stream_user_counts"}
+
+
+def test_savepoints_of_all_kinds_of_state_go_with_their_stream(dag, lake):
+    for name, savepoint in (("user_counts", "there"), ("user_counts-2", "cut")):
+        rows = pa.table({"savepoint_id": [savepoint], "key": ["k"]})
+        write_deltalake(lake.savepoints(name), rows, partition_by=["savepoint_id"])
+    append_ops(lake, "savepoints", [{"savepoint_id": "there", "stream": "user_counts"}])
+    assert planned(dag) == {"maintain_stream_user_counts"}
+    args = dag.get_task("maintain_stream_user_counts").application_args
+    tables = spark_tables_named(lake, job_module(dag).parse_args(args).tables)
+    assert "savepoints/user_counts-2" in [table.name for table in tables]
+
+
+def test_a_replaced_generation_goes_by_a_task_without_a_jvm(dag, lake):
+    long_ago = datetime.now(UTC) - STREAMS[0].savepoints.keep_generations
+    rows = [{"generation": 1}, {"generation": 2, "status": "current", "switched_at": long_ago}]
+    append_ops(lake, "generations", [row | {"stream": "user_counts"} for row in rows])
+    checkpoints = [Path(lake.checkpoint("user_counts", number)) for number in (1, 2)]
+    for checkpoint in checkpoints:
+        checkpoint.mkdir(parents=True)
+    assert planned(dag) == {"delete_generations_user_counts"}
+    task = dag.get_task("delete_generations_user_counts")
+    assert task.python_callable(*task.op_args, **task.op_kwargs) == [1]
+    assert [checkpoint.exists() for checkpoint in checkpoints] == [False, True]
+    assert planned(dag) == set()
 
 
 def test_ops_tables_are_cared_for_by_a_task_without_a_jvm(dag, lake):

@@ -28,6 +28,7 @@ class Savepoint:
     bronze_id: str
     code: str | None
     state_schema: str
+    created_at: datetime
 
 
 def savepoints_of(lake: Lake, stream: str) -> list[Savepoint]:
@@ -40,6 +41,12 @@ def savepoints_of(lake: Lake, stream: str) -> list[Savepoint]:
 def _of_row(row: Mapping[str, Any]) -> Savepoint:
     named = {name: row[name] for name in Savepoint.__dataclass_fields__ if name != "until_us"}
     return Savepoint(until_us=(row["until"] - EPOCH) // MICROSECOND, **named)
+
+
+def struck_off_at(lake: Lake, stream: str) -> dict[str, datetime | None]:
+    """All savepoints of `stream` that ever were, and when each was struck off; None: never."""
+    rows = read_ops(lake, "savepoints", {"stream": stream}).to_pylist()
+    return {row["savepoint_id"]: row["deleted_at"] for row in rows}
 
 
 def record_savepoint(lake: Lake, row: Mapping[str, Any]) -> None:

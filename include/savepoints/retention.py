@@ -1,11 +1,22 @@
-"""Which savepoints may go: the rules of a stream, less what is still needed."""
+"""Which savepoints may go: the rules of a stream, less what is still needed.
+
+And what may go with them: rows in the tables of savepoints that belong to none.
+"""
 
 from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from include.generations import current_row, open_intent
 from include.lake import Lake
-from include.savepoints.manifest import MICROSECOND, Savepoint
+from include.savepoints.manifest import MICROSECOND, Savepoint, struck_off_at
 from include.streams import SavepointRules
+
+# One is struck off when it proves damaged, too: time to look at its rows.
+STRUCK_OFF_KEPT = timedelta(days=7)
 
 
 def needed_ids(lake: Lake, stream: str) -> set[str]:
@@ -19,16 +30,10 @@ def expired(
     savepoints: Sequence[Savepoint], rules: SavepointRules, needed: Collection[str]
 ) -> list[Savepoint]:
     """Those that are beyond the rules' age or number and not `needed`, by `until`."""
-    if not savepoints:
-        return []
-    newest_first = sorted(savepoints, key=lambda savepoint: savepoint.until_us, reverse=True)
-    horizon_us = horizon_of(savepoints, rules)
-    return [
-        savepoint
-        for position, savepoint in reversed(list(enumerate(newest_first)))
-        if (position >= rules.keep or savepoint.until_us < horizon_us)
-        and savepoint.savepoint_id not in needed
-    ]
+    kept = _kept_by_rules(savepoints, rules) + _of_open_backfills(savepoints, rules)
+    spared = {savepoint.savepoint_id for savepoint in kept} | set(needed)
+    by_until = sorted(savepoints, key=lambda savepoint: savepoint.until_us)
+    return [savepoint for savepoint in by_until if savepoint.savepoint_id not in spared]
 
 
 def spare_a_base(
@@ -41,7 +46,50 @@ def spare_a_base(
     return [savepoint for savepoint in candidates if savepoint is not spared]
 
 
-def horizon_of(savepoints: Sequence[Savepoint], rules: SavepointRules) -> int:
-    """The oldest instant that is kept: so long before the newest savepoint."""
-    newest_us = max(savepoint.until_us for savepoint in savepoints)
-    return newest_us - rules.keep_for // MICROSECOND
+def oldest_kept_us(savepoints: Sequence[Savepoint], rules: SavepointRules) -> int:
+    """The oldest instant that the rules keep; what is kept for other reasons may be older.
+
+    `savepoints` are those there are, and not none.
+    """
+    return min(savepoint.until_us for savepoint in _kept_by_rules(savepoints, rules))
+
+
+def _kept_by_rules(savepoints: Sequence[Savepoint], rules: SavepointRules) -> list[Savepoint]:
+    newest_first = sorted(savepoints, key=lambda savepoint: savepoint.until_us, reverse=True)
+    if not newest_first:
+        return []
+    horizon_us = newest_first[0].until_us - rules.keep_for // MICROSECOND
+    return [sp for sp in newest_first[: rules.keep] if sp.until_us >= horizon_us]
+
+
+def _of_open_backfills(savepoints: Sequence[Savepoint], rules: SavepointRules) -> list[Savepoint]:
+    """Which backfills are open, only Airflow knows; but theirs are the recomputes of late."""
+    newest = max((savepoint.created_at for savepoint in savepoints), default=None)
+    return [
+        savepoint
+        for savepoint in savepoints
+        if newest is not None
+        and savepoint.origin == "recompute"
+        and savepoint.created_at >= newest - rules.keep_recomputed
+    ]
+
+
+def left_over_ids(lake: Lake, stream: str, table: DeltaTable, now: datetime) -> list[str]:
+    """Whose rows are in a table of savepoints of `stream`, and nobody will ever read.
+
+    Of a savepoint that was cut off as it was written or deleted, and of one that was struck off
+    long ago. Under the stream's lease: else it may be one that is just being written.
+    """
+    struck_off = struck_off_at(lake, stream)
+    if not struck_off:
+        return []  # it is the manifest that is gone, and may be put back
+    present = pc.unique(pa.table(table.get_add_actions(flatten=True))["partition.savepoint_id"])
+    return sorted(
+        name
+        for name in present.to_pylist()
+        if name not in struck_off or _is_over(struck_off[name], now)
+    )
+
+
+def _is_over(struck_off: datetime | None, now: datetime) -> bool:
+    return struck_off is not None and struck_off <= now - STRUCK_OFF_KEPT

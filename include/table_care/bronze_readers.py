@@ -3,6 +3,10 @@
 OPTIMIZE replaces files that a reader which is behind has not read yet: it goes on reading
 the replaced ones, for as long as VACUUM leaves them. And it reads each commit in the log, for
 as long as the log keeps it. A reader that is up to date needs neither.
+
+A reseed makes a reader before it has a checkpoint: the new generation will begin with the
+commit after the version that was replayed. What it replays itself are rows of the newest
+version, which needs nothing of the past.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +19,9 @@ from pyarrow import fs
 
 from include.checkpoint import newest_committed, newest_planned
 from include.delta_log import read_actions
-from include.generations import current_generation
+from include.generations import FIRST, GenerationRow, current_row, is_reseeded, open_intent
 from include.lake import Lake
-from include.stream_position import read_position
+from include.stream_position import BronzePosition, read_position
 from include.streams import STREAMS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,12 +29,13 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Reader:
-    """A checkpoint, and the first version of the table that it has not read."""
+    """A checkpoint, or where one will be, and the first version that it has not read."""
 
     stream: str
     checkpoint: str
     next_version: int
-    # Its first batch was begun and not committed: it reads a whole version, not only commits.
+    # None of its batches is committed. Of a first run: it reads a whole version, not only
+    # commits. After a reseed: Delta begins with just that commit, whatever is in it.
     is_starting: bool
     is_leftover: bool  # no stream of include/streams.py has this name any more
 
@@ -45,35 +50,42 @@ class Lag:
 
 
 def readers_of(lake: Lake, table_id: str) -> list[Reader]:
-    """All checkpoints in the lake that read the table of that id.
+    """All checkpoints in the lake that read the table of that id, or that a reseed will make.
 
-    A stream without a checkpoint is none: it will start from what is the newest version
-    then. Raises LakeError for a checkpoint whose position cannot be read.
+    A stream without either is none: it will start from what is the newest version then. Raises
+    LakeError for a checkpoint whose position cannot be read.
     """
+    known = {stream.name for stream in STREAMS}
+    in_lake = set(_folders(lake, f"{lake.root}/checkpoints")) - {"ingest"}
     return [
-        Reader(
-            stream=stream,
-            checkpoint=checkpoint,
-            next_version=position.version,
-            is_starting=newest_committed(lake, checkpoint) is None,
-            is_leftover=stream not in {known.name for known in STREAMS},
-        )
-        for stream, checkpoint, batch in _begun_checkpoints(lake)
+        Reader(stream, checkpoint, position.version, is_starting, stream not in known)
+        for stream in sorted(known | in_lake)
+        for checkpoint, position, is_starting in _positions(lake, stream)
         # Of another table: one that was under this name before, or another source's.
-        if (position := read_position(lake, f"{checkpoint}/offsets/{batch}")).table_id == table_id
+        if position.table_id == table_id
     ]
 
 
-def _begun_checkpoints(lake: Lake) -> Iterator[tuple[str, str, int]]:
-    """Each stream with its checkpoint, and the batch that it would go on from."""
-    for stream in _folders(lake, f"{lake.root}/checkpoints"):
-        if stream == "ingest":
-            continue
-        checkpoint = lake.checkpoint(stream, current_generation(lake, stream))
-        committed = newest_committed(lake, checkpoint)
+def _positions(lake: Lake, stream: str) -> Iterator[tuple[str, BronzePosition, bool]]:
+    """Where the stream's checkpoint would go on, and one that a reseed is about to make."""
+    row = current_row(lake, stream)
+    checkpoint = lake.checkpoint(stream, FIRST if row is None else row["generation"])
+    committed = newest_committed(lake, checkpoint)
+    if row is not None and is_reseeded(row) and committed is None:
+        # Also when its first batch has been planned: that begins there.
+        yield checkpoint, _after(row), True
+    else:
         batch = newest_planned(lake, checkpoint) if committed is None else committed
         if batch is not None:
-            yield stream, checkpoint, batch
+            position = read_position(lake, f"{checkpoint}/offsets/{batch}")
+            yield checkpoint, position, committed is None
+    intent = open_intent(lake, stream)
+    if intent is not None:
+        yield lake.checkpoint(stream, intent["generation"]), _after(intent), True
+
+
+def _after(row: GenerationRow) -> BronzePosition:
+    return BronzePosition(row["bronze_id"], row["bronze_version"] + 1)
 
 
 def _folders(lake: Lake, path: str) -> list[str]:
@@ -96,7 +108,7 @@ def _read_lag(lake: Lake, path: str, newest: int, reader: Reader) -> Lag | None:
         except FileNotFoundError:
             return Lag(reader, version, None)
         added = any(action.get("add", {}).get("dataChange", False) for action in actions)
-        # What OPTIMIZE replaced was of the version that a starting reader reads.
+        # What OPTIMIZE replaced may be of the version that a starting reader reads.
         if added or reader.is_starting:
             return Lag(reader, version, _made_at(actions))
     return None

@@ -43,8 +43,8 @@ def choose(
     return chosen
 
 
-def _turn(candidate: Candidate, today: date) -> tuple[bool, int, str, date]:
+def _turn(candidate: Candidate, today: date) -> tuple[bool, int, str, str]:
     partition = candidate.partition
     is_open = partition.date is not None and partition.date >= today
     # The names decide nothing, but the same lake has the same plan each time.
-    return is_open, -partition.small_files, candidate.table, partition.date or date.min
+    return is_open, -partition.small_files, candidate.table, str(partition.value or "")

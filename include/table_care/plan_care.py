@@ -8,6 +8,7 @@ from deltalake import DeltaTable
 
 from include.findings import Finding, record_findings
 from include.lake import Lake, LakeError
+from include.savepoints.retention import left_over_ids
 from include.streams import TableCare
 from include.table_care.bronze_readers import read_lags
 from include.table_care.care_record import bytes_rewritten_since
@@ -34,6 +35,7 @@ class TablePlan:
     figures: TableFigures | None
     optimize: tuple[Partition, ...] = ()
     vacuum: bool = False
+    left_over: tuple[str, ...] = ()  # savepoints that are none: their rows are deleted
     reasons: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
@@ -43,7 +45,7 @@ class TablePlan:
 
     @property
     def needs_care(self) -> bool:
-        return bool(self.optimize) or self.vacuum
+        return bool(self.optimize or self.left_over) or self.vacuum
 
     @property
     def bytes_to_rewrite(self) -> int:
@@ -84,7 +86,10 @@ def _survey(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
         found = Finding(finding="table_unreadable", severity="warning", detail=str(error))
         return TablePlan(table, None, reasons=(str(error),), findings=(found,))
     refusal, findings = _guard(lake, table, log, now) if table.is_bronze else (None, [])
-    return _with_vacuum(TablePlan(table, figures, findings=tuple(findings)), figures, care, refusal)
+    plan = TablePlan(table, figures, findings=tuple(findings))
+    if table.savepoints_of is not None:
+        plan = _with_left_over(plan, left_over_ids(lake, table.savepoints_of, log, now))
+    return _with_vacuum(plan, figures, care, refusal)
 
 
 def _guard(
@@ -99,6 +104,14 @@ def _guard(
     except LakeError as error:
         return str(error), []
     return why_not_vacuum(lags, files_kept, now), lag_findings(table.name, lags, log_kept, now)
+
+
+def _with_left_over(plan: TablePlan, left_over: Sequence[str]) -> TablePlan:
+    if not left_over:
+        return plan
+    many = "s" * (len(left_over) > 1)
+    reason = f"delete the rows of {len(left_over):,} left-over savepoint{many}"
+    return replace(plan, left_over=tuple(left_over), reasons=(*plan.reasons, reason))
 
 
 def _with_vacuum(
@@ -143,18 +156,19 @@ def _with_optimize(
 def _partitions(partitions: Sequence[Partition]) -> str:
     small = sum(partition.small_files for partition in partitions)
     size = bytes_text(sum(partition.small_bytes for partition in partitions))
-    dates = [partition.date for partition in partitions if partition.date]
-    of_dates = f", {len(dates):,} date" + "s" * (len(dates) > 1) if dates else ""
-    return f"{small:,} small files ({size}{of_dates})"
+    values = [partition.value for partition in partitions if partition.value is not None]
+    kind = "savepoint" if any(isinstance(value, str) for value in values) else "date"
+    of_values = f", {len(values):,} {kind}" + "s" * (len(values) > 1) if values else ""
+    return f"{small:,} small files ({size}{of_values})"
 
 
 def _above_budget(table: CaredTable, partition: Partition, care: TableCare) -> Finding:
-    date = f" of {partition.date}" if partition.date else ""
+    value = f" of {partition.value}" if partition.value is not None else ""
     limit = min(care.table_bytes, care.day_bytes)
     return Finding(
         finding="optimize_above_budget",
         severity="warning",
-        detail=f"{table.name}: the {partition.small_files:,} small files{date} are never joined, "
+        detail=f"{table.name}: the {partition.small_files:,} small files{value} are never joined, "
         "as they come to more than a whole day's budget",
         figure=float(partition.small_bytes),
         limit=float(limit),

@@ -3,7 +3,8 @@
     python -m include.table_care.run_maintenance --lake /some/folder --dry-run
 
 Shows what each table gets and why, and does it: Spark's tables in one JVM, if any needs
-something, then the ops tables. With --dry-run it changes nothing.
+something, then the ops tables; and deletes the checkpoints of generations that were replaced
+long ago. With --dry-run it changes nothing.
 """
 
 import logging
@@ -14,7 +15,8 @@ from datetime import UTC, datetime
 
 from include.lake import Lake, LakeError, open_lake
 from include.local_jobs import absolute_lake, run_job, say
-from include.streams import TABLE_CARE, default_lake
+from include.old_generations import delete_old_generations, format_old_generations
+from include.streams import STREAMS, TABLE_CARE, default_lake
 from include.table_care.care_report import format_plan
 from include.table_care.maintain_ops import maintain_ops
 from include.table_care.plan_care import plan_table_care, record_plan_findings
@@ -36,13 +38,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_maintenance(lake: Lake, dry_run: bool) -> int:
     """Plan, show, and apply; the exit code of the Spark job, if there was one."""
-    plans = plan_table_care(lake, TABLE_CARE, datetime.now(UTC))
+    now = datetime.now(UTC)
+    plans = plan_table_care(lake, TABLE_CARE, now)
     say(format_plan(plans))
+    say(format_old_generations(lake, STREAMS, now))
     if dry_run:
         return 0
     record_plan_findings(lake, plans)
     names = [plan.table.name for plan in plans if plan.table.lease and plan.needs_care]
     code = run_job("maintain_table", ["--tables", *names, "--lake", lake.root]) if names else 0
+    for stream in STREAMS:
+        delete_old_generations(lake, stream)
     maintain_ops(lake, plans, TABLE_CARE)
     return code
 

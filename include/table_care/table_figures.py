@@ -12,16 +12,23 @@ from pyarrow import fs
 
 from include.lake import Lake, LakeError
 
+SAVEPOINT_ID = "savepoint_id"  # what a table of savepoints is partitioned by
+
 
 @dataclass(frozen=True)
 class Partition:
-    """The files of one date, or of the whole table when it is not partitioned."""
+    """The files of one date or savepoint, or of the whole table when it is not partitioned."""
 
-    date: date | None
+    value: date | str | None  # of the partition column
     files: int
     bytes: int
     small_files: int
     small_bytes: int
+
+    @property
+    def date(self) -> date | None:
+        """None in a table that is not partitioned by date."""
+        return None if isinstance(self.value, str) else self.value
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ def _first_line(error: Exception) -> str:
 def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int) -> TableFigures:
     """`table`, which lies at `path`, in figures. A file below `small_file_bytes` is small.
 
-    Raises LakeError when it is partitioned by anything but one date.
+    Raises LakeError when it is partitioned by anything but one date, or by savepoint.
     """
     on_disk = dict(_data_files(lake, path))
     # It also names what an earlier VACUUM has deleted, and Hadoop's checksum files.
@@ -99,10 +106,11 @@ def _partition_column(path: str, table: DeltaTable) -> str | None:
     if not columns:
         return None
     kinds = {field.name: str(field.type) for field in table.schema().fields}
-    if len(columns) > 1 or kinds[columns[0]] != 'PrimitiveType("date")':
+    is_date = len(columns) == 1 and kinds[columns[0]] == 'PrimitiveType("date")'
+    if not is_date and columns != [SAVEPOINT_ID]:
         raise LakeError(
-            f"{path} is partitioned by {', '.join(columns)}: only a table of one date column, or "
-            "of none, is optimized and vacuumed. Put it back as its job made it"
+            f"{path} is partitioned by {', '.join(columns)}: only a table of one date column, of "
+            f"{SAVEPOINT_ID}, or of none, is optimized and vacuumed. Put it back as its job made it"
         )
     return str(columns[0])
 
@@ -113,19 +121,19 @@ def _partitions(
     adds = pa.table(table.get_add_actions(flatten=True))
     size = adds["size_bytes"]
     small = pc.less(size, small_file_bytes)
-    dates = adds[f"partition.{column}"] if column else pa.nulls(adds.num_rows, pa.date32())
+    values = adds[f"partition.{column}"] if column else pa.nulls(adds.num_rows, pa.date32())
     files = pa.table(
         {
-            "date": dates,
+            "value": values,
             "bytes": size,
             "small_files": small.cast(pa.int64()),
             "small_bytes": pc.if_else(small, size, 0),
         }
     )
     sums = [("bytes", "count"), *((name, "sum") for name in files.column_names[1:])]
-    for row in files.group_by("date").aggregate(sums).to_pylist():
+    for row in files.group_by("value").aggregate(sums).to_pylist():
         yield Partition(
-            date=row["date"],
+            value=row["value"],
             files=row["bytes_count"],
             bytes=row["bytes_sum"],
             small_files=row["small_files_sum"],

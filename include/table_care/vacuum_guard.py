@@ -68,7 +68,11 @@ def _cut_off(table: str, lag: Lag) -> Finding:
         severity="warning",
         detail=f"{_reader(lag)} would go on with version {lag.version} of {table}, but the "
         "clean-up of the table's log has taken that away: its next run fails",
-        action=_way_out(lag, "put an older copy of the log's files back"),
+        action=_way_out(
+            lag,
+            "put an older copy of the log's files back, or make the state anew from bronze: "
+            f"`make reseed STREAM={lag.reader.stream} APPLY=1`",
+        ),
     )
 
 
@@ -94,7 +98,9 @@ def _reader(lag: Lag) -> str:
 def _way_out(lag: Lag, action: str) -> str:
     if not lag.reader.is_leftover:
         return action
-    return f"if the stream is gone for good, delete {lag.reader.checkpoint}; else {action}"
+    # With all of its generations: one that has yet to begin has no folder of its own.
+    folder = lag.reader.checkpoint.rpartition("/")[0]
+    return f"if the stream is gone for good, delete {folder}; else {action}"
 
 
 def _days(span: timedelta) -> str:

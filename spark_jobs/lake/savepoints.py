@@ -152,8 +152,13 @@ def delete_savepoints(session: SparkSession, lake: Lake, savepoints: Sequence[Sa
     mark_deleted(lake, [savepoint.savepoint_id for savepoint in savepoints])
     for path in sorted({savepoint.path for savepoint in savepoints}):
         ids = [savepoint.savepoint_id for savepoint in savepoints if savepoint.path == path]
-        # Whole partitions: Delta only takes their files out of the log.
-        DeltaTable.forPath(session, f"{lake.root}/{path}").delete(F.col("savepoint_id").isin(ids))
+        delete_rows(session, f"{lake.root}/{path}", ids)
+
+
+def delete_rows(session: SparkSession, table: str, savepoint_ids: Sequence[str]) -> None:
+    """Delete the rows of savepoints that are in the manifest no more, or never were."""
+    # Whole partitions: Delta only takes their files out of the log.
+    DeltaTable.forPath(session, table).delete(F.col("savepoint_id").isin(list(savepoint_ids)))
 
 
 def savepoint_at(lake: Lake, stream: str, savepoint_id: str) -> Savepoint | None:

@@ -1,17 +1,28 @@
 """When a savepoint is due, which one is a base, and which ones may go."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
 from include.lake import Lake
+from include.ops import append_ops
 from include.savepoints.bronze_pin import count_before, pin_bronze
 from include.savepoints.choose_base import choose_base
 from include.savepoints.identity import StreamIdentity
-from include.savepoints.manifest import Savepoint, is_due
-from include.savepoints.retention import expired, spare_a_base
+from include.savepoints.manifest import Savepoint, is_due, mark_deleted, record_savepoint
+from include.savepoints.retention import (
+    STRUCK_OFF_KEPT,
+    expired,
+    left_over_ids,
+    needed_ids,
+    oldest_kept_us,
+    spare_a_base,
+)
 from include.streams import SavepointRules
 from spark_jobs.streams import user_counts
 from spark_jobs.streams.user_counts import UserEvent
@@ -19,6 +30,7 @@ from tests.bronze import ClockAt, append_commit, stamp
 
 HOUR_US = 3_600_000_000
 START_US = 1_750_032_000_000_000  # a midnight
+WRITTEN = datetime(2026, 3, 1, tzinfo=UTC)
 IDENTITY = StreamIdentity(
     stream="user_counts",
     source="user_events",
@@ -44,6 +56,7 @@ def savepoint(until_us: int, events: int = 0, code: str = "now", bronze_id: str 
         bronze_id=bronze_id,
         code=code,
         state_schema="",
+        created_at=WRITTEN,
     )
 
 
@@ -127,6 +140,83 @@ def test_the_newest_clean_one_before_what_is_kept_is_spared():
     old, older, dirty = savepoint(START_US), savepoint(START_US - 5), savepoint(START_US + 1)
     clean = {old.savepoint_id, older.savepoint_id}
     assert spare_a_base([older, old, dirty], clean, START_US + 9) == [older, dirty]
+
+
+def test_the_oldest_instant_kept_is_of_the_rules_not_of_what_a_generation_needs():
+    """Else the cheapest base of the retained past would go for one far below it."""
+    ancient, base, oldest, newest = (savepoint(START_US + n * HOUR_US) for n in (0, 50, 60, 61))
+    known = [ancient, base, oldest, newest]
+    rules = SavepointRules(keep=2)
+    assert oldest_kept_us(known, rules) == oldest.until_us
+    going = expired(known, rules, {ancient.savepoint_id})
+    assert going == [base]
+    clean = {sp.savepoint_id for sp in known}
+    assert spare_a_base(going, clean, oldest_kept_us(known, rules)) == []
+
+
+def test_a_backfill_of_long_ago_keeps_what_its_next_interval_begins_with():
+    rules = SavepointRules(keep_for=timedelta(days=1), keep_recomputed=timedelta(days=7))
+    newest = replace(savepoint(START_US + 500 * HOUR_US), created_at=WRITTEN)
+    just, over = WRITTEN - timedelta(days=7), WRITTEN - timedelta(days=7, microseconds=1)
+
+    def old(hours: int, origin: str, created_at: datetime) -> Savepoint:
+        made = savepoint(START_US + hours * HOUR_US)
+        return replace(made, origin=origin, created_at=created_at)
+
+    kept, too_old, live = old(1, "recompute", just), old(2, "recompute", over), old(3, "live", just)
+    assert expired([newest, kept, too_old, live], rules, set()) == [too_old, live]
+
+
+def test_what_a_generation_or_an_open_reseed_begins_with_is_needed(lake):
+    def row(generation: int, status: str | None, base: str | None, seed: str | None):
+        return {
+            "stream": "user_counts",
+            "generation": generation,
+            "status": status,
+            "base_savepoint": base,
+            "seed_savepoint": seed,
+        }
+
+    assert needed_ids(lake, "user_counts") == set()
+    append_ops(lake, "generations", [row(1, None, None, None), row(2, "current", "a", "b")])
+    append_ops(lake, "generations", [row(3, "intent", "c", None), row(4, "current", "d", "e")])
+    assert needed_ids(lake, "user_counts") == {"d", "e"}  # the intent was overtaken
+    append_ops(lake, "generations", [row(5, "intent", "f", None)])
+    assert needed_ids(lake, "user_counts") == {"d", "e", "f"}
+
+
+def record(lake: Lake, savepoint_id: str) -> None:
+    row = {"savepoint_id": savepoint_id, "stream": "user_counts", "until": WRITTEN}
+    record_savepoint(lake, row | {"created_at": WRITTEN})
+
+
+@pytest.fixture
+def with_rows_of_three(lake) -> DeltaTable:
+    rows = pa.table({"savepoint_id": ["there", "struck", "cut"], "key": ["a", "b", "c"]})
+    path = lake.savepoints("user_counts")
+    write_deltalake(path, rows, partition_by=["savepoint_id"])
+    return DeltaTable(path)
+
+
+def test_rows_are_left_over_without_a_savepoint_and_long_after_it_was_struck_off(
+    lake, with_rows_of_three
+):
+    for name in "there", "struck":
+        record(lake, name)
+    before = datetime.now(UTC)
+    mark_deleted(lake, ["struck"])
+    after = datetime.now(UTC)
+
+    def left_over(now: datetime) -> list[str]:
+        return left_over_ids(lake, "user_counts", with_rows_of_three, now)
+
+    assert left_over(before + STRUCK_OFF_KEPT - timedelta(microseconds=1)) == ["cut"]
+    assert left_over(after + STRUCK_OFF_KEPT) == ["cut", "struck"]
+
+
+def test_without_a_manifest_nothing_is_left_over(lake, with_rows_of_three):
+    append_ops(lake, "savepoints", [{"savepoint_id": "cut", "stream": "user_sessions"}])
+    assert left_over_ids(lake, "user_counts", with_rows_of_three, WRITTEN) == []
 
 
 def new_lake(tmp_path_factory):

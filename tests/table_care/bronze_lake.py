@@ -8,6 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from include.lake import Lake
+from include.ops import append_ops
 
 SOURCE = "user_events"
 FIRST_DAY = date(2026, 3, 1)
@@ -37,9 +38,10 @@ def write_position(
     batch: int = 0,
     committed: bool = True,
     table_id: str | None = None,
+    generation: int = 1,
 ) -> None:
     """A batch in the checkpoint of `stream`, as Spark and Delta write it."""
-    checkpoint = Path(lake.checkpoint(stream, 1))
+    checkpoint = Path(lake.checkpoint(stream, generation))
     offset = {
         "sourceVersion": 1,
         "reservoirId": table_id or str(bronze(lake).metadata().id),
@@ -53,6 +55,27 @@ def write_position(
     (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
     if committed:
         (checkpoint / "commits" / str(batch)).write_text("v1\n{}")
+
+
+def reseed(
+    lake: Lake,
+    stream: str,
+    replayed_version: int,
+    *,
+    generation: int = 2,
+    status: str = "current",
+    table_id: str | None = None,
+) -> None:
+    """A generation that begins with the commit after that version; it has no batch yet."""
+    row = {
+        "stream": stream,
+        "generation": generation,
+        "status": status,
+        "seed_savepoint": "s" if status == "current" else None,
+        "bronze_id": table_id or str(bronze(lake).metadata().id),
+        "bronze_version": replayed_version,
+    }
+    append_ops(lake, "generations", [row])
 
 
 def log_file(lake: Lake, version: int) -> Path:

@@ -7,7 +7,15 @@ import pytest
 
 from include.lake import LakeError
 from include.table_care.bronze_readers import Lag, read_lags
-from tests.table_care.bronze_lake import SOURCE, append, backdate, bronze, log_file, write_position
+from tests.table_care.bronze_lake import (
+    SOURCE,
+    append,
+    backdate,
+    bronze,
+    log_file,
+    reseed,
+    write_position,
+)
 
 MADE = datetime(2026, 3, 5, 12, 30, tzinfo=UTC)
 
@@ -98,3 +106,76 @@ def test_a_position_that_cannot_be_read_is_named(three_commits):
     Path(three_commits.checkpoint("user_counts", 1), "offsets", "0").write_text("v1\n{}\n")
     with pytest.raises(LakeError, match="user_counts/1/offsets/0 is not the offset"):
         lags(three_commits)
+
+
+def needed(lake) -> list[tuple[str, int]]:
+    return [(lag.reader.checkpoint.removeprefix(lake.root), lag.version) for lag in lags(lake)]
+
+
+def test_a_reseeded_generation_needs_what_follows_the_version_that_was_replayed(three_commits):
+    """Also before it has a checkpoint, or when its stream never had one."""
+    reseed(three_commits, "user_counts", 1)
+    backdate(three_commits, 2, MADE)
+    lag = only_lag(three_commits)
+    assert (lag.version, lag.since, lag.reader.is_leftover) == (2, MADE, False)
+    assert not Path(three_commits.root, "checkpoints").exists()
+
+
+def test_what_its_old_generation_had_not_read_is_not_needed_any_more(three_commits):
+    write_position(three_commits, "user_counts", next_version=1)
+    reseed(three_commits, "user_counts", 1)
+    assert needed(three_commits) == [("/checkpoints/user_counts/2", 2)]
+
+
+def test_a_reseed_of_all_there_is_needs_nothing(three_commits):
+    reseed(three_commits, "user_counts", 2)
+    assert lags(three_commits) == []
+
+
+def test_the_first_commit_after_the_seed_must_stay_whatever_is_in_it(three_commits):
+    """Delta looks for the version that a stream is to begin with."""
+    reseed(three_commits, "user_counts", 2)
+    bronze(three_commits).optimize.compact()
+    assert only_lag(three_commits).version == 3
+
+
+def test_a_first_batch_that_was_not_committed_begins_with_the_seed_again(three_commits):
+    reseed(three_commits, "user_counts", 0)
+    write_position(three_commits, "user_counts", 3, committed=False, generation=2)
+    assert only_lag(three_commits).version == 1
+
+
+def test_once_it_has_begun_it_is_a_reader_like_others(three_commits):
+    reseed(three_commits, "user_counts", 0)
+    write_position(three_commits, "user_counts", 2, generation=2)
+    assert only_lag(three_commits).version == 2
+    write_position(three_commits, "user_counts", 3, batch=1, generation=2)
+    assert lags(three_commits) == []
+
+
+def test_an_open_reseed_needs_what_follows_it_beside_the_generation_that_still_runs(three_commits):
+    write_position(three_commits, "user_counts", next_version=1)
+    reseed(three_commits, "user_counts", 1, status="intent")
+    assert needed(three_commits) == [
+        ("/checkpoints/user_counts/1", 1),
+        ("/checkpoints/user_counts/2", 2),
+    ]
+
+
+def test_a_reseed_that_was_overtaken_needs_nothing(three_commits):
+    reseed(three_commits, "user_counts", 0, status="intent")
+    reseed(three_commits, "user_counts", 2, generation=3)
+    assert lags(three_commits) == []
+
+
+def test_a_reseed_from_another_table_of_this_name_needs_nothing_of_this_one(three_commits):
+    reseed(three_commits, "user_counts", 0, table_id="another")
+    assert lags(three_commits) == []
+
+
+def test_a_reseeded_stream_that_is_gone_counts_while_its_folder_is_there(three_commits):
+    reseed(three_commits, "gone", 0)
+    assert lags(three_commits) == []
+    write_position(three_commits, "gone", next_version=3)
+    lag = only_lag(three_commits)
+    assert (lag.reader.is_leftover, lag.version) == (True, 1)

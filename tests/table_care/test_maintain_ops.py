@@ -58,12 +58,8 @@ def test_small_files_are_joined_recorded_and_not_joined_again(lake):
 def test_what_was_replaced_long_ago_is_deleted(lake):
     for batch in range(3):
         append_batch(lake, batch)
-    table = DeltaTable(lake.ops("batches"))
-    table.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
-    table.optimize.compact()
-    old = (datetime.now(UTC) - timedelta(days=1)).timestamp()
-    for file in Path(lake.ops("batches")).glob("*.parquet"):
-        os.utime(file, (old, old))
+    DeltaTable(lake.ops("batches")).optimize.compact()
+    keep_no_file(lake, "batches")
     maintain_ops(lake, plans_of(lake), EAGER)
     assert len(list(Path(lake.ops("batches")).glob("*.parquet"))) == 1
     assert batch_ids(lake) == [0, 1, 2]
@@ -117,6 +113,30 @@ def test_writers_and_care_at_once_lose_nothing(lake):
     writer.join()
     assert failed == []
     assert batch_ids(lake) == list(range(30))
+
+
+def test_no_care_deletes_a_row_however_old(lake):
+    """Generations, savepoints and intervals are looked up for ever after."""
+    kinds = {"generations": "switched_at", "savepoints": "until", "intervals": "until"}
+    for name, instant in kinds.items():
+        for days in range(5):
+            at = datetime(2001, 1, 1, tzinfo=UTC) + timedelta(days=days)
+            append_ops(lake, name, [{"stream": "user_counts", instant: at}])
+        keep_no_file(lake, name)
+    for _ in range(2):
+        maintain_ops(lake, plans_of(lake), EAGER)
+    for name, instant in kinds.items():
+        assert len(list(Path(lake.ops(name)).glob("*.parquet"))) == 1
+        days = [at.day for at in read_ops(lake, name)[instant].to_pylist()]
+        assert sorted(days) == [1, 2, 3, 4, 5]
+
+
+def keep_no_file(lake: Lake, name: str) -> None:
+    properties = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
+    DeltaTable(lake.ops(name)).alter.set_table_properties(properties)
+    old = (datetime.now(UTC) - timedelta(days=1)).timestamp()
+    for file in Path(lake.ops(name)).glob("*.parquet"):
+        os.utime(file, (old, old))
 
 
 def test_tables_that_spark_writes_are_left_to_spark(lake):

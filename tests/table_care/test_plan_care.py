@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from include.delta_log import read_actions
 from include.lake import Lake
 from include.ops import read_ops
 from include.ops_schemas import SCHEMAS
@@ -23,6 +24,8 @@ from tests.table_care.bronze_lake import (
     append,
     backdate,
     bronze,
+    log_file,
+    reseed,
     set_properties,
     write_position,
 )
@@ -151,6 +154,40 @@ def test_a_stream_that_is_behind_holds_the_vacuum_back_and_is_named(lake):
     assert (row["subject"], row["finding"]) == (f"bronze/{SOURCE}", "vacuum_refused")
     write_position(lake, "user_counts", next_version=3, batch=1)
     assert plan_of(lake, now=now).vacuum
+
+
+@pytest.mark.parametrize("status", ["current", "intent"])
+def test_bronze_is_not_vacuumed_under_a_reseed_that_has_not_begun_to_read(lake, status):
+    """It reads the files of the commits after the version that it has replayed."""
+    now = with_garbage(lake)
+    reseed(lake, "user_counts", 1, status=status)
+    backdate(lake, 2, now - timedelta(days=8))
+    added = [action["add"]["path"] for action in read_actions(lake, lake.bronze(SOURCE), 2)[1:]]
+    assert set(added) <= set(bronze(lake).vacuum(dry_run=True, full=True))
+    plan = plan_of(lake, now=now)
+    assert not plan.needs_care
+    assert "stream user_counts has not read version 2" in plan.reasons[0]
+    # Nothing is left to read: what was replayed are rows of the newest version.
+    reseed(lake, "user_counts", 3, generation=3)
+    assert plan_of(lake, now=now).vacuum
+
+
+@pytest.mark.parametrize("status", ["current", "intent"])
+def test_the_log_is_watched_for_a_reseed_that_has_not_begun_to_read(lake, status):
+    """Delta deletes commits by itself: all that can be done is to say so in time."""
+    for _ in range(3):
+        append(lake)
+    reseed(lake, "user_counts", 0, status=status)
+    kept = timedelta(days=30)
+    backdate(lake, 1, NOW - kept / 2 - timedelta(days=1))
+    (found,) = plan_of(lake).findings
+    assert (found.finding, found.figure, found.limit) == ("reader_behind", 16, 15)
+    assert "stream user_counts has not read version 1" in found.detail
+    bronze(lake).create_checkpoint()
+    log_file(lake, 1).unlink()
+    (found,) = plan_of(lake).findings
+    assert found.finding == "reader_cut_off"
+    assert "make reseed STREAM=user_counts" in str(found.action)
 
 
 @pytest.mark.parametrize("broken", ["position", "retention"])

@@ -1,5 +1,8 @@
 """`make maintain-tables`: what it says, and that it starts a JVM only for what needs one."""
 
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -65,6 +68,26 @@ def test_one_job_gets_all_tables_that_need_it_and_its_failure_is_the_exit_code(l
     args = ["--tables", "quarantine/signals", "--lake", lake.root]
     assert jobs == [("maintain_table", args)]
     assert len(DeltaTable(lake.ops("runs")).file_uris()) == 1
+
+
+def replace_generation(lake: Lake) -> Path:
+    """The checkpoint of a generation that was replaced a year ago."""
+    checkpoint = Path(lake.checkpoint("user_counts", 1))
+    (checkpoint / "offsets").mkdir(parents=True)
+    same = {"stream": "user_counts", "switched_at": datetime.now(UTC) - timedelta(days=365)}
+    rows = [{"generation": 1}, {"generation": 2, "status": "current"}]
+    append_ops(lake, "generations", [same | row for row in rows])
+    return checkpoint
+
+
+def test_old_generations_are_shown_and_deleted_without_a_jvm(lake, capsys, jobs):
+    checkpoint = replace_generation(lake)
+    assert main(["--lake", lake.root, "--dry-run"]) == 0
+    assert "to delete: generation 1 of user_counts, replaced " in capsys.readouterr().out
+    assert checkpoint.exists()
+    assert main(["--lake", lake.root]) == 0
+    assert not checkpoint.exists()
+    assert jobs == []
 
 
 def test_a_dry_run_shows_the_plan_and_changes_nothing(lake, capsys, jobs):

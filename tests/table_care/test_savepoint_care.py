@@ -1,0 +1,80 @@
+"""The tables of savepoints are cared for like others; rows that belong to none go: no JVM."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from include.lake import Lake
+from include.savepoints.manifest import record_savepoint
+from include.streams import TABLE_CARE, TableCare
+from include.table_care.cared_tables import cared_tables, spark_tables_named
+from include.table_care.plan_care import TablePlan, plan_table_care
+
+NOW = datetime(2026, 3, 10, 3, 20, tzinfo=UTC)
+CARE = replace(TABLE_CARE, min_small_files=3, min_garbage_files=2)
+SAVEPOINTS = "savepoints/user_counts"
+
+
+def plan_of(lake: Lake, care: TableCare = CARE) -> TablePlan:
+    (plan,) = (plan for plan in plan_table_care(lake, care, NOW) if plan.table.name == SAVEPOINTS)
+    return plan
+
+
+def write_savepoints(lake: Lake, *names: str, table: str = "user_counts", files: int = 3) -> None:
+    """Rows of these savepoints, one file with each of `files` commits."""
+    rows = pa.table({"savepoint_id": list(names), "key": ["k"] * len(names)})
+    for _ in range(files):
+        write_deltalake(lake.savepoints(table), rows, mode="append", partition_by=["savepoint_id"])
+
+
+def record(lake: Lake, *names: str) -> None:
+    for name in names:
+        row = {"savepoint_id": name, "stream": "user_counts"}
+        record_savepoint(lake, row | {"until": NOW, "created_at": NOW})
+
+
+def test_savepoints_are_optimized_one_by_one(lake):
+    write_savepoints(lake, "a", "b")
+    write_savepoints(lake, "c", files=2)
+    record(lake, "a", "b", "c")
+    plan = plan_of(lake)
+    assert sorted(str(part.value) for part in plan.optimize) == ["a", "b"]
+    assert plan.reasons[0].startswith("optimize 6 small files (")
+    assert plan.reasons[0].endswith(", 2 savepoints)")
+    found = " ".join(f.detail for f in plan_of(lake, replace(CARE, table_bytes=5)).findings)
+    for name in "a", "b":
+        assert f"the 3 small files of {name} are never joined" in found
+
+
+def test_deleted_savepoints_are_vacuumed_and_their_rows_then_gone(lake):
+    write_savepoints(lake, "a", "b")
+    record(lake, "a")
+    table = DeltaTable(lake.savepoints("user_counts"))
+    table.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
+    table.delete("savepoint_id = 'b'")
+    plan = plan_of(lake)
+    assert plan.vacuum
+    assert "vacuum 3 files" in " ".join(plan.reasons)
+
+
+def test_left_over_rows_are_told_and_are_care_enough(lake):
+    write_savepoints(lake, "a", "cut", files=1)
+    record(lake, "a")
+    plan = plan_of(lake)
+    assert (plan.left_over, plan.optimize, plan.vacuum) == (("cut",), (), False)
+    assert plan.needs_care
+    assert plan.reasons == ("delete the rows of 1 left-over savepoint",)
+
+
+def test_savepoints_of_earlier_kinds_of_state_are_tables_of_their_own(lake):
+    for table in ("user_counts", "user_counts-2", "user_counts-10", "user_counts-old", "other-2"):
+        write_savepoints(lake, "a", table=table, files=1)
+    named = [table.name for table in cared_tables(lake) if table.savepoints_of == "user_counts"]
+    assert named == [SAVEPOINTS, f"{SAVEPOINTS}-10", f"{SAVEPOINTS}-2"]
+    assert [table.name for table in spark_tables_named(lake, [SAVEPOINTS])] == named
+    one = spark_tables_named(lake, [f"{SAVEPOINTS}-2"])
+    assert [(table.name, table.lease) for table in one] == [(named[2], "stream-user_counts")]
+    # As `make maintain-tables` names them: each once.
+    assert [table.name for table in spark_tables_named(lake, named)] == named
