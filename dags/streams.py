@@ -11,6 +11,7 @@ retry, is always safe.
 | `choose_path` | a backfill run goes on to `recompute_interval`, any other to `run_stream` | never |
 | `run_stream` | new bronze rows through the fold into `tables/<stream>` | bronze has nothing new, or it is a backfill |
 | `recompute_interval` | the rows of the run's data interval once more, late rows included: `ops/intervals` | it is no backfill |
+| `promote` | a reseed: takes late rows into the live state, and into all rows from the first of them on | it is no backfill with the parameter `promote`, more of its runs are queued, or the state lacks no late rows |
 | `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
@@ -22,23 +23,32 @@ others find nothing left to do and go on. The pools (one slot each) see to that.
 **Backfills** take in what came too late. Open the Dag, Trigger, Backfill, and give the dates.
 There are runs for past dates already, so choose *All Runs*: the other choices leave them out.
 Each run recomputes its data interval from a savepoint, late rows included, and replaces the
-rows of an append table that were emitted within it. The live state is not touched; an update
-table, which shows it, takes late rows in by a reseed. The result depends on bronze alone: any
+rows of an append table that were emitted within it. The result depends on bronze alone: any
 order and any number of active runs give the same, and to repeat a run changes nothing. An
 interval that the stream has not settled yet is refused, with the time when it will be.
 
+The live state is not touched, so an update table, which shows it, and all that is emitted after
+the interval still lack the late rows. With the parameter `promote` the backfill takes them in at
+its end, once: a reseed replaces the state, and the rows of the table from the first late one on,
+and the stream goes on from there. In the dialog tick *Override parameters on existing runs*, or
+Airflow gives no run the parameter, and choose it under *Run Parameters*. Runs that are refused
+are not waited for; a backfill that is cancelled promotes nothing.
+
 When it is red: the task log has the job's error; `ops/runs` has every run with its counts.
 Retrying or clearing the failed task continues where it stopped. A red `check_checkpoint` says
-what a person must do; the rows of that run are in the table, and published.
+what a person must do; the rows of that run are in the table, and published. After a red
+`promote` the recomputed rows are in the table, and published, and the stream goes on: its next
+run finishes a reseed that had begun. One that had not begun is made when the task is cleared.
 """
 
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, task
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import skip, spark_task
@@ -50,6 +60,13 @@ log = logging.getLogger(__name__)
 # Empty for a manual run without a logical date, which has no data interval.
 INTERVAL_START = "{{ dag_run.data_interval_start or '' }}"
 INTERVAL_END = "{{ dag_run.data_interval_end or '' }}"
+
+PROMOTE = Param(
+    False,
+    type="boolean",
+    title="promote",
+    description="Of a backfill: take late rows into the live state as well, by a reseed at its end.",
+)
 
 # Reading the lake needs pyarrow and delta-rs, a second of imports: only in the functions
 # that tasks run, not at every parse of this file.
@@ -89,6 +106,24 @@ def before_recompute(context: Any, lake: str, stream: Stream) -> None:
         check_settled(open_lake(lake), stream, context["dag_run"].data_interval_end)
     except NotSettledError as error:
         raise AirflowFailException(str(error)) from error
+
+
+def before_promote(context: Any, lake: str, stream: Stream) -> None:
+    """Skip unless this run is the one of its backfill that promotes."""
+    from include.backfill.promote import why_not_promote
+    from include.lake import open_lake
+
+    dag_run, dag_id = context["dag_run"], context["dag"].dag_id
+    if not (is_backfill(dag_run) and context["params"]["promote"]):
+        skip("this run is no backfill with the parameter promote")
+
+    def queued(dates: Sequence[datetime]) -> int:
+        count = context["ti"].get_dr_count
+        return int(count(dag_id=dag_id, logical_dates=list(dates), states=["queued"]))
+
+    start = dag_run.data_interval_start
+    if reason := why_not_promote(open_lake(lake), stream, start, queued):
+        skip(reason)
 
 
 def before_compact_state(context: Any, lake: str, stream: Stream) -> None:
@@ -131,6 +166,7 @@ def stream_dag(stream: Stream) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,  # one run reads all that is new
         max_active_runs=1,
+        params={"promote": PROMOTE},
         default_args={"owner": "data-platform", "execution_timeout": stream.timeout},
         tags=["stream", stream.source],
     ) as dag:
@@ -172,6 +208,15 @@ def stream_dag(stream: Stream) -> DAG:
             pool=stream_pool(stream),
             pre_execute=partial(before_recompute, lake=lake, stream=stream),
         )
+        promote = spark_task(
+            "reseed_stream",
+            ["--stream", stream.name, "--lake", lake],
+            stream,
+            task_id="promote",
+            name=f"promote_{stream.name}",
+            pool=stream_pool(stream),
+            pre_execute=partial(before_promote, lake=lake, stream=stream),
+        )
 
         @task(pool=stream_pool(stream), retries=2)
         def check_checkpoint() -> None:
@@ -196,8 +241,8 @@ def stream_dag(stream: Stream) -> DAG:
             pre_execute=partial(before_compact_state, lake=lake, stream=stream),
         )
 
-        # Not after a check, a compaction or a recompute that failed: this task, as the last one
-        # beside publish, makes the Dag run fail with them.
+        # Not after a check, a compaction, a recompute or a reseed that failed: this task, as the
+        # last one beside publish, makes the Dag run fail with them.
         @task(pool=stream_pool(stream), retries=2, trigger_rule="none_failed_min_one_success")
         def tune_rocksdb(dag_run: Any) -> None:
             """At most one change of a setting, tried out by the next runs."""
@@ -221,8 +266,9 @@ def stream_dag(stream: Stream) -> DAG:
         checked = check_checkpoint()
         ingest >> choose_path() >> [run_stream, recompute_interval]
         run_stream >> checked >> compact_state
-        [compact_state, recompute_interval] >> publish()
-        [checked, compact_state, recompute_interval] >> tune_rocksdb()
+        recompute_interval >> promote
+        [compact_state, promote] >> publish()
+        [checked, compact_state, recompute_interval, promote] >> tune_rocksdb()
     return dag
 
 

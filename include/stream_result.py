@@ -74,19 +74,22 @@ def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] 
     """What the Asset event of a backfill's Dag run tells; None when it has recomputed nothing.
 
     `interval` is the start and the end that it is before; the counts of table rows are 0
-    for an update table, which no recompute changes.
+    for an update table, which no recompute changes. `promoted_to` is the generation, if it was
+    promoted.
     """
-    where = {"stream": stream, "dag_run_id": dag_run_id}
-    recomputes = read_ops(lake, "intervals", where).to_pylist()
-    row = max(recomputes, key=lambda recompute: recompute["recomputed_at"], default=None)
+    rows = read_ops(lake, "intervals", {"stream": stream, "dag_run_id": dag_run_id}).to_pylist()
+    rows.sort(key=lambda row: row["recomputed_at"])
+    row = next((row for row in reversed(rows) if row["kind"] == "recompute"), None)
     if row is None:
         return None
+    promoted = rows[-1]["generation"] if rows[-1]["kind"] == "reseed" else None
     counts = ("rows_read", "rows_before", "rows_after", "rows_removed", "rows_added")
     return {
         "run_id": row["run_id"],
         "interval": [row["start"].isoformat(), row["until"].isoformat()],
         **{count: row[count] for count in counts},
         "savepoint": row["savepoint_id"],
+        **({} if promoted is None else {"promoted_to": promoted}),
     }
 
 

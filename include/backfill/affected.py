@@ -36,6 +36,6 @@ def what_else(lake: Lake, stream: Stream) -> str:
         return (
             f"The live state of {stream.name} lacks late rows, and rows emitted after the interval "
             f"may, too: `make reseed STREAM={stream.name} APPLY=1`, or a backfill with the parameter "
-            "promote, takes them in"
+            "promote (tick Override parameters on existing runs), takes them in"
         )
     return f"{stream.name} lacks no late rows"

@@ -5,6 +5,7 @@ a reseed all that follows; each for the rows that were ingested before it. Which
 late row belongs to is told by its own instant; how far it is felt is `first_stale`'s matter.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -27,6 +28,7 @@ IN_PROCESSING_TIME = "ProcessingTimeTimeout"
 COLUMNS = ["event_date", "event_time", "arrival_watermark", "ingested_at", "is_clock"]
 GROUP = ["event_date", "ingested_at"]
 BEGINNING = datetime.min.replace(tzinfo=UTC)
+FOR_EVER = datetime.max.replace(tzinfo=UTC)
 ONE_DAY = timedelta(days=1)
 SHOWN = 5
 
@@ -67,7 +69,9 @@ def covers_of(lake: Lake, stream_name: str, output_mode: str) -> list[Cover]:
     covers = []
     for row in read_ops(lake, "intervals", {"stream": stream_name}).to_pylist():
         if row["kind"] == "reseed":
-            covers.append(Cover(row["start"], None, row["bronze_ingested_at"]))
+            # An update table is written whole, of states whose base held all rows before it.
+            start = row["start"] if output_mode == "append" else None
+            covers.append(Cover(start, None, row["bronze_ingested_at"]))
         elif output_mode == "append":
             covers.append(Cover(row["start"], row["until"], row["bronze_ingested_at"]))
     return covers
@@ -136,11 +140,9 @@ def dates_to_recompute(late: Iterable[LateRows], covers: Iterable[Cover]) -> lis
 
     Rows of a date that came in one commit count as one: all of them, or none.
     """
-    by_start = _by_start(covers)
     open_: dict[date, list[LateRows]] = {}
-    for group in late:
-        stale_from = _first_uncovered(group, by_start)
-        if stale_from is not None and stale_from <= group.last:
+    for group, stale_from in _first_uncovered(late, covers):
+        if stale_from <= group.last:
             open_.setdefault(group.date, []).append(group)
     return [_late_date(day, groups) for day, groups in sorted(open_.items())]
 
@@ -160,32 +162,47 @@ def first_stale(late: Iterable[LateRows], covers: Iterable[Cover]) -> datetime |
     A state remembers, so a row may be felt from its own instant on for ever, but for covers
     made after it.
     """
-    by_start = _by_start(covers)
-    stale: datetime | None = None
-    for group in sorted(late, key=lambda group: group.first):
-        if stale is not None and group.first >= stale:
-            break  # no later row is felt before its own instant
-        uncovered = _first_uncovered(group, by_start)
-        if uncovered is not None and (stale is None or uncovered < stale):
-            stale = uncovered
-    return stale
+    return min((stale_from for _, stale_from in _first_uncovered(late, covers)), default=None)
 
 
-def _by_start(covers: Iterable[Cover]) -> list[Cover]:
-    return sorted(covers, key=lambda cover: cover.start or BEGINNING)
+def _first_uncovered(
+    late: Iterable[LateRows], covers: Iterable[Cover]
+) -> Iterator[tuple[LateRows, datetime]]:
+    """Each group with the first instant at or after its first that no cover of its rows holds.
+
+    Groups that are covered for ever are left out. From the newest commit to the oldest, so that
+    each cover is added once, and holds for all groups that follow.
+    """
+    waiting = sorted(covers, key=lambda cover: cover.ingested_at)
+    covered = _Covered()
+    for group in sorted(late, key=lambda group: group.ingested_at, reverse=True):
+        while waiting and waiting[-1].ingested_at >= group.ingested_at:
+            covered.add(waiting.pop())
+        instant = covered.end_from(group.first)
+        if instant != FOR_EVER:
+            yield group, instant
 
 
-def _first_uncovered(group: LateRows, by_start: Sequence[Cover]) -> datetime | None:
-    """The first instant at or after the group's first that no cover of its rows holds."""
-    instant = group.first
-    for cover in by_start:
-        if cover.start is not None and cover.start > instant:
-            break
-        if cover.ingested_at >= group.ingested_at:
-            if cover.until is None:
-                return None
-            instant = max(instant, cover.until)
-    return instant
+class _Covered:
+    """The union of intervals, as its parts: in order, and none touches the next."""
+
+    def __init__(self) -> None:
+        self._starts: list[datetime] = []
+        self._ends: list[datetime] = []
+
+    def add(self, cover: Cover) -> None:
+        start, end = cover.start or BEGINNING, cover.until or FOR_EVER
+        first, after = bisect_left(self._ends, start), bisect_right(self._starts, end)
+        if first < after:  # parts that it touches become one with it
+            start = min(start, self._starts[first])
+            end = max(end, self._ends[after - 1])
+        self._starts[first:after] = [start]
+        self._ends[first:after] = [end]
+
+    def end_from(self, instant: datetime) -> datetime:
+        """The first instant from this one on that is not covered; FOR_EVER when there is none."""
+        last = bisect_right(self._starts, instant) - 1
+        return instant if last < 0 else max(instant, self._ends[last])
 
 
 def late_finding(stream: Stream, output_mode: str, dates: Sequence[LateDate]) -> Finding | None:
@@ -207,7 +224,10 @@ def late_finding(stream: Stream, output_mode: str, dates: Sequence[LateDate]) ->
 
 
 def _action(stream: Stream, output_mode: str, dates: Sequence[LateDate]) -> str:
-    promote = f"`make reseed STREAM={stream.name} APPLY=1` or a backfill with the parameter promote"
+    promote = (
+        f"`make reseed STREAM={stream.name} APPLY=1` or a backfill with the parameter promote "
+        "(tick Override parameters on existing runs)"
+    )
     if output_mode != "append":
         return f"{promote} takes them into the table and the live state"
     return (

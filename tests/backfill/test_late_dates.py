@@ -127,6 +127,15 @@ def test_one_recompute_of_the_dates_asked_for_is_enough(late):
     assert first_stale(late, made) is not None
 
 
+@given(st.permutations(range(TICKS)))
+def test_intervals_that_touch_cover_as_one_in_whatever_order_they_were_recomputed(order):
+    made = [Cover(at(tick), at(tick + 1), ingested(order[tick])) for tick in range(TICKS)]
+    late = LateRows(START.date(), ingested(0), 1, START, START)
+    assert first_stale([late], made) == at(TICKS)
+    for gap in range(TICKS):
+        assert first_stale([late], made[:gap] + made[gap + 1 :]) == at(gap)
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(str(tmp_path))

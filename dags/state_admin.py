@@ -1,0 +1,141 @@
+"""A reseed of one stream: plan it, show the plan to a person, and carry it out when approved.
+
+A reseed makes a stream's state anew from a savepoint (or the beginning) and bronze, late rows
+included, replaces the rows of its table from there on, and lets the stream go on from the new
+state: a new *generation*. The one before stays until its retention ends. Trigger the Dag with:
+
+| parameter | |
+|---|---|
+| `stream` | which one; with nothing else given, late rows are taken in, and a lost checkpoint is made anew |
+| `buckets`, `partitions` | of the new state; empty: as now |
+| `until` | an earlier instant to go back to, such as `2026-01-05` or `2026-01-05T13:00:00Z` (UTC); the stream's next run goes on from there. Empty: all that bronze settles |
+| `recompute` | from the beginning, whatever savepoints there are: as after a change of the function |
+| `from_state` | after a change of the state's schema: map the states by the stream's `migrate_state` |
+
+| task | what it does | skipped when |
+|---|---|---|
+| `plan` | the plan, in its log and for `approve`; changes nothing | never |
+| `approve` | waits for a person: *Required Actions* in the menu of Airflow, or the task's own tab. Rejects after a day | never |
+| `choose_stream` | to the one task that has the pool of the stream | rejected |
+| `apply_<stream>` | the reseed; the stream's Dag waits meanwhile | rejected, or another stream |
+
+What is carried out are the parameters that were approved, over bronze as it is when `apply`
+begins: bronze only grows, so rows that came since the plan are in it, too, and the counts may be
+a little higher. The log of `apply` has the plan it followed, and `ops/intervals` the result.
+
+When it is red: `plan` with an error of one line was given something that cannot be: correct the
+parameter and trigger the Dag again. After a red `apply` retry or clear that task: it continues
+where it stopped. A reseed that had begun is finished by the stream's next run, too; to take it
+back there is `until`. A rejected plan is a green run that has skipped the rest.
+"""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG, Param, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from dags.spark_task import spark_task
+from include.pools import stream_pool
+from include.reseed_request import read_plan, reseed_options
+from include.streams import STREAMS, SettingsError, Stream, default_lake
+
+log = logging.getLogger(__name__)
+
+PARAMS = {
+    # Without a default: a person must have chosen.
+    "stream": Param(
+        type="string",
+        enum=[stream.name for stream in STREAMS],
+        description="The stream whose state is made anew.",
+    ),
+    "buckets": Param(
+        None, type=["null", "integer"], minimum=1, description="Of the new state. Empty: as now."
+    ),
+    "partitions": Param(
+        None,
+        type=["null", "integer"],
+        minimum=1,
+        description="State partitions of the new state. Empty: as now.",
+    ),
+    "until": Param(
+        None,
+        type=["null", "string"],
+        description="An earlier instant (UTC) to go back to, such as 2026-01-05T13:00:00Z. "
+        "Empty: all that bronze settles.",
+    ),
+    "recompute": Param(
+        False, type="boolean", description="From the beginning, whatever savepoints there are."
+    ),
+    "from_state": Param(
+        False, type="boolean", description="Map the states to a new schema, by migrate_state."
+    ),
+}
+PLAN_TIMEOUT = timedelta(minutes=30)
+ANSWER_TIMEOUT = timedelta(days=1)  # an older plan says too little of what would be done
+APPLY_TIMEOUT = timedelta(days=1)  # a person has seen the estimate: longer is a hanging job
+
+# In Markdown, where one line break is none.
+BODY = """{{ ti.xcom_pull(task_ids='plan') | replace('\\n', '\\n\\n') }}
+
+*Approve* carries it out, over bronze as it is then. *Reject* changes nothing."""
+
+
+@task(retries=2, execution_timeout=PLAN_TIMEOUT)
+def plan(lake: str, params: Any) -> str:
+    """What would be done, into the log; red for good when it cannot be."""
+    try:
+        text = read_plan(lake, params)
+    except SettingsError as error:
+        raise AirflowFailException(str(error)) from error
+    log.info("%s", text)
+    return text
+
+
+# A branch, as a task's pool is fixed before the stream is known.
+@task.branch(retries=2, execution_timeout=PLAN_TIMEOUT)
+def choose_stream(params: Any) -> str:
+    return f"apply_{params['stream']}"
+
+
+def add_options(context: Any) -> None:
+    """Not by templates: an option that is not given must leave no argument behind."""
+    submit = context["task"]
+    submit.application_args = [*submit.application_args, *reseed_options(context["params"])]
+
+
+def apply_reseed(stream: Stream, lake: str) -> Any:
+    return spark_task(
+        "reseed_stream",
+        ["--stream", stream.name, "--lake", lake],
+        stream,
+        task_id=f"apply_{stream.name}",
+        name=f"reseed_{stream.name}",
+        pool=stream_pool(stream),
+        execution_timeout=APPLY_TIMEOUT,
+        pre_execute=add_options,
+    )
+
+
+with DAG(
+    dag_id="state_admin",
+    description="A reseed of a stream: plan, approval, apply",
+    doc_md=__doc__,
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    params=PARAMS,
+    default_args={"owner": "data-platform"},
+    tags=["stream", "maintenance"],
+):
+    root = default_lake()
+    approve = ApprovalOperator(
+        task_id="approve",
+        subject="Reseed {{ params.stream }}?",
+        body=BODY,
+        defaults="Reject",
+        response_timeout=ANSWER_TIMEOUT,
+    )
+    plan(root) >> approve >> choose_stream() >> [apply_reseed(stream, root) for stream in STREAMS]

@@ -1,0 +1,44 @@
+"""Real Dag runs for tests: an Airflow database of their own, and a process that runs a Dag in it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from include.lake import Lake
+from tests.dags import ROOT
+
+
+def migrated_airflow(home: Path, lake: Lake) -> dict[str, str]:
+    """A migrated database of its own. In the environment, so a process must start under it."""
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+        "LAKE": lake.root,
+        "PYTHONPATH": str(ROOT),
+    }
+    migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
+    subprocess.run(migrate, env=environment, check=True, capture_output=True)
+    return environment
+
+
+def run_script(script: str, arguments: Sequence[str], environment: dict[str, str]) -> Any:
+    """What `script` prints as JSON after RESULT."""
+    # In a file: Airflow looks up the source of what a Dag calls.
+    file = Path(environment["AIRFLOW_HOME"], "script.py")
+    file.write_text(script)
+    done = subprocess.run(
+        [sys.executable, str(file), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert len(lines) == 1, done.stdout[-5000:] + done.stderr[-5000:]
+    return json.loads(lines[0].removeprefix("RESULT "))

@@ -1,0 +1,74 @@
+"""What the tests of the Dags share: the Dags of a lake, what its tasks do first, and its landing."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.api.datamodels._generated import DagRun
+from deltalake import CommitProperties, write_deltalake
+
+from include.clock import Clock
+from include.lake import Lake
+from include.ops import append_ops
+from spark_jobs.fold.admission import EPOCH, MICROSECOND
+from spark_jobs.streams.user_counts import FOLD, UserEvent
+from tests.bronze import append_commit, stamp
+
+ROOT = Path(__file__).resolve().parents[1]
+LATER = datetime(2026, 3, 1, 5, tzinfo=UTC)
+
+
+def load_dags(lake: str, file: str = "dags/streams.py") -> dict:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAKE", lake)
+        bag = DagBag(ROOT / file)
+    assert bag.import_errors == {}
+    return bag.dags
+
+
+def before(
+    dags, task_id: str, run_type: str = "scheduled", interval_end: datetime | None = LATER
+) -> None:
+    """What happens before `task_id` of the Dag of user_counts would start its JVM."""
+    task = dags["stream_user_counts"].get_task(task_id)
+    run = DagRun.model_construct(run_type=run_type, data_interval_end=interval_end)
+    task._pre_execute_hook({"dag_run": run})
+
+
+def raise_watermark(lake: Lake, instant: datetime) -> None:
+    at_us = int(instant.timestamp() * 1_000_000)
+    metadata = {"userMetadata": json.dumps(Clock(at_us, at_us).metadata())}
+    write_deltalake(
+        lake.bronze("user_events"),
+        pa.table({"n": [1]}),
+        mode="append",
+        commit_properties=CommitProperties(custom_metadata=metadata),
+    )
+
+
+def land(lake: Lake, *lines: str, file: str = "events.jsonl") -> None:
+    folder = Path(lake.landing("user_events"))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text("".join(f"{line}\n" for line in lines))
+
+
+def settle(lake: Lake, until: datetime) -> None:
+    """As a reseed of user_counts leaves it: settled until then, and no run since."""
+    row = {"stream": "user_counts", "generation": 2, "status": "current", "started_at": until}
+    append_ops(lake, "generations", [row | {"seed_savepoint": "s1", "until": until}])
+
+
+def bring_late_row(lake: Lake) -> None:
+    """Bronze of user_counts with a row of each of two days, and a live run that had read them.
+
+    The row of the day before LATER came after that of LATER, a day too late.
+    """
+    late = LATER - timedelta(days=1)
+    events = [UserEvent("ann", (at - EPOCH) // MICROSECOND) for at in (LATER, late)]
+    for rows in stamp([[event] for event in events]):
+        append_commit(lake, "user_events", FOLD, rows)
+    batch = {"stream": "user_counts", "generation": 1, "rows_late": 1}
+    append_ops(lake, "batches", [batch | {"late_from": late, "late_to": late}])

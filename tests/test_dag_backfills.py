@@ -1,0 +1,196 @@
+"""Backfill runs of the streams' Dags: what they do in place of an ordinary run, and that they promote."""
+
+import json
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from include import streams
+from include.lake import Lake, LakeError
+from include.ops import append_ops
+from include.stream_result import recompute_extra
+from include.streams import source_named, stream_named
+from tests.dags import (
+    LATER,
+    before,
+    bring_late_row,
+    land,
+    load_dags,
+    raise_watermark,
+    settle,
+)
+
+GRACE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(scope="module")
+def dags(tmp_path_factory):
+    return load_dags(str(tmp_path_factory.mktemp("lake")))
+
+
+@pytest.fixture
+def lake_dags(lake):
+    return load_dags(lake.root)
+
+
+@pytest.fixture
+def user_events_have_a_clock(monkeypatch):
+    source = replace(source_named("user_events"), clock_grace=GRACE)
+    monkeypatch.setattr(streams, "SOURCES", (source,))
+
+
+@pytest.mark.parametrize("run_type", [kind.value for kind in DagRunType])
+def test_a_backfill_run_recomputes_its_interval_and_no_other_does(run_type, dags):
+    run = DagRun.model_construct(run_type=DagRunType(run_type))
+    for dag in dags.values():
+        chosen = dag.get_task("choose_path").python_callable(dag_run=run)
+        assert chosen == ("recompute_interval" if run_type == "backfill" else "run_stream")
+
+
+def test_a_backfill_run_takes_in_what_has_landed(lake, lake_dags):
+    with pytest.raises(AirflowSkipException, match="nothing new in landing"):
+        before(lake_dags, "ingest", run_type="backfill")
+    land(lake, '{"user_id": "a"}')
+    before(lake_dags, "ingest", run_type="backfill")
+
+
+@pytest.mark.usefixtures("user_events_have_a_clock")
+def test_an_old_interval_does_not_move_the_clock(lake, lake_dags):
+    raise_watermark(lake, LATER)
+    with pytest.raises(AirflowSkipException, match="no clock row"):
+        before(lake_dags, "ingest", run_type="backfill", interval_end=LATER - timedelta(days=1))
+
+
+def test_an_interval_is_recomputed_once_the_stream_has_settled_it(lake, lake_dags):
+    delay = stream_named("user_counts").watermark_delay
+    with pytest.raises(AirflowFailException, match="has settled nothing yet"):
+        before(lake_dags, "recompute_interval", "backfill")
+    settle(lake, LATER)
+    before(lake_dags, "recompute_interval", "backfill", LATER)
+    later = LATER + timedelta(hours=1)
+    # AirflowFailException: not retried. The text says when it can be.
+    with pytest.raises(AirflowFailException, match=f"{later + delay:%Y-%m-%d %H:%M:%S} UTC"):
+        before(lake_dags, "recompute_interval", "backfill", later)
+
+
+class Runs:
+    """The Dag runs that Airflow knows, as a task asks for them."""
+
+    def __init__(self, *queued: datetime) -> None:
+        self._queued = set(queued)
+
+    def get_dr_count(self, dag_id: str, logical_dates: list[datetime], states: list[str]) -> int:
+        assert (dag_id, states) == ("stream_user_counts", ["queued"])
+        assert logical_dates, "Airflow would count the runs of all dates"
+        return len(self._queued & set(logical_dates))
+
+
+def before_promote(
+    dags, *queued: datetime, run_type: str = "backfill", promote: bool = True
+) -> None:
+    """What happens before the run of the hour before LATER would promote."""
+    dag = dags["stream_user_counts"]
+    interval = {"data_interval_start": LATER - HOUR, "data_interval_end": LATER}
+    run = DagRun.model_construct(run_type=run_type, **interval)
+    context = {"dag": dag, "dag_run": run, "ti": Runs(*queued), "params": {"promote": promote}}
+    dag.get_task("promote")._pre_execute_hook(context)
+
+
+def test_only_a_backfill_with_the_parameter_promotes(lake, lake_dags):
+    bring_late_row(lake)
+    settle(lake, LATER)
+    before_promote(lake_dags)
+    with pytest.raises(AirflowSkipException, match="no backfill with the parameter promote"):
+        before_promote(lake_dags, promote=False)
+    with pytest.raises(AirflowSkipException, match="no backfill with the parameter promote"):
+        before_promote(lake_dags, run_type="scheduled")
+    assert lake_dags["stream_user_counts"].params.dump() == {"promote": False}
+
+
+def test_the_last_run_of_a_backfill_promotes(lake, lake_dags):
+    bring_late_row(lake)
+    settle(lake, LATER + HOUR)
+    for queued in (LATER, LATER - 2 * HOUR):
+        with pytest.raises(AirflowSkipException, match="1 more runs of the backfill are queued"):
+            before_promote(lake_dags, queued)
+    # It runs itself; and what is not settled yet is a run of live, or one that will be refused.
+    before_promote(lake_dags, LATER - HOUR, LATER + HOUR)
+
+
+def test_what_lacks_nothing_is_not_promoted(lake, lake_dags):
+    settle(lake, LATER)
+    with pytest.raises(AirflowSkipException, match="there is nothing to promote"):
+        before_promote(lake_dags)
+    bring_late_row(lake)
+    made = {"stream": "user_counts", "bronze_ingested_at": datetime.max.replace(tzinfo=UTC)}
+    day = {"start": LATER - timedelta(days=2), "until": LATER}
+    append_ops(lake, "intervals", [made | day | {"kind": "recompute"}])
+    before_promote(lake_dags)  # no recompute changes the live state
+    append_ops(lake, "intervals", [made | {"kind": "reseed", "start": None, "until": LATER}])
+    with pytest.raises(AirflowSkipException, match="there is nothing to promote"):
+        before_promote(lake_dags)
+
+
+def test_late_rows_without_their_bronze_are_no_skip(lake, lake_dags):
+    bring_late_row(lake)
+    settle(lake, LATER)
+    shutil.rmtree(lake.bronze("user_events"))
+    with pytest.raises(LakeError, match="no bronze table"):
+        before_promote(lake_dags)
+
+
+def test_a_backfill_run_tunes_nothing(lake_dags):
+    tune = lake_dags["stream_user_counts"].get_task("tune_rocksdb").python_callable
+    with pytest.raises(AirflowSkipException, match="no new batch"):
+        tune(dag_run=DagRun.model_construct(run_type="backfill"))
+
+
+def record_recompute(lake: Lake, at: datetime, **columns: object) -> None:
+    interval = {"start": LATER - timedelta(hours=1), "until": LATER, "recomputed_at": at}
+    row = {"stream": "user_counts", "dag_run_id": "d1", "kind": "recompute"} | interval | columns
+    append_ops(lake, "intervals", [row])
+
+
+def test_a_backfill_run_publishes_its_own_newest_recompute(lake, lake_dags):
+    # All Runs keeps the run id of a scheduled run, under which that run is recorded, too.
+    run = {"run_id": "live", "job": "run_stream", "subject": "user_counts", "dag_run_id": "d1"}
+    append_ops(lake, "runs", [run | {"outcome": "succeeded", "ended_at": LATER, "rows_out": 1}])
+    counts = {"rows_read": 9, "rows_before": 3, "rows_after": 4, "rows_removed": 1, "rows_added": 2}
+    record_recompute(lake, LATER + timedelta(hours=2), run_id="r2", savepoint_id="s2", **counts)
+    record_recompute(lake, LATER + timedelta(hours=1), run_id="r1")
+    record_recompute(lake, LATER + timedelta(hours=3), run_id="r3", dag_run_id="d2")
+    record_recompute(lake, LATER + timedelta(hours=3), run_id="r4", stream="user_sessions")
+
+    publish = lake_dags["stream_user_counts"].get_task("publish")
+    (asset,) = publish.outlets
+    events = {asset: SimpleNamespace(extra=None)}
+    backfill = DagRun.model_construct(run_id="d1", run_type="backfill")
+    publish.python_callable(outlet_events=events, dag_run=backfill)
+    interval = ["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]
+    expected = {"run_id": "r2", "interval": interval, "savepoint": "s2"} | counts
+    assert events[asset].extra == expected
+    json.dumps(events[asset].extra)
+    scheduled = DagRun.model_construct(run_id="d1", run_type="scheduled")
+    publish.python_callable(outlet_events=events, dag_run=scheduled)
+    assert events[asset].extra["run_id"] == "live"
+
+
+def test_a_backfill_run_publishes_that_it_promoted(lake):
+    interval = {"stream": "user_counts", "dag_run_id": "d1", "start": LATER - HOUR, "until": LATER}
+    reseed = interval | {"kind": "reseed", "start": None, "run_id": "r2", "generation": 7}
+    at = LATER + HOUR
+    recompute = interval | {"kind": "recompute", "run_id": "r1", "generation": 6}
+    append_ops(lake, "intervals", [recompute | {"recomputed_at": at}])
+    assert "promoted_to" not in recompute_extra(lake, "user_counts", "d1")
+    append_ops(lake, "intervals", [reseed | {"recomputed_at": at + HOUR}])
+    extra = recompute_extra(lake, "user_counts", "d1")
+    assert extra["run_id"] == "r1"
+    assert extra["interval"] == ["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]
+    assert extra["promoted_to"] == 7  # the generation
+    json.dumps(extra)

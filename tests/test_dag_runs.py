@@ -1,0 +1,219 @@
+"""Real Dag runs of a stream: Airflow's own loop, spark-submit, and the table that they fill."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from deltalake import DeltaTable
+
+from include.lake import Lake
+from include.ops import append_ops, read_ops
+from include.stream_result import asset_extra
+from include.streams import stream_named
+from tests.airflow_runs import migrated_airflow, run_script
+from tests.dags import LATER, ROOT, bring_late_row, land, settle
+
+HOUR = timedelta(hours=1)
+TENDING = ("check_checkpoint", "compact_state", "tune_rocksdb")
+PATHS = ("run_stream", "recompute_interval", "promote")
+TASKS = ("ingest", "choose_path", *PATHS, *TENDING, "publish")
+RUN_DAG = """
+import json, sys
+from dataclasses import replace
+from datetime import datetime
+from airflow.dag_processing.dagbag import DagBag
+from airflow.models import dagrun
+from airflow.sdk.exceptions import AirflowFailException
+from include import streams
+options = json.loads(sys.argv[1])
+create = dagrun.get_or_create_dagrun
+def create_of_type(session, **given):
+    run_id = f"manual__{options['logical_date']}"
+    run = create(session=session, **given | {"run_id": run_id})
+    run.run_type = options["run_type"]
+    for date in options["queued"]:
+        other = {"logical_date": datetime.fromisoformat(date), "run_id": f"manual__{date}"}
+        create(session=session, **given | other).state = "queued"
+    session.commit()
+    return run
+dagrun.get_or_create_dagrun = create_of_type
+limits = streams.Limits(replay_versions=options["replay_versions"])
+streams.STREAMS = tuple(replace(stream, limits=limits) for stream in streams.STREAMS)
+dag = DagBag(options["file"]).dags["stream_user_counts"]
+def fail_after(hook):
+    def failing(context):
+        hook(context)
+        raise AirflowFailException("as the test asks for")
+    return failing
+for task in map(dag.get_task, options["failing"]):
+    task._pre_execute_hook = fail_after(task._pre_execute_hook)
+run = dag.test(
+    logical_date=datetime.fromisoformat(options["logical_date"]),
+    run_conf={"promote": options["promote"]},
+    mark_success_pattern=options["marked"],
+)
+states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+print("RESULT", json.dumps(states | {"the run": run.state}))
+"""
+
+
+def run_dag(
+    environment: dict[str, str],
+    replay_versions: int = 20,
+    run_type: str = "manual",
+    logical_date: datetime | None = None,
+    *,
+    promote: bool = False,
+    queued: Sequence[datetime] = (),
+    marked: str | None = None,
+    failing: Sequence[str] = (),
+) -> dict[str, str]:
+    """The states of the tasks and of the run, with this limit on change logs to replay.
+
+    `queued` are the logical dates of other runs that wait; of the tasks one that is `marked`
+    succeeds without being run, and those that are `failing` do so in place of starting a JVM.
+    """
+    options = {
+        "file": str(ROOT / "dags" / "streams.py"),
+        "replay_versions": replay_versions,
+        "run_type": run_type,
+        "logical_date": (logical_date or datetime.now(UTC)).isoformat(),
+        "promote": promote,
+        "queued": [date.isoformat() for date in queued],
+        "marked": marked,
+        "failing": list(failing),
+    }
+    return run_script(RUN_DAG, [json.dumps(options)], environment)
+
+
+def outcome(*succeeded: str, **others: str) -> dict[str, str]:
+    """These tasks and the run have succeeded, or as given, and all other tasks were skipped."""
+    tasks = dict.fromkeys(TASKS, "skipped") | dict.fromkeys(succeeded, "success")
+    return {"the run": "success"} | tasks | others
+
+
+@pytest.fixture
+def airflow_environment(tmp_path, lake):
+    return migrated_airflow(tmp_path / "airflow", lake)
+
+
+@pytest.mark.airflow
+@pytest.mark.spark
+def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
+    lake, airflow_environment
+):
+    land_hours(lake, range(4))
+    first = run_dag(airflow_environment, replay_versions=20)
+    untended = (
+        "ingest",
+        "choose_path",
+        "run_stream",
+        "check_checkpoint",
+        "tune_rocksdb",
+        "publish",
+    )
+    assert first == outcome(*untended)
+    # The events of the last hour are within the watermark's delay: not settled yet.
+    assert counts(lake) == {("ann", 3), ("bob", 3)}
+    until = asset_extra(lake, stream_named("user_counts").name)["until"]
+    assert until is not None
+    assert datetime.fromisoformat(until) < datetime(2026, 3, 1, 3, tzinfo=UTC)
+
+    nothing_new = run_dag(airflow_environment, replay_versions=0)
+    assert nothing_new == outcome("choose_path")
+
+    land_hours(lake, range(4, 6))
+    compacting = run_dag(airflow_environment, replay_versions=0)
+    assert compacting == outcome(*untended, "compact_state")
+    assert counts(lake) == {("ann", 5), ("bob", 5)}
+    sizes = read_ops(lake, "checkpoint_sizes", {"part": "state"}).to_pylist()
+    replayed = {
+        occasion: max(row["replay_versions"] for row in sizes if row["occasion"] == occasion)
+        for occasion in ("before_compaction", "after_compaction")
+    }
+    assert replayed["before_compaction"] > 0 == replayed["after_compaction"]
+
+    at = datetime(2026, 3, 1, 3, tzinfo=UTC)
+    backfill = run_dag(airflow_environment, run_type="backfill", logical_date=at)
+    assert backfill == outcome("choose_path", "recompute_interval", "publish")
+    (interval,) = read_ops(lake, "intervals", {"stream": "user_counts"}).to_pylist()
+    assert (interval["start"], interval["until"]) == (at - timedelta(hours=1), at)
+    assert interval["rows_read"] == 2 * len(range(at.hour))  # land_hours, before its end
+    assert counts(lake) == {("ann", 5), ("bob", 5)}
+
+
+@pytest.mark.airflow
+def test_a_backfill_of_what_is_not_settled_makes_its_run_red(airflow_environment):
+    red = run_dag(airflow_environment, run_type="backfill", logical_date=LATER)
+    # Not green for want of a failed task at the end: publish runs whatever has failed.
+    failed = {"recompute_interval": "failed", "the run": "failed"}
+    after_it = dict.fromkeys(("promote", "tune_rocksdb"), "upstream_failed")
+    assert red == outcome("choose_path", **failed, **after_it)
+
+
+@pytest.mark.airflow
+def test_a_promote_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails(
+    lake, airflow_environment
+):
+    bring_late_row(lake)
+    settle(lake, LATER + HOUR)
+    run = {"stream": "user_counts", "dag_run_id": f"manual__{LATER.isoformat()}"}
+    times = {"start": LATER - HOUR, "until": LATER, "recomputed_at": LATER}
+    append_ops(lake, "intervals", [run | times | {"kind": "recompute"}])
+    # No JVM: the recompute has been made, and the promote would begin.
+    backfill = {"run_type": "backfill", "logical_date": LATER, "promote": True}
+    options = backfill | {"marked": "recompute_interval", "failing": ["promote"]}
+    recomputed = ("choose_path", "recompute_interval", "publish")
+    # The interval of the one that is queued is not settled yet: it would be refused.
+    red = run_dag(airflow_environment, **options, queued=[LATER + HOUR])
+    failed = {"promote": "failed", "tune_rocksdb": "upstream_failed", "the run": "failed"}
+    assert red == outcome(*recomputed, **failed)
+    waiting = run_dag(airflow_environment, **options, queued=[LATER - 2 * HOUR])
+    assert waiting == outcome(*recomputed)
+
+
+@pytest.mark.airflow
+@pytest.mark.spark
+@pytest.mark.full
+def test_a_backfill_promotes_at_its_end_and_live_goes_on_from_there(lake, airflow_environment):
+    land_hours(lake, range(6))
+    run_dag(airflow_environment)
+    late = {"user_id": "ann", "event_time": "2026-03-01T01:30:00Z", "event_type": "view"}
+    land(lake, json.dumps(late | {"value": 1}), file="late.jsonl")
+    run_dag(airflow_environment)
+    assert counts(lake) == {("ann", 5), ("bob", 5)}
+
+    backfill = {"run_type": "backfill", "promote": True}
+    recomputed = ("choose_path", "recompute_interval", "publish")
+    at = datetime(2026, 3, 1, 2, tzinfo=UTC)
+    first = run_dag(airflow_environment, logical_date=at, queued=[at + HOUR], **backfill)
+    assert first == outcome(*recomputed)
+    assert counts(lake) == {("ann", 5), ("bob", 5)}
+    last = run_dag(airflow_environment, logical_date=at + HOUR, **backfill)
+    assert last == outcome(*recomputed, "promote")
+    assert counts(lake) == {("ann", 6), ("bob", 5)}
+
+    land_hours(lake, range(6, 8))
+    run_dag(airflow_environment)
+    assert counts(lake) == {("ann", 8), ("bob", 7)}
+
+
+def land_hours(lake: Lake, hours: range) -> None:
+    """An event of each user at each of the hours, in a file of its own."""
+    events = [
+        {
+            "user_id": user,
+            "event_time": f"2026-03-01T{hour:02}:00:00Z",
+            "event_type": "view",
+            "value": 1,
+        }
+        for hour in hours
+        for user in ("ann", "bob")
+    ]
+    land(lake, *map(json.dumps, events), file=f"{hours.start}.jsonl")
+
+
+def counts(lake: Lake) -> set[tuple[str, int]]:
+    rows = DeltaTable(lake.table("user_counts")).to_pyarrow_table().to_pylist()
+    return {(row["user_id"], row["total_count"]) for row in rows}

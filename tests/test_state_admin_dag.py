@@ -1,0 +1,218 @@
+"""The Dag of a reseed: what it asks for, what it shows, and that only an approved one is applied."""
+
+from copy import deepcopy
+from itertools import product
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
+from deltalake import DeltaTable
+
+from include.backfill.plan_recompute import parse_instant
+from include.generations import current_row
+from include.pools import pools, stream_pool
+from include.reseed_request import reseed_options
+from include.streams import STREAMS
+from spark_jobs import reseed_stream, state_admin
+from tests.airflow_runs import migrated_airflow, run_script
+from tests.dags import ROOT, bring_late_row, load_dags
+
+FILE = "dags/state_admin.py"
+APPLY = {f"apply_{stream.name}" for stream in STREAMS}
+NOTHING = {
+    "stream": "user_counts",
+    "buckets": None,
+    "partitions": None,
+    "until": None,
+    "recompute": False,
+    "from_state": False,
+}
+
+
+@pytest.fixture
+def dag(lake):
+    return load_dags(lake.root, FILE)["state_admin"]
+
+
+def test_a_person_stands_between_the_plan_and_the_one_reseed(dag):
+    edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
+    assert edges == {
+        "plan": {"approve"},
+        "approve": {"choose_stream"},
+        "choose_stream": APPLY,
+        **{name: set() for name in APPLY},
+    }
+    assert {task.trigger_rule for task in dag.tasks} == {"all_success"}
+    assert (dag.schedule, dag.get_task("approve").defaults) == (None, ["Reject"])
+
+
+def test_each_stream_is_reseeded_in_its_own_pool(dag):
+    for stream in STREAMS:
+        params = {"stream": stream.name}
+        chosen = dag.get_task("choose_stream").python_callable(params=params)
+        apply = dag.get_task(chosen)
+        assert apply.pool == stream_pool(stream)
+        assert apply.pool in pools(STREAMS)
+        arguments = reseed_stream.parse_args(apply.application_args)
+        assert arguments.stream == stream.name
+        assert Path(apply.application).stem == "reseed_stream"
+
+
+def test_what_a_person_enters_is_checked_before_anything_runs(dag):
+    def entered(**params: object) -> dict:
+        asked = deepcopy(dag.params)
+        asked.update(params)
+        return asked.validate()
+
+    assert entered(stream="user_counts") == NOTHING
+    given = {"buckets": 100, "partitions": 7, "until": "2026-01-05", "recompute": True}
+    assert entered(stream="user_counts", **given) == NOTHING | given
+    wrong = [{}, {"stream": "unknown"}, {"buckets": 0}, {"partitions": 1.5}, {"recompute": "yes"}]
+    for params in wrong:
+        with pytest.raises(ParamValidationError):
+            entered(**({"stream": "user_counts"} if params else {}) | params)
+
+
+def test_the_plan_and_the_job_are_given_what_the_person_entered(dag):
+    # An empty field of the form may come as an empty text.
+    until = (None, "", "2026-01-05", "2026-01-05T13:00:00Z")
+    flags = (False, True)
+    for values in product((None, 100), (None, 7), until, flags, flags):
+        params = dict(zip(NOTHING, ("user_counts", *values), strict=True))
+        options = reseed_options(params)
+        target = ["--stream", "user_counts", "--lake", "lake"]
+        for parsed in (
+            reseed_stream.parse_args([*target, *options]),
+            state_admin.parse_args(["reseed", *target, *options]),
+        ):
+            expected = params | {"until": params["until"] or None}
+            assert {name: getattr(parsed, name) for name in NOTHING} == expected
+            if parsed.until:
+                assert parse_instant("UNTIL", parsed.until).day == 5
+
+
+def test_the_job_keeps_its_own_arguments_beside_those_of_the_person(lake):
+    dag = load_dags(lake.root, FILE)["state_admin"]
+    apply = dag.get_task("apply_user_counts")
+    before = list(apply.application_args)
+    apply._pre_execute_hook({"task": apply, "params": NOTHING | {"buckets": 9}})
+    assert apply.application_args == [*before, "--buckets", "9"]
+
+
+def plan(dag, **params: object) -> str:
+    task = dag.get_task("plan")
+    return task.python_callable(*task.op_args, **task.op_kwargs, params=NOTHING | params)
+
+
+def test_the_plan_is_for_a_person_to_read_and_changes_nothing(lake, dag):
+    bring_late_row(lake)
+    text = plan(dag, buckets=100)
+    assert text.startswith("reseed user_counts as of 2026-03-01")
+    assert "100 buckets" in text
+    assert "APPLY=1" not in text  # that is for who plans by hand
+    assert current_row(lake, "user_counts") is None
+
+
+def test_what_cannot_be_planned_is_said_in_one_line_and_not_tried_again(lake, dag):
+    bring_late_row(lake)
+    with pytest.raises(AirflowFailException, match=r"^UNTIL is 'soon': give a date .*$"):
+        plan(dag, until="soon")
+    with pytest.raises(AirflowFailException, match=r"^UNTIL is 2026-03-09 00:00:00 UTC, but"):
+        plan(dag, until="2026-03-09")
+
+
+# Real runs.
+
+# dag.test() sleeps while it waits for a person: the answer is given then, as Airflow's API does.
+RUN_ADMIN = """
+import json, sys, time
+from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
+from airflow.api_fastapi.core_api.routes.public.hitl import update_hitl_detail
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.dag_processing.dagbag import DagBag
+from airflow.models.hitl import HITLDetail
+from airflow.utils.session import create_session
+from sqlalchemy import select
+file, marked, *answers = sys.argv[1:]
+asked = []
+sleep = time.sleep
+def answer_or_sleep(seconds):
+    with create_session() as session:
+        detail = session.scalar(select(HITLDetail).where(HITLDetail.responded_at.is_(None)))
+        if detail is None:
+            return sleep(seconds)
+        task = detail.task_instance
+        asked.append([detail.subject, detail.body])
+        update_hitl_detail(
+            task.dag_id, task.run_id, task.task_id,
+            UpdateHITLDetailPayload(chosen_options=[answers[len(asked) - 1]]),
+            user=SimpleAuthManagerUser(username="ann", role="admin"),
+            session=session,
+        )
+time.sleep = answer_or_sleep
+runs = []
+for _ in answers:
+    dag = DagBag(file).dags["state_admin"]  # a run changes it
+    conf = {"stream": "user_counts", "buckets": 9}
+    run = dag.test(run_conf=conf, mark_success_pattern=marked)
+    states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+    runs.append(states | {"the run": run.state})
+print("RESULT", json.dumps([runs, asked]))
+"""
+
+
+@pytest.fixture
+def airflow_environment(tmp_path, lake):
+    return migrated_airflow(tmp_path / "airflow", lake)
+
+
+def run_dag(environment: dict[str, str], *answers: str, marked: str = "nothing") -> tuple:
+    """The states of the tasks and of the run, for each answer; and what the person was asked.
+
+    `marked` is a pattern of the tasks that succeed without being run.
+    """
+    return run_script(RUN_ADMIN, [str(ROOT / FILE), marked, *answers], environment)
+
+
+def outcome(*succeeded: str) -> dict[str, str]:
+    names = ("plan", "approve", "choose_stream", *APPLY)
+    return (
+        {"the run": "success"}
+        | dict.fromkeys(names, "skipped")
+        | dict.fromkeys(succeeded, "success")
+    )
+
+
+@pytest.mark.airflow
+def test_a_rejected_plan_is_not_applied_and_an_approved_one_is(lake, airflow_environment):
+    bring_late_row(lake)
+    runs, asked = run_dag(airflow_environment, "Reject", "Approve", marked="apply_.*")
+    applied = ("plan", "approve", "choose_stream", "apply_user_counts")
+    assert runs == [outcome("plan", "approve"), outcome(*applied)]
+    (subject, body), again = asked
+    assert again == [subject, body]
+    assert subject == "Reseed user_counts?"
+    assert "reseed user_counts as of 2026-03-01" in body
+    assert "; 9 buckets" in body
+
+
+@pytest.mark.airflow
+@pytest.mark.spark
+@pytest.mark.full
+def test_an_approved_reseed_makes_the_stream_anew_as_it_was_asked_for(lake, airflow_environment):
+    bring_late_row(lake)
+    [states], _ = run_dag(airflow_environment, "Approve")
+    assert states == outcome("plan", "approve", "choose_stream", "apply_user_counts")
+    row = current_row(lake, "user_counts")
+    assert (row["status"], row["buckets"]) == ("current", 9)
+    rows = DeltaTable(lake.table("user_counts")).to_pyarrow_table().to_pylist()
+    assert [(row["user_id"], row["total_count"]) for row in rows] == [("ann", 1)]
+
+
+@pytest.mark.airflow
+@pytest.mark.full
+def test_a_plan_that_is_refused_makes_the_run_red(airflow_environment):
+    [states], asked = run_dag(airflow_environment, "Approve")  # there is no bronze
+    failed = dict.fromkeys(["approve", "choose_stream", *APPLY], "upstream_failed")
+    assert states == failed | {"plan": "failed", "the run": "failed"}
+    assert asked == []
