@@ -7,20 +7,19 @@ version has to be kept readable, and OPTIMIZE and VACUUM are free to work.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyarrow import dataset as ds
 
 from include.clock import EPOCH
 from include.lake import Lake, LakeError
+from include.savepoints.bronze_files import INSTANT, BronzeFiles, known, read_files
 
 MICROSECOND = timedelta(microseconds=1)
-INSTANT = pa.timestamp("us", tz="UTC")
-ONE_DAY = timedelta(days=1)
+CLOCKS = pa.schema([("ingested_at", INSTANT), ("commit_watermark", INSTANT)])
 
 
 @dataclass(frozen=True)
@@ -46,21 +45,28 @@ def pin_bronze(lake: Lake, source: str) -> BronzePin:
     if not lake.is_delta_table(path):
         raise LakeError(f"no bronze table at {path}: ingest {source} first")
     table = DeltaTable(path)
-    clocks = table.to_pyarrow_dataset().scanner(columns=["commit_watermark", "ingested_at"])
-    newest = {"commit_watermark": None, "ingested_at": None}
-    for batch in clocks.to_batches():
-        for name, known in newest.items():
-            found = pc.max(batch[name]).as_py()
-            newest[name] = found if known is None else max(known, found or known)
-    if newest["ingested_at"] is None or newest["commit_watermark"] is None:
+    clocks = pa.Table.from_batches(
+        read_files(table, _newest_files(table), ["ingested_at", "commit_watermark"]), CLOCKS
+    )
+    if not clocks.num_rows:
         raise LakeError(f"{path} has no rows yet: there is nothing to compute from")
+    # M never falls: the newest commit has the largest.
+    ingested_at, watermark = (pc.max(clocks[name]).as_py() for name in CLOCKS.names)
     return BronzePin(
         path,
         str(table.metadata().id),
         int(table.version()),
-        _micros(newest["ingested_at"]),
-        _micros(newest["commit_watermark"]),
+        _micros(ingested_at),
+        _micros(watermark),
     )
+
+
+def _newest_files(table: DeltaTable) -> list[str]:
+    """The files that may hold rows of the newest commit."""
+    files = BronzeFiles(table)
+    newest_us = pc.max(files.instants("max", "ingested_at"))
+    older = pc.less(files.latest("ingested_at"), newest_us)
+    return files.paths_but(older)
 
 
 def count_before(
@@ -68,51 +74,41 @@ def count_before(
 ) -> list[int]:
     """For each cutoff, how many events of the pinned rows lie at or after `since_us` and before it.
 
-    Whole dates are counted in one go; statistics of instants are not used, as Delta's are in
-    milliseconds.
+    A file of which all rows lie on one side of each bound is counted by the table's log.
     """
     if not cutoffs_us:
         return []
-    counts = [0] * len(cutoffs_us)
-    for batch in _event_batches(pin, time_column, max(cutoffs_us)):
-        times = pc.cast(batch[time_column], pa.int64())
+    table = DeltaTable(pin.path)
+    files = BronzeFiles(table)
+    first, last = files.span(time_column)
+    outside = pc.greater_equal(first, max(cutoffs_us))
+    whole = pc.less_equal(files.latest("ingested_at"), pin.ingested_at_us)
+    if since_us is not None:
+        outside = pc.or_kleene(outside, pc.less(last, since_us))
+        whole = pc.and_kleene(whole, pc.greater_equal(first, since_us))
+    for cutoff_us in cutoffs_us:
+        one_side = pc.or_kleene(pc.less(last, cutoff_us), pc.greater_equal(first, cutoff_us))
+        whole = pc.and_kleene(whole, one_side)
+    events = pc.if_else(known(outside), 0, pc.if_else(known(whole), files.events(), None))
+    counts = [_sum(pc.if_else(known(pc.less(last, at)), events, 0)) for at in cutoffs_us]
+    for times in _event_times(pin, table, files.paths_but(pc.is_valid(events)), time_column):
         if since_us is not None:
             times = times.filter(pc.greater_equal(times, since_us))
         for index, cutoff_us in enumerate(cutoffs_us):
-            counts[index] += int(pc.sum(pc.less(times, cutoff_us)).as_py() or 0)
+            counts[index] += _sum(pc.less(times, cutoff_us))
     return counts
 
 
-def _event_batches(pin: BronzePin, time_column: str, until_us: int) -> Iterator[Any]:
-    wanted = pc.field("ingested_at") <= pa.scalar(_instant(pin.ingested_at_us), INSTANT)
-    wanted &= ~pc.field("is_clock")
-    if time_column == "event_time":
-        wanted &= pc.field("event_date") <= pa.scalar(_date(until_us))
-    dataset = DeltaTable(pin.path).to_pyarrow_dataset()
-    return iter(_without_statistics(dataset).scanner([time_column], filter=wanted).to_batches())
+def _event_times(
+    pin: BronzePin, table: DeltaTable, paths: Sequence[str], time_column: str
+) -> Iterator[Any]:
+    pinned = pc.field("ingested_at") <= pa.scalar(_instant(pin.ingested_at_us), INSTANT)
+    for batch in read_files(table, paths, [time_column], pinned & ~pc.field("is_clock")):
+        yield pc.cast(batch[time_column], pa.int64())
 
 
-def _without_statistics(dataset: ds.Dataset) -> ds.Dataset:
-    """delta-rs offers each file's smallest and largest instants, cut to milliseconds, as facts:
-    rows within the last millisecond would be counted or left out by file."""
-    fragments = [
-        fragment.format.make_fragment(
-            fragment.path, fragment.filesystem, _date_alone(fragment.partition_expression)
-        )
-        for fragment in dataset.get_fragments()
-    ]
-    if not fragments:
-        return dataset
-    return ds.FileSystemDataset(
-        fragments, dataset.schema, fragments[0].format, fragments[0].filesystem
-    )
-
-
-def _date_alone(expression: pc.Expression) -> pc.Expression:
-    keys = ds.get_partition_keys(expression)
-    if "event_date" not in keys:
-        return pc.scalar(True)
-    return pc.field("event_date") == pa.scalar(keys["event_date"], pa.date32())
+def _sum(values: Any) -> int:
+    return int(pc.sum(values).as_py() or 0)
 
 
 def _micros(instant: datetime) -> int:
@@ -121,7 +117,3 @@ def _micros(instant: datetime) -> int:
 
 def _instant(micros: int) -> datetime:
     return EPOCH + micros * MICROSECOND
-
-
-def _date(micros: int) -> date:
-    return _instant(micros).astimezone(UTC).date()

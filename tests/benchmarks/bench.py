@@ -2,6 +2,7 @@
 
     make bench                       # three rounds; about half an hour on two cores
     make bench ARGS="--rounds 1"
+    make bench ARGS="--only backfill --rounds 1"     # tests/benchmarks/backfill.py instead
 
 Each contender runs in a process of its own, in turns, round after round. A contender's
 first two batches (start-up, empty state, a cold JVM) are left out. The machine should be
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 from include.spark_submit import job_environment
 from include.streams import PROJECT
+from tests.benchmarks import backfill
 from tests.benchmarks.contender import settings
 from tests.benchmarks.data import Shape, write_batches
 
@@ -141,8 +143,11 @@ def _say(line: str) -> None:
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["dense", "sparse"])
+    parser.add_argument("--only", choices=["dense", "sparse", "backfill"])
     args = parser.parse_args()
+    if args.only == "backfill":
+        backfill.measure(list(backfill.COMPARED), backfill.FULL, args.rounds)
+        return
     for name, shapes in (("dense", DENSE), ("tenth", TENTH), ("sparse", SPARSE)):
         write_batches(BENCH / name, shapes)
     for name, entries in (("dense", DENSE_ENTRIES), ("sparse", SPARSE_ENTRIES)):
