@@ -19,6 +19,7 @@ UNTIL ?=
 BUCKETS ?=
 PARTITIONS ?=
 RECOMPUTE ?=
+FROM_STATE ?=
 APPLY ?=
 # Any value: `make inspect` prints JSON, and nothing else on stdout.
 JSON ?=
@@ -55,16 +56,16 @@ inspect: ## Show what the state of a stream holds [STREAM= LAKE= JSON=1]
 savepoint: setup ## Write the state of a stream down as a savepoint [STREAM= LAKE=]
 	@$(RUN) spark_jobs.state_admin savepoint --stream '$(STREAM)'
 
-plan-backfill: setup ## Show what a recompute of an interval would do [STREAM= FROM= UNTIL= LAKE=]
+plan-backfill: setup ## Show what the runs of a backfill would do [STREAM= FROM= UNTIL= LAKE=]
 	@$(RUN) spark_jobs.state_admin plan-backfill --stream '$(STREAM)' --from '$(FROM)' --until '$(UNTIL)'
 
 recompute: setup ## Recompute an interval of a stream, late rows included [STREAM= FROM= UNTIL= LAKE=]
 	@$(RUN) spark_jobs.state_admin recompute --stream '$(STREAM)' --from '$(FROM)' --until '$(UNTIL)'
 
-reseed: setup ## Make state anew from bronze: the plan, or with APPLY=1 do it [STREAM= LAKE= BUCKETS= PARTITIONS= UNTIL= RECOMPUTE=1]
+reseed: setup ## Make state anew from bronze: the plan, or with APPLY=1 do it [STREAM= LAKE= BUCKETS= PARTITIONS= UNTIL= RECOMPUTE=1 FROM_STATE=1]
 	@$(RUN) spark_jobs.state_admin reseed --stream '$(STREAM)' $(if $(BUCKETS),--buckets '$(BUCKETS)') \
 		$(if $(PARTITIONS),--partitions '$(PARTITIONS)') $(if $(UNTIL),--until '$(UNTIL)') \
-		$(if $(RECOMPUTE),--recompute) $(if $(APPLY),--apply)
+		$(if $(RECOMPUTE),--recompute) $(if $(FROM_STATE),--from-state) $(if $(APPLY),--apply)
 
 sample-data: setup ## Write sample input into the lake's landing folder [LAKE= ARGS=]
 	@$(RUN) include.sample_data --lake '$(LAKE)' $(ARGS)

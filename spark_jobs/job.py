@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +21,8 @@ from spark_jobs.memory import MemorySampler
 log = logging.getLogger("job")
 
 RunRecord = dict[str, Any]
+# For the lease of a stream: a live run, or another interval's, goes on. They end.
+PATIENCE = timedelta(minutes=10)
 # The last line of a Python traceback: the error's name and message.
 CAUSE = re.compile(r"[\w.]+(Error|Exception): \S")
 # What the caller can mend: said in one line, with exit code 2 and no traceback.

@@ -13,11 +13,12 @@ import logging
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from include.backfill.affected import what_else
 from include.backfill.plan_recompute import RecomputePlan, parse_instant, plan_recompute
 from include.generations import current_generation
 from include.lake import Lake, open_lake
@@ -25,17 +26,22 @@ from include.lease import hold_lease
 from include.ops import append_ops
 from include.streams import Stream, stream_named
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
-from spark_jobs.job import RunRecord, exit_with_main, job_parser, recorded_run, spark_session
-from spark_jobs.lake.tables import ProductTable, RangeChange
+from spark_jobs.job import (
+    PATIENCE,
+    RunRecord,
+    exit_with_main,
+    job_parser,
+    recorded_run,
+    spark_session,
+)
+from spark_jobs.lake.tables import NO_CHANGE, ProductTable
 from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.plans.stream_identity import stream_identity
-from spark_jobs.replay_bronze import Outcome, Replay, plan_with_sound_base, replayed
+from spark_jobs.replay_bronze import Replay, interval_row, plan_with_sound_base, replayed
+from spark_jobs.reseed_stream import finish_open_reseed
 from spark_jobs.stream_definition import load_definition
 
 JOB = "recompute_interval"
-# A live run, or another interval's: they end.
-PATIENCE = timedelta(minutes=10)
-NO_CHANGE = RangeChange(0, 0, 0, 0)
 
 log = logging.getLogger("job.recompute")
 
@@ -52,25 +58,36 @@ def recompute(
 
     Raises NotSettledError when the live stream has not come that far yet.
     """
-    with (
-        hold_lease(lake, f"stream-{stream.name}", PATIENCE),
-        recorded_run(lake, JOB, stream.name, dag_run_id) as record,
-    ):
-        began = time.monotonic()
-        identity = stream_identity(lake, stream)
-        plan = plan_with_sound_base(
-            spark,
-            lake,
-            stream.name,
-            record["run_id"],
-            lambda: plan_recompute(lake, stream, identity, start, until),
-        )
-        log.info("%s", plan.text())
-        row = _recompute(spark, lake, stream, plan, record)
-        row |= {"dag_run_id": dag_run_id, "seconds": time.monotonic() - began}
-        append_ops(lake, "intervals", [row])
-        delete_expired(spark, lake, stream)
-        log.info("%s", report(stream, plan, row))
+    with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
+        # Finished later, it would put its older rows in the place of these.
+        finish_open_reseed(spark, lake, stream, dag_run_id)
+        with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
+            _recompute_and_record(spark, lake, stream, start, until, record)
+
+
+def _recompute_and_record(
+    spark: SparkSession,
+    lake: Lake,
+    stream: Stream,
+    start: datetime,
+    until: datetime,
+    record: RunRecord,
+) -> None:
+    began = time.monotonic()
+    identity = stream_identity(lake, stream)
+    plan = plan_with_sound_base(
+        spark,
+        lake,
+        stream.name,
+        record["run_id"],
+        lambda: plan_recompute(lake, stream, identity, start, until),
+    )
+    log.info("%s", plan.text())
+    row = _recompute(spark, lake, stream, plan, record)
+    row |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
+    append_ops(lake, "intervals", [row])
+    delete_expired(spark, lake, stream)
+    log.info("%s\n%s", report(stream, plan, row), what_else(lake, stream))
 
 
 def _recompute(
@@ -94,35 +111,9 @@ def _recompute(
             "rows_folded": outcome.rows_read,
             "rows_out": change.after,
         }
-        return _row(lake, plan, outcome, change, record["run_id"])
-
-
-def _row(
-    lake: Lake, plan: RecomputePlan, outcome: Outcome, change: RangeChange, run_id: str
-) -> dict[str, Any]:
-    base, pin = plan.base, plan.pin
-    return {
-        "run_id": run_id,
-        "stream": plan.identity.stream,
-        "kind": "recompute",
-        "start": plan.start,
-        "until": plan.until,
-        "recomputed_at": datetime.now(UTC),
-        "generation": current_generation(lake, plan.identity.stream),
-        "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
-        "base_until": None if base.until_us is None else EPOCH + base.until_us * MICROSECOND,
-        "bronze_id": pin.table_id,
-        "bronze_version": pin.version,
-        "bronze_ingested_at": EPOCH + pin.ingested_at_us * MICROSECOND,
-        "code": plan.identity.code,
-        "rows_read": outcome.rows_read,
-        "rows_before": change.before,
-        "rows_after": change.after,
-        "rows_removed": change.removed,
-        "rows_added": change.added,
-        "savepoint_id": outcome.savepoint_id,
-        "estimated_seconds": plan.estimated_seconds,
-    }
+        generation = current_generation(lake, stream.name)
+        row = interval_row(replay, outcome, change, generation, plan.start, plan.until)
+        return row | {"estimated_seconds": plan.estimated_seconds}
 
 
 def report(stream: Stream, plan: RecomputePlan, row: dict[str, Any]) -> str:

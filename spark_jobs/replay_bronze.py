@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,13 +15,16 @@ from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.manifest import mark_deleted, savepoints_of
-from include.streams import Stream
+from include.streams import SettingsError, Stream
 from spark_jobs.engines.packing import INSTANTS
 from spark_jobs.engines.replay import Replayed, replay_fold
-from spark_jobs.fold.admission import MICROSECOND
+from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.lake.initial_state import read_initial_state, state_rows
 from spark_jobs.lake.savepoints import SavepointError, read_savepoint, write_savepoint
+from spark_jobs.lake.tables import RangeChange
+from spark_jobs.migrated_state import migrated_states
+from spark_jobs.stream_definition import load_definition
 
 # Savepoints on the way make later backfills cheap, but each is a job of its own.
 MOST_STOPS = 60
@@ -75,7 +78,12 @@ class Replay:
     pin: BronzePin
     base: Base
     run_id: str
-    origin: str  # of the savepoints: recompute or reseed
+    origin: str  # recompute or reseed
+
+    @property
+    def lineage(self) -> str:
+        """What the states come of; see `include/savepoints/lineage.py`."""
+        return self.base.lineage(self.identity.code)
 
 
 @dataclass
@@ -186,31 +194,72 @@ def _date(micros: int) -> Column:
 
 def _base_states(spark: SparkSession, replay: Replay) -> DataFrame | None:
     if replay.base.savepoint is not None:
-        return read_savepoint(spark, replay.lake, replay.base.savepoint)
+        states = read_savepoint(spark, replay.lake, replay.base.savepoint)
+        return _mapped(replay, states) if replay.base.mapped else states
     initial = read_initial_state(spark, replay.lake, replay.stream.name, replay.fold)
     return None if initial is None else state_rows(initial)
 
 
+def _mapped(replay: Replay, states: DataFrame) -> DataFrame:
+    migrate = load_definition(replay.stream).migrate_state
+    if migrate is None:
+        raise SettingsError(
+            f"spark_jobs/streams/{replay.stream.name}.py has no migrate_state any more, with which "
+            "this reseed was begun: put it back"
+        )
+    return migrated_states(states, replay.fold, migrate)
+
+
 def _ensure_savepoint(replay: Replay, states: DataFrame, until_us: int, events: int) -> str:
     """The id of a savepoint of just that: an equal one that is there already, or a new one."""
-    wanted = (until_us, events, replay.identity.code, replay.pin.table_id)
+    wanted = (until_us, events, replay.lineage, replay.pin.table_id)
     for known in savepoints_of(replay.lake, replay.stream.name):
         if (known.until_us, known.events, known.code, known.bronze_id) == wanted:
             return known.savepoint_id
-    manifest = manifest_of(replay.identity, replay.pin, replay.run_id, replay.origin, events)
-    return write_savepoint(replay.lake, states, replay.fold, until_us, manifest)
+    return write_savepoint(replay.lake, states, replay.fold, until_us, manifest_of(replay, events))
 
 
-def manifest_of(
-    identity: StreamIdentity, pin: BronzePin, run_id: str, origin: str, events: int
-) -> dict[str, object]:
+def manifest_of(replay: Replay, events: int) -> dict[str, object]:
     """The columns of `ops/savepoints` that whoever writes one knows beforehand."""
     return {
-        "origin": origin,
-        "run_id": run_id,
+        "origin": replay.origin,
+        "run_id": replay.run_id,
         "events": events,
+        "bronze_id": replay.pin.table_id,
+        "bronze_version": replay.pin.version,
+        "code": replay.lineage,
+        "state_schema": replay.identity.state_schema,
+    }
+
+
+def interval_row(
+    replay: Replay,
+    outcome: Outcome,
+    change: RangeChange,
+    generation: int,
+    start: datetime | None,
+    until: datetime,
+) -> dict[str, object]:
+    """The row of `ops/intervals` for what a replay has replaced; None is the beginning."""
+    base, pin = replay.base, replay.pin
+    return {
+        "run_id": replay.run_id,
+        "stream": replay.stream.name,
+        "kind": replay.origin,
+        "start": start,
+        "until": until,
+        "recomputed_at": datetime.now(UTC),
+        "generation": generation,
+        "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
+        "base_until": None if base.until_us is None else EPOCH + base.until_us * MICROSECOND,
         "bronze_id": pin.table_id,
         "bronze_version": pin.version,
-        "code": identity.code,
-        "state_schema": identity.state_schema,
+        "bronze_ingested_at": EPOCH + pin.ingested_at_us * MICROSECOND,
+        "code": replay.lineage,
+        "rows_read": outcome.rows_read,
+        "rows_before": change.before,
+        "rows_after": change.after,
+        "rows_removed": change.removed,
+        "rows_added": change.added,
+        "savepoint_id": outcome.savepoint_id,
     }

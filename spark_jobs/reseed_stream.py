@@ -1,10 +1,11 @@
 """Make a stream's state anew from a clean base and bronze, late rows included, and go on from it.
 
     spark-submit spark_jobs/reseed_stream.py --stream user_counts --lake /data/lake
-        [--buckets 100] [--partitions 7] [--until 2026-01-05] [--recompute]
+        [--buckets 100] [--partitions 7] [--until 2026-01-05] [--recompute | --from-state]
 
 The one operation that changes live: it takes late rows in (promote), changes buckets and state
-partitions, follows a changed function (with --recompute), replaces a checkpoint that is lost, or
+partitions, follows a changed function (with --recompute) or a changed state (with --from-state,
+by the mapping in the stream's file), replaces a checkpoint that is lost, or
 goes back to an earlier instant. An intent row comes first, and the switch to the new generation
 last, each in one commit; all between can be repeated. A run that finds an intent finishes it.
 """
@@ -15,7 +16,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -26,13 +26,22 @@ from include.lease import hold_lease
 from include.ops import append_ops, update_ops
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base
+from include.savepoints.lineage import same_code
 from include.savepoints.manifest import savepoints_of
 from include.streams import Stream, stream_named
 from spark_jobs.engines.state_rows import project_states
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
-from spark_jobs.job import RunRecord, exit_with_main, job_parser, recorded_run, spark_session
-from spark_jobs.lake.tables import ProductTable, RangeChange
+from spark_jobs.job import (
+    PATIENCE,
+    RunRecord,
+    exit_with_main,
+    job_parser,
+    recorded_run,
+    spark_session,
+)
+from spark_jobs.lake.tables import NO_CHANGE, ProductTable
 from spark_jobs.live_savepoint import delete_expired
+from spark_jobs.plans.migrate_plan import MIGRATE
 from spark_jobs.plans.reseed_plan import (
     ReseedOptions,
     intent_row,
@@ -40,8 +49,13 @@ from spark_jobs.plans.reseed_plan import (
     plan_reseed,
 )
 from spark_jobs.plans.stream_identity import stream_identity
-from spark_jobs.recompute_interval import NO_CHANGE, PATIENCE
-from spark_jobs.replay_bronze import Outcome, Replay, plan_with_sound_base, replayed
+from spark_jobs.replay_bronze import (
+    Outcome,
+    Replay,
+    interval_row,
+    plan_with_sound_base,
+    replayed,
+)
 from spark_jobs.stream_definition import load_definition
 
 JOB = "reseed_stream"
@@ -63,10 +77,7 @@ def reseed(
     """
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         begun = open_intent(lake, stream.name)
-        if begun is not None and begun["code"] != stream_identity(lake, stream).code:
-            # Nobody can finish it. What it may have written is replaced, wherever that is.
-            options = replace(options, recompute=True)
-        elif begun is not None:
+        if begun is not None and same_code(begun["code"], stream_identity(lake, stream).code):
             finish_open_reseed(spark, lake, stream, dag_run_id)
             if begun["options"] == options_text(options):
                 return
@@ -79,6 +90,7 @@ def reseed(
                 lambda: plan_reseed(lake, stream, options),
             )
             log.info("%s", plan.text())
+            _product_table(spark, lake, stream)  # fails before anything is written
             row = intent_row(lake, stream, plan)
             key = f"{stream.name}/{row['generation']}"
             append_ops(lake, "generations", [row], (key, 0))
@@ -105,9 +117,7 @@ def _carry_out(
     began = time.monotonic()
     replay = _replay(lake, stream, row, record["run_id"])
     until_us, base_us = _micros(row["until"]), replay.base.until_us
-    definition = load_definition(stream)
-    table = ProductTable(lake.table(stream.name), replay.fold, definition.comments)
-    table.ensure(spark, comment=definition.title)
+    table = _product_table(spark, lake, stream)
     with replayed(spark, replay, until_us, base_us) as outcome:
         change = NO_CHANGE
         if replay.fold.output_mode == "append":
@@ -116,19 +126,30 @@ def _carry_out(
         else:
             table.replace_all(project_states(outcome.states, replay.fold))
         record |= {"until": row["until"], "rows_in": outcome.rows_read, "rows_out": change.after}
-        done = _interval(row, outcome, change, record)
-    append_ops(lake, "intervals", [done | {"seconds": time.monotonic() - began}])
+        done = interval_row(
+            replay, outcome, change, row["generation"], row["base_until"], row["until"]
+        )
+    done |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
+    append_ops(lake, "intervals", [done])
     _switch(lake, row, outcome)
     delete_expired(spark, lake, stream)
 
 
+def _product_table(spark: SparkSession, lake: Lake, stream: Stream) -> ProductTable:
+    definition = load_definition(stream)
+    table = ProductTable(lake.table(stream.name), definition.fold, definition.comments)
+    table.ensure(spark, comment=definition.title)
+    return table
+
+
 def _replay(lake: Lake, stream: Stream, row: GenerationRow, run_id: str) -> Replay:
     identity = stream_identity(lake, stream)
-    if identity.code != row["code"]:
+    if not same_code(identity.code, row["code"]):
         raise LakeError(
             f"a reseed of {stream.name} was begun with other code, settings or initial state than "
             f"it has now: put those back, or begin anew: `make reseed STREAM={stream.name} APPLY=1`"
         )
+    identity = replace(identity, code=row["code"])
     pin = BronzePin(
         lake.bronze(stream.source),
         row["bronze_id"],
@@ -145,7 +166,7 @@ def _replay(lake: Lake, stream: Stream, row: GenerationRow, run_id: str) -> Repl
         if row["base_savepoint"] not in known:
             raise LakeError(f"savepoint {row['base_savepoint']}, the reseed's base, is gone")
         savepoint = known[row["base_savepoint"]]
-        base = Base(savepoint, base_us, savepoint.events)
+        base = Base(savepoint, base_us, savepoint.events, mapped=row["reseed"] == MIGRATE)
     fold = load_definition(stream).fold
     wanted = replace(stream, buckets=row["buckets"], state_partitions=row["state_partitions"])
     return Replay(lake, wanted, fold, identity, pin, base, run_id, "reseed")
@@ -165,26 +186,6 @@ def _switch(lake: Lake, row: GenerationRow, outcome: Outcome) -> None:
     log.info("%s runs on generation %s from here on", row["stream"], row["generation"])
 
 
-def _interval(
-    row: GenerationRow, outcome: Outcome, change: RangeChange, record: RunRecord
-) -> dict[str, Any]:
-    same = ("stream", "generation", "base_savepoint", "base_until", "bronze_id", "bronze_version")
-    return {
-        **{name: row[name] for name in (*same, "bronze_ingested_at", "code", "until")},
-        "kind": "reseed",
-        "run_id": record["run_id"],
-        "dag_run_id": record["dag_run_id"],
-        "start": row["base_until"],
-        "recomputed_at": datetime.now(UTC),
-        "rows_read": outcome.rows_read,
-        "rows_before": change.before,
-        "rows_after": change.after,
-        "rows_removed": change.removed,
-        "rows_added": change.added,
-        "savepoint_id": outcome.savepoint_id,
-    }
-
-
 def _micros(instant: datetime) -> int:
     return (instant - EPOCH) // MICROSECOND
 
@@ -195,6 +196,9 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     parser.add_argument("--partitions", type=int, help="state partitions; as now when not given")
     parser.add_argument("--until", help="an earlier instant (UTC) to go on from")
     parser.add_argument("--recompute", action="store_true", help="from the beginning")
+    parser.add_argument(
+        "--from-state", action="store_true", help="from the older state, by migrate_state"
+    )
     return parser.parse_args(argv)
 
 
@@ -202,7 +206,7 @@ def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     until = parse_instant("--until", args.until) if args.until else None
-    options = ReseedOptions(args.buckets, args.partitions, until, args.recompute)
+    options = ReseedOptions(args.buckets, args.partitions, until, args.recompute, args.from_state)
     reseed(spark_session(f"{JOB}-{stream.name}"), lake, stream, options, args.dag_run_id)
 
 

@@ -11,6 +11,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
+from include.backfill.plan_backfill import plan_backfill
 from include.backfill.plan_recompute import parse_instant, plan_recompute
 from include.lake import Lake, LakeError, open_lake
 from include.local_jobs import absolute_lake, run_job, say
@@ -22,7 +23,7 @@ from spark_jobs.plans.stream_identity import stream_identity
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     parser = ArgumentParser(description="Look after the state of a stream by hand.")
     commands = parser.add_subparsers(dest="command", required=True)
-    plan = commands.add_parser("plan-backfill", help="what a recompute would do")
+    plan = commands.add_parser("plan-backfill", help="what the runs of a backfill would do")
     recompute = commands.add_parser("recompute", help="recompute an interval")
     reseed = commands.add_parser("reseed", help="the plan of a reseed; with --apply, do it")
     savepoint = commands.add_parser("savepoint", help="write the state down as a savepoint")
@@ -33,6 +34,9 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     reseed.add_argument("--partitions", type=int, help="state partitions; as now when not given")
     reseed.add_argument("--until", help="an earlier instant (UTC) to go on from")
     reseed.add_argument("--recompute", action="store_true", help="from the beginning")
+    reseed.add_argument(
+        "--from-state", action="store_true", help="from the older state, by migrate_state"
+    )
     reseed.add_argument("--apply", action="store_true", help="carry the plan out")
     for command in (plan, recompute, reseed, savepoint):
         command.add_argument("--stream", required=True, help="a stream of include/streams.py")
@@ -56,17 +60,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _recompute(lake: Lake, stream: Stream, args: Namespace) -> int:
     start, until = parse_instant("FROM", args.start), parse_instant("UNTIL", args.until)
-    plan = plan_recompute(lake, stream, stream_identity(lake, stream), start, until)
-    say(plan.text())
+    identity = stream_identity(lake, stream)
     if args.command == "plan-backfill":
+        say(plan_backfill(lake, stream, identity, start, until).text())
         return 0
+    say(plan_recompute(lake, stream, identity, start, until).text())
     interval = ["--from", start.isoformat(), "--until", until.isoformat()]
     return _run("recompute_interval", lake, stream, interval)
 
 
 def _reseed(lake: Lake, stream: Stream, args: Namespace) -> int:
     until = parse_instant("UNTIL", args.until) if args.until else None
-    options = ReseedOptions(args.buckets, args.partitions, until, args.recompute)
+    options = ReseedOptions(args.buckets, args.partitions, until, args.recompute, args.from_state)
     say(plan_reseed(lake, stream, options).text())
     if not args.apply:
         say("nothing was changed: APPLY=1 carries it out")
@@ -75,6 +80,7 @@ def _reseed(lake: Lake, stream: Stream, args: Namespace) -> int:
     asked = [part for name, value in given.items() if value for part in (name, str(value))]
     asked += ["--until", until.isoformat()] if until else []
     asked += ["--recompute"] if args.recompute else []
+    asked += ["--from-state"] if args.from_state else []
     return _run("reseed_stream", lake, stream, asked)
 
 

@@ -1,13 +1,15 @@
 """What a stream computes: its file, `spark_jobs/streams/<name>.py`, read with its entry's settings.
 
 A file defines COMMENTS, and either FOLD or, when it takes settings, `define(*, ...) -> KeyedFold`.
+After a change of its state it may define `migrate_state(old: dict[str, Any]) -> State`, from a
+key's old state to its new one.
 """
 
 import importlib
 import importlib.util
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import ModuleType
@@ -18,14 +20,17 @@ from spark_jobs.engines.schemas import keys_ddl, states_ddl
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.fold.records import DefinitionError
 
+MigrateState = Callable[[dict[str, Any]], Any]
+
 
 @dataclass(frozen=True)
 class Definition:
-    """A stream's fold, and what documents its table."""
+    """A stream's fold, what documents its table, and how states of an older schema become its."""
 
     fold: KeyedFold
     title: str
     comments: Mapping[str, str]
+    migrate_state: MigrateState | None = None
 
 
 def load_definition(stream: Stream) -> Definition:
@@ -45,7 +50,14 @@ def load_definition(stream: Stream) -> Definition:
     _check_required(fold, stream)
     _check_delay(fold, stream)
     title = (module.__doc__ or stream.name).splitlines()[0]
-    return Definition(fold, title, module.COMMENTS)
+    return Definition(fold, title, module.COMMENTS, _migrate_state_of(module, path))
+
+
+def _migrate_state_of(module: ModuleType, path: str) -> MigrateState | None:
+    migrate: MigrateState | None = getattr(module, "migrate_state", None)
+    if migrate is not None and not callable(migrate):
+        raise SettingsError(f"{path}: migrate_state must be a function of a key's old state")
+    return migrate
 
 
 def _fold_of(module: ModuleType, stream: Stream, path: str) -> KeyedFold:

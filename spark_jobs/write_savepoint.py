@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from include.lake import open_lake
 from include.lease import hold_lease
 from include.streams import stream_named
-from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session
+from spark_jobs.job import PATIENCE, exit_with_main, job_parser, recorded_run, spark_session
 from spark_jobs.live_savepoint import write_live_savepoint
-from spark_jobs.recompute_interval import PATIENCE
 
 JOB = "write_savepoint"
 

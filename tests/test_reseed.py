@@ -1,8 +1,5 @@
-"""Reseeds against the local engine: late rows taken in, other buckets, an earlier instant, a kill."""
+"""Reseeds against the oracle: late rows taken in, other buckets, an earlier instant, a kill."""
 
-from collections import Counter
-from dataclasses import replace
-from datetime import timedelta
 from shutil import rmtree
 
 import pytest
@@ -10,67 +7,40 @@ import pytest
 from include.generations import current_row, open_intent
 from include.lake import LakeError
 from include.ops import update_ops
-from include.streams import stream_named
 from spark_jobs import reseed_stream
-from spark_jobs.engines.local import BronzeRow, LocalFold
-from spark_jobs.fold.admission import is_late
 from spark_jobs.plans.reseed_plan import ReseedOptions
+from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.streams import device_signals, user_counts
-from spark_jobs.streams.user_counts import UserEvent
+from spark_jobs.streams.device_signals import Signal
+from tests.bronze import append_commit, stamp
 from tests.engines.lake_runs import drained, table_of
-from tests.test_recompute import DAY_US, START_US, STREAM, at, commits
+from tests.late_lakes import (
+    DAY_US,
+    START_US,
+    admitted,
+    at,
+    between,
+    commits,
+    rows_of,
+    small,
+    truth,
+    until_of,
+)
 
 pytestmark = pytest.mark.spark
 
-DELAY_US = 5_000
-COUNTS = replace(
-    stream_named("user_counts"),
-    buckets=5,
-    state_partitions=2,
-    watermark_delay=timedelta(milliseconds=5),
-)
-
-
-def as_user_events(stamped):
-    return [
-        [row._replace(event=UserEvent(f"u{row.event.device_id}", row.time_us)) for row in commit]
-        for commit in stamped
-    ]
-
-
-def truth(fold, rows, until_us):
-    """The table of a fold of these rows before an instant."""
-    local = LocalFold(fold, 0)
-    events = [BronzeRow(row.event, row.time_us, None, until_us) for row in rows]
-    local.run_batch([row for row in events if row.time_us < until_us])
-    emitted = list(zip(map(tuple, local.emitted.rows), local.emitted.emitted_at_us, strict=True))
-    if fold.output_mode == "append":
-        return Counter(emitted)
-    return {row[0]: (row, at_us) for row, at_us in emitted}
-
-
-def admitted(before, after):
-    """All rows that a reseed saw, and those of later commits that are not late."""
-    rows = [row for commit in before for row in commit]
-    late = [
-        row for commit in after for row in commit if is_late(row.time_us, row.arrival_us, DELAY_US)
-    ]
-    assert late
-    return rows + [row for commit in after for row in commit if row not in late]
-
-
-def until_of(stamped) -> int:
-    return stamped[-1][0].commit_us - DELAY_US + 1
+SIGNALS = small("device_signals")
+COUNTS = small("user_counts")
 
 
 CASES = {
-    "late rows into an append table": (STREAM, device_signals.FOLD, ReseedOptions()),
+    "late rows into an append table": (SIGNALS, device_signals.FOLD, ReseedOptions()),
     "late rows into an update table": (COUNTS, user_counts.FOLD, ReseedOptions()),
-    "other buckets": (STREAM, device_signals.FOLD, ReseedOptions(buckets=9, partitions=3)),
+    "other buckets": (SIGNALS, device_signals.FOLD, ReseedOptions(buckets=9, partitions=3)),
     "an earlier instant": (COUNTS, user_counts.FOLD, ReseedOptions(until=at(START_US + DAY_US))),
-    "from the beginning": (STREAM, device_signals.FOLD, ReseedOptions(recompute=True)),
+    "from the beginning": (SIGNALS, device_signals.FOLD, ReseedOptions(recompute=True)),
 }
 
 
@@ -83,33 +53,33 @@ ORDINARY = ("late rows into an append table", "an earlier instant")
 )
 def test_a_reseed_takes_all_rows_in_and_live_goes_on_from_it(spark, lake, case):
     stream, fold, options = CASES[case]
-    stamped = commits(seed=2, days=4, late=True)
-    if fold is user_counts.FOLD:
-        stamped = as_user_events(stamped)
+    stamped = commits(seed=2, days=4, source=stream.source, late=4)
     before, after = stamped[:9], stamped[9:]
     drained(spark, lake, stream, fold, before, runs=2)
-    seen = [row for commit in before for row in commit]
-    assert table_of(lake, stream, fold) != truth(fold, seen, until_of(before))
+    seen = rows_of(before)
+    assert table_of(lake, stream, fold) != truth(fold, seen, until_of(stream, before))
 
     reseed(spark, lake, stream, options)
     row = current_row(lake, stream.name)
     assert row["generation"] == 2
-    stop_us = until_of(before) if options.until is None else START_US + DAY_US
+    stop_us = until_of(stream, before) if options.until is None else START_US + DAY_US
     assert table_of(lake, stream, fold) == truth(fold, seen, stop_us)
 
     drained(spark, lake, stream, fold, after, runs=2)
-    assert table_of(lake, stream, fold) == truth(fold, admitted(before, after), until_of(after))
+    assert table_of(lake, stream, fold) == truth(
+        fold, admitted(stream, before, after), until_of(stream, after)
+    )
 
 
 @pytest.mark.full
 def test_a_lost_checkpoint_is_made_anew(spark, lake):
-    fold, stamped = device_signals.FOLD, commits(seed=3, days=3, late=True)
-    drained(spark, lake, STREAM, fold, stamped[:6], runs=2)
-    rmtree(lake.checkpoint(STREAM.name, 1))
-    reseed(spark, lake, STREAM, ReseedOptions())
-    drained(spark, lake, STREAM, fold, stamped[6:], runs=1)
-    right = truth(fold, admitted(stamped[:6], stamped[6:]), until_of(stamped))
-    assert table_of(lake, STREAM, fold) == right
+    fold, stamped = device_signals.FOLD, commits(seed=3, days=3, late=4)
+    drained(spark, lake, SIGNALS, fold, stamped[:6], runs=2)
+    rmtree(lake.checkpoint(SIGNALS.name, 1))
+    reseed(spark, lake, SIGNALS, ReseedOptions())
+    drained(spark, lake, SIGNALS, fold, stamped[6:], runs=1)
+    right = truth(fold, admitted(SIGNALS, stamped[:6], stamped[6:]), until_of(SIGNALS, stamped))
+    assert table_of(lake, SIGNALS, fold) == right
 
 
 class KilledError(Exception):
@@ -124,12 +94,12 @@ def killed(*_):
     "step",
     [
         pytest.param("replayed", marks=pytest.mark.full),
-        pytest.param("_interval", marks=pytest.mark.full),
+        pytest.param("interval_row", marks=pytest.mark.full),
         "_switch",
     ],
 )
 def test_a_reseed_that_was_killed_is_finished_by_the_next_run(spark, lake, monkeypatch, step):
-    fold, stamped = user_counts.FOLD, as_user_events(commits(seed=4, days=3, late=True))
+    fold, stamped = user_counts.FOLD, commits(seed=4, days=3, source=COUNTS.source, late=4)
     drained(spark, lake, COUNTS, fold, stamped[:6], runs=1)
     with monkeypatch.context() as patched:
         patched.setattr(reseed_stream, step, killed)
@@ -138,15 +108,38 @@ def test_a_reseed_that_was_killed_is_finished_by_the_next_run(spark, lake, monke
     assert open_intent(lake, COUNTS.name)
     drained(spark, lake, COUNTS, fold, stamped[6:], runs=1)
     assert not open_intent(lake, COUNTS.name)
-    right = truth(fold, admitted(stamped[:6], stamped[6:]), until_of(stamped))
+    right = truth(fold, admitted(COUNTS, stamped[:6], stamped[6:]), until_of(COUNTS, stamped))
     assert table_of(lake, COUNTS, fold) == right
+
+
+@pytest.mark.full
+def test_a_recompute_before_a_killed_reseed_is_finished_is_not_undone_by_it(
+    spark, lake, monkeypatch
+):
+    fold, stamped = device_signals.FOLD, commits(seed=6, days=2, late=4)
+    drained(spark, lake, SIGNALS, fold, stamped, runs=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(reseed_stream, "replayed", killed)
+        with pytest.raises(KilledError):
+            reseed(spark, lake, SIGNALS, ReseedOptions())
+    # The reseed does not know of this row, but the recompute does.
+    late = Signal(1, START_US + DAY_US // 2, 1)
+    events = [[row.event for row in commit] for commit in stamped]
+    *_, very_late = stamp([*events, [late]])
+    append_commit(lake, SIGNALS.source, fold, very_late)
+    recompute(spark, lake, SIGNALS, at(START_US), at(START_US + DAY_US))
+    drain(spark, lake, SIGNALS)
+    assert not open_intent(lake, SIGNALS.name)
+    day_us = START_US, START_US + DAY_US
+    right = truth(fold, [*rows_of(stamped), *very_late], until_of(SIGNALS, stamped))
+    assert between(table_of(lake, SIGNALS, fold), *day_us) == between(right, *day_us)
 
 
 @pytest.mark.full
 def test_a_reseed_begun_with_other_code_is_replaced_by_one_from_the_beginning(
     spark, lake, monkeypatch
 ):
-    fold, stamped = user_counts.FOLD, as_user_events(commits(seed=5, days=2, late=True))
+    fold, stamped = user_counts.FOLD, commits(seed=5, days=2, source=COUNTS.source, late=4)
     drained(spark, lake, COUNTS, fold, stamped, runs=1)
     with monkeypatch.context() as patched:
         patched.setattr(reseed_stream, "_switch", killed)
@@ -160,5 +153,5 @@ def test_a_reseed_begun_with_other_code_is_replaced_by_one_from_the_beginning(
     row = current_row(lake, COUNTS.name)
     assert (row["generation"], row["base_savepoint"]) == (3, None)
     assert not open_intent(lake, COUNTS.name)
-    seen = [row for commit in stamped for row in commit]
-    assert table_of(lake, COUNTS, fold) == truth(fold, seen, until_of(stamped))
+    seen = rows_of(stamped)
+    assert table_of(lake, COUNTS, fold) == truth(fold, seen, until_of(COUNTS, stamped))

@@ -10,6 +10,7 @@ from include.backfill.plan_recompute import (
     base_text,
     check_settled,
     estimate_seconds,
+    refuse_before_mapping,
     rows_emitted,
     settled_until,
 )
@@ -119,6 +120,7 @@ def _planned_runs(
     if identity.output_mode == "append":
         replaced = rows_emitted(lake, stream, edges)
     first = choose_base(savepoints_of(lake, stream.name), identity, pin, cutoffs[0])
+    refuse_before_mapping(identity, first, intervals[0][0])
     runs = []
     for number, (start, until) in enumerate(intervals):
         base = base_text(first) if number == 0 else RUN_BEFORE

@@ -20,6 +20,7 @@ from include.ops import read_ops
 from include.savepoints.bronze_pin import MICROSECOND, BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
 from include.savepoints.identity import StreamIdentity
+from include.savepoints.lineage import is_mapped
 from include.savepoints.manifest import savepoints_of
 from include.stream_position import settled_watermark_ms
 from include.streams import SettingsError, Stream
@@ -97,6 +98,7 @@ def plan_recompute(
         )
     pin = pin_bronze(lake, stream.source)
     base = choose_base(savepoints_of(lake, stream.name), identity, pin, start_us)
+    refuse_before_mapping(identity, base, start)
     (events,) = count_before(pin, identity.time_column, identity.since_us, [until_us])
     rows_to_read = events - base.events
     return RecomputePlan(
@@ -109,6 +111,17 @@ def plan_recompute(
         rows_emitted(lake, stream, [start, until])[0] if identity.output_mode == "append" else None,
         estimate_seconds(lake, stream.name, rows_to_read),
     )
+
+
+def refuse_before_mapping(identity: StreamIdentity, base: Base, start: datetime) -> None:
+    """SettingsError when only the beginning is left, and the stream's states do not come of it."""
+    if base.savepoint is None and is_mapped(identity.code):
+        raise SettingsError(
+            f"the state of {identity.stream} goes back to one that migrate_state has mapped, and no "
+            f"clean savepoint of it is from before {start:%Y-%m-%d %H:%M:%S} UTC: what is earlier is "
+            f"as the former code made it. `make reseed STREAM={identity.stream} RECOMPUTE=1 APPLY=1` "
+            "makes all of it anew by the code of now"
+        )
 
 
 def check_settled(lake: Lake, stream: Stream, until: datetime) -> None:

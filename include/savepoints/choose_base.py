@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from include.savepoints.bronze_pin import BronzePin, count_before
 from include.savepoints.identity import StreamIdentity
+from include.savepoints.lineage import code_of, mapped_lineage
 from include.savepoints.manifest import Savepoint
 
 
@@ -20,17 +21,27 @@ class Base:
     savepoint: Savepoint | None
     until_us: int | None  # bronze rows from here on are replayed; None: all
     events: int  # bronze rows that it stands for
+    mapped: bool = False  # it is of an older state schema: its states are mapped to the new one
+
+    def lineage(self, code: str) -> str:
+        """What `code` makes from here on goes by this name; see `lineage.py`."""
+        if self.savepoint is None:
+            return code_of(code)
+        return mapped_lineage(code, self.savepoint.savepoint_id) if self.mapped else code
 
 
 def clean_savepoints(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin
 ) -> list[Savepoint]:
     """Those of `savepoints` that hold all that the pinned bronze has before them."""
-    ours = [
-        savepoint
-        for savepoint in savepoints
-        if savepoint.code == identity.code and savepoint.bronze_id == pin.table_id
-    ]
+    ours = [savepoint for savepoint in savepoints if savepoint.code == identity.code]
+    return _holding_all(ours, identity, pin)
+
+
+def _holding_all(
+    savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin
+) -> list[Savepoint]:
+    ours = [savepoint for savepoint in savepoints if savepoint.bronze_id == pin.table_id]
     cutoffs = [savepoint.until_us for savepoint in ours]
     counts = count_before(pin, identity.time_column, identity.since_us, cutoffs)
     return [sp for sp, count in zip(ours, counts, strict=True) if sp.events == count]
@@ -46,3 +57,15 @@ def choose_base(
         return Base(None, identity.since_us, 0)
     best = max(clean, key=lambda savepoint: savepoint.until_us)
     return Base(best, best.until_us, best.events)
+
+
+def choose_mapped_base(
+    older: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
+) -> Base | None:
+    """The same among savepoints of an older state schema; None when none of them is clean."""
+    early = [savepoint for savepoint in older if savepoint.until_us <= at_most_us]
+    clean = _holding_all(early, identity, pin)
+    if not clean:
+        return None
+    best = max(clean, key=lambda savepoint: savepoint.until_us)
+    return Base(best, best.until_us, best.events, mapped=True)

@@ -13,6 +13,7 @@ from include.checkpoint import newest_committed, newest_planned
 from include.generations import GenerationRow, is_reseeded, pinned_row
 from include.lake import Lake, LakeError
 from include.ops import append_ops, update_ops
+from include.savepoints.lineage import same_code
 from include.streams import SettingsError, Stream
 
 KEY = ("stream", "generation")
@@ -78,27 +79,33 @@ def pin_generation(
         if pinned[name] != value:
             raise SettingsError(
                 f"stream {stream.name}: {name} is now {value}, but its state was made with "
-                f"{pinned[name]}: {_way_out(lake, stream.name, generation)}"
+                f"{pinned[name]}: {_way_out(lake, stream.name, generation, name)}"
             )
     return _note_code(lake, pinned, code)
 
 
 def _note_code(lake: Lake, pinned: GenerationRow, code: str) -> bool:
     """Whether `code` is new to the generation: then its state is no one code's any more."""
-    if pinned["code"] in (None, code) or pinned["code_changed_at"] is not None:
+    known = pinned["code"]
+    if known is None or same_code(known, code) or pinned["code_changed_at"] is not None:
         return False
     key = {name: pinned[name] for name in KEY}
     update_ops(lake, "generations", KEY, [key | {"code_changed_at": datetime.now(UTC)}])
     return True
 
 
-def _way_out(lake: Lake, stream: str, generation: int) -> str:
+def _way_out(lake: Lake, stream: str, generation: int, setting: str) -> str:
     checkpoint = lake.checkpoint(stream, generation)
     tables = ((lake.table(stream), "table"), (lake.ops("batches"), "batches"))
     written = [_written(lake, path, app_id(stream, generation, name)) for path, name in tables]
     if written == [None, None]:
         return f"no batch has been written yet, so delete {checkpoint} and run again"
+    mapped = (
+        " In place of RECOMPUTE=1, FROM_STATE=1 maps the states of a savepoint to the new schema by "
+        "the function migrate_state of the stream's file, and replays only what came after it"
+    )
     return (
         "put that back, or make its state and its table anew from bronze: `make reseed "
-        f"STREAM={stream} RECOMPUTE=1` shows what that would do, and APPLY=1 does it"
+        f"STREAM={stream} RECOMPUTE=1` shows what that would do, and APPLY=1 does it."
+        f"{mapped if setting == 'state_schema' else ''}"
     )

@@ -46,6 +46,9 @@ class RangeChange(NamedTuple):
     added: int
 
 
+NO_CHANGE = RangeChange(0, 0, 0, 0)
+
+
 def _range_condition(from_us: int | None, until_us: int | None) -> str:
     """With bounds of the partition, too: by the instants alone it would conflict with appends."""
     parts = []

@@ -1,21 +1,23 @@
 """What a reseed would do: pinned bronze, its `until`, its base, what is replaced. Without a JVM."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from include.backfill.late_dates import covers_of, first_stale, late_rows
 from include.backfill.plan_recompute import estimate_seconds
-from include.generations import INTENT, current_row, generation_rows
+from include.generations import INTENT, current_row, generation_rows, open_intent
 from include.lake import Lake
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
 from include.savepoints.identity import StreamIdentity
+from include.savepoints.lineage import same_code
 from include.savepoints.manifest import savepoints_of
 from include.streams import SettingsError, Stream
 from spark_jobs.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
 from spark_jobs.lake.initial_state import read_fingerprint
+from spark_jobs.plans.migrate_plan import MIGRATE, mapped_base, refuse_migration
 from spark_jobs.plans.stream_identity import stream_identity
 from spark_jobs.stream_definition import load_definition, pinned_settings
 
@@ -28,6 +30,7 @@ class ReseedOptions:
     partitions: int | None = None
     until: datetime | None = None  # None: all that the pinned bronze settles
     recompute: bool = False  # from the beginning, whatever savepoints there are
+    from_state: bool = False  # from a savepoint of the older state schema, its states mapped
 
 
 @dataclass(frozen=True)
@@ -51,23 +54,31 @@ class ReseedPlan:
         base = "from the beginning"
         if self.base.savepoint is not None:
             base = f"from savepoint {self.base.savepoint.savepoint_id}"
+        if self.base.mapped:
+            base += ", its states mapped by migrate_state"
         from_ = "all rows" if self.base.until_us is None else f"rows from {_at(self.base.until_us)}"
         replaced = f"{from_} on" if self.identity.output_mode == "append" else "all rows"
         took = "" if self.estimated_seconds is None else f", about {self.estimated_seconds:.0f} s"
         return (
             f"reseed {self.identity.stream} as of {_at(self.until_us)}: replays "
-            f"{self.events - self.base.events:,} rows of bronze (version {self.pin.version}) {base}, "
+            f"{self.events - self.base.events:,} rows of bronze (version {self.pin.version}) {base}; "
             f"replaces {replaced} of its table, and goes on with {self.pending:,} rows that wait; "
             f"{self.buckets} buckets, {self.partitions} state partitions{took}"
         )
 
 
 def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
-    """The plan. Raises SettingsError for options that cannot be, LakeError without bronze."""
+    """The plan. Raises SettingsError for options that cannot be, LakeError without bronze.
+
+    One that was cut off under other code, which nobody can finish, is begun anew by it.
+    """
     identity = stream_identity(lake, stream)
+    options = _begun_anew(lake, identity, options)
+    if options.from_state:
+        refuse_migration(lake, stream, identity, options.recompute)
     pin = pin_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, pin, options)
-    base = _base(lake, stream, identity, pin, until_us, options.recompute)
+    base = _base(lake, stream, identity, pin, until_us, options)
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(pin, column, since_us, [until_us])
     everything = count_before(pin, column, None, [until_us, LAST_INSTANT_US])
@@ -118,27 +129,43 @@ def _until_us(
     return wanted_us
 
 
+def _begun_anew(lake: Lake, identity: StreamIdentity, options: ReseedOptions) -> ReseedOptions:
+    """What an open reseed of other code may have written is replaced, wherever that is."""
+    begun = open_intent(lake, identity.stream)
+    if begun is None or same_code(begun["code"], identity.code):
+        return options
+    migrating = begun["reseed"] == MIGRATE and begun["state_schema"] == identity.state_schema
+    if options.from_state or (migrating and not options.recompute):
+        return replace(options, from_state=True)
+    return replace(options, recompute=True)
+
+
 def _base(
     lake: Lake,
     stream: Stream,
     identity: StreamIdentity,
     pin: BronzePin,
     until_us: int,
-    recompute: bool,
+    options: ReseedOptions,
 ) -> Base:
     """The newest clean savepoint from which on all of the table is made right."""
     current = current_row(lake, stream.name)
-    if recompute or current is None:  # a new stream has no row to keep
+    if options.recompute or current is None:  # a new stream has no row to keep
         return Base(None, identity.since_us, 0)
-    at_most_us = until_us
-    if identity.output_mode == "append":
-        if current["code"] != identity.code or current["code_changed_at"] is not None:
-            return Base(None, identity.since_us, 0)  # rows of other code are in the table
-        covers = covers_of(lake, stream.name, identity.output_mode)
-        stale = first_stale(late_rows(lake, stream), covers)
-        if stale is not None:
-            at_most_us = min(until_us, (stale - EPOCH) // MICROSECOND)
+    is_append = identity.output_mode == "append"
+    other_code = current["code"] != identity.code or current["code_changed_at"] is not None
+    if is_append and other_code and not options.from_state:
+        return Base(None, identity.since_us, 0)  # rows of other code are in the table
+    at_most_us = _right_until(lake, stream, until_us) if is_append else until_us
+    if options.from_state:
+        return mapped_base(lake, identity, pin, at_most_us)
     return choose_base(savepoints_of(lake, stream.name), identity, pin, at_most_us)
+
+
+def _right_until(lake: Lake, stream: Stream, until_us: int) -> int:
+    """Before which instant, at most `until_us`, no row of an append table lacks a late row."""
+    stale = first_stale(late_rows(lake, stream), covers_of(lake, stream.name, "append"))
+    return until_us if stale is None else min(until_us, (stale - EPOCH) // MICROSECOND)
 
 
 def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
@@ -154,7 +181,7 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
         "started_at": datetime.now(UTC),
         "buckets": plan.buckets,
         "state_partitions": plan.partitions,
-        "reseed": "recompute" if plan.options.recompute else "reseed",
+        "reseed": _kind(plan.options),
         "options": options_text(plan.options),
         "initial_state": read_fingerprint(lake, stream.name),
         "initial_as_of": None if identity.since_us is None else _instant(identity.since_us),
@@ -166,8 +193,14 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
         "bronze_ingested_at": _instant(pin.ingested_at_us),
         "seed_excluded": plan.excluded,
         "seed_pending": plan.pending,
-        "code": identity.code,
+        "code": base.lineage(identity.code),
     }
+
+
+def _kind(options: ReseedOptions) -> str:
+    if options.from_state:
+        return MIGRATE
+    return "recompute" if options.recompute else "reseed"
 
 
 def options_text(options: ReseedOptions) -> str:

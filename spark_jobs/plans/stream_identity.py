@@ -8,6 +8,7 @@ from deltalake.exceptions import DeltaError
 from include.generations import GenerationRow, current_row
 from include.lake import Lake
 from include.savepoints.identity import StreamIdentity
+from include.savepoints.lineage import current_lineage
 from include.streams import SettingsError, Stream
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.definition import KeyedFold
@@ -31,7 +32,7 @@ def stream_identity(lake: Lake, stream: Stream) -> StreamIdentity:
         output_mode=fold.output_mode,
         time_column="ingested_at" if fold.in_processing_time else "event_time",
         delay_us=stream.watermark_delay // MICROSECOND,
-        code=code_fingerprint(stream, initial_state),
+        code=current_lineage(pinned, code_fingerprint(stream, initial_state)),
         state_schema=pinned_settings(stream, fold)["state_schema"],
         since_us=_since_us(lake, fold, stream.name, initial_state, pinned),
     )

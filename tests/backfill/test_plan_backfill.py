@@ -1,6 +1,7 @@
 """The plan of a backfill's Dag runs: against counts in plain Python."""
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from include.lake import Lake
 from include.ops import append_ops
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.identity import StreamIdentity
+from include.savepoints.lineage import mapped_lineage
 from include.savepoints.manifest import record_savepoint
 from include.streams import SettingsError, stream_named
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
@@ -98,10 +100,21 @@ def test_what_is_not_settled_is_said_to_be_refused(planned_lake):
 
 
 def test_of_an_update_table_nothing_is_replaced(planned_lake):
-    identity = StreamIdentity(**(vars(IDENTITY) | {"output_mode": "update"}))
+    identity = replace(IDENTITY, output_mode="update")
     plan = plan_backfill(planned_lake, STREAM, identity, START, START + 2 * HOUR)
     assert [run.rows_replaced for run in plan.runs] == [None, None]
     assert "none" in plan.text()
+
+
+def test_states_that_were_mapped_have_no_beginning_to_go_back_to(planned_lake):
+    mapped = replace(IDENTITY, code=mapped_lineage(IDENTITY.code, "an older one"))
+    interval = START + 2 * HOUR, START + 3 * HOUR
+    before = len([at for at in EVENTS if at < START + 2 * HOUR])
+    record(planned_lake, "of the code alone", START + 2 * HOUR, before)
+    with pytest.raises(SettingsError, match=r"migrate_state has mapped.*RECOMPUTE=1"):
+        plan_backfill(planned_lake, STREAM, mapped, *interval)
+    record(planned_lake, "mapped", START + 2 * HOUR, before, mapped.code)
+    assert plan_backfill(planned_lake, STREAM, mapped, *interval).runs[0].base == "savepoint mapped"
 
 
 def test_rows_are_counted_to_the_microsecond(planned_lake):
@@ -139,7 +152,7 @@ def planned_lake(lake: Lake) -> Lake:
     return lake
 
 
-def record(lake: Lake, name: str, until: datetime, events: int) -> None:
+def record(lake: Lake, name: str, until: datetime, events: int, code: str = IDENTITY.code) -> None:
     row = {
         "savepoint_id": name,
         "stream": STREAM.name,
@@ -151,7 +164,7 @@ def record(lake: Lake, name: str, until: datetime, events: int) -> None:
         "checksum": "0",
         "events": events,
         "bronze_id": pin_bronze(lake, STREAM.source).table_id,
-        "code": IDENTITY.code,
+        "code": code,
         "state_schema": "",
     }
     record_savepoint(lake, row)

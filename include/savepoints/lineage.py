@@ -1,0 +1,41 @@
+"""What a state goes back to: all events before it, or a savepoint whose states were mapped.
+
+A mapping is the user's word: the state that it makes need not be the one that the same code
+makes of all events. So the two have names of their own, and no replay begins with one and
+goes on as the other. The name stands where a code's fingerprint does.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+MAPPED_FROM = "+"
+
+
+def code_of(lineage: str) -> str:
+    """The fingerprint of the code alone."""
+    return lineage.partition(MAPPED_FROM)[0]
+
+
+def mapped_lineage(code: str, savepoint_id: str) -> str:
+    """Of states that `code` makes from those of a savepoint of an older schema."""
+    return f"{code_of(code)}{MAPPED_FROM}{savepoint_id}"
+
+
+def is_mapped(lineage: str) -> bool:
+    """Whether the states go back to a savepoint whose states were mapped."""
+    return MAPPED_FROM in lineage
+
+
+def same_code(lineage: str | None, other: str | None) -> bool:
+    """Whether the same code made them, whatever they go back to."""
+    if lineage is None or other is None:
+        return lineage == other
+    return code_of(lineage) == code_of(other)
+
+
+def current_lineage(row: Mapping[str, Any] | None, code: str) -> str:
+    """The lineage that a stream with this `code` goes on with: that of its current generation,
+    whose row of `ops/generations` this is, if the same code made it."""
+    if row and row["code"] is not None and same_code(row["code"], code):
+        return str(row["code"])
+    return code

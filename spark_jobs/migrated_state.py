@@ -1,0 +1,71 @@
+"""States of an older schema as states of the new one, by the stream's own `migrate_state`.
+
+Key, timeout and time of the last change stay as they are: what a key has seen does not change.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from spark_jobs.engines.schemas import state_rows_ddl
+from spark_jobs.engines.state_rows import states_to_rows
+from spark_jobs.fold.admission import NEVER_US
+from spark_jobs.fold.definition import Key, KeyedFold
+from spark_jobs.fold.states import NO_STATE_US, States
+from spark_jobs.stream_definition import MigrateState
+
+
+class MigrationError(RuntimeError):
+    """`migrate_state` failed for a key, or made of its state what the schema does not take."""
+
+
+def migrated_states(rows: DataFrame, fold: KeyedFold, migrate: MigrateState) -> DataFrame:
+    """Rows of a savepoint of any state schema as rows of `state_rows_ddl(fold)`.
+
+    Lazy: a job that reads them fails with MigrationError in its message when a state cannot
+    be mapped.
+    """
+
+    def migrate_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from states_to_rows(fold, migrated(batch, fold, migrate), bucket=0).to_batches()
+
+    return rows.mapInArrow(migrate_all, state_rows_ddl(fold))
+
+
+def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> States:
+    """The new states of a savepoint's rows. MigrationError names the key and what is wrong."""
+    states = States(fold)
+    columns = [batch[name].to_pylist() for name in ("key", "state", "changed_at_us")]
+    timeouts_us = batch["timeout_at_us"].to_pylist()
+    for key, old, changed_at_us, timeout_us in zip(*columns, timeouts_us, strict=True):
+        # A key that has only a timeout has nothing to map.
+        new = None if old is None else _new_state(key, old, fold, migrate)
+        never = timeout_us is None or not fold.times_out
+        _put(states, key, new, changed_at_us, NEVER_US if never else timeout_us)
+    return states
+
+
+def _new_state(key: Key, old: dict[str, Any], fold: KeyedFold, migrate: MigrateState) -> Any:
+    # Arrays are tuples in a state, and lists only in Arrow's hands.
+    plain = {name: tuple(v) if isinstance(v, list) else v for name, v in old.items()}
+    try:
+        new = migrate(plain)
+    except Exception as error:  # anything: it is the user's code, and only the key is ours to add
+        raise MigrationError(f"{_at(key)}: {type(error).__name__}: {error}") from error
+    if not isinstance(new, fold.state):
+        raise MigrationError(f"{_at(key)}: it returned {new!r}, and not a {fold.state.__name__}")
+    return new
+
+
+def _put(states: States, key: Key, new: Any, changed_at_us: int | None, timeout_us: int) -> None:
+    try:
+        states.put(key, new, NO_STATE_US if changed_at_us is None else changed_at_us, timeout_us)
+    except TypeError as error:
+        raise MigrationError(f"{_at(key)}: it returned {new!r}: {error}") from error
+
+
+def _at(key: Key) -> str:
+    return f"migrate_state, for key {key!r}"

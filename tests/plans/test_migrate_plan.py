@@ -1,0 +1,229 @@
+"""What a migration begins with, and what is refused before anything is written. Without a JVM."""
+
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from deltalake import DeltaTable
+
+from include.generations import pinned_row
+from include.ops import append_ops, update_ops
+from include.savepoints.bronze_pin import pin_bronze
+from include.savepoints.lineage import mapped_lineage
+from include.savepoints.manifest import record_savepoint
+from include.streams import SettingsError
+from spark_jobs import reseed_stream, state_admin
+from spark_jobs.fold.admission import EPOCH, MICROSECOND
+from spark_jobs.lake.generations import pin_generation
+from spark_jobs.plans.migrate_plan import MIGRATE
+from spark_jobs.plans.reseed_plan import ReseedOptions, intent_row, plan_reseed
+from spark_jobs.plans.stream_identity import stream_identity
+from spark_jobs.stream_definition import pinned_settings
+from spark_jobs.streams.device_signals import Signal
+from tests.bronze import append_commit, stamp
+from tests.changed_stream import (
+    MODULE,
+    NAME,
+    NEW,
+    NEW_STATE,
+    OLD,
+    STREAM,
+    deployed_in,
+    fold_of,
+)
+
+START_US = 1_750_032_000_000_000
+SECOND_US = 1_000_000
+MAPPED = ReseedOptions(from_state=True)
+GENERATION_KEY = ("stream", "generation")
+
+
+class Lived:
+    """A lake in which the stream has run under its old code, with three events a second."""
+
+    def __init__(self, lake, files) -> None:
+        self.lake, self.files = lake, files
+        old = files.deploy(OLD)
+        times = [START_US + second * SECOND_US for second in range(6)]
+        (rows,) = stamp([[Signal(key, time_us, 1) for time_us in times for key in range(3)]])
+        append_commit(lake, STREAM.source, fold_of(old), rows)
+        self.code = stream_identity(lake, STREAM).code
+        self.pins = pinned_settings(STREAM, fold_of(old))
+        assert not pin_generation(lake, STREAM, 1, self.pins, self.code)
+
+    def savepoint(self, second: int, **columns) -> str:
+        """One of all events before that second, but for what `columns` say."""
+        row = {
+            "savepoint_id": f"{second}-{len(columns)}",
+            "stream": NAME,
+            "until": at(second),
+            "created_at": datetime.now(UTC),
+            "origin": "live",
+            "path": f"savepoints/{NAME}",
+            "keys": 3,
+            "checksum": "0",
+            "events": 3 * second,
+            "bronze_id": pin_bronze(self.lake, STREAM.source).table_id,
+            "code": self.code,
+            "state_schema": self.pins["state_schema"],
+        }
+        record_savepoint(self.lake, row | columns)
+        return f"{second}-{len(columns)}"
+
+    def begun(self, source: str, options: ReseedOptions) -> dict:
+        """The intent of a reseed that was cut off, under the code of `source`."""
+        self.files.deploy(source)
+        row = intent_row(self.lake, STREAM, plan_reseed(self.lake, STREAM, options))
+        append_ops(self.lake, "generations", [row], (f"{NAME}/{row['generation']}", 0))
+        return row
+
+    def base_id(self, options: ReseedOptions = MAPPED) -> str | None:
+        base = plan_reseed(self.lake, STREAM, options).base
+        assert base.savepoint is None or base.mapped == options.from_state
+        return base.savepoint.savepoint_id if base.savepoint else None
+
+
+def at(second: int) -> datetime:
+    return EPOCH + (START_US + second * SECOND_US) * MICROSECOND
+
+
+@pytest.fixture
+def lived(lake, tmp_path, monkeypatch):
+    yield Lived(lake, deployed_in(tmp_path, monkeypatch))
+    sys.modules.pop(MODULE, None)
+
+
+def refused(lived, message: str, options: ReseedOptions = MAPPED) -> None:
+    version = DeltaTable(lived.lake.ops("generations")).version()
+    with pytest.raises(SettingsError, match=message):
+        plan_reseed(lived.lake, STREAM, options)
+    assert DeltaTable(lived.lake.ops("generations")).version() == version
+
+
+def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran_on(lived):
+    clean = lived.savepoint(2)
+    lived.savepoint(1)
+    lived.savepoint(3, events=8)  # without a late row
+    lived.savepoint(4, code=None)  # of two codes
+    lived.savepoint(4, code="another", keys=2)
+    lived.savepoint(5, bronze_id="another", keys=1, origin="recompute")
+    lived.files.deploy(NEW)
+    now = stream_identity(lived.lake, STREAM)
+    lived.savepoint(5, code=now.code, state_schema=now.state_schema)
+    assert lived.base_id() == clean
+    plan = plan_reseed(lived.lake, STREAM, MAPPED)
+    assert f"from savepoint {clean}, its states mapped by migrate_state;" in plan.text()
+    row = intent_row(lived.lake, STREAM, plan)
+    assert (row["reseed"], row["base_savepoint"]) == (MIGRATE, clean)
+    assert row["code"] == mapped_lineage(now.code, clean)
+    assert row["base_until"] == at(2)
+
+
+def test_it_is_not_after_the_instant_that_is_asked_for(lived):
+    early, _ = lived.savepoint(1), lived.savepoint(3)
+    lived.files.deploy(NEW)
+    assert lived.base_id(replace(MAPPED, until=at(2))) == early
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (NEW, replace(MAPPED, recompute=True), "FROM_STATE maps states, RECOMPUTE makes .* one"),
+        (OLD, MAPPED, "nothing to migrate: leave FROM_STATE out"),
+        (NEW_STATE, MAPPED, r"tried_totals\.py defines no migrate_state\(old\)"),
+        (f"{NEW_STATE}\nmigrate_state = 1\n", MAPPED, "migrate_state must be a function"),
+        (NEW.replace("device_id: int", "device_id: str"), MAPPED, "the type of the key changed"),
+        (NEW.replace("EventTime", "ProcessingTime"), MAPPED, "clock .* changed"),
+        (NEW, replace(MAPPED, until=at(1)), "none of the 1 savepoints .* or give RECOMPUTE=1"),
+    ],
+)
+def test_what_cannot_be_migrated_is_refused(lived, source, options, message):
+    lived.savepoint(2)
+    lived.files.deploy(source)
+    stream = STREAM
+    if "ProcessingTime" in source:
+        stream = replace(STREAM, watermark_delay=0 * STREAM.watermark_delay)
+    with pytest.raises(SettingsError, match=message):
+        plan_reseed(lived.lake, stream, options)
+
+
+def test_without_a_savepoint_of_the_older_state_it_says_how_to_get_one(lived):
+    lived.savepoint(2, code=None)
+    lived.files.deploy(NEW)
+    refused(lived, f"former file back, `make savepoint STREAM={NAME}`.*or give RECOMPUTE=1")
+
+
+def test_a_stream_that_never_ran_has_nothing_to_migrate(lake, tmp_path, monkeypatch):
+    deployed_in(tmp_path, monkeypatch).deploy(NEW)
+    with pytest.raises(SettingsError, match="no state yet to migrate"):
+        plan_reseed(lake, STREAM, MAPPED)
+    sys.modules.pop(MODULE, None)
+
+
+MENDED = NEW.replace("(7,)", "(8,)")
+
+
+def test_one_that_was_cut_off_under_other_code_begins_anew_as_a_migration(lived):
+    first = lived.savepoint(2)
+    lived.begun(NEW, MAPPED)
+    lived.savepoint(3)  # what was begun may have replaced rows before it
+    lived.files.deploy(MENDED)
+    plan = plan_reseed(lived.lake, STREAM, ReseedOptions())
+    assert plan.options.from_state
+    assert (plan.base.savepoint.savepoint_id, plan.base.mapped) == (first, True)
+    assert plan_reseed(lived.lake, STREAM, ReseedOptions(recompute=True)).base.until_us is None
+
+
+def test_it_is_given_up_by_putting_the_old_file_back(lived):
+    lived.savepoint(2)
+    lived.begun(NEW, MAPPED)
+    lived.files.deploy(OLD)
+    plan = plan_reseed(lived.lake, STREAM, ReseedOptions())
+    assert (plan.options.recompute, plan.base.savepoint) == (True, None)
+
+
+def test_after_a_cut_off_reseed_from_the_beginning_no_savepoint_serves(lived):
+    lived.savepoint(2)
+    lived.begun(NEW, ReseedOptions(recompute=True))
+    lived.files.deploy(MENDED)
+    refused(lived, "from the beginning was cut off")
+
+
+def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
+    lived.savepoint(2)
+    row = lived.begun(NEW, MAPPED)
+    current = {"stream": NAME, "generation": 2, "status": "current", "seed_savepoint": "s"}
+    update_ops(lived.lake, "generations", GENERATION_KEY, [current])
+    code, schema = stream_identity(lived.lake, STREAM).code, row["state_schema"]
+    # Made by the same code from the beginning, as a backfill of early dates does.
+    lived.savepoint(4, code=code.partition("+")[0], state_schema=schema)
+    assert lived.base_id(ReseedOptions()) is None
+    later = lived.savepoint(3, code=row["code"], state_schema=schema)
+    assert lived.base_id(ReseedOptions(buckets=3)) == later
+    intent = intent_row(lived.lake, STREAM, plan_reseed(lived.lake, STREAM, ReseedOptions()))
+    assert intent["code"] == row["code"]
+    anew = plan_reseed(lived.lake, STREAM, ReseedOptions(recompute=True))
+    assert intent_row(lived.lake, STREAM, anew)["code"] == code.partition("+")[0]
+    refused(lived, "nothing to migrate")
+    # Its next runs are by the code that it was made with.
+    pins = {**pinned_settings(STREAM, fold_of(sys.modules[MODULE])), "initial_state": None}
+    assert not pin_generation(lived.lake, STREAM, 2, pins, code.partition("+")[0])
+    assert pin_generation(lived.lake, STREAM, 2, pins, "another")
+    assert pinned_row(lived.lake, NAME, 2)["code"] == row["code"]
+
+
+def test_the_command_hands_it_to_the_job(lived, monkeypatch, capsys):
+    savepoint = lived.savepoint(2)
+    lived.files.deploy(NEW)
+    handed = []
+    monkeypatch.setattr(state_admin, "stream_named", lambda name: STREAM)
+    monkeypatch.setattr(state_admin, "run_job", lambda job, args, stream: handed.append(args) or 0)
+    command = ["reseed", "--stream", NAME, "--lake", lived.lake.root, "--from-state"]
+    assert state_admin.main(command) == 0
+    assert f"from savepoint {savepoint}, its states mapped" in capsys.readouterr().out
+    assert not handed
+    assert state_admin.main([*command, "--apply"]) == 0
+    assert reseed_stream.parse_args(handed[0]).from_state
+    assert state_admin.main([*command, "--recompute"]) == 2
+    assert "give one of them" in capsys.readouterr().err

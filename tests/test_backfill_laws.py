@@ -1,0 +1,140 @@
+"""live = replay = local for each stream, and a recompute of unchanged data changes nothing.
+
+Also a new stream over old bronze. Against the oracle of the fold law; `test_late_rows.py` has
+the same with late rows.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from include.generations import current_row
+from include.ops import read_ops
+from include.savepoints.manifest import mark_deleted, savepoints_of
+from spark_jobs.engines.local import LocalFold
+from spark_jobs.lake.savepoints import read_savepoint
+from spark_jobs.plans.reseed_plan import ReseedOptions
+from spark_jobs.recompute_interval import recompute
+from spark_jobs.reseed_stream import reseed
+from spark_jobs.run_stream import drain
+from spark_jobs.stream_definition import load_definition
+from tests.bronze import rows_for
+from tests.engines.lake_runs import known_in, stored, table_of
+from tests.fold import oracle
+from tests.fold.arrivals import came_to, run
+from tests.late_lakes import (
+    HOUR,
+    HOUR_US,
+    START_US,
+    STREAMS,
+    admitted,
+    at,
+    between,
+    commits,
+    delay_us,
+    in_runs,
+    live_result,
+    rows_of,
+    small,
+    truth,
+    until_of,
+)
+
+pytestmark = pytest.mark.spark
+
+# A minute lies between two commits: services are stale within it.
+BY_INGESTION = small(
+    "service_health",
+    watermark_delay=timedelta(0),
+    settings={"stale_after": HOUR / 100, "time": "processing"},
+)
+
+
+def version_of(lake, stream) -> int:
+    return DeltaTable(lake.table(stream.name)).version()
+
+
+def recomputed_rows(lake, stream) -> dict[str, Any]:
+    """The newest row of ops/intervals."""
+    rows = read_ops(lake, "intervals", {"stream": stream.name}).to_pylist()
+    return max(rows, key=lambda row: row["recomputed_at"])
+
+
+LAWS = {
+    **{name: replace(stream, watermark_delay=HOUR) for name, stream in STREAMS.items()},
+    "service_health by ingestion": BY_INGESTION,
+}
+QUICK = ("device_signals", "user_counts")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case if case in QUICK else pytest.param(case, marks=pytest.mark.full) for case in LAWS],
+)
+def test_live_replay_and_local_agree_and_a_recompute_of_unchanged_data_changes_nothing(
+    spark, lake, case
+):
+    stream = LAWS[case]
+    fold = load_definition(stream).fold
+    stamped = commits(seed=11, days=2, source=stream.source, tardy=4)
+    seen = [rows_for(fold, commit) for commit in stamped]
+    until_us = oracle.until(rows_of(seen), delay_us(stream))
+    local = came_to(fold, run(LocalFold(fold, delay_us(stream)), seen))
+    assert local == live_result(stream, fold, stamped)
+    assert local.table
+    assert not local.late
+
+    in_runs(spark, lake, stream, stamped, runs=2)
+    assert table_of(lake, stream, fold) == local.table
+    assert stored(spark, lake, stream, fold) == local.states
+    ours = [point.savepoint_id for point in savepoints_of(lake, stream.name)]
+    version = version_of(lake, stream)
+    for start_us, end_us in parts(fold, local.table, seen, until_us):
+        if end_us == until_us:  # a savepoint of live there would be taken for the replay's
+            mark_deleted(lake, ours)
+        recompute(spark, lake, stream, at(start_us), at(end_us))
+        done = recomputed_rows(lake, stream)
+        assert (done["rows_removed"], done["rows_added"]) == (0, 0)
+        if fold.output_mode == "append":
+            rows = between(local.table, start_us, end_us).total()
+            assert done["rows_before"] == done["rows_after"] == rows > 0
+    assert version_of(lake, stream) == version
+    assert table_of(lake, stream, fold) == local.table
+    replayed = savepoints_of(lake, stream.name)[-1]
+    assert (replayed.until_us, replayed.origin) == (until_us, "recompute")
+    assert known_in(read_savepoint(spark, lake, replayed), fold) == local.states
+
+
+def parts(fold, table, seen, until_us) -> list[tuple[int, int]]:
+    """A later part, an earlier one and the whole; the parts end where a row is emitted."""
+    emitted = table if fold.output_mode == "append" else table.values()
+    emitted_us = sorted({at_us for _, at_us in emitted})
+    first_us = min(row.time_us for commit in seen for row in commit)
+    if fold.output_mode == "update":  # all of its rows are of the end
+        emitted_us = [first_us, START_US + 20 * HOUR_US, START_US + 40 * HOUR_US]
+    cut_us, end_us = emitted_us[len(emitted_us) // 3], emitted_us[2 * len(emitted_us) // 3]
+    return [(cut_us, end_us), (first_us, cut_us + 1), (first_us, until_us)]
+
+
+@pytest.mark.full
+def test_a_new_stream_begins_with_a_month_of_bronze_that_another_one_has_read(spark, lake):
+    old, new = STREAMS["user_counts"], STREAMS["user_sessions"]
+    fold = load_definition(new).fold
+    stamped = commits(seed=15, days=32, source=new.source, size=10, late=1)
+    before, after = stamped[:90], stamped[90:]
+    in_runs(spark, lake, old, before, runs=2)
+    reseed(spark, lake, new, ReseedOptions())
+    assert current_row(lake, new.name)["generation"] == 1
+    right = truth(fold, rows_of(before), until_of(new, before))
+    assert table_of(lake, new, fold) == right
+    assert right != live_result(new, fold, before).table
+
+    in_runs(spark, lake, new, after, runs=2)
+    seen = admitted(new, before, after)
+    assert table_of(lake, new, fold) == truth(fold, seen, until_of(new, after))
+    drain(spark, lake, old)
+    counts = load_definition(old).fold
+    assert table_of(lake, old, counts) == live_result(old, counts, stamped).table

@@ -1,0 +1,177 @@
+"""State migrations by a mapping, against the oracle: old code, then the mapping, then new code."""
+
+import random
+import sys
+
+import pytest
+from pyspark.errors import PythonException
+
+from include.generations import current_row, open_intent
+from include.ops import read_ops
+from include.savepoints.manifest import savepoints_of
+from include.streams import SettingsError
+from spark_jobs import reseed_stream
+from spark_jobs.plans.reseed_plan import ReseedOptions, plan_reseed
+from spark_jobs.reseed_stream import reseed
+from spark_jobs.run_stream import drain
+from spark_jobs.streams.device_signals import Signal
+from tests.bronze import Happened, stamp
+from tests.changed_stream import MODULE, NEW, OLD, STREAM, deployed_in, fold_of
+from tests.engines.lake_runs import drained, table_of
+from tests.fold import oracle
+
+pytestmark = pytest.mark.spark
+
+HOUR_US = 3_600_000_000
+START_US = 1_750_032_000_000_000  # a midnight
+DELAY_US = 5_000
+MAPPED = ReseedOptions(from_state=True)
+# Device 8 falls silent before the migration, and times out while it replays; device 9 after it.
+SILENT = {0: 8, 1: 9}
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    yield deployed_in(tmp_path, monkeypatch)
+    sys.modules.pop(MODULE, None)
+
+
+def commits(seed: int):
+    """Ten commits of eight hours each; from the sixth on some rows are ten hours late."""
+    rng = random.Random(seed)
+    made = []
+    for number in range(10):
+        start_us = START_US + number * 8 * HOUR_US
+        times = [start_us + rng.randrange(8 * HOUR_US) for _ in range(15)]
+        if number >= 5:
+            times += [time_us - 10 * HOUR_US for time_us in rng.sample(times, 3)]
+        rows = [(rng.randrange(3), time_us) for time_us in times]
+        if number in SILENT:
+            rows.append((SILENT[number], start_us + HOUR_US))
+        made.append([Happened(Signal(key, us, rng.randrange(100)), us) for key, us in rows])
+    return stamp(made)
+
+
+def in_time(rows):
+    """All of them are folded, whatever live would have done."""
+    return [row._replace(arrival_us=None) for row in rows]
+
+
+def rows_of(stamped):
+    return [row for commit in stamped for row in commit]
+
+
+def result(fold, rows, since_us=None, initial=None):
+    return oracle.expected(fold, oracle.calls_of(fold), rows, DELAY_US, since_us, initial)
+
+
+def mapped(old, migrate):
+    """States of the old code as the new one has them."""
+    return {
+        key: known._replace(state=known.state and migrate(known.state._asdict()))
+        for key, known in old.states.items()
+    }
+
+
+def after_migration(old, new, stamped, before: int):
+    """The table of: old code up to the third commit, the mapping there, then the new code.
+
+    The reseed comes after `before` commits and takes their late rows in; later ones are left out.
+    """
+    first = result(fold_of(old), in_time(rows_of(stamped[:3])))
+    since_us = oracle.until(rows_of(stamped[:3]), DELAY_US)
+    rows = [*in_time(rows_of(stamped[:before])), *rows_of(stamped[before:])]
+    initial = mapped(first, new.migrate_state)
+    return first.table + result(fold_of(new), rows, since_us, initial).table
+
+
+def begun_with_old_code(spark, lake, files, stamped):
+    """Six commits folded by the old code: a clean savepoint after the third, and late rows."""
+    old = files.deploy(OLD)
+    drained(spark, lake, STREAM, fold_of(old), stamped[:3], runs=1)
+    drained(spark, lake, STREAM, fold_of(old), stamped[3:6], runs=1)
+    return old
+
+
+class KilledError(Exception):
+    pass
+
+
+def killed(*_):
+    raise KilledError
+
+
+@pytest.mark.parametrize("step", [pytest.param("replayed", marks=pytest.mark.full), "_switch"])
+def test_a_migration_that_was_killed_is_finished_by_the_next_run(
+    spark, lake, files, monkeypatch, step
+):
+    stamped = commits(seed=1)
+    old = begun_with_old_code(spark, lake, files, stamped)
+    clean = savepoints_of(lake, STREAM.name)[0]
+    assert clean.until_us == oracle.until(rows_of(stamped[:3]), DELAY_US)
+    new = files.deploy(NEW)
+    with pytest.raises(SettingsError, match=r"state_schema is now .*RECOMPUTE=1.*FROM_STATE=1"):
+        drain(spark, lake, STREAM)
+    text = plan_reseed(lake, STREAM, MAPPED).text()
+    assert f"from savepoint {clean.savepoint_id}, its states mapped by migrate_state" in text
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reseed_stream, step, killed)
+        with pytest.raises(KilledError):
+            reseed(spark, lake, STREAM, MAPPED)
+    assert current_row(lake, STREAM.name)["generation"] == 1
+    drained(spark, lake, STREAM, fold_of(new), stamped[6:], runs=1)
+    row = current_row(lake, STREAM.name)
+    assert (row["generation"], row["reseed"]) == (2, "migrate")
+    assert (row["base_savepoint"], open_intent(lake, STREAM.name)) == (clean.savepoint_id, None)
+    table = table_of(lake, STREAM, fold_of(new))
+    assert table == after_migration(old, new, stamped, before=6)
+    silent = {row[0][0] for row in table if row[0][1] == "silent"}
+    assert silent == set(SILENT.values())
+    assert not read_ops(lake, "findings", {"finding": "code_changed"}).num_rows
+
+
+@pytest.mark.full
+def test_what_follows_a_migration_goes_on_from_the_mapped_states(spark, lake, files):
+    stamped = commits(seed=2)
+    old = begun_with_old_code(spark, lake, files, stamped)
+    new = files.deploy(NEW)
+    reseed(spark, lake, STREAM, MAPPED)
+    right = after_migration(old, new, stamped[:6], before=6)
+    assert table_of(lake, STREAM, fold_of(new)) == right
+
+    reseed(spark, lake, STREAM, ReseedOptions(buckets=9, partitions=3))
+    assert current_row(lake, STREAM.name)["base_savepoint"] is not None
+    assert table_of(lake, STREAM, fold_of(new)) == right
+
+    # The same until, the same events, the same code: but not the same states.
+    reseed(spark, lake, STREAM, ReseedOptions(recompute=True))
+    assert current_row(lake, STREAM.name)["base_savepoint"] is None
+    drained(spark, lake, STREAM, fold_of(new), stamped[6:], runs=1)
+    rows = [*in_time(rows_of(stamped[:6])), *rows_of(stamped[6:])]
+    assert table_of(lake, STREAM, fold_of(new)) == result(fold_of(new), rows).table
+
+
+@pytest.mark.full
+def test_a_mapping_that_fails_switches_nothing_and_can_be_mended(spark, lake, files):
+    stamped = commits(seed=3)
+    old = begun_with_old_code(spark, lake, files, stamped)
+    before = table_of(lake, STREAM, fold_of(old))
+    files.deploy(NEW.replace('old["signals"], None', 'old["signal"], None'))
+    with pytest.raises(PythonException, match=r"migrate_state, for key \d: KeyError: 'signal'"):
+        reseed(spark, lake, STREAM, MAPPED)
+    failed = [run for run in read_ops(lake, "runs").to_pylist() if run["outcome"] == "failed"]
+    assert "MigrationError: migrate_state, for key" in failed[0]["error"]
+    assert current_row(lake, STREAM.name)["generation"] == 1
+    assert table_of(lake, STREAM, fold_of(old)) == before
+
+    new = files.deploy(NEW)
+    reseed(spark, lake, STREAM, ReseedOptions())
+    row = current_row(lake, STREAM.name)
+    assert (row["generation"], row["reseed"], open_intent(lake, STREAM.name)) == (
+        3,
+        "migrate",
+        None,
+    )
+    right = after_migration(old, new, stamped[:6], before=6)
+    assert table_of(lake, STREAM, fold_of(new)) == right
