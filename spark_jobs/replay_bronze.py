@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.findings import Finding, record_findings
-from include.lake import Lake
+from include.lake import Lake, LakeError
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base
 from include.savepoints.identity import StreamIdentity
@@ -21,7 +21,12 @@ from spark_jobs.engines.replay import Replayed, replay_fold
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.lake.initial_state import read_initial_state, state_rows
-from spark_jobs.lake.savepoints import SavepointError, read_savepoint, write_savepoint
+from spark_jobs.lake.savepoints import (
+    SavepointError,
+    read_savepoint,
+    savepoint_at,
+    write_savepoint,
+)
 from spark_jobs.lake.tables import RangeChange
 from spark_jobs.migrated_state import migrated_states
 from spark_jobs.stream_definition import load_definition
@@ -119,8 +124,12 @@ def replayed(
     first_us = _first_us(spark, replay, until_us) if from_us is None else from_us
     stops = stops_before(first_us, until_us, replay.stream.savepoints.cadence)
     kept: list[Replayed] = []
+    savepoint_id = ""
     try:
         for stop_us in stops:
+            if kept:
+                # Not from the plan that made them: over thirty stages it outgrows the driver.
+                states = _read_back(spark, replay, savepoint_id)
             rows = pinned_rows(spark, replay, from_us, stop_us)
             stage = replay_fold(rows, replay.fold, replay.stream.buckets, stop_us, states)
             stage.folded.persist()
@@ -128,12 +137,19 @@ def replayed(
             folded = stage.folded.agg(F.coalesce(F.sum("rows_folded"), F.lit(0))).collect()[0][0]
             events, rows_read = events + folded, rows_read + folded
             savepoint_id = _ensure_savepoint(replay, stage.states, stop_us, events)
-            states, from_us = stage.states, stop_us
+            from_us = stop_us
         outputs = _emitted(kept, emit_from_us)
         yield Outcome(outputs, kept[-1].states, events, rows_read, savepoint_id)
     finally:
         for stage in kept:
             stage.folded.unpersist()
+
+
+def _read_back(spark: SparkSession, replay: Replay, savepoint_id: str) -> DataFrame:
+    savepoint = savepoint_at(replay.lake, replay.stream.name, savepoint_id)
+    if savepoint is None:
+        raise LakeError(f"savepoint {savepoint_id} was deleted under the replay that wrote it")
+    return read_savepoint(spark, replay.lake, savepoint)
 
 
 def _emitted(stages: Sequence[Replayed], from_us: int | None) -> DataFrame:
