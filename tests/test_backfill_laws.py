@@ -22,7 +22,7 @@ from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import load_definition
 from tests.bronze import rows_for
-from tests.engines.lake_runs import known_in, stored, table_of, with_conf
+from tests.engines.lake_runs import known_in, stored, table_of
 from tests.fold import oracle
 from tests.fold.arrivals import came_to, run
 from tests.late_lakes import (
@@ -126,9 +126,7 @@ def test_a_new_stream_begins_with_a_month_of_bronze_that_another_one_has_read(sp
     stamped = commits(seed=15, days=32, source=new.source, size=10, late=1)
     before, after = stamped[:90], stamped[90:]
     in_runs(spark, lake, old, before, runs=2)
-    # As in a job: each savepoint on the way makes the plan deeper, and AQE has all of it twice.
-    with with_conf(spark, "spark.sql.adaptive.enabled", "false"):
-        reseed(spark, lake, new, ReseedOptions())
+    reseed(spark, lake, new, ReseedOptions())
     assert current_row(lake, new.name)["generation"] == 1
     right = truth(fold, rows_of(before), until_of(new, before))
     assert table_of(lake, new, fold) == right
