@@ -8,18 +8,16 @@ it may be late. The Dag and the job decide alike, here.
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 from pyarrow import fs
 
+from include.instants import EPOCH, US_PER_MS, instant_of
 from include.lake import Lake
 from include.landing_position import files_waiting
 from include.streams import MILLISECOND, STREAMS, Source
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-US_PER_MS = 1000
 
 # A producer that knows it is behind puts a file of this name directly in landing/<source>.
 LAGGING = "_lagging"
@@ -101,7 +99,7 @@ def plan_clock_row(
 
 def as_text(micros: int) -> str:
     """An instant for people."""
-    return (EPOCH + timedelta(microseconds=micros)).isoformat(timespec="milliseconds")
+    return instant_of(micros).isoformat(timespec="milliseconds")
 
 
 def landing_lag(lake: Lake, source: Source) -> str | None:

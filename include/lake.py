@@ -73,6 +73,18 @@ class Lake:
         return bool(info.type == fs.FileType.Directory)
 
 
+def files_of(table: str) -> fs.FileSystem:
+    """The files of the table at `table`, by their paths below it, in Arrow's own file system.
+
+    For `to_pyarrow_dataset(files_of(path))`: delta-rs's is written in Python, and a thread of
+    Arrow that still reads through it while the interpreter ends aborts the process.
+    """
+    if "://" not in table:
+        return fs.SubTreeFileSystem(table, fs.LocalFileSystem())
+    filesystem, path = fs.FileSystem.from_uri(table)
+    return fs.SubTreeFileSystem(path, filesystem)
+
+
 def open_lake(root: str) -> Lake:
     """The existing lake at `root`.
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from include.lake import Lake
+from include.lake import Lake, files_of
 from include.ops_schemas import SCHEMAS
 
 ATTEMPTS = 20
@@ -115,7 +115,8 @@ def read_ops(lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> p
     if not lake.is_delta_table(lake.ops(name)):
         return SCHEMAS[name].empty_table()
     filters = [(column, "=", value) for column, value in (where or {}).items()]
-    rows = DeltaTable(lake.ops(name)).to_pyarrow_table(filters=filters or None)
+    path = lake.ops(name)
+    rows = DeltaTable(path).to_pyarrow_table(filesystem=files_of(path), filters=filters or None)
     for column in SCHEMAS[name]:
         if column.name not in rows.column_names:  # written by an earlier release
             rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))

@@ -8,7 +8,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from include.generations import current_generation
-from include.lake import Lake
+from include.lake import Lake, files_of
 from include.ops import read_ops
 
 FIRST_ROWS = 5
@@ -29,7 +29,8 @@ def read_result(lake: Lake, stream: str) -> StreamResult | None:
     """The table of `stream` as it is now; None before its first run."""
     if not lake.is_delta_table(lake.table(stream)):
         return None
-    dataset = DeltaTable(lake.table(stream)).to_pyarrow_dataset()
+    path = lake.table(stream)
+    dataset = DeltaTable(path).to_pyarrow_dataset(filesystem=files_of(path))
     head = dataset.head(FIRST_ROWS)
     run = last_run(lake, stream)
     return StreamResult(

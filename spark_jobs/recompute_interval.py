@@ -21,11 +21,11 @@ from pyspark.sql import SparkSession
 from include.backfill.affected import what_else
 from include.backfill.plan_recompute import RecomputePlan, parse_instant, plan_recompute
 from include.generations import current_generation
+from include.instants import micros_of
 from include.lake import Lake, open_lake
 from include.lease import hold_lease
 from include.ops import append_ops
 from include.streams import Stream, stream_named
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.job import (
     PATIENCE,
     RunRecord,
@@ -98,7 +98,7 @@ def _recompute(
     replay = Replay(
         lake, stream, fold, plan.identity, plan.pin, plan.base, record["run_id"], "recompute"
     )
-    start_us, until_us = _micros(plan.start), _micros(plan.until)
+    start_us, until_us = micros_of(plan.start), micros_of(plan.until)
     table = ProductTable(lake.table(stream.name), fold, definition.comments)
     table.ensure(spark, comment=definition.title)
     with replayed(spark, replay, until_us, start_us) as outcome:
@@ -131,10 +131,6 @@ def report(stream: Stream, plan: RecomputePlan, row: dict[str, Any]) -> str:
         f"{done}; {row['rows_before']:,} rows of the table became {row['rows_after']:,} "
         f"({row['rows_removed']:,} removed, {row['rows_added']:,} added)"
     )
-
-
-def _micros(instant: datetime) -> int:
-    return (instant - EPOCH) // MICROSECOND
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.findings import Finding, record_findings
+from include.instants import MICROSECOND, instant_of
 from include.lake import Lake, LakeError
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base
@@ -18,7 +19,6 @@ from include.savepoints.manifest import mark_deleted, savepoints_of
 from include.streams import SettingsError, Stream
 from spark_jobs.engines.packing import INSTANTS
 from spark_jobs.engines.replay import Replayed, replay_fold
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.lake.initial_state import read_initial_state, state_rows
 from spark_jobs.lake.savepoints import (
@@ -267,10 +267,10 @@ def interval_row(
         "recomputed_at": datetime.now(UTC),
         "generation": generation,
         "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
-        "base_until": None if base.until_us is None else EPOCH + base.until_us * MICROSECOND,
+        "base_until": None if base.until_us is None else instant_of(base.until_us),
         "bronze_id": pin.table_id,
         "bronze_version": pin.version,
-        "bronze_ingested_at": EPOCH + pin.ingested_at_us * MICROSECOND,
+        "bronze_ingested_at": instant_of(pin.ingested_at_us),
         "code": replay.lineage,
         "rows_read": outcome.rows_read,
         "rows_before": change.before,

@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
-from include.backfill.plan_recompute import parse_instant
 from include.generations import CURRENT, GenerationRow, open_intent
+from include.instants import micros_of
 from include.lake import Lake, LakeError, open_lake
 from include.lease import hold_lease
 from include.ops import append_ops, update_ops
@@ -30,7 +30,6 @@ from include.savepoints.lineage import same_code
 from include.savepoints.manifest import savepoints_of
 from include.streams import Stream, stream_named
 from spark_jobs.engines.state_rows import project_states
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.job import (
     PATIENCE,
     RunRecord,
@@ -42,12 +41,8 @@ from spark_jobs.job import (
 from spark_jobs.lake.tables import NO_CHANGE, ProductTable
 from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.plans.migrate_plan import MIGRATE
-from spark_jobs.plans.reseed_plan import (
-    ReseedOptions,
-    intent_row,
-    options_text,
-    plan_reseed,
-)
+from spark_jobs.plans.reseed_options import ReseedOptions, add_arguments, options_of
+from spark_jobs.plans.reseed_plan import intent_row, plan_reseed
 from spark_jobs.plans.stream_identity import stream_identity
 from spark_jobs.replay_bronze import (
     Outcome,
@@ -79,7 +74,7 @@ def reseed(
         begun = open_intent(lake, stream.name)
         if begun is not None and same_code(begun["code"], stream_identity(lake, stream).code):
             finish_open_reseed(spark, lake, stream, dag_run_id)
-            if begun["options"] == options_text(options):
+            if begun["options"] == options.text():
                 return
         with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
             plan = plan_with_sound_base(
@@ -116,7 +111,7 @@ def _carry_out(
     """Everything from the intent to the switch, as the intent's row has decided it."""
     began = time.monotonic()
     replay = _replay(lake, stream, row, record["run_id"])
-    until_us, base_us = _micros(row["until"]), replay.base.until_us
+    until_us, base_us = micros_of(row["until"]), replay.base.until_us
     table = _product_table(spark, lake, stream)
     with replayed(spark, replay, until_us, base_us) as outcome:
         change = NO_CHANGE
@@ -154,10 +149,10 @@ def _replay(lake: Lake, stream: Stream, row: GenerationRow, run_id: str) -> Repl
         lake.bronze(stream.source),
         row["bronze_id"],
         row["bronze_version"],
-        _micros(row["bronze_ingested_at"]),
+        micros_of(row["bronze_ingested_at"]),
         0,
     )
-    base_us = None if row["base_until"] is None else _micros(row["base_until"])
+    base_us = None if row["base_until"] is None else micros_of(row["base_until"])
     base = Base(None, base_us, 0)
     if row["base_savepoint"] is not None:
         known = {
@@ -186,27 +181,16 @@ def _switch(lake: Lake, row: GenerationRow, outcome: Outcome) -> None:
     log.info("%s runs on generation %s from here on", row["stream"], row["generation"])
 
 
-def _micros(instant: datetime) -> int:
-    return (instant - EPOCH) // MICROSECOND
-
-
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     parser = job_parser(__doc__, "stream")
-    parser.add_argument("--buckets", type=int, help="of the new state; as now when not given")
-    parser.add_argument("--partitions", type=int, help="state partitions; as now when not given")
-    parser.add_argument("--until", help="an earlier instant (UTC) to go on from")
-    parser.add_argument("--recompute", action="store_true", help="from the beginning")
-    parser.add_argument(
-        "--from-state", action="store_true", help="from the older state, by migrate_state"
-    )
+    add_arguments(parser)
     return parser.parse_args(argv)
 
 
 def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
-    until = parse_instant("--until", args.until) if args.until else None
-    options = ReseedOptions(args.buckets, args.partitions, until, args.recompute, args.from_state)
+    options = options_of(args)
     reseed(spark_session(f"{JOB}-{stream.name}"), lake, stream, options, args.dag_run_id)
 
 

@@ -15,8 +15,10 @@ from include.backfill.plan_backfill import plan_backfill
 from include.backfill.plan_recompute import parse_instant, plan_recompute
 from include.lake import Lake, LakeError, open_lake
 from include.local_jobs import absolute_lake, run_job, say
+from include.reseed_request import reseed_options
 from include.streams import SettingsError, Stream, default_lake, stream_named
-from spark_jobs.plans.reseed_plan import ReseedOptions, plan_reseed
+from spark_jobs.plans.reseed_options import add_arguments, options_of
+from spark_jobs.plans.reseed_plan import plan_reseed
 from spark_jobs.plans.stream_identity import stream_identity
 
 
@@ -30,13 +32,7 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     for command in (plan, recompute):
         command.add_argument("--from", dest="start", required=True, help="first instant (UTC)")
         command.add_argument("--until", required=True, help="the instant it ends before (UTC)")
-    reseed.add_argument("--buckets", type=int, help="of the new state; as now when not given")
-    reseed.add_argument("--partitions", type=int, help="state partitions; as now when not given")
-    reseed.add_argument("--until", help="an earlier instant (UTC) to go on from")
-    reseed.add_argument("--recompute", action="store_true", help="from the beginning")
-    reseed.add_argument(
-        "--from-state", action="store_true", help="from the older state, by migrate_state"
-    )
+    add_arguments(reseed)
     reseed.add_argument("--apply", action="store_true", help="carry the plan out")
     for command in (plan, recompute, reseed, savepoint):
         command.add_argument("--stream", required=True, help="a stream of include/streams.py")
@@ -70,18 +66,11 @@ def _recompute(lake: Lake, stream: Stream, args: Namespace) -> int:
 
 
 def _reseed(lake: Lake, stream: Stream, args: Namespace) -> int:
-    until = parse_instant("UNTIL", args.until) if args.until else None
-    options = ReseedOptions(args.buckets, args.partitions, until, args.recompute, args.from_state)
-    say(plan_reseed(lake, stream, options).text())
+    say(plan_reseed(lake, stream, options_of(args)).text())
     if not args.apply:
         say("nothing was changed: APPLY=1 carries it out")
         return 0
-    given = {"--buckets": args.buckets, "--partitions": args.partitions}
-    asked = [part for name, value in given.items() if value for part in (name, str(value))]
-    asked += ["--until", until.isoformat()] if until else []
-    asked += ["--recompute"] if args.recompute else []
-    asked += ["--from-state"] if args.from_state else []
-    return _run("reseed_stream", lake, stream, asked)
+    return _run("reseed_stream", lake, stream, reseed_options(vars(args)))
 
 
 def _run(job: str, lake: Lake, stream: Stream, args: list[str]) -> int:

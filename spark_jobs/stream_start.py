@@ -7,10 +7,10 @@ from pyspark.sql import SparkSession
 
 from include.checkpoint import newest_committed, newest_planned
 from include.generations import GenerationRow, current_row, is_reseeded, pinned_row
+from include.instants import instant_of, micros_of
 from include.lake import Lake, LakeError
 from spark_jobs.engines.live import Seed
 from spark_jobs.engines.state_rows import project_states
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.lake.initial_state import read_fingerprint, read_initial_state, state_rows
 from spark_jobs.lake.savepoints import read_savepoint, savepoint_at
@@ -43,7 +43,7 @@ def plan_start(
         return Start(pins={"initial_state": None, "initial_as_of": None})
     pins = {
         "initial_state": initial.fingerprint,
-        "initial_as_of": EPOCH + initial.as_of_us * MICROSECOND,
+        "initial_as_of": instant_of(initial.as_of_us),
     }
     states = state_rows(initial)
     kept = states.where("timeout_at_us IS NULL").count() if fold.times_out else 0
@@ -54,13 +54,13 @@ def _resume(lake: Lake, stream: str, generation: int) -> Start:
     """The checkpoint has the initial state; it must still be the one that was pinned."""
     pinned = pinned_row(lake, stream, generation)
     as_of = pinned["initial_as_of"]
-    seed = None if as_of is None else Seed((as_of - EPOCH) // MICROSECOND, None)
+    seed = None if as_of is None else Seed(micros_of(as_of), None)
     return Start(seed, {"initial_state": read_fingerprint(lake, stream, pinned["initial_state"])})
 
 
 def _after_reseed(spark: SparkSession, lake: Lake, row: GenerationRow, fold: KeyedFold) -> Start:
     """The savepoint of the reseed, and the events that waited then; or a checkpoint with both."""
-    stream, as_of_us = row["stream"], (row["until"] - EPOCH) // MICROSECOND
+    stream, as_of_us = row["stream"], micros_of(row["until"])
     pins = {"initial_state": read_fingerprint(lake, stream, row["initial_state"])}
     after = row["bronze_version"] + 1
     if newest_committed(lake, lake.checkpoint(stream, row["generation"])) is not None:
@@ -73,7 +73,7 @@ def _after_reseed(spark: SparkSession, lake: Lake, row: GenerationRow, fold: Key
         )
     states = read_savepoint(spark, lake, savepoint)
     kept = states.where("timeout_at_us IS NULL").count() if fold.times_out else 0
-    ingested_us = (row["bronze_ingested_at"] - EPOCH) // MICROSECOND
+    ingested_us = micros_of(row["bronze_ingested_at"])
     waiting = events_between(
         spark, lake.bronze(row["source"]), fold, ingested_us, from_us=as_of_us, until_us=None
     )

@@ -55,3 +55,16 @@ def test_imports_point_one_way(folder):
 def test_what_the_scheduler_imports_at_every_parse_needs_no_package(file):
     heavy = {"pyarrow", "deltalake", "pandas", "numpy"}
     assert not {module.partition(".")[0] for module in modules_imported(ROOT / file)} & heavy
+
+
+def test_tables_are_read_through_the_file_system_of_arrow():
+    """Through that of delta-rs, which is in Python, a process now and then aborted at its end."""
+    reads = {"to_pyarrow_dataset", "to_pyarrow_table"}
+    found = []
+    for folder in ("dags", "include", "spark_jobs"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in reads:
+                    found.append((file, {keyword.arg for keyword in node.keywords}))
+    assert found
+    assert [file.name for file, given in found if "filesystem" not in given] == []

@@ -16,7 +16,7 @@ from include.ops import read_ops
 from include.savepoints.manifest import mark_deleted, savepoints_of
 from spark_jobs.engines.local import LocalFold
 from spark_jobs.lake.savepoints import read_savepoint
-from spark_jobs.plans.reseed_plan import ReseedOptions
+from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain

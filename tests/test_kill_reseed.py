@@ -15,7 +15,7 @@ from include.ops import read_ops
 from include.process_tree import wait_until
 from include.spark_submit import job_environment, submit_command
 from include.streams import Stream, stream_named
-from spark_jobs.plans.reseed_plan import ReseedOptions
+from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain

@@ -13,7 +13,7 @@ import pytest
 from include.ops import read_ops
 from include.savepoints.manifest import savepoints_of
 from include.streams import Stream
-from spark_jobs.plans.reseed_plan import ReseedOptions
+from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.stream_definition import load_definition

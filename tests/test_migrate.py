@@ -11,7 +11,8 @@ from include.ops import read_ops
 from include.savepoints.manifest import savepoints_of
 from include.streams import SettingsError
 from spark_jobs import reseed_stream
-from spark_jobs.plans.reseed_plan import ReseedOptions, plan_reseed
+from spark_jobs.plans.reseed_options import ReseedOptions
+from spark_jobs.plans.reseed_plan import plan_reseed
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.streams.device_signals import Signal

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 from include.findings import Finding
 from include.generations import GenerationRow, current_row
-from include.lake import Lake, LakeError
+from include.lake import Lake, LakeError, files_of
 from include.ops import read_ops
 from include.streams import Stream
 from include.text_table import first_names
@@ -116,7 +116,11 @@ def _rows_of_dates(
         raise LakeError(f"no bronze table at {path}, but stream {stream.name} has read from it")
     # Of Delta's statistics only those of dates are exact: instants are cut to milliseconds.
     wanted = reduce(or_, (_dates_between(batch) for batch in batches))
-    scanner = DeltaTable(path).to_pyarrow_dataset().scanner(COLUMNS, filter=wanted)
+    scanner = (
+        DeltaTable(path)
+        .to_pyarrow_dataset(filesystem=files_of(path))
+        .scanner(COLUMNS, filter=wanted)
+    )
     return (pa.Table.from_batches([batch]) for batch in scanner.to_batches())
 
 

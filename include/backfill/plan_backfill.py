@@ -14,9 +14,9 @@ from include.backfill.plan_recompute import (
     rows_emitted,
     settled_until,
 )
-from include.clock import EPOCH
+from include.instants import micros_of
 from include.lake import Lake
-from include.savepoints.bronze_pin import MICROSECOND, count_before, pin_bronze
+from include.savepoints.bronze_pin import count_before, pin_bronze
 from include.savepoints.choose_base import choose_base
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.manifest import savepoints_of
@@ -114,7 +114,7 @@ def _planned_runs(
 ) -> list[PlannedRun]:
     edges = [start for start, _ in intervals] + [intervals[-1][1]]
     pin = pin_bronze(lake, stream.source)
-    cutoffs = [(edge - EPOCH) // MICROSECOND for edge in edges]
+    cutoffs = [micros_of(edge) for edge in edges]
     events = count_before(pin, identity.time_column, identity.since_us, cutoffs)
     replaced: Sequence[int | None] = [None] * len(intervals)
     if identity.output_mode == "append":

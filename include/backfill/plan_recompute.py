@@ -13,19 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from include.clock import EPOCH
 from include.generations import current_row, is_reseeded
-from include.lake import Lake, LakeError
+from include.instants import US_PER_MS, instant_of, micros_of
+from include.lake import Lake, LakeError, files_of
 from include.ops import read_ops
-from include.savepoints.bronze_pin import MICROSECOND, BronzePin, count_before, pin_bronze
+from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import is_mapped
 from include.savepoints.manifest import savepoints_of
 from include.stream_position import settled_watermark_ms
 from include.streams import SettingsError, Stream
-
-US_PER_MS = 1000
 
 
 class NotSettledError(SettingsError):
@@ -90,11 +88,11 @@ def plan_recompute(
     if start >= until:
         raise SettingsError(f"the interval from {start} until {until} is empty: give a later end")
     check_settled(lake, stream, until)
-    start_us, until_us = _micros(start), _micros(until)
+    start_us, until_us = micros_of(start), micros_of(until)
     if identity.since_us is not None and until_us <= identity.since_us:
         raise SettingsError(
             f"{stream.name} begins with an initial state as of "
-            f"{EPOCH + identity.since_us * MICROSECOND}: there is nothing to recompute before that"
+            f"{instant_of(identity.since_us)}: there is nothing to recompute before that"
         )
     pin = pin_bronze(lake, stream.source)
     base = choose_base(savepoints_of(lake, stream.name), identity, pin, start_us)
@@ -147,7 +145,7 @@ def settled_until(lake: Lake, stream: str) -> datetime | None:
     watermark_ms = settled_watermark_ms(lake, lake.checkpoint(stream, generation))
     if watermark_ms is None:
         return row["until"] if row is not None and is_reseeded(row) else None
-    return EPOCH + (watermark_ms * US_PER_MS + 1) * MICROSECOND
+    return instant_of(watermark_ms * US_PER_MS + 1)
 
 
 def estimate_seconds(lake: Lake, stream: str, rows: int) -> float | None:
@@ -174,16 +172,16 @@ def rows_emitted(lake: Lake, stream: Stream, edges: Sequence[datetime]) -> list[
         raise LakeError(f"no table at {path}: run the stream first")
     first, last = (edge.astimezone(UTC).date() for edge in (edges[0], edges[-1]))
     dates = (pc.field("emitted_date") >= first) & (pc.field("emitted_date") <= last)
-    scanner = DeltaTable(path).to_pyarrow_dataset().scanner(["emitted_at"], filter=dates)
+    scanner = (
+        DeltaTable(path)
+        .to_pyarrow_dataset(filesystem=files_of(path))
+        .scanner(["emitted_at"], filter=dates)
+    )
     below = np.zeros(len(edges), np.int64)
-    edges_us = np.array([_micros(edge) for edge in edges])
+    edges_us = np.array([micros_of(edge) for edge in edges])
     for batch in scanner.to_batches():
         emitted_us = np.sort(
             pc.cast(batch["emitted_at"], pa.int64()).to_numpy(zero_copy_only=False)
         )
         below += np.searchsorted(emitted_us, edges_us)
     return [int(count) for count in np.diff(below)]
-
-
-def _micros(instant: datetime) -> int:
-    return (instant - EPOCH) // MICROSECOND

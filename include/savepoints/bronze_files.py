@@ -10,11 +10,10 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.fs import DeltaStorageHandler
 from pyarrow import dataset as ds
-from pyarrow import fs
 
-from include.clock import US_PER_MS
+from include.instants import US_PER_MS
+from include.lake import files_of
 
 INSTANT = pa.timestamp("us", tz="UTC")
 DAY_US = 24 * 3_600_000_000
@@ -76,7 +75,7 @@ def read_files(
     exact, and rows within the last millisecond would be left out by file."""
     if not paths:
         return iter(())
-    filesystem = fs.PyFileSystem(DeltaStorageHandler(table.table_uri))
+    filesystem = files_of(str(table.table_uri))
     parquet = ds.ParquetFileFormat()
     fragments = [parquet.make_fragment(path, filesystem) for path in paths]
     schema = pa.schema(table.schema().to_arrow())

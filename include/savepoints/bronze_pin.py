@@ -7,18 +7,16 @@ version has to be kept readable, and OPTIMIZE and VACUUM are free to work.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from include.clock import EPOCH
+from include.instants import instant_of, micros_of
 from include.lake import Lake, LakeError
 from include.savepoints.bronze_files import INSTANT, BronzeFiles, known, read_files
 
-MICROSECOND = timedelta(microseconds=1)
 CLOCKS = pa.schema([("ingested_at", INSTANT), ("commit_watermark", INSTANT)])
 
 
@@ -56,8 +54,8 @@ def pin_bronze(lake: Lake, source: str) -> BronzePin:
         path,
         str(table.metadata().id),
         int(table.version()),
-        _micros(ingested_at),
-        _micros(watermark),
+        micros_of(ingested_at),
+        micros_of(watermark),
     )
 
 
@@ -102,18 +100,10 @@ def count_before(
 def _event_times(
     pin: BronzePin, table: DeltaTable, paths: Sequence[str], time_column: str
 ) -> Iterator[Any]:
-    pinned = pc.field("ingested_at") <= pa.scalar(_instant(pin.ingested_at_us), INSTANT)
+    pinned = pc.field("ingested_at") <= pa.scalar(instant_of(pin.ingested_at_us), INSTANT)
     for batch in read_files(table, paths, [time_column], pinned & ~pc.field("is_clock")):
         yield pc.cast(batch[time_column], pa.int64())
 
 
 def _sum(values: Any) -> int:
     return int(pc.sum(values).as_py() or 0)
-
-
-def _micros(instant: datetime) -> int:
-    return (instant - EPOCH) // MICROSECOND
-
-
-def _instant(micros: int) -> datetime:
-    return EPOCH + micros * MICROSECOND

@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
+from include.instants import MICROSECOND, micros_of
 from include.lake import Lake
 from include.ops import append_ops, read_ops, update_ops
 from include.streams import SavepointRules
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,7 @@ def savepoints_of(lake: Lake, stream: str) -> list[Savepoint]:
 
 def _of_row(row: Mapping[str, Any]) -> Savepoint:
     named = {name: row[name] for name in Savepoint.__dataclass_fields__ if name != "until_us"}
-    return Savepoint(until_us=(row["until"] - EPOCH) // MICROSECOND, **named)
+    return Savepoint(until_us=micros_of(row["until"]), **named)
 
 
 def struck_off_at(lake: Lake, stream: str) -> dict[str, datetime | None]:

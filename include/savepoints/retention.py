@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.generations import current_row, open_intent
+from include.instants import MICROSECOND
 from include.lake import Lake
-from include.savepoints.manifest import MICROSECOND, Savepoint, struck_off_at
+from include.savepoints.manifest import Savepoint, struck_off_at
 from include.streams import SavepointRules
 
 # One is struck off when it proves damaged, too: time to look at its rows.

@@ -11,7 +11,7 @@ version, which needs nothing of the past.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from deltalake import DeltaTable
@@ -20,11 +20,10 @@ from pyarrow import fs
 from include.checkpoint import newest_committed, newest_planned
 from include.delta_log import read_actions
 from include.generations import FIRST, GenerationRow, current_row, is_reseeded, open_intent
+from include.instants import EPOCH
 from include.lake import Lake
 from include.stream_position import BronzePosition, read_position
 from include.streams import STREAMS
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)

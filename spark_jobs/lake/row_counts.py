@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from include.lake import Lake
+from include.lake import Lake, files_of
 from include.stream_position import consumed_version
 from spark_jobs.lake.batches import last_batch, running_totals
 
@@ -51,5 +51,6 @@ def count_events(bronze: str, version: int) -> int:
     if not {RECORDS, WITHOUT_FILE} <= names or files[WITHOUT_FILE].null_count:
         # Delta has none past a table's 32nd column, nor where someone's rewriting left none:
         # count the rows themselves.
-        return int(table.to_pyarrow_dataset().count_rows(filter=~pc.field("is_clock")))
+        rows = table.to_pyarrow_dataset(filesystem=files_of(bronze))
+        return int(rows.count_rows(filter=~pc.field("is_clock")))
     return int(pc.sum(files[RECORDS]).as_py() - pc.sum(files[WITHOUT_FILE]).as_py())

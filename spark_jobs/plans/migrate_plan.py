@@ -4,13 +4,13 @@ Without a JVM. Whether the mapping itself works is seen when the job maps each s
 """
 
 from include.generations import GenerationRow, current_row, open_intent
+from include.instants import micros_of
 from include.lake import Lake
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base, choose_mapped_base
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.manifest import savepoints_of
 from include.streams import SettingsError, Stream
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.group_state import GroupStateTimeout
 from spark_jobs.stream_definition import load_definition, pinned_settings
 
@@ -100,4 +100,4 @@ def _before_cut_off(lake: Lake, identity: StreamIdentity, at_most_us: int) -> in
             f"a reseed of {identity.stream} from the beginning was cut off, and may have replaced "
             "any row of its table: give RECOMPUTE=1 in place of FROM_STATE=1"
         )
-    return min(at_most_us, int((begun["base_until"] - EPOCH) // MICROSECOND))
+    return min(at_most_us, micros_of(begun["base_until"]))

@@ -1,13 +1,13 @@
 """What a reseed would do: pinned bronze, its `until`, its base, what is replaced. Without a JVM."""
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from include.backfill.late_dates import covers_of, first_stale, late_rows
 from include.backfill.plan_recompute import estimate_seconds
 from include.generations import INTENT, current_row, generation_rows, open_intent
+from include.instants import instant_of, micros_of
 from include.lake import Lake
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
@@ -15,22 +15,12 @@ from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import same_code
 from include.savepoints.manifest import savepoints_of
 from include.streams import SettingsError, Stream
-from spark_jobs.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
+from spark_jobs.fold.admission import LAST_INSTANT_US
 from spark_jobs.lake.initial_state import read_fingerprint
 from spark_jobs.plans.migrate_plan import MIGRATE, mapped_base, refuse_migration
+from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.plans.stream_identity import stream_identity
 from spark_jobs.stream_definition import load_definition, pinned_settings
-
-
-@dataclass(frozen=True)
-class ReseedOptions:
-    """What a reseed is asked for; None is as it is now."""
-
-    buckets: int | None = None
-    partitions: int | None = None
-    until: datetime | None = None  # None: all that the pinned bronze settles
-    recompute: bool = False  # from the beginning, whatever savepoints there are
-    from_state: bool = False  # from a savepoint of the older state schema, its states mapped
 
 
 @dataclass(frozen=True)
@@ -56,8 +46,9 @@ class ReseedPlan:
             base = f"from savepoint {self.base.savepoint.savepoint_id}"
         if self.base.mapped:
             base += ", its states mapped by migrate_state"
-        from_ = "all rows" if self.base.until_us is None else f"rows from {_at(self.base.until_us)}"
-        replaced = f"{from_} on" if self.identity.output_mode == "append" else "all rows"
+        replaced = "all rows"
+        if self.identity.output_mode == "append" and self.base.until_us is not None:
+            replaced = f"rows from {_at(self.base.until_us)} on"
         took = "" if self.estimated_seconds is None else f", about {self.estimated_seconds:.0f} s"
         return (
             f"reseed {self.identity.stream} as of {_at(self.until_us)}: replays "
@@ -116,7 +107,7 @@ def _until_us(
     until_us = max(settled_us, identity.since_us or settled_us)
     if options.until is None:
         return until_us
-    wanted_us = (options.until - EPOCH) // MICROSECOND
+    wanted_us = micros_of(options.until)
     if wanted_us > until_us:
         raise SettingsError(
             f"UNTIL is {_at(wanted_us)}, but bronze/{stream.source} has settled {stream.name} only "
@@ -165,7 +156,7 @@ def _base(
 def _right_until(lake: Lake, stream: Stream, until_us: int) -> int:
     """Before which instant, at most `until_us`, no row of an append table lacks a late row."""
     stale = first_stale(late_rows(lake, stream), covers_of(lake, stream.name, "append"))
-    return until_us if stale is None else min(until_us, (stale - EPOCH) // MICROSECOND)
+    return until_us if stale is None else min(until_us, micros_of(stale))
 
 
 def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
@@ -182,15 +173,15 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
         "buckets": plan.buckets,
         "state_partitions": plan.partitions,
         "reseed": _kind(plan.options),
-        "options": options_text(plan.options),
+        "options": plan.options.text(),
         "initial_state": read_fingerprint(lake, stream.name),
-        "initial_as_of": None if identity.since_us is None else _instant(identity.since_us),
+        "initial_as_of": None if identity.since_us is None else instant_of(identity.since_us),
         "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
-        "base_until": None if base.until_us is None else _instant(base.until_us),
-        "until": _instant(plan.until_us),
+        "base_until": None if base.until_us is None else instant_of(base.until_us),
+        "until": instant_of(plan.until_us),
         "bronze_id": pin.table_id,
         "bronze_version": pin.version,
-        "bronze_ingested_at": _instant(pin.ingested_at_us),
+        "bronze_ingested_at": instant_of(pin.ingested_at_us),
         "seed_excluded": plan.excluded,
         "seed_pending": plan.pending,
         "code": base.lineage(identity.code),
@@ -203,14 +194,5 @@ def _kind(options: ReseedOptions) -> str:
     return "recompute" if options.recompute else "reseed"
 
 
-def options_text(options: ReseedOptions) -> str:
-    """What was asked for, as JSON."""
-    return json.dumps(asdict(options), default=datetime.isoformat)
-
-
-def _instant(micros: int) -> datetime:
-    return EPOCH + micros * MICROSECOND
-
-
 def _at(micros: int) -> str:
-    return f"{_instant(micros):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{instant_of(micros):%Y-%m-%d %H:%M:%S} UTC"

@@ -6,11 +6,11 @@ from deltalake import DeltaTable as DeltaLog
 from deltalake.exceptions import DeltaError
 
 from include.generations import GenerationRow, current_row
-from include.lake import Lake
+from include.instants import MICROSECOND, micros_of
+from include.lake import Lake, files_of
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import current_lineage
 from include.streams import SettingsError, Stream
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.lake.initial_state import read_fingerprint
 from spark_jobs.lake.initial_state_file import read_document, typed_rows
@@ -47,7 +47,7 @@ def _since_us(
     # Until the first batch the initial state may still be replaced: then what was pinned is
     # the instant of another one.
     if pinned.get("initial_as_of") is not None and pinned["initial_state"] == initial_state:
-        return int((pinned["initial_as_of"] - EPOCH) // MICROSECOND)
+        return micros_of(pinned["initial_as_of"])
     table, file = lake.initial_state(stream), lake.initial_state_file(stream)
     if lake.is_delta_table(table):
         return _as_of_us(table)
@@ -57,9 +57,9 @@ def _since_us(
 def _as_of_us(table: str) -> int:
     """The one instant in a table; that its rows are right is for a run of the stream to see."""
     try:
-        rows = DeltaLog(table).to_pyarrow_table(columns=["as_of"])
+        rows = DeltaLog(table).to_pyarrow_table(columns=["as_of"], filesystem=files_of(table))
         instants = pc.unique(rows["as_of"].cast(pa.timestamp("us", tz="UTC"))).to_pylist()
-    except (DeltaError, pa.ArrowException) as error:
+    except (DeltaError, pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise SettingsError(f"initial state {table}: as_of cannot be read: {reason}") from error
     if len(instants) != 1 or instants[0] is None:
@@ -68,4 +68,4 @@ def _as_of_us(table: str) -> int:
             f"initial state {table}: as_of must be the same instant in all rows, but there are "
             f"{shown}: mend it"
         )
-    return int((instants[0] - EPOCH) // MICROSECOND)
+    return micros_of(instants[0])

@@ -17,7 +17,8 @@ from spark_jobs import reseed_stream, state_admin
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.lake.generations import pin_generation
 from spark_jobs.plans.migrate_plan import MIGRATE
-from spark_jobs.plans.reseed_plan import ReseedOptions, intent_row, plan_reseed
+from spark_jobs.plans.reseed_options import ReseedOptions
+from spark_jobs.plans.reseed_plan import intent_row, plan_reseed
 from spark_jobs.plans.stream_identity import stream_identity
 from spark_jobs.stream_definition import pinned_settings
 from spark_jobs.streams.device_signals import Signal
