@@ -15,7 +15,7 @@ from include.lake import Lake, LakeError
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base
 from include.savepoints.identity import StreamIdentity
-from include.savepoints.manifest import mark_deleted, savepoints_of
+from include.savepoints.manifest import Savepoint, mark_deleted, savepoints_of
 from include.streams import SettingsError, Stream
 from spark_jobs.engines.packing import INSTANTS
 from spark_jobs.engines.replay import Replayed, replay_fold
@@ -48,28 +48,30 @@ P = TypeVar("P", bound=Planned)
 def plan_with_sound_base(
     spark: SparkSession, lake: Lake, stream: str, run_id: str, plan: Callable[[], P]
 ) -> P:
-    """The plan, made again for as long as its savepoint proves damaged: others serve as well.
-
-    A damaged one is struck off the manifest, with a finding; its rows stay as they are.
-    """
+    """The plan, made again for as long as its savepoint proves damaged: others serve as well."""
     while True:
         planned = plan()
-        savepoint = planned.base.savepoint
-        if savepoint is None:
+        base = planned.base.savepoint
+        if base is None or _sound_rows(spark, lake, run_id, base) is not None:
             return planned
-        try:
-            read_savepoint(spark, lake, savepoint)
-        except SavepointError as error:
-            mark_deleted(lake, [savepoint.savepoint_id])
-            found = Finding(
-                finding="savepoint_damaged",
-                severity="warning",
-                detail=f"{error}. It is struck off ops/savepoints, and another base is taken",
-                action="nothing, if you do not know of it; else look after the lake's storage",
-            )
-            record_findings(lake, run_id, stream, [found])
-        else:
-            return planned
+
+
+def _sound_rows(
+    spark: SparkSession, lake: Lake, run_id: str, savepoint: Savepoint
+) -> DataFrame | None:
+    """The rows of a savepoint. A damaged one (None) is struck off the manifest, with a finding."""
+    try:
+        return read_savepoint(spark, lake, savepoint)
+    except SavepointError as error:
+        mark_deleted(lake, [savepoint.savepoint_id])
+        found = Finding(
+            finding="savepoint_damaged",
+            severity="warning",
+            detail=f"{error}. It is struck off ops/savepoints, and another one takes its place",
+            action="nothing, if you do not know of it; else look after the lake's storage",
+        )
+        record_findings(lake, run_id, savepoint.stream, [found])
+        return None
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def replayed(
             kept.append(stage)
             folded = stage.folded.agg(F.coalesce(F.sum("rows_folded"), F.lit(0))).collect()[0][0]
             events, rows_read = events + folded, rows_read + folded
-            savepoint_id = _ensure_savepoint(replay, stage.states, stop_us, events)
+            savepoint_id = _ensure_savepoint(spark, replay, stage.states, stop_us, events)
             from_us = stop_us
         outputs = _emitted(kept, emit_from_us)
         yield Outcome(outputs, kept[-1].states, events, rows_read, savepoint_id)
@@ -226,11 +228,15 @@ def _mapped(replay: Replay, states: DataFrame) -> DataFrame:
     return migrated_states(states, replay.fold, migrate)
 
 
-def _ensure_savepoint(replay: Replay, states: DataFrame, until_us: int, events: int) -> str:
+def _ensure_savepoint(
+    spark: SparkSession, replay: Replay, states: DataFrame, until_us: int, events: int
+) -> str:
     """The id of a savepoint of just that: an equal one that is there already, or a new one."""
     wanted = (until_us, events, replay.lineage, replay.pin.table_id)
     for known in savepoints_of(replay.lake, replay.stream.name):
-        if (known.until_us, known.events, known.code, known.bronze_id) == wanted:
+        if (known.until_us, known.events, known.code, known.bronze_id) != wanted:
+            continue
+        if _sound_rows(spark, replay.lake, replay.run_id, known) is not None:
             return known.savepoint_id
     return write_savepoint(replay.lake, states, replay.fold, until_us, manifest_of(replay, events))
 
