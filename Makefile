@@ -82,7 +82,7 @@ demo-internals: setup ## Show plan, state, progress and logs of stateful operato
 test-setup:
 	@include/setup/setup.sh --tests
 
-test: test-setup ## Run the tests (up to 20 minutes on 2 cores)
+test: test-setup ## Run the tests (50 minutes or so on 2 cores)
 	@$(RUN) pytest -m "not full"
 
 test-fast: test-setup ## Run the tests that need neither a JVM nor Airflow
