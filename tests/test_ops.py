@@ -95,3 +95,25 @@ def test_small_files_are_joined_in_time(lake):
     rows = read_ops(lake, "batches").to_pylist()
     assert sorted(row["batch_id"] for row in rows) == list(range(60))
     assert not append_ops(lake, "batches", [batch("a", 59)], ("a/1", 59))
+
+
+def test_each_stream_s_rows_are_found_after_an_update_of_joined_files(lake):
+    """delta-rs then writes Arrow's string views, which Arrow itself cannot compare with a string."""
+    for batch_id in range(ops.COMMITS_BETWEEN_COMPACTIONS):
+        stream = "ab"[batch_id % 2]
+        append_ops(lake, "batches", [batch(stream, batch_id)], (f"{stream}/1", batch_id))
+    changed = {"stream": "a", "generation": 1, "batch_id": 0, "rows_in": 7}
+    update_ops(lake, "batches", ["stream", "generation", "batch_id"], [changed])
+    rows = read_ops(lake, "batches", {"stream": "a", "generation": 1}).to_pylist()
+    assert {row["stream"] for row in rows} == {"a"}
+    assert {row["batch_id"]: row["rows_in"] for row in rows}[0] == 7
+    assert len(rows) == ops.COMMITS_BETWEEN_COMPACTIONS // 2
+
+
+def test_a_column_that_an_earlier_release_lacks_can_be_asked_for(lake, monkeypatch):
+    today = ops.SCHEMAS["runs"]
+    earlier = pa.schema([column for column in today if column.name != "dag_run_id"])
+    monkeypatch.setitem(ops.SCHEMAS, "runs", earlier)
+    append_ops(lake, "runs", [{"run_id": "old"}])
+    monkeypatch.setitem(ops.SCHEMAS, "runs", today)
+    assert read_ops(lake, "runs", {"dag_run_id": "x"}).num_rows == 0
