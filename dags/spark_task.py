@@ -4,30 +4,101 @@ No Dag is defined here: those that are import it.
 """
 
 import logging
+import os
 from datetime import timedelta
 from typing import Any, NoReturn
 
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowSkipException,
+)
 
 from include.spark_conf import job_conf
+from include.spark_master import (
+    MasterUnreachableError,
+    check_reachable,
+    checked_master,
+    is_kubernetes,
+)
 from include.spark_submit import SPARK_SUBMIT, jars_argument, job_environment, job_path
-from include.streams import Stream
+from include.streams import SettingsError, Stream
 
 log = logging.getLogger(__name__)
+
+CONNECTION = "spark_default"
+SETTING = f"the host of Airflow's connection {CONNECTION}"
+
+
+class SparkJobOperator(SparkSubmitOperator):
+    """spark-submit where the connection says, once that is known to be a master that answers."""
+
+    def pre_execute(self, context: Any) -> None:
+        """After the task's own `pre_execute`: a task that is skipped needs no master.
+
+        Raises AirflowFailException for a connection that no retry mends, AirflowException for
+        one that is not found, and for a master that does not answer.
+        """
+        connection = _connection()
+        try:
+            master = checked_master(_master_of(connection), SETTING)
+            check_reachable(master, SETTING)
+        except MasterUnreachableError as error:
+            raise AirflowException(str(error)) from error
+        except SettingsError as error:
+            raise AirflowFailException(str(error)) from error
+        self.env_vars = job_environment(master)
+        if is_kubernetes(master):
+            # There the hook has them for the driver's pod only; our driver is this machine's.
+            os.environ.update(self.env_vars)
+        self._hook = self._get_hook()
+        if self._hook._connection["master"] != master:
+            # It has looked the connection up again, and takes YARN when it does not find it.
+            raise AirflowException(NOT_FOUND)
+
+
+# Airflow says so as well when its API or its database did not answer: worth a retry.
+NOT_FOUND = (
+    f"the connection {CONNECTION} was not found: if it is missing, add it (type spark, with the "
+    "master as its host) or set AIRFLOW_CONN_SPARK_DEFAULT"
+)
+
+
+def _connection() -> Connection:
+    try:
+        connection: Connection = SparkSubmitHook.get_connection(CONNECTION)
+    except AirflowNotFoundException as error:
+        raise AirflowException(NOT_FOUND) from error
+    if connection.extra_dejson.get("deploy-mode") == "cluster":
+        raise AirflowFailException(
+            f"the connection {CONNECTION} has the deploy-mode cluster: jobs run in client mode, "
+            "as their drivers need the project"
+        )
+    return connection
+
+
+def _master_of(connection: Connection) -> str:
+    """By the rule of SparkSubmitHook, which keeps it to itself."""
+    host, port = connection.host or "", connection.port
+    is_whole = connection.conn_type == "spark" and host and ("://" in host or not port)
+    url = host if is_whole else f"{connection.conn_type}://{host}"
+    return f"{url}:{port}" if port else url
 
 
 def spark_task(job: str, args: list[str], stream: Stream | None, **options: Any) -> Any:
     """A task that runs a Spark job just as `make stream` would."""
-    return SparkSubmitOperator(
-        conn_id="spark_default",
+    return SparkJobOperator(
+        conn_id=CONNECTION,
         # On the operator: a connection may only name three binaries.
         spark_binary=str(SPARK_SUBMIT),
         application=str(job_path(job)),
         application_args=[*args, "--dag-run-id", "{{ dag_run.run_id }}"],
         jars=jars_argument(),
         conf=job_conf(stream),
-        env_vars=job_environment(),
         retries=2,
         # What a retry heals (a lease still held, a file being replaced) heals soon.
         retry_delay=timedelta(seconds=30),

@@ -18,7 +18,10 @@ USER = "admin"
 
 
 def airflow_environment(inherited: Mapping[str, str], lake: Lake, port: int) -> dict[str, str]:
-    """All that Airflow is told: nothing is read from the user's home folder."""
+    """All that Airflow is told: nothing is read from the user's home folder.
+
+    Raises SettingsError for a PARALLELISM or a SPARK_MASTER that is none.
+    """
     url = f"http://{HOST}:{port}"
     return {
         **inherited,
@@ -36,8 +39,7 @@ def airflow_environment(inherited: Mapping[str, str], lake: Lake, port: int) -> 
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-        # Tasks at once, of any kind: so at most two Spark JVMs.
-        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__CORE__PARALLELISM": checked_parallelism(inherited.get("PARALLELISM") or "2"),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(PASSWORDS),
@@ -50,9 +52,17 @@ def airflow_environment(inherited: Mapping[str, str], lake: Lake, port: int) -> 
         # Fixed by default, so a second Airflow on this machine could not serve its logs.
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(any_free_port()),
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(any_free_port()),
-        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        "SCARF_ANALYTICS": "false",
     }
+
+
+def checked_parallelism(text: str) -> str:
+    """Tasks at once, of any kind: so at most as many Spark JVMs, of a gigabyte and more each.
+
+    SettingsError for what is no limit: 0 is none to Airflow, and its scheduler ends with words.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise SettingsError(f"PARALLELISM={text} is no number of tasks: give 1 or more")
+    return text
 
 
 def _with_host(no_proxy: str) -> str:

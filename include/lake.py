@@ -4,10 +4,16 @@
 paths to Spark; Dags and checks open them through pyarrow and delta-rs.
 """
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
+from textwrap import shorten
 
-from pyarrow import fs
+from deltalake import DeltaTable
+from pyarrow import ArrowException, fs
+from pyarrow import dataset as ds
+
+REASON_CHARACTERS = 300
 
 
 class LakeError(Exception):
@@ -52,10 +58,7 @@ class Lake:
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
-        if "://" not in self.root:
-            return fs.LocalFileSystem(), self.root
-        filesystem, path = fs.FileSystem.from_uri(self.root)
-        return filesystem, path.rstrip("/")
+        return _open_uri(self.root)
 
     @property
     def filesystem(self) -> fs.FileSystem:
@@ -76,13 +79,33 @@ class Lake:
 def files_of(table: str) -> fs.FileSystem:
     """The files of the table at `table`, by their paths below it, in Arrow's own file system.
 
-    For `to_pyarrow_dataset(files_of(path))`: delta-rs's is written in Python, and a thread of
-    Arrow that still reads through it while the interpreter ends aborts the process.
+    To give to delta-rs where it reads: its own is written in Python, and a thread of Arrow that
+    still reads through that while the interpreter ends aborts the process.
     """
-    if "://" not in table:
-        return fs.SubTreeFileSystem(table, fs.LocalFileSystem())
-    filesystem, path = fs.FileSystem.from_uri(table)
+    filesystem, path = _open_uri(table)
     return fs.SubTreeFileSystem(path, filesystem)
+
+
+def _open_uri(root: str) -> tuple[fs.FileSystem, str]:
+    """Arrow's file system for a path or URI, and the path in it, without a trailing slash."""
+    if "://" not in root:
+        return fs.LocalFileSystem(), root
+    filesystem, path = fs.FileSystem.from_uri(arrow_uri(root))
+    return filesystem, path.rstrip("/")
+
+
+def arrow_uri(uri: str) -> str:
+    """`uri` as Arrow spells it: Hadoop's name for S3 is s3a, and Arrow would ask AWS for the region."""
+    scheme, _, rest = uri.partition("://")
+    if scheme not in ("s3", "s3a"):
+        return uri
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return f"s3://{rest}" + (f"?region={region}" if region else "")
+
+
+def dataset_of(table: str) -> ds.Dataset:
+    """The newest version of the Delta table at `table`."""
+    return DeltaTable(table).to_pyarrow_dataset(filesystem=files_of(table))
 
 
 def open_lake(root: str) -> Lake:
@@ -90,6 +113,8 @@ def open_lake(root: str) -> Lake:
 
     Raises LakeError when there is nothing there, when it is a file, or when it cannot be read.
     """
+    # Delta takes Hadoop's spelling of such a path, file:/x, for another place than file:///x.
+    root = root.removeprefix("file://") if root.startswith("file:///") else root
     lake = Lake(root.rstrip("/") or "/")
     try:
         info = lake.filesystem.get_file_info(lake.path_in_filesystem(lake.root))
@@ -98,6 +123,8 @@ def open_lake(root: str) -> Lake:
         if info.type == fs.FileType.File:
             raise LakeError(f"the lake {root} is a file: give a folder with LAKE=")
         lake.filesystem.get_file_info(fs.FileSelector(lake.path_in_filesystem(lake.root)))
-    except OSError as error:
-        raise LakeError(f"the lake {root} cannot be read: {error}") from error
+    except (OSError, ArrowException) as error:
+        # Arrow tells of a hundred places where it looked for HDFS' libraries.
+        reason = shorten(str(error), REASON_CHARACTERS)
+        raise LakeError(f"the lake {root} cannot be read: {reason}") from error
     return lake

@@ -140,7 +140,8 @@ def _name_below(root: str, uri: str) -> str:
     """The file's name below landing; LakeError when it is a file of another landing folder."""
     parts = urlsplit(uri)
     path = unquote(parts.path)
-    for candidate in (path, parts.netloc + path):  # with the bucket, or without
+    # Without the bucket, with it, or with Azure's container, which stands before the account.
+    for candidate in (path, parts.netloc + path, (parts.username or "") + path):
         if candidate.startswith(f"{root}/"):
             return candidate.removeprefix(f"{root}/")
     raise LakeError(

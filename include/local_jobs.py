@@ -7,16 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from include.spark_submit import job_environment, submit_command
+from include.spark_master import check_reachable
+from include.spark_submit import default_master, job_environment, submit_command
 from include.streams import Stream
 
 
 def run_job(
     job: str, args: Sequence[str], stream: Stream | None = None, stdout: TextIO | None = None
 ) -> int:
-    """Run a job to its end; its exit code. What it says goes to `stdout`, if not to ours."""
-    command = submit_command(job, args, stream)
-    environment = os.environ | job_environment()
+    """Run a job to its end; its exit code. What it says goes to `stdout`, if not to ours.
+
+    Raises SettingsError, before a JVM starts, when SPARK_MASTER is no master or does not answer.
+    """
+    master = default_master()
+    check_reachable(master)
+    command = submit_command(job, args, stream, master)
+    environment = os.environ | job_environment(master)
     return subprocess.run(command, env=environment, stdout=stdout, check=False).returncode
 
 

@@ -18,7 +18,7 @@ LOG4J = PROJECT / "include" / "log4j2-internals.properties"
 def main() -> int:
     """Run it to its end; its exit code."""
     with TemporaryDirectory(prefix="internals-") as folder:
-        environment = os.environ | job_environment()
+        environment = os.environ | job_environment("local[2]")
         # From there, so that what Spark leaves in its working directory goes, too.
         return subprocess.run(
             demo_command(folder), env=environment, cwd=folder, check=False

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from include.spark_conf import jars, job_conf
+from include.spark_master import checked_master, is_local
 from include.streams import PROJECT, Stream
 
 SPARK_SUBMIT = PROJECT / "include" / "bin" / "spark-submit-with-parent"
@@ -27,8 +28,11 @@ def jars_argument() -> str:
 
 
 def default_master() -> str:
-    """Where jobs run: SPARK_MASTER, or all cores of this machine."""
-    return os.environ.get("SPARK_MASTER") or "local[*]"
+    """Where jobs run: SPARK_MASTER, or all cores of this machine.
+
+    Raises SettingsError when it is no master.
+    """
+    return checked_master(os.environ.get("SPARK_MASTER") or "local[*]")
 
 
 def submit_command(
@@ -42,23 +46,29 @@ def submit_command(
     return [*command, str(job_path(job)), *args]
 
 
-def job_environment() -> dict[str, str]:
-    """What a job needs in its environment, over what the caller has.
+def job_environment(master: str | None = None) -> dict[str, str]:
+    """What a job on `master` needs in its environment, over what the caller has.
 
     All of it is set outright: a shell that has another Spark or Python in these names
-    would break the job in ways that do not say so.
+    would break the job in ways that do not say so. SettingsError as `default_master`.
     """
+    here = is_local(master or default_master())
     environment = {
         "SPARK_HOME": _spark_home(),
-        # Workers, too: another Python has no pyarrow.
-        "PYSPARK_PYTHON": sys.executable,
+        # Of the workers, too: another Python has no pyarrow. On a cluster it may lie elsewhere.
+        "PYSPARK_PYTHON": sys.executable if here else _executor_python(),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": str(PROJECT),
     }
-    if default_master().startswith("local"):
-        # Without it Spark looks the host name up, which a laptop off the network cannot.
+    if here:
+        # Without it Spark looks the host name up, which a laptop off the network cannot. With
+        # it executors on other machines would look for the driver on their own.
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     return environment
+
+
+def _executor_python() -> str:
+    return os.environ.get("SPARK_EXECUTOR_PYTHON") or sys.executable
 
 
 def _spark_home() -> str:

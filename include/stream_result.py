@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from deltalake import DeltaTable
-
 from include.generations import current_generation
-from include.lake import Lake, files_of
+from include.lake import Lake, dataset_of
 from include.ops import read_ops
 
 FIRST_ROWS = 5
@@ -29,8 +27,7 @@ def read_result(lake: Lake, stream: str) -> StreamResult | None:
     """The table of `stream` as it is now; None before its first run."""
     if not lake.is_delta_table(lake.table(stream)):
         return None
-    path = lake.table(stream)
-    dataset = DeltaTable(path).to_pyarrow_dataset(filesystem=files_of(path))
+    dataset = dataset_of(lake.table(stream))
     head = dataset.head(FIRST_ROWS)
     run = last_run(lake, stream)
     return StreamResult(

@@ -104,6 +104,9 @@ class SavepointRules:
     # Of the stream's clock: a run whose `until` has passed a multiple of it writes one.
     # None: only recomputes, reseeds and `make savepoint` do.
     cadence: timedelta | None = timedelta(days=1)
+    # Between two that a recompute or reseed writes on its way, at multiples of the cadence:
+    # fewer events are replayed in less time than a savepoint takes.
+    events_apart: int = 1_000_000
     keep: int = 60  # of the newest by `until`
     keep_for: timedelta = timedelta(days=60)  # before the newest one's `until`
     # Those of recomputes, before the newest one was written, whatever their `until`: the next
@@ -113,8 +116,9 @@ class SavepointRules:
     keep_generations: timedelta = timedelta(days=14)
 
     def __post_init__(self) -> None:
-        if self.keep < 1:
-            raise SettingsError("savepoints: keep must be at least 1")
+        for count in ("keep", "events_apart"):
+            if getattr(self, count) < 1:
+                raise SettingsError(f"savepoints: {count} must be at least 1")
         for span in ("cadence", "keep_for", "keep_recomputed", "keep_generations"):
             value = getattr(self, span)
             if value is not None and value < timedelta(seconds=1):

@@ -217,7 +217,7 @@ def main() -> None:
         hold_lease(lake, f"ingest-{source.name}", COMPACTION_PATIENCE),
         job.recorded_run(lake, "ingest_source", source.name, arguments.dag_run_id) as record,
     ):
-        ingest(job.spark_session("ingest"), lake, source, record, arguments.interval_end)
+        ingest(job.spark_session("ingest", lake), lake, source, record, arguments.interval_end)
 
 
 if __name__ == "__main__":

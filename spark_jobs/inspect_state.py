@@ -158,7 +158,7 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
-    spark = spark_session(f"{JOB}-{stream.name}")
+    spark = spark_session(f"{JOB}-{stream.name}", lake)
     # What goes wrong is said in one line; Spark logs it as well, in some hundred.
     spark.sparkContext.setLogLevel("OFF")
     report = inspect_state(spark, lake, stream)

@@ -15,8 +15,11 @@ from pyspark.sql import SparkSession
 from include.lake import Lake, LakeError
 from include.lease import LeaseTakenError
 from include.ops import append_ops
+from include.spark_master import is_local
 from include.streams import SettingsError
 from spark_jobs.memory import MemorySampler
+from spark_jobs.shared_lake import check_lake_shared
+from spark_jobs.ship_project import ship_project
 
 log = logging.getLogger("job")
 
@@ -38,9 +41,16 @@ def job_parser(doc: str | None, subject: str) -> ArgumentParser:
     return parser
 
 
-def spark_session(app_name: str) -> SparkSession:
-    """The session that spark-submit configured (`include/spark_conf.py`)."""
-    return SparkSession.builder.appName(app_name).getOrCreate()
+def spark_session(app_name: str, lake: Lake) -> SparkSession:
+    """The session that spark-submit configured (`include/spark_conf.py`).
+
+    On a cluster its workers get the project's Python. LakeError when they cannot use `lake`.
+    """
+    spark = SparkSession.builder.appName(app_name).getOrCreate()
+    if not is_local(str(spark.sparkContext.master)):
+        ship_project(spark.sparkContext)
+    check_lake_shared(spark.sparkContext, lake)
+    return spark
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def _any_of(column: str, partitions: Sequence[Partition]) -> str:
 
 
 def _literal(value: date | str) -> str:
-    """A date, or the id of a savepoint, which has digits and letters only."""
+    """A date, or the id of a savepoint, which has no quotes."""
     return f"DATE'{value}'" if isinstance(value, date) else f"'{value}'"
 
 
@@ -155,7 +155,7 @@ def main() -> None:
     args = parse_args()
     lake = open_lake(args.lake)
     tables = spark_tables_named(lake, args.tables)
-    maintain(spark_session(JOB), lake, tables, TABLE_CARE, args.dag_run_id)
+    maintain(spark_session(JOB, lake), lake, tables, TABLE_CARE, args.dag_run_id)
 
 
 if __name__ == "__main__":

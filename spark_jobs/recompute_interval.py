@@ -78,7 +78,6 @@ def _recompute_and_record(
     plan = plan_with_sound_base(
         spark,
         lake,
-        stream.name,
         record["run_id"],
         lambda: plan_recompute(lake, stream, identity, start, until),
     )
@@ -144,7 +143,7 @@ def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     interval = parse_instant("--from", args.start), parse_instant("--until", args.until)
-    recompute(spark_session(f"{JOB}-{stream.name}"), lake, stream, *interval, args.dag_run_id)
+    recompute(spark_session(f"{JOB}-{stream.name}", lake), lake, stream, *interval, args.dag_run_id)
 
 
 if __name__ == "__main__":

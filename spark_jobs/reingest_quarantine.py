@@ -245,7 +245,7 @@ def main() -> None:
         hold_lease(lake, f"ingest-{source.name}"),
         job.recorded_run(lake, "reingest_quarantine", source.name, arguments.dag_run_id) as record,
     ):
-        spark = job.spark_session("reingest")
+        spark = job.spark_session("reingest", lake)
         record |= asdict(reingest(spark, lake, source, corrections, datetime.now(UTC)))
 
 

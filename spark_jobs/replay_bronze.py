@@ -1,9 +1,9 @@
 """Replay pinned bronze from a base, with savepoints on the way: what recompute and reseed share."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,14 +25,12 @@ from spark_jobs.lake.savepoints import (
     SavepointError,
     read_savepoint,
     savepoint_at,
+    savepoint_states,
     write_savepoint,
 )
 from spark_jobs.lake.tables import RangeChange
 from spark_jobs.migrated_state import migrated_states
 from spark_jobs.stream_definition import load_definition
-
-# Savepoints on the way make later backfills cheap, but each is a job of its own.
-MOST_STOPS = 60
 
 
 class Planned(Protocol):
@@ -45,9 +43,7 @@ class Planned(Protocol):
 P = TypeVar("P", bound=Planned)
 
 
-def plan_with_sound_base(
-    spark: SparkSession, lake: Lake, stream: str, run_id: str, plan: Callable[[], P]
-) -> P:
+def plan_with_sound_base(spark: SparkSession, lake: Lake, run_id: str, plan: Callable[[], P]) -> P:
     """The plan, made again for as long as its savepoint proves damaged: others serve as well."""
     while True:
         planned = plan()
@@ -104,16 +100,21 @@ class Outcome:
     savepoint_id: str
 
 
-def stops_before(from_us: int | None, until_us: int, cadence: timedelta | None) -> list[int]:
-    """Where a replay pauses to write a savepoint: multiples of the cadence, and the end.
+def stops_on_the_way(
+    events_by_step: Mapping[int, int], step_us: int, events_apart: int, until_us: int
+) -> list[int]:
+    """Where a replay pauses to write a savepoint: ends of steps with enough events since the last.
 
-    `from_us` is the base's instant or the first event's; None when there is no event.
+    `events_by_step` has the events of each step of time, counted from the epoch.
     """
-    if cadence is None or from_us is None:
-        return [until_us]
-    step = cadence // MICROSECOND
-    first = (from_us // step + 1) * step
-    return [*range(first, until_us, step)[-MOST_STOPS:], until_us]
+    stops, events = [], 0
+    for step in sorted(events_by_step):
+        events += events_by_step[step]
+        end_us = (step + 1) * step_us
+        if events >= events_apart and end_us < until_us:
+            stops.append(end_us)
+            events = 0
+    return stops
 
 
 @contextmanager
@@ -123,12 +124,10 @@ def replayed(
     """The replay of all pinned rows from the base to `until_us`, kept while the body runs."""
     states = _base_states(spark, replay)
     from_us, events, rows_read = replay.base.until_us, replay.base.events, 0
-    first_us = _first_us(spark, replay, until_us) if from_us is None else from_us
-    stops = stops_before(first_us, until_us, replay.stream.savepoints.cadence)
     kept: list[Replayed] = []
     savepoint_id = ""
     try:
-        for stop_us in stops:
+        for stop_us in [*_stops(spark, replay, until_us), until_us]:
             if kept:
                 # Not from the plan that made them: over thirty stages it outgrows the driver.
                 states = _read_back(spark, replay, savepoint_id)
@@ -147,11 +146,23 @@ def replayed(
             stage.folded.unpersist()
 
 
+def _stops(spark: SparkSession, replay: Replay, until_us: int) -> list[int]:
+    rules, from_us = replay.stream.savepoints, replay.base.until_us
+    if rules.cadence is None:
+        return []
+    step_us = rules.cadence // MICROSECOND
+    if from_us is not None and until_us <= (from_us // step_us + 1) * step_us:
+        return []  # as in a daily backfill: nothing to count
+    step = F.floor(_at(INSTANTS[replay.fold.time_us]) / step_us)
+    counted = pinned_rows(spark, replay, from_us, until_us).groupBy(step).count().collect()
+    return stops_on_the_way(dict(map(tuple, counted)), step_us, rules.events_apart, until_us)
+
+
 def _read_back(spark: SparkSession, replay: Replay, savepoint_id: str) -> DataFrame:
     savepoint = savepoint_at(replay.lake, replay.stream.name, savepoint_id)
     if savepoint is None:
         raise LakeError(f"savepoint {savepoint_id} was deleted under the replay that wrote it")
-    return read_savepoint(spark, replay.lake, savepoint)
+    return savepoint_states(spark, replay.lake, savepoint)  # checked a moment ago
 
 
 def _emitted(stages: Sequence[Replayed], from_us: int | None) -> DataFrame:
@@ -194,12 +205,6 @@ def events_between(
         if until_us is not None:
             rows = rows.where(F.col("event_date") <= _date(until_us))
     return rows
-
-
-def _first_us(spark: SparkSession, replay: Replay, until_us: int) -> int | None:
-    rows = pinned_rows(spark, replay, None, until_us)
-    first: int | None = rows.agg(F.min(_at(INSTANTS[replay.fold.time_us]))).collect()[0][0]
-    return first
 
 
 def _at(name: str) -> Column:

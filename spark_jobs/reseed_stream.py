@@ -80,7 +80,6 @@ def reseed(
             plan = plan_with_sound_base(
                 spark,
                 lake,
-                stream.name,
                 record["run_id"],
                 lambda: plan_reseed(lake, stream, options),
             )
@@ -191,7 +190,7 @@ def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     options = options_of(args)
-    reseed(spark_session(f"{JOB}-{stream.name}"), lake, stream, options, args.dag_run_id)
+    reseed(spark_session(f"{JOB}-{stream.name}", lake), lake, stream, options, args.dag_run_id)
 
 
 if __name__ == "__main__":

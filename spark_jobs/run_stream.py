@@ -48,7 +48,7 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
-    drain(spark_session(f"{JOB}-{stream.name}"), lake, stream, args.dag_run_id)
+    drain(spark_session(f"{JOB}-{stream.name}", lake), lake, stream, args.dag_run_id)
 
 
 if __name__ == "__main__":

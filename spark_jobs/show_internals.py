@@ -145,7 +145,7 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 
 def main() -> None:
     lake = open_lake(parse_args().lake)
-    for part in run_demo(spark_session("show_internals"), lake.root):
+    for part in run_demo(spark_session("show_internals", lake), lake.root):
         sys.stdout.write(part)
         sys.stdout.flush()
 

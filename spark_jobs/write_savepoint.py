@@ -25,7 +25,7 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
-    spark = spark_session(f"{JOB}-{stream.name}")
+    spark = spark_session(f"{JOB}-{stream.name}", lake)
     with (
         hold_lease(lake, f"stream-{stream.name}", PATIENCE),
         recorded_run(lake, JOB, stream.name, args.dag_run_id) as record,

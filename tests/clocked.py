@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from include.clock import Clock
 from include.lake import Lake
 from include.streams import source_named
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.lake import bronze
 
 GRACE = timedelta(minutes=1)
@@ -19,10 +18,6 @@ SIGNALS = replace(source_named("signals"), clock_grace=GRACE)
 WITHOUT_CLOCK = replace(SIGNALS, clock_grace=None)
 HOUR = timedelta(hours=1)
 MS = timedelta(milliseconds=1)
-
-
-def micros(instant: datetime) -> int:
-    return (instant - EPOCH) // MICROSECOND
 
 
 def in_order(spark: SparkSession, lake: Lake) -> list[Row]:

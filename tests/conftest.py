@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from include.lake import Lake
-from include.spark_conf import BASE, LOG4J, STATE, STATE_STORE, jars
+from include.spark_conf import STATE, STATE_STORE, job_conf
+from include.spark_submit import jars_argument
 
 # A loaded machine must not fail a test: no limit on time.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,12 +34,10 @@ DAY_MS = 24 * 3_600_000
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2]").appName("tests")
     settings = {
-        **BASE,
+        **job_conf(),
         **STATE,
-        "spark.jars": ",".join(str(jar) for jar in jars()),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOG4J}",
+        "spark.jars": jars_argument(),
         "spark.driver.memory": "2g",
-        "spark.sql.shuffle.partitions": "2",
         # A job ends before this thread wakes up. In the one JVM of the tests it would wake up
         # within some test each minute, and upload and delete files which that test counts.
         f"{STATE_STORE}.maintenanceInterval": str(DAY_MS),

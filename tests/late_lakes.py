@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from include.state_care.check_checkpoint import check_checkpoint
-from include.streams import Stream, stream_named
+from include.streams import SavepointRules, Stream, stream_named
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.recompute_interval import recompute
@@ -38,7 +38,9 @@ EVENTS = {
 def small(name: str, **changes: Any) -> Stream:
     """A stream that we ship, with few buckets, and so short a delay that a day late is late."""
     few = {"buckets": 5, "state_partitions": 2, "watermark_delay": timedelta(milliseconds=5)}
-    return replace(stream_named(name), **few | changes)
+    # Few rows are enough here for a replay to pause at each day.
+    rules = {"savepoints": SavepointRules(events_apart=1)}
+    return replace(stream_named(name), **few | rules | changes)
 
 
 def commits(

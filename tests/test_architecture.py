@@ -50,7 +50,13 @@ def test_imports_point_one_way(folder):
 
 
 @pytest.mark.parametrize(
-    "file", ["include/streams.py", "include/spark_conf.py", "include/spark_submit.py"]
+    "file",
+    [
+        "include/streams.py",
+        "include/spark_conf.py",
+        "include/spark_master.py",
+        "include/spark_submit.py",
+    ],
 )
 def test_what_the_scheduler_imports_at_every_parse_needs_no_package(file):
     heavy = {"pyarrow", "deltalake", "pandas", "numpy"}

@@ -22,6 +22,7 @@ from include.clock import (
     read_logged_clock,
     why_not_ingest,
 )
+from include.instants import micros_of
 from include.lake import Lake
 from include.landing_position import files_waiting
 from include.streams import Source, source_named, stream_named
@@ -37,10 +38,6 @@ instants = st.integers(-(10**15), 4 * 10**15).map(lambda us: EPOCH + us * US)
 graces = st.timedeltas(timedelta(0), timedelta(days=2))
 
 
-def micros(instant: datetime) -> int:
-    return (instant - EPOCH) // US
-
-
 def target(
     watermark: datetime | None = datetime(2026, 1, 1, tzinfo=UTC),
     interval_end: datetime | None = NOW,
@@ -49,7 +46,7 @@ def target(
     has_seed: bool = False,
     lag: str | None = None,
 ) -> datetime | None:
-    watermark_us = None if watermark is None else micros(watermark)
+    watermark_us = None if watermark is None else micros_of(watermark)
     plan = plan_clock_row(source, watermark_us, has_seed, lag, interval_end, now)
     return None if plan.target_us is None else EPOCH + plan.target_us * US
 
@@ -166,14 +163,14 @@ def commit(lake: Lake, metadata: str | None) -> None:
 
 
 def logged(lake: Lake, watermark: datetime) -> None:
-    commit(lake, json.dumps(Clock(micros(watermark), micros(NOW)).metadata()))
+    commit(lake, json.dumps(Clock(micros_of(watermark), micros_of(NOW)).metadata()))
 
 
 def test_the_clock_is_read_from_the_newest_commit(lake: Lake):
     assert read_logged_clock(lake, SIGNALS) == Clock(None, None)
     for watermark in (NOW, NOW + MS):
         logged(lake, watermark)
-        assert read_logged_clock(lake, SIGNALS) == Clock(micros(watermark), micros(NOW))
+        assert read_logged_clock(lake, SIGNALS) == Clock(micros_of(watermark), micros_of(NOW))
     commit(lake, '{"commit_watermark_us": 1000, "batch_id": 0}')  # as version 0.1 wrote it
     assert read_logged_clock(lake, SIGNALS) == Clock(1000, None)
 
@@ -190,7 +187,7 @@ def test_the_clock_is_unknown_behind_many_commits_without_rows(lake: Lake, monke
     logged(lake, NOW)
     for _ in range(COMMITS_LOOKED_AT - 1):
         commit(lake, None)
-    assert read_logged_clock(lake, SIGNALS) == Clock(micros(NOW), micros(NOW))
+    assert read_logged_clock(lake, SIGNALS) == Clock(micros_of(NOW), micros_of(NOW))
     commit(lake, None)
     assert read_logged_clock(lake, SIGNALS) is None
 

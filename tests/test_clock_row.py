@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from include.clock import LAGGING, Clock
+from include.instants import micros_of
 from include.lake import Lake
 from include.ops import read_ops
 from include.streams import source_named
@@ -28,7 +29,6 @@ from tests.clocked import (
     at,
     clock_of,
     in_order,
-    micros,
     version,
 )
 from tests.landing import START, Landing, signal
@@ -64,21 +64,21 @@ def test_a_silent_source_gets_a_clock_row_that_raises_the_watermark(
 
     assert record == asdict(RunCounts())
     assert "clock row: bronze/signals is at 2026-03-01T00:59:00.000+00:00 now" in said.text
-    before = micros(START + timedelta(seconds=1))
+    before = micros_of(START + timedelta(seconds=1))
     (*events, row) = in_order(spark, lake)
     assert [event.is_clock for event in events] == [False, False]
     assert row.asDict() == {
         "device_id": None,
         "value": None,
-        "event_time": micros(end - GRACE),
+        "event_time": micros_of(end - GRACE),
         "event_date": START.date(),
         "ingested_at": row.ingested_at,
         "arrival_watermark": before,
-        "commit_watermark": micros(end - GRACE),
+        "commit_watermark": micros_of(end - GRACE),
         "source_file": None,
         "is_clock": True,
     }
-    assert clock_of(spark, lake) == (micros(end - GRACE), row.ingested_at)
+    assert clock_of(spark, lake) == (micros_of(end - GRACE), row.ingested_at)
     assert row.ingested_at > max(event.ingested_at for event in events)
     assert count_events(lake.bronze("signals"), version(lake)) == 2
 
@@ -92,10 +92,10 @@ def test_the_job_takes_the_interval_of_its_dag_run_and_counts_no_clock_row(
     end = START + HOUR
     arguments = ["--source", "service_logs", "--lake", lake.root, "--interval-end", str(end)]
     monkeypatch.setattr("sys.argv", ["ingest_source", *arguments])
-    monkeypatch.setattr(ingest_source.job, "spark_session", lambda _: spark)
+    monkeypatch.setattr(ingest_source.job, "spark_session", lambda *_: spark)
     ingest_source.main()
     clock = bronze.read_clock(spark, lake, source_named("service_logs"))
-    assert clock.watermark_us == micros(end - GRACE)
+    assert clock.watermark_us == micros_of(end - GRACE)
     (run,) = read_ops(lake, "runs").to_pylist()
     assert (run["batches"], run["rows_landed"], run["rows_bronze"]) == (1, 1, 1)
 
@@ -107,7 +107,7 @@ def test_events_behind_a_clock_row_know_it(spark: SparkSession, lake: Lake, land
     ingest(spark, lake, SIGNALS, interval_end=START)
     last = in_order(spark, lake)[-1]
     assert (last.source_file, last.is_clock) == ("b.jsonl", False)
-    assert last.arrival_watermark == last.commit_watermark == micros(START + HOUR - GRACE)
+    assert last.arrival_watermark == last.commit_watermark == micros_of(START + HOUR - GRACE)
 
 
 def test_a_source_without_a_clock_gets_no_row(spark: SparkSession, lake: Lake, landed: Landing):
@@ -167,11 +167,11 @@ def test_the_first_row_needs_data_or_an_initial_state(
 
     (row,) = in_order(spark, lake)
     assert (row.is_clock, row.arrival_watermark) == (True, None)
-    assert row.commit_watermark == row.event_time == micros(START - GRACE)
+    assert row.commit_watermark == row.event_time == micros_of(START - GRACE)
     assert row.event_date == (START - GRACE).date()
     landed.add("a.jsonl", [signal(0)])
     assert ingest(spark, lake, SIGNALS, interval_end=START).rows_bronze == 1
-    assert in_order(spark, lake)[1].arrival_watermark == micros(START - GRACE)
+    assert in_order(spark, lake)[1].arrival_watermark == micros_of(START - GRACE)
 
 
 class KillError(Exception):
@@ -207,9 +207,9 @@ def test_odd_logical_dates_do_no_harm(spark: SparkSession, lake: Lake, landed: L
     write_clock_row(spark, lake, SIGNALS, START - HOUR, now=START + 2 * HOUR)  # of the past
     assert version(lake) == 2
     write_clock_row(spark, lake, SIGNALS, START + 99 * HOUR, now=START + 2 * HOUR)  # the future
-    assert clock_of(spark, lake).watermark_us == micros(START + 2 * HOUR - GRACE)
+    assert clock_of(spark, lake).watermark_us == micros_of(START + 2 * HOUR - GRACE)
     write_clock_row(spark, lake, SIGNALS, None, now=START + 3 * HOUR)  # none at all
-    assert clock_of(spark, lake).watermark_us == micros(START + 3 * HOUR - GRACE)
+    assert clock_of(spark, lake).watermark_us == micros_of(START + 3 * HOUR - GRACE)
     assert version(lake) == 4
 
 
@@ -221,7 +221,7 @@ def test_a_run_without_an_interval_goes_by_its_own_time(
     ingest(spark, lake, SIGNALS)
     row = in_order(spark, lake)[-1]
     assert row.is_clock
-    assert micros(before - MS) <= row.event_time + GRACE_US <= micros(datetime.now(UTC))
+    assert micros_of(before - MS) <= row.event_time + GRACE_US <= micros_of(datetime.now(UTC))
     assert row.ingested_at - row.event_time == GRACE_US
 
 

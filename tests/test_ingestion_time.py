@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from include.clock import INGESTED_AT_KEY, WATERMARK_KEY, Clock
+from include.instants import micros_of
 from include.lake import Lake
 from include.landing_position import PlannedBatch, files_waiting
 from spark_jobs import ingest_source
@@ -26,7 +27,6 @@ from tests.clocked import (
     at,
     clock_of,
     in_order,
-    micros,
     version,
 )
 from tests.landing import START, Landing, signal
@@ -46,7 +46,7 @@ class MachineClock:
         monkeypatch.setattr(ingest_source, "read_planned_batch", self._planned)
 
     def _planned(self, lake: Lake, source: str, batch: int) -> PlannedBatch:
-        return replace(self._read(lake, source, batch), ingested_at_us=micros(self.now))
+        return replace(self._read(lake, source, batch), ingested_at_us=micros_of(self.now))
 
 
 @pytest.fixture
@@ -91,10 +91,10 @@ def test_ingested_at_rises_by_every_kind_of_commit_though_the_clock_goes_back(
 
     rows = in_order(spark, lake)
     stamps = [noon, noon + MS, noon + 2 * MS, noon + 3 * MS, noon + 3 * MS + GRACE]
-    assert [row.ingested_at for row in rows] == [micros(stamp) for stamp in stamps]
+    assert [row.ingested_at for row in rows] == [micros_of(stamp) for stamp in stamps]
     reached = [noon, noon, noon + 2 * MS, noon + 2 * MS, noon + 3 * MS]
-    assert [row.commit_watermark for row in rows] == [micros(instant) for instant in reached]
-    assert [row.arrival_watermark for row in rows] == [None, *map(micros, reached[:-1])]
+    assert [row.commit_watermark for row in rows] == [micros_of(instant) for instant in reached]
+    assert [row.arrival_watermark for row in rows] == [None, *map(micros_of, reached[:-1])]
     assert [row.is_clock for row in rows] == [False] * 4 + [True]
 
 
@@ -106,7 +106,7 @@ def test_a_clock_row_keeps_the_order_of_ingestion_though_the_clock_goes_back(
     landed.add("a.jsonl", [signal(0)])
     ingest(spark, lake, WITHOUT_CLOCK)
     write_clock_row(spark, lake, SIGNALS, **at(START + HOUR))
-    after = Clock(micros(START + HOUR - GRACE), micros(START + 12 * HOUR + MS))
+    after = Clock(micros_of(START + HOUR - GRACE), micros_of(START + 12 * HOUR + MS))
     assert clock_of(spark, lake) == after
     assert in_order(spark, lake)[-1].ingested_at == after.ingested_at_us
 
@@ -135,14 +135,14 @@ def test_bronze_of_an_older_version_goes_on_from_its_rows(
     ingest(spark, lake, SIGNALS, interval_end=START)
     known = clock_of(spark, lake)
     forget_log(lake, *missing)
-    assert clock_of(spark, lake) == known == (micros(START), micros(START + 12 * HOUR))
+    assert clock_of(spark, lake) == known == (micros_of(START), micros_of(START + 12 * HOUR))
 
     machine.now = START
     landed.add("b.jsonl", [signal(1)])
     ingest(spark, lake, SIGNALS, interval_end=START)
     assert files_waiting(lake, "signals") == 0
-    assert in_order(spark, lake)[-1].ingested_at == micros(START + 12 * HOUR + MS)
-    assert clock_of(spark, lake).watermark_us == micros(START + timedelta(seconds=1))
+    assert in_order(spark, lake)[-1].ingested_at == micros_of(START + 12 * HOUR + MS)
+    assert clock_of(spark, lake).watermark_us == micros_of(START + timedelta(seconds=1))
 
 
 def test_an_ingestion_time_finer_than_a_millisecond_is_passed():

@@ -16,6 +16,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from include.instants import micros_of
 from include.state_figures import KeyFigures, Spread, StateReport, Timeouts
 from include.state_report import format_report, report_json
 from include.streams import Stream
@@ -34,7 +35,6 @@ from tests.engines.lake_runs import (
     START_US,
     arriving,
     drained,
-    micros,
     with_conf,
 )
 from tests.fold import machine, oracle
@@ -129,7 +129,7 @@ def test_the_figures_are_those_of_the_local_engine(spark, lake, case):
 
     report = inspect_state(spark, lake, stream)
 
-    assert micros(report.until) == until_us
+    assert micros_of(report.until) == until_us
     check_keys(report, fold, local, until_us)
     check_timeouts(report.timeouts, fold, local)
     check_buckets(spark, report, stream, local)
@@ -155,7 +155,7 @@ def check_keys(report: StateReport, fold: KeyedFold, local: Result, until_us: in
 
 def check_key(shown: KeyFigures, known: oracle.Known) -> None:
     instants = (known.changed_at_us, known.timeout_at_us)
-    assert (maybe(micros, shown.changed_at), maybe(micros, shown.timeout_at)) == instants
+    assert (maybe(micros_of, shown.changed_at), maybe(micros_of, shown.timeout_at)) == instants
     state = maybe(json.loads, shown.state)
     assert state == maybe(lambda state: state._asdict(), known.state)
 
@@ -178,8 +178,8 @@ def check_timeouts(shown: Timeouts, fold: KeyedFold, local: Result) -> None:
     assert shown.keys_with == len(timeouts)
     assert shown.keys_without == len(local.states) - len(timeouts)
     assert shown.due == 0  # a run that came to its end has fired them
-    assert maybe(micros, shown.next_at) == min(timeouts, default=None)
-    assert maybe(micros, shown.last_at) == max(timeouts, default=None)
+    assert maybe(micros_of, shown.next_at) == min(timeouts, default=None)
+    assert maybe(micros_of, shown.last_at) == max(timeouts, default=None)
 
 
 def check_buckets(spark: SparkSession, report: StateReport, stream: Stream, local: Result) -> None:
@@ -250,7 +250,7 @@ def test_timeouts_that_a_killed_run_left_are_due(spark, lake):
     assert (unsettled.keys, unsettled.until, unsettled.age_us) == (1, None, None)
     assert unsettled.timeouts.due == 0
     assert "nothing settled yet" in format_report(unsettled)
-    assert micros(killed.until) == START_US + MS_US + 1
+    assert micros_of(killed.until) == START_US + MS_US + 1
     assert killed.age_us == spread_of([MS_US])
     assert killed.timeouts.due == killed.timeouts.keys_with == 1
     assert "1 due, which the next run fires" in format_report(killed)

@@ -14,7 +14,7 @@ from include.spark_submit import job_environment, submit_command
 from include.streams import stream_named
 from spark_jobs.streams import user_counts
 from tests.bronze import append_commit, stamp
-from tests.engines.test_live import expected_rows, local_run, make_commits, table_rows, user_event
+from tests.engines.live_lakes import expected_rows, local_run, make_commits, table_rows, user_event
 
 pytestmark = pytest.mark.spark
 

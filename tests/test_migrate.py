@@ -1,7 +1,9 @@
 """State migrations by a mapping, against the oracle: old code, then the mapping, then new code."""
 
+import json
 import random
 import sys
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PythonException
@@ -17,9 +19,19 @@ from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.streams.device_signals import Signal
 from tests.bronze import Happened, stamp
-from tests.changed_stream import MODULE, NEW, OLD, STREAM, deployed_in, fold_of
+from tests.changed_stream import (
+    MODULE,
+    NEW,
+    NEW_UPDATE,
+    OLD,
+    OLD_UPDATE,
+    STREAM,
+    deployed_in,
+    fold_of,
+)
 from tests.engines.lake_runs import drained, table_of
 from tests.fold import oracle
+from tests.late_lakes import at
 
 pytestmark = pytest.mark.spark
 
@@ -79,16 +91,22 @@ def after_migration(old, new, stamped, before: int):
 
     The reseed comes after `before` commits and takes their late rows in; later ones are left out.
     """
-    first = result(fold_of(old), in_time(rows_of(stamped[:3])))
-    since_us = oracle.until(rows_of(stamped[:3]), DELAY_US)
+    first = rows_of(stamped[:3])
     rows = [*in_time(rows_of(stamped[:before])), *rows_of(stamped[before:])]
-    initial = mapped(first, new.migrate_state)
-    return first.table + result(fold_of(new), rows, since_us, initial).table
+    table = result(fold_of(old), in_time(first)).table
+    return table + migrated_since(old, new, rows, first).table
 
 
-def begun_with_old_code(spark, lake, files, stamped):
+def migrated_since(old, new, rows, first, initial=()):
+    """What the new code makes of `rows`, from the states of the old one after `first`."""
+    known = result(fold_of(old), in_time(first), *initial)
+    since_us = oracle.until(first, DELAY_US)
+    return result(fold_of(new), rows, since_us, mapped(known, new.migrate_state))
+
+
+def begun_with_old_code(spark, lake, files, stamped, source=OLD):
     """Six commits folded by the old code: a clean savepoint after the third, and late rows."""
-    old = files.deploy(OLD)
+    old = files.deploy(source)
     drained(spark, lake, STREAM, fold_of(old), stamped[:3], runs=1)
     drained(spark, lake, STREAM, fold_of(old), stamped[3:6], runs=1)
     return old
@@ -176,3 +194,46 @@ def test_a_mapping_that_fails_switches_nothing_and_can_be_mended(spark, lake, fi
     )
     right = after_migration(old, new, stamped[:6], before=6)
     assert table_of(lake, STREAM, fold_of(new)) == right
+
+
+@pytest.mark.full
+def test_the_table_of_an_update_stream_becomes_the_projection_of_the_mapped_states(
+    spark, lake, files
+):
+    stamped = commits(seed=4)
+    old = begun_with_old_code(spark, lake, files, stamped, OLD_UPDATE)
+    first = rows_of(stamped[:3])
+    before = table_of(lake, STREAM, fold_of(old))
+    assert before == result(fold_of(old), rows_of(stamped[:6])).table
+    new = files.deploy(NEW_UPDATE)
+    reseed(spark, lake, STREAM, MAPPED)
+    rows = in_time(rows_of(stamped[:6]))
+    right = migrated_since(old, new, rows, first).table
+    assert SILENT[0] in right  # a key that brings nothing after the mapping
+    assert table_of(lake, STREAM, fold_of(new)) == right
+    drained(spark, lake, STREAM, fold_of(new), stamped[6:], runs=2)
+    rows += rows_of(stamped[6:])
+    assert table_of(lake, STREAM, fold_of(new)) == migrated_since(old, new, rows, first).table
+
+
+@pytest.mark.full
+def test_keys_of_an_initial_state_are_mapped_like_all_others(spark, lake, files):
+    stamped = commits(seed=5)
+    as_of_us = START_US + 2 * HOUR_US
+    file = Path(lake.initial_state_file(STREAM.name))
+    file.parent.mkdir()
+    silent_at = at(as_of_us + 90 * HOUR_US).isoformat()
+    given = {"key": 77, "state": {"signals": 5}, "timeout_at": silent_at}
+    file.write_text(json.dumps({"as_of": at(as_of_us).isoformat(), "keys": [given]}))
+    old = begun_with_old_code(spark, lake, files, stamped)
+    new = files.deploy(NEW)
+    reseed(spark, lake, STREAM, MAPPED)
+    drained(spark, lake, STREAM, fold_of(new), stamped[6:], runs=1)
+
+    state = oracle.Known(old.Total(5), as_of_us, as_of_us + 90 * HOUR_US)
+    initial = (as_of_us, {77: state})
+    first = rows_of(stamped[:3])
+    rows = [*in_time(rows_of(stamped[:6])), *rows_of(stamped[6:])]
+    table = result(fold_of(old), in_time(first), *initial).table
+    table += migrated_since(old, new, rows, first, initial).table
+    assert table_of(lake, STREAM, fold_of(new)) == table

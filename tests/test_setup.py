@@ -5,7 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 
@@ -211,6 +214,47 @@ def test_a_jar_with_another_checksum_is_refused(resolved, tmp_path):
     with pytest.raises(SetupError, match=r"b-1\.jar as fetched is missing or not the one"):
         jars.fetch_jars(Path(sys.executable), tmp_path / ".jars")
     assert names(tmp_path / ".jars") == {"a-1.jar"}
+
+
+@pytest.mark.parametrize(
+    ("proxies", "options"),
+    [
+        ({}, []),
+        ({"ftp": "http://files:21"}, []),
+        ({"https": "http://proxy:3128"}, ["-Dhttps.proxyHost=proxy", "-Dhttps.proxyPort=3128"]),
+        ({"http": "proxy"}, ["-Dhttp.proxyHost=proxy", "-Dhttp.proxyPort=80"]),
+        ({"no": "a, .b.org,"}, ["-Dhttp.nonProxyHosts=a|*.b.org"]),
+    ],
+)
+def test_java_is_told_of_the_proxies_in_its_words(proxies, options):
+    assert jars.proxy_options(proxies) == options
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A proxy that lets nobody through, and knows who has asked."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_CONNECT(self) -> None:
+        self.asked.append(self.path)
+        self.send_error(403)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.mark.spark
+def test_jars_are_fetched_through_the_proxy_that_pip_uses(tmp_path, monkeypatch):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as proxy:
+        Thread(target=proxy.serve_forever).start()
+        for name in ("https_proxy", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_port}")
+        try:
+            with pytest.raises(SetupError, match="could not be fetched"):
+                jars.fetch_jars(Path(sys.executable), tmp_path / ".jars")
+        finally:
+            proxy.shutdown()
+    assert Refusing.asked
 
 
 def test_the_package_and_its_checksums_name_the_same_version():

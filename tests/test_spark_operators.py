@@ -18,13 +18,14 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.instants import micros_of
 from include.lake import Lake
 from include.ops import read_ops
 from include.streams import Stream, stream_named
 from spark_jobs.lake.batches import complete_until
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import load_definition
-from tests.bronze import EPOCH, append_commit, stamp
+from tests.bronze import append_commit, stamp
 
 pytestmark = pytest.mark.spark
 # Workers cannot import tests, so what they need of this one travels with the query.
@@ -63,10 +64,6 @@ def admitted(bronze: DataFrame) -> DataFrame:
     return bronze.where(f"NOT {late}")
 
 
-def micros(instant: datetime) -> int:
-    return (instant - EPOCH) // timedelta(microseconds=1)
-
-
 def land(lake: Lake, stream: Stream, runs: Sequence[Sequence[Commit]]) -> Iterator[None]:
     """Append the commits of one run after the other, stamped as ingestion stamps them."""
     fold = load_definition(SESSIONS).fold
@@ -85,7 +82,7 @@ def table_rows(lake: Lake, stream: str) -> Counter[tuple[Any, ...]]:
 
 
 def plain(value: Any) -> Any:
-    return micros(value) if isinstance(value, datetime) else value
+    return micros_of(value) if isinstance(value, datetime) else value
 
 
 def crowded_commits(seed: int) -> list[Commit]:
@@ -135,7 +132,7 @@ def spark_sessions(events: DataFrame) -> DataFrame:
 def test_sessions_are_those_of_session_window(spark, lake):
     for _ in land(lake, SESSIONS, in_runs(crowded_commits(1), 3)):
         drain(spark, lake, SESSIONS)
-    until_us = micros(complete_until(lake, SESSIONS.name, 1))
+    until_us = micros_of(complete_until(lake, SESSIONS.name, 1))
     closed = spark_sessions(admitted(bronze_of(spark, lake))).where(F.col("end_us") < until_us)
     assert table_rows(lake, SESSIONS.name) == Counter(map(tuple, closed.collect()))
     runs = read_ops(lake, "runs").to_pylist()
@@ -160,7 +157,7 @@ def test_an_event_exactly_at_the_end_of_a_gap_is_the_only_difference(
 def test_counts_are_those_of_group_by(spark, lake):
     for _ in land(lake, COUNTS, in_runs(crowded_commits(2), 3)):
         drain(spark, lake, COUNTS)
-    until_us = micros(complete_until(lake, COUNTS.name, 1))
+    until_us = micros_of(complete_until(lake, COUNTS.name, 1))
     settled = admitted(bronze_of(spark, lake)).where(F.unix_micros("event_time") < until_us)
     expected = {
         row["user_id"]: row["count"] for row in settled.groupBy("user_id").count().collect()

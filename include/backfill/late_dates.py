@@ -15,11 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from include.findings import Finding
 from include.generations import GenerationRow, current_row
-from include.lake import Lake, LakeError, files_of
+from include.lake import Lake, LakeError, dataset_of
 from include.ops import read_ops
 from include.streams import Stream
 from include.text_table import first_names
@@ -116,11 +115,7 @@ def _rows_of_dates(
         raise LakeError(f"no bronze table at {path}, but stream {stream.name} has read from it")
     # Of Delta's statistics only those of dates are exact: instants are cut to milliseconds.
     wanted = reduce(or_, (_dates_between(batch) for batch in batches))
-    scanner = (
-        DeltaTable(path)
-        .to_pyarrow_dataset(filesystem=files_of(path))
-        .scanner(COLUMNS, filter=wanted)
-    )
+    scanner = dataset_of(path).scanner(COLUMNS, filter=wanted)
     return (pa.Table.from_batches([batch]) for batch in scanner.to_batches())
 
 
@@ -228,16 +223,21 @@ def late_finding(stream: Stream, output_mode: str, dates: Sequence[LateDate]) ->
 
 
 def _action(stream: Stream, output_mode: str, dates: Sequence[LateDate]) -> str:
-    promote = (
-        f"`make reseed STREAM={stream.name} APPLY=1` or a backfill with the parameter promote "
-        "(tick Override parameters on existing runs)"
-    )
+    promote = promote_text(stream)
     if output_mode != "append":
         return f"{promote} takes them into the table and the live state"
     return (
         f"backfill the Dag stream_{stream.name}: {_ranges_text(dates)} (UTC), Reprocess "
         "Behavior: All Runs. Runs for these dates exist: with Missing Runs nothing would be "
         f"done. Later rows and the live state take them in only by {promote}"
+    )
+
+
+def promote_text(stream: Stream) -> str:
+    """The ways to take late rows into the live state."""
+    return (
+        f"`make reseed STREAM={stream.name} APPLY=1` or a backfill with the parameter promote "
+        "(tick Override parameters on existing runs)"
     )
 
 

@@ -9,9 +9,10 @@ from croniter import croniter, croniter_range
 from include.backfill.plan_recompute import (
     base_text,
     check_settled,
-    estimate_seconds,
+    recorded_recomputes,
     refuse_before_mapping,
     rows_emitted,
+    seconds_for,
     settled_until,
 )
 from include.instants import micros_of
@@ -121,11 +122,12 @@ def _planned_runs(
         replaced = rows_emitted(lake, stream, edges)
     first = choose_base(savepoints_of(lake, stream.name), identity, pin, cutoffs[0])
     refuse_before_mapping(identity, first, intervals[0][0])
+    recorded = recorded_recomputes(lake, stream.name)
     runs = []
     for number, (start, until) in enumerate(intervals):
         base = base_text(first) if number == 0 else RUN_BEFORE
         rows = events[number + 1] - (first.events if number == 0 else events[number])
-        seconds = estimate_seconds(lake, stream.name, rows)
+        seconds = seconds_for(rows, recorded)
         runs.append(PlannedRun(start, until, base, rows, replaced[number], seconds))
     return runs
 

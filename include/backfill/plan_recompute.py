@@ -11,11 +11,10 @@ from statistics import median
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from include.generations import current_row, is_reseeded
 from include.instants import US_PER_MS, instant_of, micros_of
-from include.lake import Lake, LakeError, files_of
+from include.lake import Lake, LakeError, dataset_of
 from include.ops import read_ops
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
@@ -150,11 +149,20 @@ def settled_until(lake: Lake, stream: str) -> datetime | None:
 
 def estimate_seconds(lake: Lake, stream: str, rows: int) -> float | None:
     """From the recorded recomputes of the stream: their median price, and what more rows cost."""
-    recorded = [
+    return seconds_for(rows, recorded_recomputes(lake, stream))
+
+
+def recorded_recomputes(lake: Lake, stream: str) -> list[tuple[int, float]]:
+    """Rows read and seconds of each recompute and reseed of the stream."""
+    return [
         (row["rows_read"], row["seconds"])
         for row in read_ops(lake, "intervals", {"stream": stream}).to_pylist()
         if row["seconds"]
     ]
+
+
+def seconds_for(rows: int, recorded: Sequence[tuple[int, float]]) -> float | None:
+    """What replaying so many rows would take, by what was recorded; None without any."""
     if not recorded:
         return None
     typical = float(median(seconds for _, seconds in recorded))
@@ -172,11 +180,7 @@ def rows_emitted(lake: Lake, stream: Stream, edges: Sequence[datetime]) -> list[
         raise LakeError(f"no table at {path}: run the stream first")
     first, last = (edge.astimezone(UTC).date() for edge in (edges[0], edges[-1]))
     dates = (pc.field("emitted_date") >= first) & (pc.field("emitted_date") <= last)
-    scanner = (
-        DeltaTable(path)
-        .to_pyarrow_dataset(filesystem=files_of(path))
-        .scanner(["emitted_at"], filter=dates)
-    )
+    scanner = dataset_of(path).scanner(["emitted_at"], filter=dates)
     below = np.zeros(len(edges), np.int64)
     edges_us = np.array([micros_of(edge) for edge in edges])
     for batch in scanner.to_batches():

@@ -51,11 +51,9 @@ def choose_base(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
 ) -> Base:
     """The clean savepoint with the largest `until` that is not after `at_most_us`."""
-    early = [savepoint for savepoint in savepoints if savepoint.until_us <= at_most_us]
-    clean = clean_savepoints(early, identity, pin)
-    if not clean:
+    best = _newest(clean_savepoints(_early(savepoints, at_most_us), identity, pin))
+    if best is None:
         return Base(None, identity.since_us, 0)
-    best = max(clean, key=lambda savepoint: savepoint.until_us)
     return Base(best, best.until_us, best.events)
 
 
@@ -63,9 +61,13 @@ def choose_mapped_base(
     older: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
 ) -> Base | None:
     """The same among savepoints of an older state schema; None when none of them is clean."""
-    early = [savepoint for savepoint in older if savepoint.until_us <= at_most_us]
-    clean = _holding_all(early, identity, pin)
-    if not clean:
-        return None
-    best = max(clean, key=lambda savepoint: savepoint.until_us)
-    return Base(best, best.until_us, best.events, mapped=True)
+    best = _newest(_holding_all(_early(older, at_most_us), identity, pin))
+    return None if best is None else Base(best, best.until_us, best.events, mapped=True)
+
+
+def _early(savepoints: Sequence[Savepoint], at_most_us: int) -> list[Savepoint]:
+    return [savepoint for savepoint in savepoints if savepoint.until_us <= at_most_us]
+
+
+def _newest(savepoints: Sequence[Savepoint]) -> Savepoint | None:
+    return max(savepoints, key=lambda savepoint: savepoint.until_us, default=None)

@@ -8,7 +8,10 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from include.setup.java import SetupError
 from include.spark_conf import JARS
@@ -61,7 +64,12 @@ def _resolve(python: Path, ivy: Path, log: Path) -> None:
         *(spark_home / "bin" / "spark-submit", "--master", "local[1]"),
         *("--packages", PACKAGE, "--conf", f"spark.jars.ivy={ivy}", program),
     ]
-    environment = os.environ | {"SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": str(python)}
+    options = [os.environ.get("SPARK_SUBMIT_OPTS", ""), *proxy_options(getproxies())]
+    environment = os.environ | {
+        "SPARK_HOME": str(spark_home),
+        "PYSPARK_PYTHON": str(python),
+        "SPARK_SUBMIT_OPTS": " ".join(options),
+    }
     with log.open("w") as output:
         result = subprocess.run(
             command, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False
@@ -73,6 +81,23 @@ def _resolve(python: Path, ivy: Path, log: Path) -> None:
             f"{PACKAGE} could not be fetched. Can this machine reach the package repository? "
             f"Repeat the command when it can. The end of {log}:\n{tail}"
         )
+
+
+def proxy_options(proxies: Mapping[str, str]) -> list[str]:
+    """The proxies that pip takes from the environment (`urllib`'s names), in Java's words."""
+    options = []
+    for scheme in ("http", "https"):
+        address = proxies.get(scheme, "")
+        proxy = urlsplit(address if "//" in address else f"//{address}")
+        if proxy.hostname:
+            options.append(f"-D{scheme}.proxyHost={proxy.hostname}")
+            options.append(f"-D{scheme}.proxyPort={proxy.port or 80}")
+    if direct := proxies.get("no"):
+        # ".example.com" means all below it, as Java's "*.example.com".
+        hosts = (host.strip() for host in direct.split(","))
+        shown = (f"*{host}" if host.startswith(".") else host for host in hosts if host)
+        options.append(f"-Dhttp.nonProxyHosts={'|'.join(shown)}")
+    return options
 
 
 def _take(fetched: Path, jar: Path, checksum: str) -> None:

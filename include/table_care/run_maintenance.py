@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from include.lake import Lake, LakeError, open_lake
 from include.local_jobs import absolute_lake, run_job, say
 from include.old_generations import delete_old_generations, format_old_generations
-from include.streams import STREAMS, TABLE_CARE, default_lake
+from include.streams import STREAMS, TABLE_CARE, SettingsError, default_lake
 from include.table_care.care_report import format_plan
 from include.table_care.maintain_ops import maintain_ops
 from include.table_care.plan_care import plan_table_care, record_plan_findings
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("table_care").setLevel(logging.INFO)
     try:
         return run_maintenance(open_lake(absolute_lake(args.lake)), args.dry_run)
-    except LakeError as error:
+    except (SettingsError, LakeError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
 

@@ -87,6 +87,12 @@ def read_savepoint(session: SparkSession, lake: Lake, savepoint: Savepoint) -> D
             f"{_named(lake, savepoint)} has {found.keys} rows with checksum {found.checksum}, but "
             f"ops/savepoints says {savepoint.keys} with {savepoint.checksum}"
         )
+    return savepoint_states(session, lake, savepoint)
+
+
+def savepoint_states(session: SparkSession, lake: Lake, savepoint: Savepoint) -> DataFrame:
+    """The rows of a savepoint as `state_rows_ddl` has them, for who has checked them already."""
+    rows = _rows_of(session, lake, savepoint.path, savepoint.savepoint_id)
     return rows.select(
         F.lit(0).alias("bucket"),
         "key",

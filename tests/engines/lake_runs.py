@@ -11,12 +11,13 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.instants import micros_of
 from include.lake import Lake
 from include.streams import Stream
 from spark_jobs.engines.live import read_states
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.run_stream import drain
-from tests.bronze import EPOCH, Happened, StampedRow, append_commit
+from tests.bronze import Happened, StampedRow, append_commit
 from tests.fold.oracle import Known
 
 MICROSECOND = timedelta(microseconds=1)
@@ -59,20 +60,16 @@ def drained(
                 drain(spark, lake, stream)
 
 
-def micros(instant: Any) -> int:
-    return (instant - EPOCH) // MICROSECOND
-
-
 def plain(value: Any) -> Any:
     """A cell of a table, as the local engine has it: instants are integers there."""
-    return micros(value) if hasattr(value, "tzinfo") else value
+    return micros_of(value) if hasattr(value, "tzinfo") else value
 
 
 def table_of(lake: Lake, stream: Stream, fold: KeyedFold) -> Any:
     """The product table: append, how often each (row, emitted at); update, that by key."""
     names = [column.name for column in fold.output_columns]
     rows = DeltaTable(lake.table(stream.name)).to_pyarrow_table().to_pylist()
-    emitted = [(tuple(plain(row[n]) for n in names), micros(row["emitted_at"])) for row in rows]
+    emitted = [(tuple(plain(row[n]) for n in names), micros_of(row["emitted_at"])) for row in rows]
     if fold.output_mode == "append":
         return Counter(emitted)
     keys = [row[names.index(fold.key)] for row, _ in emitted]

@@ -13,6 +13,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
+from include.instants import micros_of
 from include.ops import read_ops
 from include.streams import SavepointRules, Stream
 from spark_jobs import stream_drain
@@ -35,7 +36,6 @@ from tests.engines.lake_runs import (
     arriving,
     drained,
     known_in,
-    micros,
     outputs_of,
     stored,
     table_of,
@@ -168,7 +168,7 @@ def compare_with_local(spark, lake, given: Arrived) -> None:
     runs = [row for row in read_ops(lake, "runs").to_pylist() if row["subject"] == stream.name]
     assert sum(row["rows_late"] for row in runs) == local.late
     assert last_batch(lake, stream.name, 1)["rows_pending"] == local.pending
-    assert micros(complete_until(lake, stream.name, 1)) == given.until_us
+    assert micros_of(complete_until(lake, stream.name, 1)) == given.until_us
 
 
 RUNS = [pytest.param(name, COMMITS) for name in CASES]

@@ -23,7 +23,7 @@ from include.savepoints.retention import (
     oldest_kept_us,
     spare_a_base,
 )
-from include.streams import SavepointRules
+from include.streams import SavepointRules, SettingsError
 from spark_jobs.streams import user_counts
 from spark_jobs.streams.user_counts import UserEvent
 from tests.bronze import ClockAt, append_commit, stamp
@@ -67,6 +67,12 @@ def test_a_savepoint_is_due_with_the_first_run_and_when_a_multiple_is_passed():
     assert not is_due(rules, START_US + HOUR_US - 1, known)
     assert is_due(rules, START_US + HOUR_US, known)
     assert not is_due(SavepointRules(cadence=None), START_US + HOUR_US, [])
+
+
+@pytest.mark.parametrize("wrong", [{"keep": 0}, {"events_apart": 0}, {"cadence": timedelta(0)}])
+def test_rules_that_cannot_be_are_refused(wrong):
+    with pytest.raises(SettingsError, match=f"savepoints: {next(iter(wrong))} must be at least"):
+        SavepointRules(**wrong)
 
 
 TIMES = st.integers(0, 72).map(lambda n: START_US + n * HOUR_US + n % 3 - 1)

@@ -28,7 +28,7 @@ from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import load_definition
 from tests.bronze import append_commit, stamp
 from tests.engines.lake_runs import plain
-from tests.engines.test_live import expected_rows, local_run, make_commits, user_event
+from tests.engines.live_lakes import expected_rows, local_run, make_commits, user_event
 from tests.landing import Landing, forget_commit, signal
 
 pytestmark = pytest.mark.spark

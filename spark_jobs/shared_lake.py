@@ -1,0 +1,107 @@
+"""Whether the workers of a cluster see the lake that the driver sees.
+
+Each would find its own disk under a path of the same name, and write files there that are
+missing in the lake: so it is tried before the job writes anything.
+"""
+
+import shutil
+import socket
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyarrow import fs
+from pyspark import SparkContext
+
+from include.lake import Lake, LakeError
+from include.spark_master import is_local
+from include.streams import SettingsError
+
+# What Spark says, somewhere in a Java stack trace, of a Python that its workers cannot use.
+WRONG_PYTHON = ("Cannot run program", "PYTHON_VERSION_MISMATCH")
+
+
+def check_lake_shared(context: SparkContext, lake: Lake) -> None:
+    """LakeError when Spark does not open `lake` where Python does, or a worker cannot use it.
+
+    SettingsError when the workers do not have the Python that they are told to run.
+
+    The workers are asked only for a local lake on a cluster: a second or two, in which the
+    Python starts that the job needs as well. One that joins later is not asked.
+    """
+    _check_default_filesystem(context, lake)
+    if is_local(str(context.master)) or not isinstance(lake.filesystem, fs.LocalFileSystem):
+        return
+    root = lake.path_in_filesystem(lake.root)
+    # Of a name that is nowhere else: who can write into it sees this very folder.
+    folder = Path(root, f".seen-by-workers-{uuid4().hex}")
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise LakeError(f"LAKE={lake.root} cannot be written to: {error.strerror}") from error
+    try:
+        failures = _ask_workers(context, str(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if failures:
+        raise LakeError(
+            f"LAKE={lake.root} is on this machine, but not usable on every Spark worker "
+            f"({'; '.join(failures)}): mount the same shared volume at {root} on all of them, "
+            "or give the URI of an object store"
+        )
+
+
+def _check_default_filesystem(context: SparkContext, lake: Lake) -> None:
+    """A path without a scheme is a local one for Python; for Spark Hadoop's configuration says."""
+    assert context._jsc is not None
+    default = context._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")
+    if "://" not in lake.root and not default.startswith("file:"):
+        raise LakeError(
+            f"LAKE={lake.root} is a folder, but Spark would look for it in {default}, by Hadoop's "
+            f"fs.defaultFS: give LAKE={default.rstrip('/')}{lake.root}, or for a shared folder set "
+            "spark.hadoop.fs.defaultFS to file:///"
+        )
+
+
+def _ask_workers(context: SparkContext, folder: str) -> list[str]:
+    """What failed on which host, sorted; asks again for as long as workers join meanwhile."""
+    asked, failures = 0, set[str]()
+    while (executors := _executors(context)) > asked:
+        asked = executors
+        # As many tasks as there is room for: Spark gives each worker some before any gets more.
+        tasks = max(context.defaultParallelism, executors)
+        asking = context.parallelize(range(tasks), tasks).map(partial(failure_here, folder))
+        try:
+            failures.update(failure for failure in asking.collect() if failure)
+        except Py4JJavaError as error:
+            raise _wrong_python(context, error) or error from None
+    return sorted(failures)
+
+
+def _wrong_python(context: SparkContext, error: Py4JJavaError) -> SettingsError | None:
+    """For who must mend it, when it is that; None for any other error."""
+    lines = str(error).splitlines()
+    said = next((line for line in lines if any(text in line for text in WRONG_PYTHON)), None)
+    if said is None:
+        return None
+    return SettingsError(
+        f"SPARK_EXECUTOR_PYTHON={context.pythonExec} is not what the Spark workers need, this "
+        f"driver's Python with the project's requirements: {said.strip()}"
+    )
+
+
+def _executors(context: SparkContext) -> int:
+    """How many have joined, and at least 1: Spark waits for the first of them."""
+    assert context._jsc is not None
+    with_driver: int = context._jsc.sc().getExecutorMemoryStatus().size()
+    return max(with_driver - 1, 1)
+
+
+def failure_here(folder: str, task: int) -> str | None:
+    """On a worker: why it cannot write into `folder`, with its host; None when it can."""
+    try:
+        Path(folder, f"{task}-{uuid4().hex}").touch()
+    except OSError as error:
+        return f"{socket.gethostname()}: {error.strerror}"
+    return None

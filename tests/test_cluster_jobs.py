@@ -1,0 +1,198 @@
+"""Jobs on a cluster: a master and a worker as on another machine, which do not have the project."""
+
+import json
+import os
+import random
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import URLError
+
+import pytest
+from deltalake import DeltaTable
+
+from include.airflow_api import local_opener
+from include.airflow_environment import any_free_port
+from include.lake import Lake
+from include.process_tree import wait_until
+from include.run_local import main
+from include.spark_conf import job_conf
+from include.spark_submit import SPARK_SUBMIT, jars_argument, job_environment
+from include.streams import stream_named
+
+pytestmark = pytest.mark.spark
+
+STREAM = stream_named("user_counts")
+START = datetime(2026, 3, 1, tzinfo=UTC)
+DEADLINE_S = 120.0
+# What a machine of the cluster does not have from us.
+OURS = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_MASTER")
+
+
+class Cluster(NamedTuple):
+    master: str
+    work: Path  # of the worker: a folder per application, with what its executors wrote
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master and a worker with two cores; each in a folder of its own."""
+    port, page = any_free_port(), any_free_port()
+    address, work = f"spark://127.0.0.1:{port}", tmp_path_factory.mktemp("work")
+    master = ["master.Master", "--host", "127.0.0.1", "--port", str(port)]
+    worker = ["worker.Worker", "--host", "127.0.0.1", "--work-dir", str(work)]
+    with ExitStack() as running:
+        folder = tmp_path_factory.mktemp("master")
+        running.enter_context(daemon(folder, *master, "--webui-port", str(page)))
+        assert wait_until(lambda: state_of(page) is not None, DEADLINE_S)
+        options = ["--cores", "2", "--memory", "1g", "--webui-port", "0", address]
+        running.enter_context(daemon(tmp_path_factory.mktemp("worker"), *worker, *options))
+        assert wait_until(lambda: (state_of(page) or {}).get("aliveworkers") == 1, DEADLINE_S)
+        yield Cluster(address, work)
+
+
+@contextmanager
+def daemon(folder: Path, name: str, *options: str) -> Iterator[None]:
+    """A daemon of Spark's deploy package while the body runs; its log is in `folder`."""
+    environment = {key: value for key, value in os.environ.items() if key not in OURS}
+    spark_class = Path(job_environment()["SPARK_HOME"], "bin", "spark-class")
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [spark_class, f"org.apache.spark.deploy.{name}", *options],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+
+
+def state_of(page: int) -> Any:
+    """What the master says of itself; None before it does: not up yet, or the page for people.
+
+    The master's server answers before /json/ is one of its pages.
+    """
+    try:
+        with local_opener().open(f"http://127.0.0.1:{page}/json/") as answer:
+            return json.load(answer)
+    except (URLError, ConnectionError, json.JSONDecodeError):
+        return None
+
+
+@pytest.fixture
+def on_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setenv("SPARK_MASTER", cluster.master)
+    monkeypatch.setenv("PYTHONPATH", "")  # of this process, which its jobs get another for
+    return cluster
+
+
+def land(lake: Lake, events: int = 3_000) -> list[tuple[str, datetime]]:
+    """Events of 12 hours, in no order within 5 minutes, in three files; who had one, and when."""
+    chosen = random.Random(7)
+    times = [START + timedelta(seconds=43_200 * n / events) for n in range(events)]
+    times = [time - timedelta(seconds=chosen.randrange(300)) for time in times]
+    rows = [(f"user-{chosen.randrange(40)}", time) for time in times]
+    folder = Path(lake.landing(STREAM.source))
+    folder.mkdir(parents=True)
+    for n in range(3):
+        part = rows[n * events // 3 : (n + 1) * events // 3]
+        lines = [json.dumps(event(user, time)) for user, time in part]
+        (folder / f"{n}.jsonl").write_text("\n".join(lines))
+    return rows
+
+
+def event(user: str, time: datetime) -> dict[str, Any]:
+    stamp = time.replace(tzinfo=None).isoformat() + "Z"
+    return {"user_id": user, "event_type": "view", "event_time": stamp, "value": 1.0}
+
+
+def test_a_stream_runs_on_workers_without_the_project(on_cluster, lake, capfd):
+    """As `make stream` would, and in a lake that is given as a URI."""
+    rows = land(lake)
+    uri = f"file://{lake.root}"
+    assert main(["stream", "--stream", STREAM.name, "--lake", uri]) == 0, capfd.readouterr()
+    settled = max(time for _, time in rows) - STREAM.watermark_delay
+    expected = Counter(user for user, time in rows if time <= settled)
+    found = DeltaTable(lake.table(STREAM.name)).to_pyarrow_table().to_pylist()
+    assert {row["user_id"]: row["total_count"] for row in found} == expected
+    # That it was run there, and not in the driver: by each job, with the jars that it brought.
+    executors = list(on_cluster.work.glob("app-*/0"))
+    assert len(executors) >= 2
+    assert all(list(folder.glob("*delta-spark*.jar")) for folder in executors)
+    assert not list(Path(lake.root).glob(".seen-by-workers-*"))
+
+
+JOB = """
+import sys
+from include.lake import open_lake
+from spark_jobs.job import exit_with_main, spark_session
+
+def place(_):
+    import spark_jobs.lake.landing
+    return spark_jobs.lake.landing.__file__
+
+def main():
+    spark = spark_session("where", open_lake(sys.argv[1]))
+    print("RESULT", spark.sparkContext.parallelize(range(2), 2).map(place).collect())
+
+exit_with_main(main)
+"""
+
+
+def submit(master: str, folder: Path, lake: str) -> subprocess.CompletedProcess[str]:
+    """JOB, run in `folder`."""
+    job = folder / "job.py"
+    job.write_text(JOB)
+    command = [str(SPARK_SUBMIT), "--master", master, "--jars", jars_argument()]
+    for name, value in job_conf().items():
+        command += ["--conf", f"{name}={value}"]
+    return subprocess.run(
+        [*command, str(job), lake],
+        cwd=folder,
+        env=os.environ | job_environment(master),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,  # spark-submit mixes a job's into its stdout
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs Linux's /proc")
+def test_a_lake_that_a_worker_cannot_see_is_named_before_anything_is_written(
+    cluster, lake, tmp_path
+):
+    # A path that leads each process to another folder, as one of a disk does each machine.
+    path = "/proc/self/cwd/lake"
+    done = submit(cluster.master, tmp_path, path)
+    assert done.returncode == 2
+    (said,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert f"LAKE={path}" in said
+    assert f"({os.uname().nodename}: No such file or directory)" in said
+    assert "object store" in said
+    assert list(Path(lake.root).iterdir()) == []
+
+
+@pytest.mark.full
+def test_workers_import_the_project_from_what_was_shipped(cluster, lake, tmp_path):
+    done = submit(cluster.master, tmp_path, lake.root)
+    (said,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert said.count("project.zip/spark_jobs/lake/landing.py") == 2
+
+
+@pytest.mark.full
+def test_a_python_that_the_workers_do_not_have_is_named(cluster, lake, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_EXECUTOR_PYTHON", "/no/such/python")
+    done = submit(cluster.master, tmp_path, lake.root)
+    assert done.returncode == 2
+    (said,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert "SPARK_EXECUTOR_PYTHON=/no/such/python" in said

@@ -1,0 +1,49 @@
+"""The lake's URI: Spark takes it as it is, and Arrow by its own name for the scheme."""
+
+import pytest
+
+from include.lake import LakeError, arrow_uri, files_of, open_lake
+
+
+@pytest.mark.parametrize(
+    ("uri", "arrows"),
+    [
+        ("s3a://bucket/lake", "s3://bucket/lake?region=eu-central-1"),
+        ("s3://bucket/lake", "s3://bucket/lake?region=eu-central-1"),
+        ("abfss://box@account.dfs.core.windows.net/lake",) * 2,
+        ("gs://bucket/lake",) * 2,
+        ("hdfs://name:8020/lake",) * 2,
+        ("file:///mnt/lake",) * 2,
+    ],
+)
+def test_only_s3_has_another_name_for_arrow(uri, arrows, monkeypatch):
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    assert arrow_uri(uri) == arrows
+
+
+def test_without_a_region_arrow_finds_it(monkeypatch):
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    assert arrow_uri("s3a://bucket/lake") == "s3://bucket/lake"
+
+
+def test_a_lake_on_s3_is_opened_without_asking_anyone(monkeypatch):
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    assert (
+        files_of("s3a://bucket/lake/tables/user_counts").base_path
+        == "bucket/lake/tables/user_counts/"
+    )
+
+
+def test_a_folder_may_be_given_as_a_uri(tmp_path):
+    (tmp_path / "landing").mkdir()
+    lake = open_lake(f"file://{tmp_path}")
+    assert lake.root == str(tmp_path)  # Delta and Hadoop do not spell such a URI alike
+    assert lake.path_in_filesystem(lake.landing("x")) == f"{tmp_path}/landing/x"
+
+
+@pytest.mark.parametrize("uri", ["nope://bucket/lake", "wasbs://box@account/lake"])
+def test_a_scheme_that_nobody_knows_is_one_line(uri):
+    with pytest.raises(LakeError, match="cannot be read: Unrecognized filesystem") as error:
+        open_lake(uri)
+    assert len(str(error.value).splitlines()) == 1

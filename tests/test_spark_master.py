@@ -1,0 +1,285 @@
+"""Where jobs run, by setting: which masters there are, and what is said of a wrong or absent one."""
+
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+import structlog
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.execution_time.task_runner import _execute_task
+
+from dags.spark_task import SparkJobOperator, skip, spark_task
+from include import local_jobs
+from include.airflow_environment import airflow_environment
+from include.lake import open_lake
+from include.run_local import main
+from include.spark_master import (
+    MasterUnreachableError,
+    check_reachable,
+    checked_master,
+    is_local,
+)
+from include.spark_submit import default_master, job_environment
+from include.streams import PROJECT, SettingsError, stream_named
+
+CLUSTERS = [
+    "spark://spark-master:7077",
+    "spark://10.0.0.7:7077",
+    "spark://one.example.org:7077,two.example.org:7077",
+    "spark://[::1]:7077",
+    "yarn",
+    "k8s://https://10.0.0.1:6443",
+    "k8s://https://cluster.example.org",
+    "k8s://localhost:8001",
+]
+LOCALS = ["local", "local[*]", "local[2]", "local[4,2]", "local[*,3]"]
+WRONG = [
+    "",
+    " local[*]",
+    "local[0]",
+    "local[]",
+    "local-cluster[2,1,1024]",
+    "localhost:7077",
+    "spark:/x",
+    "spark://",
+    "spark://host",
+    "spark://host:0",
+    "spark://host:65536",
+    "spark://host:7077/",
+    "spark://host:7077,",
+    "spark://host:7077,other",
+    "yarn://",
+    "yarn-client",
+    "k8s://",
+    "mesos://host:5050",
+    "spark://host:7077 --conf x=y",
+]
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that nobody else gets meanwhile: bound, and not listened on."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield unused.getsockname()[1]
+
+
+@pytest.fixture
+def open_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize("master", LOCALS + CLUSTERS)
+def test_a_master_is_taken_as_it_is(master):
+    assert checked_master(master) == master
+    assert is_local(master) == (master in LOCALS)
+
+
+@pytest.mark.parametrize("master", WRONG)
+def test_what_is_no_master_is_named_with_its_setting_and_what_is_allowed(master):
+    with pytest.raises(SettingsError) as error:
+        checked_master(master)
+    assert f"SPARK_MASTER is {master!r}" in str(error.value)
+    assert all(allowed in str(error.value) for allowed in ("local[*]", "spark://", "yarn", "k8s:"))
+
+
+def test_the_setting_that_is_not_given_means_all_cores_of_this_machine(monkeypatch):
+    monkeypatch.setenv("SPARK_MASTER", "")  # as docker-compose gives what .env leaves out
+    assert default_master() == "local[*]"
+
+
+def test_a_master_that_answers_is_reachable_and_so_is_one_of_two(open_port, closed_port):
+    check_reachable(f"spark://127.0.0.1:{open_port}")
+    check_reachable(f"spark://127.0.0.1:{closed_port},127.0.0.1:{open_port}")
+
+
+@pytest.mark.parametrize("master", [*LOCALS, "yarn", "k8s://https://unknown.invalid:6443"])
+def test_only_a_standalone_master_is_asked(master):
+    check_reachable(master)
+
+
+def test_a_master_that_does_not_answer_is_named_with_its_setting(closed_port):
+    master = f"spark://127.0.0.1:{closed_port}"
+    with pytest.raises(MasterUnreachableError, match=r"or correct SPARK_MASTER$") as error:
+        check_reachable(master)
+    assert f"127.0.0.1:{closed_port}: Connection refused" in str(error.value)
+
+
+def test_a_host_that_nobody_knows_is_as_unreachable():
+    with pytest.raises(MasterUnreachableError, match=r"unknown\.invalid:7077: "):
+        check_reachable("spark://unknown.invalid:7077")
+
+
+def land_one(lake) -> None:
+    folder = lake.landing("user_events")
+    open_lake(lake.root).filesystem.create_dir(folder, recursive=True)
+    with lake.filesystem.open_output_stream(f"{folder}/events.jsonl") as file:
+        file.write(b"{}\n")
+
+
+@pytest.mark.parametrize("master", ["spark:/x", "localhost:7077", "spark://127.0.0.1:{closed}"])
+def test_a_command_ends_with_one_line_and_starts_no_jvm(
+    master, closed_port, lake, monkeypatch, capsys
+):
+    land_one(lake)
+    monkeypatch.setenv("SPARK_MASTER", master.format(closed=closed_port))
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("started a job"))
+    assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert "SPARK_MASTER" in said
+    assert len(said.splitlines()) == 1
+
+
+def started_on(master: str, monkeypatch) -> tuple[list[str], dict[str, str]]:
+    """The command and the environment of a job that is started by hand under SPARK_MASTER."""
+    started = []
+
+    def run(command, env, **_):
+        started.append((command, env))
+        return type("Done", (), {"returncode": 0})
+
+    monkeypatch.setenv("SPARK_MASTER", master)
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    monkeypatch.setattr("subprocess.run", run)
+    assert local_jobs.run_job("run_stream", [], stream_named("user_counts")) == 0
+    (job,) = started
+    return job
+
+
+def test_only_a_driver_whose_workers_are_in_it_is_bound_to_this_machine(open_port, monkeypatch):
+    _, environment = started_on("local[2]", monkeypatch)
+    assert environment["SPARK_LOCAL_IP"] == "127.0.0.1"
+    command, environment = started_on(f"spark://127.0.0.1:{open_port}", monkeypatch)
+    assert command[command.index("--master") + 1] == f"spark://127.0.0.1:{open_port}"
+    assert "SPARK_LOCAL_IP" not in environment
+
+
+def test_workers_elsewhere_may_have_a_python_elsewhere(monkeypatch):
+    assert job_environment("yarn")["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("SPARK_EXECUTOR_PYTHON", "/opt/venv/bin/python")
+    elsewhere, here = job_environment("yarn"), job_environment("local[*]")
+    assert elsewhere["PYSPARK_PYTHON"] == "/opt/venv/bin/python"
+    assert elsewhere["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert here["PYSPARK_PYTHON"] == here["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+# A task of a Dag: the connection says where, and what went before it may skip the task.
+
+
+def connect(monkeypatch, **connection) -> None:
+    given = {"conn_type": "spark"} | connection
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(given))
+
+
+def a_task(**options) -> SparkJobOperator:
+    arguments = ["--stream", "user_counts"]
+    return spark_task("run_stream", arguments, None, task_id="job", name="job", **options)
+
+
+def submitted(task: SparkJobOperator) -> tuple[str, dict[str, str]]:
+    """The master on the command line, and the environment, that spark-submit would get."""
+    task.pre_execute({})
+    assert task._hook is not None
+    command = task._hook._build_spark_submit_command(task.application)
+    assert task._hook._env is not None
+    return command[command.index("--master") + 1], task._hook._env
+
+
+def test_a_task_runs_where_the_connection_says_whatever_spark_master_is(open_port, monkeypatch):
+    monkeypatch.setenv("SPARK_MASTER", "local[*]")
+    connect(monkeypatch, host=f"spark://127.0.0.1:{open_port}")
+    master, environment = submitted(a_task())
+    assert master == f"spark://127.0.0.1:{open_port}"
+    assert environment["PYTHONPATH"] == str(PROJECT)
+    assert "SPARK_LOCAL_IP" not in environment
+
+
+def test_a_task_on_this_machine_needs_no_host_name(monkeypatch):
+    monkeypatch.setenv("SPARK_MASTER", "spark://elsewhere:7077")
+    connect(monkeypatch, host="local[2]")
+    master, environment = submitted(a_task())
+    assert (master, environment["SPARK_LOCAL_IP"]) == ("local[2]", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    "uri", ["spark://127.0.0.1:{port}", "spark://spark%3A%2F%2F127.0.0.1%3A{port}"]
+)
+def test_a_connection_may_be_a_uri(uri, open_port, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", uri.format(port=open_port))
+    assert submitted(a_task())[0] == f"spark://127.0.0.1:{open_port}"
+
+
+def test_a_master_that_does_not_answer_is_tried_again(closed_port, monkeypatch):
+    connect(monkeypatch, host=f"spark://127.0.0.1:{closed_port}")
+    with pytest.raises(AirflowException, match=r"correct .* connection spark_default$") as error:
+        a_task().pre_execute({})
+    assert not isinstance(error.value, AirflowFailException)
+
+
+@pytest.mark.parametrize("host", ["", "127.0.0.1:7077", "mesos://host:5050", "spark:/x"])
+def test_a_connection_to_no_master_fails_for_good(host, monkeypatch):
+    connect(monkeypatch, host=host)
+    with pytest.raises(AirflowFailException, match="connection spark_default is"):
+        a_task().pre_execute({})
+
+
+def test_a_driver_on_the_cluster_is_refused(monkeypatch):
+    connect(monkeypatch, host="yarn", extra={"deploy-mode": "cluster"})
+    with pytest.raises(AirflowFailException, match="client mode"):
+        a_task().pre_execute({})
+
+
+def test_a_missing_connection_is_not_taken_for_yarn(monkeypatch):
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
+    with pytest.raises(AirflowException, match="spark_default was not found") as error:
+        a_task().pre_execute({})
+    # Airflow finds none, either, while its API or its database is away.
+    assert not isinstance(error.value, AirflowFailException)
+
+
+def test_a_connection_that_is_lost_in_between_is_not_taken_for_yarn(monkeypatch):
+    connect(monkeypatch, host="local[2]")
+    task, get_hook = a_task(), SparkJobOperator._get_hook
+
+    def get_hook_without(self):
+        monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+        return get_hook(self)
+
+    monkeypatch.setattr(SparkJobOperator, "_get_hook", get_hook_without)
+    with pytest.raises(AirflowException, match="spark_default was not found"):
+        task.pre_execute({})
+
+
+@pytest.mark.parametrize(
+    ("own", "outcome"), [(skip, AirflowSkipException), (print, AirflowException)]
+)
+def test_a_task_that_is_skipped_asks_no_master(own, outcome, closed_port, monkeypatch):
+    connect(monkeypatch, host=f"spark://127.0.0.1:{closed_port}")
+    task = a_task(pre_execute=own)
+    run = SimpleNamespace(task=task, _ti_context_from_server=None)
+    with pytest.raises(outcome) as raised:
+        _execute_task({"outlet_events": None}, run, structlog.get_logger())
+    assert type(raised.value) is outcome
+
+
+# Airflow on this machine.
+
+
+def test_make_run_hands_the_setting_to_airflow_as_its_connection(lake, monkeypatch):
+    monkeypatch.setenv("SPARK_MASTER", "spark://host:7077")
+    environment = airflow_environment({"PARALLELISM": "4"}, lake, 8123)
+    connection = json.loads(environment["AIRFLOW_CONN_SPARK_DEFAULT"])
+    assert connection == {"conn_type": "spark", "host": "spark://host:7077"}
+    assert environment["AIRFLOW__CORE__PARALLELISM"] == "4"
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "²"])
+def test_a_parallelism_that_is_no_number_of_tasks_is_named(text, lake, monkeypatch):
+    monkeypatch.delenv("SPARK_MASTER", raising=False)
+    with pytest.raises(SettingsError, match=f"PARALLELISM={text}"):
+        airflow_environment({"PARALLELISM": text}, lake, 8123)
