@@ -1,0 +1,210 @@
+"""docker-compose.yaml: valid by the specification, and what each service must have.
+
+What it does when it runs is the rehearsal's to show (tests/rehearsal).
+"""
+
+import copy
+import json
+import re
+import tomllib
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from jsonschema import Draft7Validator
+
+from include.docker.compose_env import generated_environment
+from include.streams import STREAMS, TABLE_CARE
+from tests.compose import (
+    AIRFLOW,
+    COMPOSE,
+    LONG_RUNNING,
+    ONE_SHOT,
+    OUR_IMAGE,
+    ROOT,
+    SERVICES,
+    SPARK,
+    SPARK_CONF,
+    mebibytes,
+    strings,
+    variables,
+    with_defaults,
+)
+from tests.rehearsal.compose_file import seconds
+
+# Of the Compose specification, https://github.com/compose-spec/compose-spec (Apache-2.0; its
+# licence is beside it), commit 170098b.
+SCHEMA = json.loads((ROOT / "tests" / "data" / "compose-spec.json").read_text())
+
+
+def errors(compose: Any) -> list[str]:
+    return [
+        f"{each.json_path}: {each.message}" for each in Draft7Validator(SCHEMA).iter_errors(compose)
+    ]
+
+
+def test_the_file_is_valid_by_the_specification():
+    Draft7Validator.check_schema(SCHEMA)
+    assert errors(COMPOSE) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("restarts", "always"), ("ports", "8080:8080"), ("depends_on", {"x": {"condition": "ready"}})],
+)
+def test_the_specification_refuses_what_is_wrong(key, value):
+    wrong = copy.deepcopy(COMPOSE)
+    wrong["services"]["postgres"][key] = value
+    assert errors(wrong)
+
+
+def test_these_services_and_no_others():
+    airflow = {"apiserver", "scheduler", "dag-processor", "triggerer", "init"}
+    spark = {"master", "worker-1", "worker-2"}
+    assert set(SERVICES) == {"postgres"} | {f"airflow-{a}" for a in airflow} | {
+        f"spark-{s}" for s in spark
+    }
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_images_are_pinned(name):
+    image, _, tag = SERVICES[name]["image"].partition(":")
+    if image == OUR_IMAGE:
+        version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+        assert tag == version
+    else:
+        assert re.fullmatch(r"\d+\.\d+(\.\d+)?(-\w+)?", tag), tag
+
+
+def test_our_image_is_built_once_and_never_pulled():
+    """Each service's build would be another image, for its labels, under the same tag."""
+    built = [service for service in SERVICES.values() if "build" in service]
+    assert [service["image"].partition(":")[0] for service in built] == [OUR_IMAGE]
+    assert (ROOT / built[0]["build"]["dockerfile"]).is_file()
+    ours = [service for service in SERVICES.values() if service["image"].startswith(OUR_IMAGE)]
+    assert {service["pull_policy"] for service in ours} == {"never"}
+
+
+def test_only_the_ui_is_published_and_only_on_loopback():
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert published == {"airflow-apiserver": ["127.0.0.1:${AIRFLOW_PORT:-8080}:8080"]}
+    assert not [name for name, service in SERVICES.items() if "network_mode" in service]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_has_limits_a_restart_policy_and_logs_that_rotate(name):
+    service = SERVICES[name]
+    assert float(with_defaults(service["cpus"])) > 0
+    assert mebibytes(with_defaults(service["mem_limit"])) > 0
+    assert {"max-size", "max-file"} <= service["logging"]["options"].keys()
+    assert service["restart"] == ("no" if name in ONE_SHOT else "unless-stopped")
+    assert seconds(service["stop_grace_period"]) >= 30
+
+
+@pytest.mark.parametrize("name", LONG_RUNNING)
+def test_every_service_that_runs_on_has_a_health_check_without_a_shell(name):
+    check = SERVICES[name]["healthcheck"]
+    assert check["test"][0] == "CMD"
+    assert {"interval", "timeout", "retries", "start_period"} <= check.keys()
+
+
+def test_the_scheduler_is_given_time_for_its_longest_task():
+    longest = max([TABLE_CARE.timeout, *(stream.timeout for stream in STREAMS)])
+    grace = seconds(SERVICES["airflow-scheduler"]["stop_grace_period"])
+    assert timedelta(seconds=grace) > longest
+
+
+def test_what_the_scheduler_needs_to_end_its_jobs_is_stopped_after_it():
+    # Compose stops in the reverse order of depends_on, and what does not depend, at once.
+    needed = {"postgres", "airflow-apiserver", *SPARK}
+    assert SERVICES["airflow-scheduler"]["depends_on"].keys() >= needed
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_is_waited_for_can_come_true(name):
+    for other, rule in SERVICES[name].get("depends_on", {}).items():
+        assert other in SERVICES
+        wanted = rule["condition"]
+        assert (wanted == "service_completed_successfully") == (other in ONE_SHOT)
+        assert wanted != "service_healthy" or "healthcheck" in SERVICES[other]
+
+
+def test_what_ends_by_itself_is_waited_for_by_what_runs_on():
+    """Else `docker compose up --wait` takes its end for a failure (docker/compose issue 10596)."""
+    for name in ONE_SHOT:
+        assert [each for each in LONG_RUNNING if name in SERVICES[each].get("depends_on", {})]
+
+
+def test_what_has_no_default_is_what_make_compose_env_writes():
+    required = {(name, message) for name, mark, message in variables(COMPOSE) if mark != ":-"}
+    assert required == {(name, "run make compose-env") for name in generated_environment()}
+    assert {mark for _, mark, _ in variables(COMPOSE)} == {":-", ":?"}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_secret_stands_in_the_file(name):
+    secrets = {
+        variable: value
+        for variable, value in SERVICES[name].get("environment", {}).items()
+        if re.search(r"PASSWORD$|SECRET|_KEY$|TOKEN", variable)
+    }
+    for variable, value in secrets.items():
+        assert re.fullmatch(r"\$\{\w+:\?[^}]*\}", value), variable
+    for text in strings(SERVICES[name]):
+        for password in re.findall(r"://\w+:(.*?)@", text):
+            assert re.fullmatch(r"\$\{\w+:\?[^}]*\}", password)
+
+
+def test_a_setting_has_one_default():
+    defaults = [(name, text) for name, mark, text in variables(COMPOSE) if mark == ":-"]
+    assert len(dict(defaults)) == len(set(defaults))
+
+
+def test_all_of_airflow_has_the_same_secrets_and_spark_has_none():
+    assert len({json.dumps(sorted(variables(SERVICES[n]["environment"]))) for n in AIRFLOW}) == 2
+    for name in AIRFLOW:
+        shared = COMPOSE["x-airflow-environment"].items()
+        assert shared <= SERVICES[name]["environment"].items(), name
+    for name in SPARK:
+        assert not {mark for _, mark, _ in variables(SERVICES[name])} - {":-"}
+        # Jobs ship their Python: a worker that had the project would hide it when they did not.
+        assert "PYTHONPATH" not in SERVICES[name]["environment"]
+
+
+def test_every_volume_is_declared_and_used():
+    mounted = [volume.split(":")[0] for s in SERVICES.values() for volume in s.get("volumes", ())]
+    assert set(mounted) == set(COMPOSE["volumes"])
+    # Two workers in one folder would take each other's applications for their own.
+    work = [volume for volume in mounted if volume.startswith("spark-work")]
+    assert sorted(work) == ["spark-work-1", "spark-work-2"]
+
+
+def test_every_address_is_of_a_port_that_its_service_listens_on():
+    said = [
+        [service.get(key) for key in ("command", "environment", "healthcheck")]
+        for service in SERVICES.values()
+    ]
+    found = [
+        address
+        for text in map(with_defaults, strings(said))
+        for address in re.findall(rf"\b({'|'.join(SERVICES)}):(\d+)", text)
+    ]
+    assert {service for service, _ in found} == {"postgres", "airflow-apiserver", "spark-master"}
+    for service, port in found:
+        assert port in SERVICES[service]["expose"]
+
+
+def test_as_many_applications_as_tasks_fit_into_the_workers():
+    worker = SERVICES["spark-worker-1"]
+    environment = {name: with_defaults(value) for name, value in worker["environment"].items()}
+    workers = len([name for name in SPARK if "worker" in name])
+    applications = int(
+        with_defaults(COMPOSE["x-airflow-environment"]["AIRFLOW__CORE__PARALLELISM"])
+    )
+    cores = workers * int(environment["SPARK_WORKER_CORES"])
+    assert applications * int(SPARK_CONF["spark.cores.max"]) <= cores
+    # An application has an executor on each worker: its cores are spread out.
+    memory = mebibytes(environment["SPARK_WORKER_MEMORY"])
+    assert applications * mebibytes(SPARK_CONF["spark.executor.memory"]) <= memory
+    daemon = mebibytes(environment["SPARK_DAEMON_MEMORY"])
+    assert memory + daemon < mebibytes(with_defaults(worker["mem_limit"]))
