@@ -32,7 +32,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help setup test-setup run stream tend inspect savepoint plan-backfill recompute reseed sample-data reingest maintain-tables demo-internals test test-fast test-full check bench
+.PHONY: help setup test-setup run stream tend inspect savepoint plan-backfill recompute reseed sample-data reingest maintain-tables demo-internals compose-env test test-fast test-full check bench rehearse rehearse-short
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,11 +79,15 @@ maintain-tables: setup ## Optimize and vacuum what needs it, without Airflow [LA
 demo-internals: setup ## Show plan, state, progress and logs of stateful operators (docs/internals.md)
 	@$(RUN) include.show_internals
 
+compose-env: ## Write new random secrets for docker compose into .env
+	@$(or $(PYTHON),$(wildcard $(VENV)/bin/python),python3) -m include.docker.compose_env
+
 test-setup:
 	@include/setup/setup.sh --tests
 
-test: test-setup ## Run the tests (50 minutes or so on 2 cores)
-	@$(RUN) pytest -m "not full"
+# Two processes, each with a Spark session of its own: a core is often left waiting by one.
+test: test-setup ## Run the tests (40 minutes or so on 2 cores)
+	@$(RUN) pytest -m "not full" -n 2 --dist loadfile
 
 test-fast: test-setup ## Run the tests that need neither a JVM nor Airflow
 	@$(RUN) pytest -m "not spark and not airflow and not full"
@@ -98,3 +102,9 @@ check: test-setup ## Lint, formatting, types
 
 bench: test-setup ## Measure the engines side by side [ARGS=]
 	@$(RUN) tests.benchmarks.bench $(ARGS)
+
+rehearse: test-setup ## Run docker-compose.yaml without containers, break it, compare the tables [ARGS=]
+	@$(RUN) tests.rehearsal.rehearse $(ARGS)
+
+rehearse-short: test-setup ## The same in a few minutes: two streams, fewer steps [ARGS=]
+	@$(RUN) tests.rehearsal.rehearse --short $(ARGS)
