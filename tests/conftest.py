@@ -30,6 +30,12 @@ logging.getLogger("py4j").setLevel(logging.WARNING)
 DAY_MS = 24 * 3_600_000
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Bytes are named by their argument: those of gzip tell the time, so two processes that
+    collect the same tests in different seconds would give them different names."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2]").appName("tests")

@@ -74,3 +74,8 @@ def test_tables_are_read_through_the_file_system_of_arrow():
                     found.append((file, {keyword.arg for keyword in node.keywords}))
     assert found
     assert [file.name for file, given in found if "filesystem" not in given] == []
+
+
+def test_no_name_of_a_test_holds_bytes(request: pytest.FixtureRequest):
+    """Two processes collect the same tests only if the names do not hold, say, gzip's time."""
+    assert [item.nodeid for item in request.session.items if "\\x" in item.nodeid] == []
