@@ -2,43 +2,32 @@
 
 import shutil
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from include.lease import LeaseTakenError, hold_lease, lease_holder
-from include.ops import append_ops, read_ops
-from include.state_care.check_checkpoint import CheckResult, check_checkpoint, record_check
+from include.ops import read_ops
+from include.state_care.check_checkpoint import check_checkpoint, record_check
 from include.state_care.check_report import format_check
 from include.state_care.snapshot_contents import read_snapshots
-from include.streams import Limits, stream_named
-from tests.state_care.spark_checkpoint import SparkCheckpoint, remove, write
+from include.streams import Limits
+from tests.state_care.checked import (
+    STREAM,
+    checksum_alone,
+    detail,
+    emptied,
+    found,
+    in_root,
+    in_state,
+    recorded_batch,
+    snapshots_cut_off,
+    without,
+)
+from tests.state_care.spark_checkpoint import SparkCheckpoint, remove
 
-STREAM = stream_named("user_counts")
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
 V2_ID = "0f8fad5b-d9cb-469f-a165-70867728950e"
-
-
-@pytest.fixture
-def made(lake) -> SparkCheckpoint:
-    """Six batches: snapshots of the versions 1 and 4, change logs of all but the first."""
-    checkpoint = SparkCheckpoint(Path(lake.checkpoint(STREAM.name, 1)), partitions=2)
-    checkpoint.batch(snapshot=True, changelog=False)
-    for batch in range(1, 6):
-        checkpoint.batch(snapshot=batch == 3)
-    return checkpoint
-
-
-def found(result: CheckResult) -> dict[str, str]:
-    return {finding.finding: finding.severity for finding in result.findings}
-
-
-def detail(result: CheckResult, finding: str) -> str:
-    (one,) = [one for one in result.findings if one.finding == finding]
-    return one.detail
 
 
 def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -57,34 +46,6 @@ def test_a_sound_checkpoint_has_no_findings(lake, made):
     assert "no findings" in format_check(result)
 
 
-def in_root(name: str, content: bytes = b"x") -> Callable[[SparkCheckpoint], None]:
-    return lambda made: write(made.root / name, content)
-
-
-def in_state(name: str) -> Callable[[SparkCheckpoint], None]:
-    return lambda made: write(made.stores[1].folder / name, b"x")
-
-
-def without(name: str) -> Callable[[SparkCheckpoint], None]:
-    def lose(made: SparkCheckpoint) -> None:
-        path = made.root / name
-        shutil.rmtree(path) if path.is_dir() else remove(path)
-
-    return lose
-
-
-def emptied(name: str) -> Callable[[SparkCheckpoint], None]:
-    return lambda made: write(made.root / name, b"")
-
-
-def checksum_alone(name: str) -> Callable[[SparkCheckpoint], None]:
-    def leave(made: SparkCheckpoint) -> None:
-        write(made.root / name, b"x")
-        (made.root / name).unlink()
-
-    return leave
-
-
 def never_begun(made: SparkCheckpoint) -> None:
     for name in ("offsets", "commits"):
         shutil.rmtree(made.root / name)
@@ -99,15 +60,6 @@ def only_planned(made: SparkCheckpoint) -> None:
 def killed_within_a_batch(made: SparkCheckpoint) -> None:
     made.plan()
     made.write_states(count=1, snapshot=True)
-
-
-def snapshots_cut_off(*versions: int) -> Callable[[SparkCheckpoint], None]:
-    def cut(made: SparkCheckpoint) -> None:
-        for version in versions:
-            path = made.stores[0].snapshot(version)
-            path.write_bytes(path.read_bytes()[:50])
-
-    return cut
 
 
 def snapshot_from_the_future(made: SparkCheckpoint) -> None:
@@ -206,11 +158,6 @@ def test_a_checkpoint_that_is_no_folder_is_unreadable(lake, made):
     assert not result.compaction.needed
 
 
-def recorded_batch(lake, batch: int, **columns: object) -> None:
-    known = {"stream": STREAM.name, "generation": 1, "batch_id": batch}
-    append_ops(lake, "batches", [known | columns])
-
-
 def test_a_checkpoint_older_than_what_was_written_under_it_is_an_error(lake, made):
     recorded_batch(lake, 5)
     recorded_batch(lake, 6, generation=2)
@@ -253,74 +200,6 @@ def test_a_damaged_snapshot_keeps_garbage_from_being_deleted(lake, made, monkeyp
     assert result.size.garbage_bytes
     assert not result.compaction.needed
     assert "Spark fails to delete it" in result.compaction.reason
-
-
-def test_sizes_and_findings_are_recorded_with_the_newest_run(lake, made):
-    run = {"job": "run_stream", "subject": STREAM.name, "outcome": "failed"}
-    append_ops(lake, "runs", [run | {"run_id": "old", "ended_at": NOW}])
-    append_ops(lake, "runs", [run | {"run_id": "new", "ended_at": NOW + timedelta(hours=1)}])
-    later = NOW + timedelta(hours=2)
-    append_ops(
-        lake, "runs", [run | {"run_id": "of source", "job": "ingest_source", "ended_at": later}]
-    )
-    result = check_checkpoint(lake, replace(STREAM, limits=Limits(checkpoint_files=3)))
-    record_check(lake, result)
-    sizes = read_ops(lake, "checkpoint_sizes").to_pylist()
-    assert {row["run_id"] for row in sizes} == {"new"}
-    assert {row["occasion"] for row in sizes} == {"after_run"}
-    assert sum(row["bytes"] for row in sizes) == result.size.bytes
-    assert sum(row["files"] for row in sizes) == result.size.files
-    state = [row for row in sizes if row["part"] == "state"]
-    assert [(row["operator"], row["partition"], row["store"]) for row in state] == [
-        (0, 0, "default"),
-        (0, 1, "default"),
-    ]
-    (finding,) = read_ops(lake, "findings").to_pylist()
-    assert (finding["run_id"], finding["subject"]) == ("new", STREAM.name)
-    assert (finding["finding"], finding["limit"]) == ("checkpoint_files", 3)
-
-
-def test_growth_is_since_the_newest_record_of_the_same_generation(lake, made):
-    stream = replace(STREAM, limits=Limits(growth_bytes=0))
-    assert found(check_checkpoint(lake, stream)) == {}  # nothing to compare with
-    first = check_checkpoint(lake, stream)
-    record_check(lake, first)
-    another = replace(first.size, generation=2, measured_at=first.size.measured_at)
-    record_check(lake, replace(first, size=replace(another, parts=first.size.parts[:1])))
-    assert found(check_checkpoint(lake, stream)) == {}
-    made.batch()
-    grown = check_checkpoint(lake, stream)
-    assert found(grown) == {"growth_bytes": "warning"}
-    assert grown.findings[0].figure == grown.size.bytes - first.size.bytes
-    record_check(lake, grown)
-    assert found(check_checkpoint(lake, stream)) == {}
-
-
-def test_a_run_is_held_against_its_limits(lake, made):
-    limits = Limits(late_rows=9, rss_bytes=100, pending_rows=7)
-    run = {"run_id": "r", "job": "run_stream", "subject": STREAM.name, "ended_at": NOW}
-    memory = {"jvm_rss_bytes": 60, "python_rss_bytes": 40}
-    append_ops(lake, "runs", [run | memory | {"rows_late": 9}])
-    recorded_batch(lake, 4, rows_pending=1000)
-    recorded_batch(lake, 5, rows_pending=7)
-    stream = replace(STREAM, limits=limits)
-    assert found(check_checkpoint(lake, stream)) == {}
-    later = run | {"ended_at": NOW + timedelta(hours=1)}
-    append_ops(lake, "runs", [later | {"jvm_rss_bytes": 101, "rows_late": 10}])
-    made.batch()
-    recorded_batch(lake, 6, rows_pending=8)
-    result = check_checkpoint(lake, stream)
-    figures = {finding.finding: finding.figure for finding in result.findings}
-    assert figures == {"pending_rows": 8, "many_late_rows": 10, "rss_bytes": 101}
-    assert set(found(result).values()) == {"warning"}
-
-
-def test_runs_without_figures_are_not_judged(lake, made):
-    run = {"run_id": "r", "job": "run_stream", "subject": STREAM.name, "ended_at": NOW}
-    append_ops(lake, "runs", [run])
-    recorded_batch(lake, 5)
-    limits = Limits(late_rows=0, rss_bytes=0, pending_rows=0)
-    assert found(check_checkpoint(lake, replace(STREAM, limits=limits))) == {}
 
 
 def test_a_partition_may_have_no_change_log_at_all(lake):
