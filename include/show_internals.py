@@ -8,6 +8,7 @@ import subprocess
 import sys
 from tempfile import TemporaryDirectory
 
+from include.spark_conf import driver_java_options
 from include.spark_submit import job_environment, job_path, submit_command
 from include.streams import PROJECT
 
@@ -29,11 +30,7 @@ def demo_command(folder: str) -> list[str]:
     """The job's command line, with debug logging into the folder; Spark takes the last of a setting."""
     # Two tasks at a time on any machine: one for each state partition.
     command = submit_command(JOB, ["--lake", folder], master="local[2]")
-    # The first compiler only: the JVM ends before the second one would pay.
-    java_options = (
-        f'"-Dlog4j2.configurationFile=file:{LOG4J}" "-Dinternals.log={folder}/debug.log" '
-        "-XX:TieredStopAtLevel=1"
-    )
+    java_options = driver_java_options(LOG4J, f'"-Dinternals.log={folder}/debug.log"')
     at = command.index(str(job_path(JOB)))
     return [*command[:at], "--conf", f"spark.driver.extraJavaOptions={java_options}", *command[at:]]
 

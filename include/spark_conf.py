@@ -4,6 +4,7 @@ Given on the spark-submit line, not in the session builder: Delta must be on the
 path before the JVM starts, and a reader of the task log sees what was set.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,11 @@ LOG4J = PROJECT / "include" / "log4j2.properties"
 
 STATE_STORE = "spark.sql.streaming.stateStore"
 RETAINED_BATCHES = "spark.sql.streaming.minBatchesToRetain"
+
+# A small run's JVM ends before the second compiler has paid for itself: two fifths of the CPU.
+# One thread of garbage collection leaves the cores to the tasks, and a quarter of the memory.
+# Over millions of keys runs take a sixth longer by it: docs/scale.md has the figures.
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 BASE: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -69,12 +75,21 @@ def jars() -> list[Path]:
     return found
 
 
+def driver_java_options(log4j: Path = LOG4J, *more: str) -> str:
+    """What the JVM of a driver starts with, which in local jobs is the only one.
+
+    SPARK_DRIVER_JAVA_OPTIONS replaces JAVA_OPTIONS; empty, it is as Spark starts it.
+    """
+    tuned = os.environ.get("SPARK_DRIVER_JAVA_OPTIONS", JAVA_OPTIONS)
+    return " ".join([f'"-Dlog4j2.configurationFile=file:{log4j}"', *more, tuned]).rstrip()
+
+
 def job_conf(stream: Stream | None = None) -> dict[str, str]:
     """What one job sets on its spark-submit line; a stream adds its state settings."""
     conf = dict(BASE)
     # Spark turns it off for streaming queries by itself, with a warning each time.
     conf["spark.sql.adaptive.enabled"] = "false"
-    conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{LOG4J}"
+    conf["spark.driver.extraJavaOptions"] = driver_java_options()
     if stream is None:
         conf["spark.sql.shuffle.partitions"] = "2"  # a laptop's cores; ingest shuffles little
     else:

@@ -5,11 +5,12 @@ import re
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from include.lake import Lake, LakeError
@@ -128,3 +129,16 @@ def exit_with_main(main: Callable[[], None]) -> None:
     except CALLER_ERRORS as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+    finally:
+        if (spark := SparkSession.getActiveSession()) is not None:
+            with suppress(Py4JNetworkError):  # the JVM died, and its stores with it
+                close_state_stores(spark)
+
+
+def close_state_stores(spark: SparkSession) -> None:
+    """Close the RocksDB instances that queries left open in the driver's JVM: Spark never does.
+
+    A JVM that ends over an open one may abort (exit code 134), though all of the job was done.
+    """
+    assert spark._jvm is not None
+    spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()

@@ -18,7 +18,7 @@ from include.savepoints.manifest import is_due, savepoints_of
 from include.savepoints.retention import expired, needed_ids, oldest_kept_us, spare_a_base
 from include.stream_position import is_settled, read_position
 from include.streams import Stream
-from spark_jobs.engines.live import read_states
+from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.fold.admission import US_PER_MS, until_us
 from spark_jobs.lake.batches import last_batch, running_totals
 from spark_jobs.lake.savepoints import delete_savepoints, write_savepoint

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from include.lake import Lake
 from include.spark_conf import STATE, STATE_STORE, job_conf
 from include.spark_submit import jars_argument
+from spark_jobs.job import close_state_stores
 
 # A loaded machine must not fail a test: no limit on time.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -61,9 +62,8 @@ def _unloaded_state_stores() -> Iterator[None]:
     """Close the state stores that a module's queries left open: no maintenance does."""
     yield
     session = SparkSession._instantiatedSession
-    if session is not None and session._jvm is not None:
-        package = session._jvm.org.apache.spark.sql.execution.streaming.state
-        getattr(getattr(package, "StateStore$"), "MODULE$").stop()
+    if session is not None:
+        close_state_stores(session)
 
 
 @pytest.fixture

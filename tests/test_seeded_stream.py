@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from include.ops import read_ops
 from include.streams import SettingsError, stream_named
 from spark_jobs import stream_drain
-from spark_jobs.engines.live import read_states
+from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import load_definition
 from spark_jobs.streams.service_health import LogLine

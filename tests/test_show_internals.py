@@ -104,7 +104,9 @@ def test_the_plain_operator_stores_a_row_for_each_key_until_its_timeout(printed)
 
 def test_ours_stores_a_row_for_each_bucket_and_unpacks_it_by_key(printed):
     states = part(printed, 2)
-    by_key = {row[1]: row[2:4] for row in rows_below(states, "engines.live.read_states")}
+    by_key = {
+        row[1]: row[2:4] for row in rows_below(states, "engines.checkpointed_states.read_states")
+    }
     assert by_key == {
         "1": ['{"signals":3}', "2026-03-01T12:30:00Z"],
         "2": ['{"signals":2}', "2026-03-01T12:22:00Z"],

@@ -52,6 +52,22 @@ def test_another_spark_or_python_in_the_shell_is_not_used(monkeypatch):
     assert environment["PYSPARK_DRIVER_PYTHON"] == environment["PYSPARK_PYTHON"] == sys.executable
 
 
+def test_the_driver_s_jvm_is_for_short_runs_unless_a_setting_says_otherwise(monkeypatch):
+    def java_options() -> str:
+        conf = dict(
+            value.split("=", 1) for value in option(submit_command("run_stream", []), "--conf")
+        )
+        return conf["spark.driver.extraJavaOptions"]
+
+    monkeypatch.delenv("SPARK_DRIVER_JAVA_OPTIONS", raising=False)
+    assert java_options().endswith(" -XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    monkeypatch.setenv("SPARK_DRIVER_JAVA_OPTIONS", "-XX:+UseZGC")
+    assert java_options().endswith(" -XX:+UseZGC")
+    monkeypatch.setenv("SPARK_DRIVER_JAVA_OPTIONS", "")
+    assert "-XX" not in java_options()
+    assert "log4j2.properties" in java_options()
+
+
 def fake_spark_home(folder: Path, script: str) -> Path:
     submit = folder / "bin" / "spark-submit"
     submit.parent.mkdir(parents=True)

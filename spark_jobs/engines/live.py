@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
@@ -30,7 +30,7 @@ from spark_jobs.engines.packing import (
     pack_events,
     to_stream,
 )
-from spark_jobs.engines.schemas import PENDING_DDL, keys_ddl, states_ddl
+from spark_jobs.engines.schemas import KEYS, PENDING, PENDING_DDL, STATES, keys_ddl, states_ddl
 from spark_jobs.engines.state_rows import group_states, states_from_rows
 from spark_jobs.fold.admission import (
     MICROSECOND,
@@ -42,14 +42,13 @@ from spark_jobs.fold.admission import (
 )
 from spark_jobs.fold.buckets import bucket_ids
 from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.fold.states import NO_STATE_US, States
+from spark_jobs.fold.states import States
 
 FOLDED_DDL = (
     "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
     "rows_folded bigint, pending_change bigint, kept_change bigint, rows_out bigint, "
     "late_first_us bigint, late_last_us bigint, watermark_us bigint"
 )
-KEYS, STATES, PENDING = "keys", "states", "pending"
 NEVER_FOLDED_US = -(2**63)
 
 
@@ -280,33 +279,3 @@ def compact(values: list[Any], kind: str) -> "list[Any] | array[Any]":
     """
     code = COMPACT_CODES.get(kind)
     return array(code, values) if code and None not in values else values
-
-
-def read_variable(session: SparkSession, checkpoint: str, name: str, **options: Any) -> DataFrame:
-    """A state variable of each bucket, as column `name`, after the last batch or that of `batchId`."""
-    _ = session.streams.active  # starts what the state reader needs in a new session (SPARK-58973)
-    reader = session.read.format("statestore").options(stateVarName=name, **options)
-    return reader.load(checkpoint).select("partition_id", "key.bucket", F.col("value").alias(name))
-
-
-def read_states(
-    session: SparkSession, checkpoint: str, fold: KeyedFold, **options: Any
-) -> DataFrame:
-    """The states in a checkpoint, as rows of `state_rows_ddl(fold)`; `options` as above."""
-    keys, states = (read_variable(session, checkpoint, name, **options) for name in (KEYS, STATES))
-    fields = [f"states.state.{column.name}" for column in fold.state_columns]
-    times = ["states.changed_at_us"] + ["states.timeout_at_us"] * fold.times_out
-    zipped = F.arrays_zip("keys.key", *times, *fields)
-    rows = keys.join(states, "bucket").select("bucket", F.explode(zipped).alias("row"))
-    state = F.struct(*(F.col(f"row.{column.name}") for column in fold.state_columns))
-    changed_us, timeout_us = F.col("row.changed_at_us"), F.lit(None).cast("bigint")
-    if fold.times_out:
-        state = F.when(changed_us != NO_STATE_US, state)
-        timeout_us = F.nullif("row.timeout_at_us", F.lit(NEVER_US))
-    return rows.select(
-        "bucket",
-        "row.key",
-        state.alias("state"),
-        F.nullif(changed_us, F.lit(NO_STATE_US)).alias("changed_at_us"),
-        timeout_us.alias("timeout_at_us"),
-    )

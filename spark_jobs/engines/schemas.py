@@ -13,6 +13,9 @@ ARROW_TYPES = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
+# The live engine's state variables, each with a value for each bucket.
+KEYS, STATES, PENDING = "keys", "states", "pending"
+
 
 def arrow_type(kind: str) -> pa.DataType:
     """The Arrow type of a column's SQL type."""
@@ -83,8 +86,8 @@ def keys_ddl(fold: KeyedFold) -> str:
 def states_ddl(fold: KeyedFold) -> str:
     """The state store's value for a bucket: the states of its keys, by column.
 
-    `engines.live.read_states` joins keys and states, and makes rows of them. What is absent
-    is a number (NEVER_US, NO_STATE_US), as the store takes plain numbers in one piece.
+    `engines.checkpointed_states.read_states` joins keys and states, and makes rows of them. What is
+    absent is a number (NEVER_US, NO_STATE_US), as the store takes plain numbers in one piece.
     """
     text = f"state struct<{arrays_ddl(fold.state_columns)}>, changed_at_us array<bigint>"
     return f"{text}, timeout_at_us array<bigint>" if fold.times_out else text

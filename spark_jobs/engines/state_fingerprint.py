@@ -5,9 +5,9 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_jobs.engines.live import PENDING, read_states, read_variable
+from spark_jobs.engines.checkpointed_states import read_states, read_variable
 from spark_jobs.engines.packing import unpack
-from spark_jobs.engines.schemas import event_ddl
+from spark_jobs.engines.schemas import PENDING, event_ddl
 from spark_jobs.fold.definition import KeyedFold
 
 

@@ -14,7 +14,8 @@ from include.state_figures import (
     PartitionFigures,
     Spread,
 )
-from spark_jobs.engines.live import PENDING, read_states, read_variable
+from spark_jobs.engines.checkpointed_states import read_states, read_variable
+from spark_jobs.engines.schemas import PENDING
 from spark_jobs.fold.admission import EPOCH, MICROSECOND, until_us
 from spark_jobs.fold.buckets import bucket_ids, murmur3
 from spark_jobs.fold.definition import KeyedFold

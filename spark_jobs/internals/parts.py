@@ -9,7 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_jobs.engines.live import KEYS, PENDING, STATES, read_states
+from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.schemas import KEYS, PENDING, STATES
 from spark_jobs.internals.queries import PARTITIONS, Ran
 from spark_jobs.internals.text import UUID, frame_table, table
 from spark_jobs.streams.device_signals import FOLD
@@ -87,7 +88,7 @@ def live_states(spark: SparkSession, live: Ran) -> str:
     timers = timers.select("partition_id", "key.bucket", "expiration_timestamp_ms")
     text += f"readRegisteredTimers=true\n{frame_table(timers)}"
     states = read_states(spark, live.checkpoint, FOLD)
-    return f"{text}engines.live.read_states:\n{frame_table(states)}"
+    return f"{text}engines.checkpointed_states.read_states:\n{frame_table(states)}"
 
 
 def counts_table(expected: dict[int, int], hdfs: Ran, rocksdb: Ran) -> str:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from include.spark_conf import BASE, LOG4J, STATE, jars
+from include.spark_conf import BASE, STATE, driver_java_options, jars
 from include.streams import stream_named
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.packing import unpack
@@ -90,7 +90,7 @@ def settings(checkpoint_conf: dict[str, str] | None = None) -> dict[str, str]:
         **STATE,
         **(checkpoint_conf or {}),
         "spark.jars": ",".join(str(jar) for jar in jars()),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOG4J}",
+        "spark.driver.extraJavaOptions": driver_java_options(),
         "spark.driver.memory": "4g",
         "spark.sql.shuffle.partitions": str(PARTITIONS),
     }

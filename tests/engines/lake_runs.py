@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from include.instants import micros_of
 from include.lake import Lake
 from include.streams import Stream
-from spark_jobs.engines.live import read_states
+from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.run_stream import drain
 from tests.bronze import Happened, StampedRow, append_commit

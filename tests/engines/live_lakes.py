@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from include.instants import micros_of
 from include.ops import read_ops
 from include.streams import stream_named
-from spark_jobs.engines.live import read_states
+from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.local import LocalFold
 from spark_jobs.streams import user_counts
 from spark_jobs.streams.device_signals import Signal

@@ -16,7 +16,7 @@ from zlib import crc32
 import pandas as pd
 import pyarrow as pa
 
-from spark_jobs.engines.live import KEYS, PENDING, STATES, BucketProcessor
+from spark_jobs.engines.live import BucketProcessor
 from spark_jobs.engines.packing import (
     ADMITTED,
     BUCKET,
@@ -31,7 +31,7 @@ from spark_jobs.engines.packing import (
     to_stream,
 )
 from spark_jobs.engines.replay import _replay_bucket
-from spark_jobs.engines.schemas import event_schema
+from spark_jobs.engines.schemas import KEYS, PENDING, STATES, event_schema
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.definition import (
