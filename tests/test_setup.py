@@ -230,6 +230,11 @@ def test_java_is_told_of_the_proxies_in_its_words(proxies, options):
     assert jars.proxy_options(proxies) == options
 
 
+def test_a_proxy_that_is_no_address_is_named():
+    with pytest.raises(SetupError, match="https_proxy in the environment: Port could not be cast"):
+        jars.proxy_options({"https": "http://ann:secret@proxy:port"})
+
+
 class Refusing(BaseHTTPRequestHandler):
     """A proxy that lets nobody through, and knows who has asked."""
 

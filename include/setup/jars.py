@@ -84,14 +84,20 @@ def _resolve(python: Path, ivy: Path, log: Path) -> None:
 
 
 def proxy_options(proxies: Mapping[str, str]) -> list[str]:
-    """The proxies that pip takes from the environment (`urllib`'s names), in Java's words."""
+    """The proxies that pip takes from the environment (`urllib`'s names), in Java's words.
+
+    Raises SetupError when one is no address.
+    """
     options = []
     for scheme in ("http", "https"):
         address = proxies.get(scheme, "")
-        proxy = urlsplit(address if "//" in address else f"//{address}")
-        if proxy.hostname:
-            options.append(f"-D{scheme}.proxyHost={proxy.hostname}")
-            options.append(f"-D{scheme}.proxyPort={proxy.port or 80}")
+        try:
+            proxy = urlsplit(address if "//" in address else f"//{address}")
+            host, port = proxy.hostname, proxy.port or 80
+        except ValueError as error:  # its message has no user or password of the address
+            raise SetupError(f"{scheme}_proxy in the environment: {error}") from error
+        if host:
+            options += [f"-D{scheme}.proxyHost={host}", f"-D{scheme}.proxyPort={port}"]
     if direct := proxies.get("no"):
         # ".example.com" means all below it, as Java's "*.example.com".
         hosts = (host.strip() for host in direct.split(","))
