@@ -76,6 +76,7 @@ def test_tables_are_read_through_the_file_system_of_arrow():
     assert [file.name for file, given in found if "filesystem" not in given] == []
 
 
-def test_no_name_of_a_test_holds_bytes(request: pytest.FixtureRequest):
-    """Two processes collect the same tests only if the names do not hold, say, gzip's time."""
-    assert [item.nodeid for item in request.session.items if "\\x" in item.nodeid] == []
+def test_no_name_of_a_test_holds_gzip(request: pytest.FixtureRequest):
+    """Its header has the time: two processes would collect tests of different names."""
+    header = r"\x1f\x8b"
+    assert [item.nodeid for item in request.session.items if header in item.nodeid] == []
