@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from include.streams import PROJECT, Stream
+from include.streams import PROJECT, SettingsError, Stream
 
 JARS = PROJECT / ".jars"
 LOG4J = PROJECT / "include" / "log4j2.properties"
@@ -78,9 +78,16 @@ def jars() -> list[Path]:
 def driver_java_options(log4j: Path = LOG4J, *more: str) -> str:
     """What the JVM of a driver starts with, which in local jobs is the only one.
 
-    SPARK_DRIVER_JAVA_OPTIONS replaces JAVA_OPTIONS; empty, it is as Spark starts it.
+    SPARK_DRIVER_JAVA_OPTIONS replaces JAVA_OPTIONS; empty, it is as Spark starts it. Raises
+    SettingsError when it has what is no option, or the size of the heap.
     """
     tuned = os.environ.get("SPARK_DRIVER_JAVA_OPTIONS", JAVA_OPTIONS)
+    for option in tuned.split():
+        if not option.startswith("-") or option.startswith("-Xmx"):
+            raise SettingsError(
+                f"SPARK_DRIVER_JAVA_OPTIONS has {option!r}: give options of the JVM such as "
+                "-XX:+UseG1GC; the size of its heap is spark.driver.memory in spark-defaults.conf"
+            )
     return " ".join([f'"-Dlog4j2.configurationFile=file:{log4j}"', *more, tuned]).rstrip()
 
 

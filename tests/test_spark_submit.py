@@ -68,6 +68,17 @@ def test_the_driver_s_jvm_is_for_short_runs_unless_a_setting_says_otherwise(monk
     assert "log4j2.properties" in java_options()
 
 
+@pytest.mark.parametrize("options", ["UseZGC", "-XX:+UseZGC -Xmx4g"])
+def test_what_the_jvm_would_not_take_is_named_with_its_setting(monkeypatch, lake, capsys, options):
+    monkeypatch.setenv("SPARK_DRIVER_JAVA_OPTIONS", options)
+    folder = Path(lake.landing("signals"))
+    folder.mkdir(parents=True)
+    (folder / "a.jsonl").write_text("{}\n")
+    assert main(["stream", "--stream", "device_signals", "--lake", lake.root]) == 2
+    named = f"error: SPARK_DRIVER_JAVA_OPTIONS has {options.split()[-1]!r}: "
+    assert capsys.readouterr().err.startswith(named)
+
+
 def fake_spark_home(folder: Path, script: str) -> Path:
     submit = folder / "bin" / "spark-submit"
     submit.parent.mkdir(parents=True)
