@@ -88,7 +88,12 @@ def driver_java_options(log4j: Path = LOG4J, *more: str) -> str:
                 f"SPARK_DRIVER_JAVA_OPTIONS has {option!r}: give options of the JVM such as "
                 "-XX:+UseG1GC; the size of its heap is spark.driver.memory in spark-defaults.conf"
             )
-    return " ".join([f'"-Dlog4j2.configurationFile=file:{log4j}"', *more, tuned]).rstrip()
+    return " ".join([log4j_option(log4j), *more, tuned]).rstrip()
+
+
+def log4j_option(file: Path = LOG4J) -> str:
+    """The option of a JVM that logs as `file` says; quoted, as a folder's name may have spaces."""
+    return f'"-Dlog4j2.configurationFile=file:{file}"'
 
 
 def job_conf(stream: Stream | None = None) -> dict[str, str]:
