@@ -15,14 +15,22 @@ CORRECTIONS ?=
 # The interval of plan-backfill and recompute: dates or instants, UTC.
 FROM ?=
 UNTIL ?=
+# What repair-clock sets a clock back to: an instant, UTC.
+TO ?=
 # Of reseed.
 BUCKETS ?=
 PARTITIONS ?=
 RECOMPUTE ?=
 FROM_STATE ?=
+GIVE_UP ?=
+# Of coverage.
+REBUILD ?=
 APPLY ?=
 # Any value: `make inspect` prints JSON, and nothing else on stdout.
 JSON ?=
+# Of simulate: how many seeds, and the first one.
+SEEDS ?= 10
+FIRST ?= 1
 # Options of sample-data, inspect and bench, as they stand in their --help.
 ARGS ?=
 # The interpreter to make .venv with; found on PATH when not given.
@@ -32,7 +40,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help setup test-setup run stream tend inspect savepoint plan-backfill recompute reseed sample-data reingest maintain-tables demo-internals compose-env test test-fast test-full check bench rehearse rehearse-short
+.PHONY: help setup test-setup run stream tend inspect savepoint plan-backfill recompute reseed coverage repair-clock sample-data reingest maintain-tables demo-internals compose-env test test-fast test-full check simulate bench rehearse rehearse-short
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,10 +70,16 @@ plan-backfill: setup ## Show what the runs of a backfill would do [STREAM= FROM=
 recompute: setup ## Recompute an interval of a stream, late rows included [STREAM= FROM= UNTIL= LAKE=]
 	@$(RUN) spark_jobs.state_admin recompute --stream '$(STREAM)' --from '$(FROM)' --until '$(UNTIL)'
 
-reseed: setup ## Make state anew from bronze: the plan, or with APPLY=1 do it [STREAM= LAKE= BUCKETS= PARTITIONS= UNTIL= RECOMPUTE=1 FROM_STATE=1]
+reseed: setup ## Make state anew from bronze: the plan, or with APPLY=1 do it [STREAM= LAKE= BUCKETS= PARTITIONS= UNTIL= RECOMPUTE=1 FROM_STATE=1 GIVE_UP=1]
 	@$(RUN) spark_jobs.state_admin reseed --stream '$(STREAM)' $(if $(BUCKETS),--buckets '$(BUCKETS)') \
 		$(if $(PARTITIONS),--partitions '$(PARTITIONS)') $(if $(UNTIL),--until '$(UNTIL)') \
-		$(if $(RECOMPUTE),--recompute) $(if $(FROM_STATE),--from-state) $(if $(APPLY),--apply)
+		$(if $(RECOMPUTE),--recompute) $(if $(FROM_STATE),--from-state) $(if $(APPLY),--apply) $(if $(GIVE_UP),--give-up)
+
+coverage: setup ## Show where the table of a stream is right, and where not [STREAM= LAKE= REBUILD=1 APPLY=]
+	@$(RUN) spark_jobs.state_admin coverage --stream '$(STREAM)' $(if $(REBUILD),--rebuild) $(if $(APPLY),--apply)
+
+repair-clock: setup ## Set the clock of a source back, and reseed its streams: the plan, or with APPLY=1 do it [SOURCE= TO= LAKE=]
+	@$(RUN) spark_jobs.state_admin repair-clock --source '$(SOURCE)' $(if $(TO),--to '$(TO)') $(if $(APPLY),--apply)
 
 sample-data: setup ## Write sample input into the lake's landing folder [LAKE= ARGS=]
 	@$(RUN) include.sample_data --lake '$(LAKE)' $(ARGS)
@@ -99,6 +113,9 @@ check: test-setup ## Lint, formatting, types
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
+
+simulate: test-setup ## Simulate sequences of operations without a JVM [SEEDS= FIRST= ARGS="--plant L1"]
+	@$(RUN) tests.simulator.simulate --seeds '$(SEEDS)' --first '$(FIRST)' $(ARGS)
 
 bench: test-setup ## Measure the engines side by side [ARGS=]
 	@$(RUN) tests.benchmarks.bench $(ARGS)

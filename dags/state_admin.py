@@ -6,7 +6,7 @@ state: a new *generation*. The one before stays until its retention ends. Trigge
 
 | parameter | |
 |---|---|
-| `stream` | which one; with nothing else given, late rows are taken in, and a lost checkpoint is made anew |
+| `stream` | which one; with nothing else given, late rows are taken in, and a lost checkpoint or table is made anew |
 | `buckets`, `partitions` | of the new state; empty: as now |
 | `until` | an earlier instant to go back to, such as `2026-01-05` or `2026-01-05T13:00:00Z` (UTC); the stream's next run goes on from there. Empty: all that bronze settles |
 | `recompute` | from the beginning, whatever savepoints there are: as after a change of the function |
@@ -14,7 +14,7 @@ state: a new *generation*. The one before stays until its retention ends. Trigge
 
 | task | what it does | skipped when |
 |---|---|---|
-| `plan` | the plan, in its log and for `approve`; changes nothing | never |
+| `plan` | the plan, in its log and for `approve`: what of the table is wrong now and why, what will be right, what is replaced or taken away; changes nothing | never |
 | `approve` | waits for a person: *Required Actions* in the menu of Airflow, or the task's own tab. Rejects after a day | never |
 | `choose_stream` | to the one task that has the pool of the stream | rejected |
 | `apply_<stream>` | the reseed; the stream's Dag waits meanwhile | rejected, or another stream |
@@ -24,9 +24,11 @@ begins: bronze only grows, so rows that came since the plan are in it, too, and 
 a little higher. The log of `apply` has the plan it followed, and `ops/intervals` the result.
 
 When it is red: `plan` with an error of one line was given something that cannot be: correct the
-parameter and trigger the Dag again. After a red `apply` retry or clear that task: it continues
-where it stopped. A reseed that had begun is finished by the stream's next run, too; to take it
-back there is `until`. A rejected plan is a green run that has skipped the rest.
+parameter and trigger the Dag again. After a red `apply` retry or clear that task: it plans anew,
+by what is in the table now, and what it has written so far serves it. A reseed that had begun is
+finished by the stream's next run, backfill or compaction, too. One that cannot be finished is
+taken back by `make reseed STREAM=... GIVE_UP=1`, as long as none of its rows is in the table;
+afterwards there is `until`. A rejected plan is a green run that has skipped the rest.
 """
 
 import logging

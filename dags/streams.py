@@ -9,10 +9,10 @@ retry, is always safe.
 |---|---|---|
 | `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a clock row, if the source has a clock | nothing has landed, and no clock row is due |
 | `choose_path` | a backfill run goes on to `recompute_interval`, any other to `run_stream` | never |
-| `run_stream` | new bronze rows through the fold into `tables/<stream>` | bronze has nothing new, or it is a backfill |
+| `run_stream` | new bronze rows through the fold into `tables/<stream>`; first it finishes a reseed that was cut off | it is a backfill, or there is nothing to do: nothing new in bronze, no reseed to finish or to begin with, and the table is what was recorded of it |
 | `recompute_interval` | the rows of the run's data interval once more, late rows included: `ops/intervals` | it is no backfill |
-| `promote` | a reseed: takes late rows into the live state, and into all rows from the first of them on | it is no backfill with the parameter `promote`, more of its runs are queued, or the state lacks no late rows |
-| `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
+| `promote` | a reseed: makes the live state right (late rows, other code), and all rows from the first instant on that is not | it is no backfill with the parameter `promote`, more of its runs are queued, or the live state is right |
+| `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
 | `publish` | an event of the stream's Asset: rows written, `until`, state, findings; or the interval, and what changed in it | neither has done anything |
@@ -28,17 +28,23 @@ order and any number of active runs give the same, and to repeat a run changes n
 interval that the stream has not settled yet is refused, with the time when it will be.
 
 The live state is not touched, so an update table, which shows it, and all that is emitted after
-the interval still lack the late rows. With the parameter `promote` the backfill takes them in at
-its end, once: a reseed replaces the state, and the rows of the table from the first late one on,
-and the stream goes on from there. In the dialog tick *Override parameters on existing runs*, or
+the interval still lack the late rows: the finding `state_lacks_rows` says so. With the parameter
+`promote` the backfill takes them in at its end, once, also those that no run has read yet: a
+reseed replaces the state, and the rows of the table from the first instant on that is not right,
+and the stream goes on from there. Where the live state is right there is nothing to promote.
+In the dialog tick *Override parameters on existing runs*, or
 Airflow gives no run the parameter, and choose it under *Run Parameters*. Runs that are refused
 are not waited for; a backfill that is cancelled promotes nothing.
 
 When it is red: the task log has the job's error; `ops/runs` has every run with its counts.
 Retrying or clearing the failed task continues where it stopped. A red `check_checkpoint` says
-what a person must do; the rows of that run are in the table, and published. After a red
-`promote` the recomputed rows are in the table, and published, and the stream goes on: its next
-run finishes a reseed that had begun. One that had not begun is made when the task is cleared.
+what a person must do; the rows of that run are in the table, and published. A table that was
+lost, put back from an older copy or changed by others makes every task red that would build on it;
+the error names the `make reseed` that mends it, which the Dag `state_admin` does, too. After a red
+`promote` the recomputed rows are in the table, and published. A reseed that had begun is finished
+by the stream's next run, recompute or compaction, or overtaken by the next reseed: clearing the
+task plans anew. One that cannot be finished is taken back by `make reseed STREAM=... GIVE_UP=1`,
+as long as none of its rows is in the table.
 """
 
 import logging
@@ -86,7 +92,7 @@ def before_ingest(context: Any, lake: str, stream: Stream) -> None:
 def before_run_stream(context: Any, lake: str, stream: Stream) -> None:
     """Skip when bronze has nothing that the stream has not read."""
     from include.lake import open_lake
-    from include.stream_position import has_waiting_rows
+    from include.waiting_rows import has_waiting_rows
 
     if not has_waiting_rows(open_lake(lake), stream):
         skip(f"{stream.name} has read all of bronze/{stream.source}")

@@ -52,7 +52,7 @@ SPARK_TASKS = {
 } | {
     f"maintain_stream_{stream.name}": (
         # With one for each kind of state there was: spark_tables_named.
-        [f"tables/{stream.name}", f"savepoints/{stream.name}"],
+        [f"{kind}/{stream.name}" for kind in ("tables", "rejected", "savepoints")],
         stream_pool(stream),
     )
     for stream in STREAMS

@@ -1,8 +1,11 @@
 """The commits of a Delta table, read from its log without a JVM."""
 
 import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
+from include.instants import EPOCH
 from include.lake import Lake
 
 
@@ -14,3 +17,11 @@ def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:
     # Only "\n" ends an action: splitlines() also cuts at U+2028 and the like, which stand
     # unescaped in the log when a row of the table has them.
     return [json.loads(line) for line in text.split("\n") if line]
+
+
+def made_at(actions: Sequence[Mapping[str, Any]]) -> datetime:
+    """When a commit was made, by its writer's clock; one that does not say is as old as can be."""
+    millis = [
+        action["commitInfo"].get("timestamp", 0) for action in actions if "commitInfo" in action
+    ]
+    return EPOCH + timedelta(milliseconds=max(millis, default=0))

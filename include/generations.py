@@ -34,11 +34,12 @@ def open_intent(lake: Lake, stream: str) -> GenerationRow | None:
     """The reseed that was begun and not finished; None when there is none."""
     current = current_row(lake, stream)
     newest = FIRST - 1 if current is None else current["generation"]
-    # One below the current generation was overtaken by a reseed that was finished.
+    # One below the current generation was overtaken by a reseed that was finished; a deleted one
+    # was given up.
     open_ = [
         row
         for row in generation_rows(lake, stream)
-        if row["status"] == INTENT and row["generation"] > newest
+        if row["status"] == INTENT and row["generation"] > newest and row["deleted_at"] is None
     ]
     return max(open_, key=lambda row: row["generation"], default=None)
 

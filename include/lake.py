@@ -44,6 +44,9 @@ class Lake:
     def table(self, stream: str) -> str:
         return f"{self.root}/tables/{stream}"
 
+    def rejected(self, stream: str) -> str:
+        return f"{self.root}/rejected/{stream}"
+
     def savepoints(self, stream: str) -> str:
         return f"{self.root}/savepoints/{stream}"
 

@@ -33,7 +33,7 @@ def files_waiting(lake: Lake, source: str) -> int:
     last_taken = _log_offset(lake, source, newest_committed_batch(lake, source))
     taken: set[str] = set()
     planned: set[str] = set()
-    for name, offset in _read_file_log(lake, source, after=-1):
+    for name, offset in read_file_log(lake, source, after=-1):
         (taken if offset <= last_taken else planned).add(name)
     return len((planned | set(landed_files(lake, source))) - taken)
 
@@ -42,7 +42,7 @@ def read_planned_batch(lake: Lake, source: str, batch: int) -> PlannedBatch:
     """The files and the time of a batch that the ingest checkpoint has begun."""
     first = _log_offset(lake, source, batch - 1)
     last = _log_offset(lake, source, batch)
-    entries = _read_file_log(lake, source, after=first)
+    entries = read_file_log(lake, source, after=first)
     files = tuple(sorted(name for name, offset in entries if first < offset <= last))
     metadata = json.loads(_lines(lake, _offset_path(lake, source, batch))[1])
     return PlannedBatch(files, int(metadata["batchTimestampMs"]) * 1000)
@@ -84,14 +84,40 @@ def newest_committed_batch(lake: Lake, source: str) -> int:
     return -1 if committed is None else committed
 
 
-def _read_file_log(lake: Lake, source: str, after: int) -> Iterator[tuple[str, int]]:
-    """The files that the checkpoint knows, with the log offset at which each was found."""
+def read_query_id(lake: Lake, source: str) -> str | None:
+    """The id that Spark gave the ingest checkpoint when it made it; None when there is none."""
+    folder = lake.path_in_filesystem(lake.ingest_checkpoint(source))
+    try:
+        with lake.filesystem.open_input_file(f"{folder}/metadata") as file:
+            return str(json.loads(file.read())["id"])
+    except FileNotFoundError:
+        return None
+
+
+def read_file_log(lake: Lake, source: str, after: int) -> Iterator[tuple[str, int]]:
+    """The files that the checkpoint knows, with the log offset at which each was found.
+
+    Only those of log files past the offset `after` and of compacted ones. LakeError for a line
+    that is cut off.
+    """
     folder = lake.path_in_filesystem(lake.ingest_checkpoint(source)) + "/sources/0"
     root = landing_root(lake, source)
     for path in _log_files(lake, folder, after):
         for line in _lines(lake, path)[1:]:
-            entry = json.loads(line)
-            yield _name_below(root, entry["path"]), int(entry["batchId"])
+            try:
+                entry = json.loads(line)
+                uri, offset = entry["path"], int(entry["batchId"])
+            except (LookupError, TypeError, ValueError) as error:
+                raise LakeError(_cut_off(path, error)) from error
+            yield _name_below(root, uri), offset
+
+
+def _cut_off(path: str, error: Exception) -> str:
+    return (
+        f"a line of {path} is cut off ({error!r}): put the ingest checkpoint back from a copy that "
+        "is not older than bronze; or delete that line, and the file's .crc beside it: the next "
+        "run finds out which files bronze and quarantine have, and takes none of them again"
+    )
 
 
 def _log_files(lake: Lake, folder: str, after: int) -> list[str]:

@@ -96,6 +96,27 @@ def update_ops(
     despite_others(update)
 
 
+def upsert_ops(lake: Lake, name: str, key: Sequence[str], row: Mapping[str, Any]) -> None:
+    """Make `row` the one of its `key` columns in `ops/<name>`, in one commit.
+
+    Two first rows of one key, written at once, may both stay: later writes change both.
+    """
+    schema = pa.schema([SCHEMAS[name].field(column) for column in row])
+    data = _table_of([row], schema)
+    values = {column: f"source.`{column}`" for column in row}
+
+    def upsert() -> None:
+        merge = _ensure_table(lake, name).merge(
+            data,
+            predicate=" AND ".join(f"target.`{column}` = source.`{column}`" for column in key),
+            source_alias="source",
+            target_alias="target",
+        )
+        merge.when_matched_update(values).when_not_matched_insert(values).execute()
+
+    despite_others(upsert)
+
+
 def despite_others(commit: Callable[[], Result]) -> Result:
     """`commit`, again when another stream's commit to the same table came between.
 
@@ -122,7 +143,7 @@ def read_ops(lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> p
     # Not while reading: the files of an update hold string views (delta-rs, issue 4579), for
     # which Arrow has no comparison. As columns of the table's schema they are strings.
     for column, value in (where or {}).items():
-        rows = rows.filter(pc.field(column) == value)
+        rows = rows.filter(pc.equal(rows[column], value))
     return rows
 
 

@@ -47,6 +47,13 @@ RUNS = pa.schema(
             pa.int64(),
             "Most memory its Python processes held together: the driver and the workers",
         ),
+        _column(
+            "rows_rejected",
+            pa.int64(),
+            "Stream: of rows_folded, those that the function failed for, in rejected/<stream>; "
+            "of a recompute or reseed, those in the interval that it replaced",
+        ),
+        _column("timeouts_rejected", pa.int64(), "Stream: timeouts that it failed for"),
     ]
 )
 
@@ -84,6 +91,14 @@ BATCHES = pa.schema(
         _column("total_late", pa.int64(), "rows_late up to this batch"),
         _column("total_excluded", pa.int64(), "rows_excluded up to this batch"),
         _column("profile", pa.int64(), "The profile (ops/rocksdb_profiles) it ran with"),
+        _column(
+            "rows_rejected",
+            pa.int64(),
+            "Of rows_folded, those that the function failed for, in rejected/<stream>",
+        ),
+        _column("timeouts_rejected", pa.int64(), "Timeouts that the function failed for"),
+        _column("rejected_from", INSTANT, "The first of both, on the fold's clock; null: none"),
+        _column("rejected_to", INSTANT, "The last of both; null without any"),
     ]
 )
 
@@ -123,11 +138,17 @@ GENERATIONS = pa.schema(
         _column("seed_pending", pa.int64(), "Bronze rows at or after until: seeded as pending"),
         _column("switched_at", INSTANT, "When the stream began to run on it; null: a first run"),
         _column("code", pa.string(), "Fingerprint of the stream's code that all of it was made by"),
-        _column("code_changed_at", INSTANT, "When a run first came with other code; null: never"),
+        _column("code_changed_at", INSTANT, "When a run first wrote by other code; null: never"),
+        _column(
+            "event_schema",
+            pa.string(),
+            "The Event record of the newest run that wrote, as Spark DDL; null: of release 0.5",
+        ),
         _column(
             "deleted_at",
             INSTANT,
-            "When its checkpoint was deleted, some time after it was replaced; null: it was not",
+            "When its checkpoint was deleted, some time after it was replaced; of an intent: when "
+            "it was given up; null: neither",
         ),
     ]
 )
@@ -182,6 +203,35 @@ INTERVALS = pa.schema(
         _column("savepoint_id", pa.string(), "The savepoint at its end"),
         _column("seconds", pa.float64(), "How long the replay and the writes took"),
         _column("estimated_seconds", pa.float64(), "What the plan said; null: nothing to go by"),
+    ]
+)
+
+COVERAGE = pa.schema(
+    [
+        _column("stream", pa.string(), "Key, with number: whose table it is about"),
+        _column("number", pa.int64(), "Of the entry, from 1: later entries override earlier ones"),
+        _column(
+            "kind",
+            pa.string(),
+            "live, recompute, reseed (which also takes away what is after it), or void: from here "
+            "on nothing earlier counts",
+        ),
+        _column("from", INSTANT, "Rows emitted from here on; null: from the beginning"),
+        _column("until", INSTANT, "Rows emitted before this; null: none is complete yet"),
+        _column("generation", pa.int64(), "The stream's generation then; of a reseed, its own"),
+        _column("run_id", pa.string(), "The run (ops/runs) that wrote them; live: the first one"),
+        _column("delay_us", pa.int64(), "The watermark delay by which later rows were late"),
+        _column("codes", pa.string(), "Fingerprints of all code that its fold went through"),
+        _column("bronze_id", pa.string(), "The bronze table (its Delta id) that was folded"),
+        _column(
+            "bronze_version", pa.int64(), "All rows up to this version are in the fold; null: none"
+        ),
+        _column("bronze_ingested_at", INSTANT, "The newest ingested_at of that version"),
+        _column("read_version", pa.int64(), "Live: rows up to this that were not late are, too"),
+        _column("batch_id", pa.int64(), "Live: the newest batch that is counted in"),
+        _column("mapped_from", pa.string(), "The code whose states migrate_state has mapped"),
+        _column("table_version", pa.int64(), "The table's version when this was written"),
+        _column("reason", pa.string(), "Void: what was found"),
     ]
 )
 
@@ -270,6 +320,51 @@ TABLE_SIZES = pa.schema(
     ]
 )
 
+TABLES = pa.schema(
+    [
+        _column(
+            "table",
+            pa.string(),
+            "Key: a table below the lake, such as bronze/signals; or checkpoints/ingest/<source>, "
+            "the file log of that",
+        ),
+        _column("table_id", pa.string(), "Its Delta id; of a file log, the query's"),
+        _column(
+            "version", pa.int64(), "Its version after a commit of ours; of a file log, the offset"
+        ),
+        _column(
+            "rows_by_date", pa.string(), "JSON: partition -> rows; unpartitioned: one, named ''"
+        ),
+        _column("rows", pa.int64(), "All its rows; of a file log, the files that it has"),
+        _column("files_hash", pa.string(), "Of the names of the files of that version"),
+        _column(
+            "mark",
+            pa.string(),
+            "What the commit of that version says of itself, or null; of a file log, JSON: the "
+            "files that it has lost, and that are not taken again",
+        ),
+        _column("recorded_at", INSTANT, "When this was seen"),
+    ]
+)
+
+CLOCK_REPAIRS = pa.schema(
+    [
+        _column("source", pa.string(), "Key, with repair: whose clock was wrong"),
+        _column("repair", pa.int64(), "Its number, from 1"),
+        _column("to", INSTANT, "What the clock of bronze is set back to"),
+        _column("from", INSTANT, "Where it was"),
+        _column("asked_at", INSTANT, "When it was begun"),
+        _column("bronze_id", pa.string(), "The bronze table (its Delta id)"),
+        _column(
+            "reset_version",
+            pa.int64(),
+            "The version of bronze that set it back; null: not made yet. A stream whose state does "
+            "not know all of bronze up to it does not run",
+        ),
+        _column("done_at", INSTANT, "When every stream had been reseeded; null: it is open"),
+    ]
+)
+
 SCHEMAS = {
     "runs": RUNS,
     "batches": BATCHES,
@@ -280,4 +375,7 @@ SCHEMAS = {
     "table_sizes": TABLE_SIZES,
     "savepoints": SAVEPOINTS,
     "intervals": INTERVALS,
+    "coverage": COVERAGE,
+    "tables": TABLES,
+    "clock_repairs": CLOCK_REPAIRS,
 }

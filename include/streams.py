@@ -54,6 +54,10 @@ class Source:
     # run writes a clock row: "all events up to this long before the run's interval ended have
     # landed". Rows that land later than that may be late. None: only data moves the watermark.
     clock_grace: timedelta | None = None
+    # The most that the clock row of one run moves the watermark on: a machine whose clock is
+    # wrong for a run does no more harm than that. Above the time between two runs, or a silent
+    # source never catches up. None: no bound.
+    max_clock_step: timedelta | None = timedelta(days=2)
 
     def __post_init__(self) -> None:
         _check_name("source", self.name)
@@ -63,6 +67,8 @@ class Source:
         for span in ("max_future", "clock_grace"):
             if getattr(self, span) is not None and getattr(self, span) < timedelta(0):
                 raise SettingsError(f"source {self.name}: {span} must not be negative")
+        if self.max_clock_step is not None and self.max_clock_step < MILLISECOND:
+            raise SettingsError(f"source {self.name}: max_clock_step must be above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +180,8 @@ class Stream:
     timeout: timedelta = timedelta(hours=1)  # of one task
     # What the stream's file asks for in its `define`: pinned as the state is made with them.
     settings: Mapping[str, Any] = field(default_factory=dict)
+    # An event that the state function fails for fails the run; or it goes to rejected/<stream>.
+    on_error: Literal["stop", "quarantine"] = "stop"
     limits: Limits = Limits()
     savepoints: SavepointRules = SavepointRules()
     # RocksDB settings held by hand, by Spark's short names ("writeBufferSizeMB"): never tuned.
@@ -184,6 +192,8 @@ class Stream:
         for count in ("buckets", "state_partitions"):
             if getattr(self, count) < 1:
                 raise SettingsError(f"stream {self.name}: {count} must be at least 1")
+        if self.on_error not in ("stop", "quarantine"):
+            raise SettingsError(f"stream {self.name}: on_error must be stop or quarantine")
         if self.watermark_delay < timedelta(0) or self.watermark_delay % MILLISECOND:
             # Spark's watermark is in whole milliseconds; a finer delay would differ from it.
             raise SettingsError(
@@ -269,7 +279,6 @@ STREAMS = (
 )
 
 TABLE_CARE = TableCare()
-
 
 Entry = TypeVar("Entry", Source, Stream)
 

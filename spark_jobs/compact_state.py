@@ -14,9 +14,10 @@ import logging
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from pyspark.sql import SparkSession
-
+from include.checkpoint import newest_planned
+from include.clock_repair import refuse_run
 from include.findings import record_error
 from include.generations import current_generation
 from include.lake import Lake, open_lake
@@ -24,13 +25,16 @@ from include.lease import hold_lease
 from include.state_care.compaction_report import format_compaction
 from include.state_care.measure_checkpoint import measure_checkpoint
 from include.state_care.recorded_sizes import record_sizes
-from include.stream_position import has_waiting_rows, is_settled
+from include.stream_position import is_settled
 from include.streams import Stream, source_named, stream_named
-from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
+from include.waiting_rows import has_waiting_rows
+from spark_jobs.engines.engine import Engine
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session
-from spark_jobs.lake.clock_row import write_still_row
+from spark_jobs.lake.generations import refuse_other_state
+from spark_jobs.reseed_stream import finish_open_reseed
 from spark_jobs.run_stream import JOB as RUN_STREAM
-from spark_jobs.stream_definition import load_definition
+from spark_jobs.stream_definition import load_definition, pinned_settings
 from spark_jobs.stream_drain import INGEST_PATIENCE, drain_stream
 
 JOB = "compact_state"
@@ -45,27 +49,37 @@ class StateChangedError(RuntimeError):
     """A compaction must change no state, and has."""
 
 
-def compact(spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
+def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
     """Compact the state of `stream` and record the run.
 
     Raises StateChangedError when the state afterwards is another, LeaseTakenError when a run
     of the stream, or a long one of its source's ingestion, is going on.
     """
-    with (
-        hold_lease(lake, f"stream-{stream.name}"),
-        # What ingest commits meanwhile must not be in our batches.
-        hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE),
-    ):
-        fold_what_waits(spark, lake, stream, dag_run_id)
+    with hold_lease(lake, f"stream-{stream.name}"):
+        refuse_run(lake, stream)
+        # Else it would drain the old generation over rows that the reseed has replaced.
+        finish_open_reseed(engine, lake, stream, dag_run_id)
+        if newest_planned(lake, _checkpoint(lake, stream)) is None:
+            # A reseeded generation's first batch needs a row in bronze, under the source's lease.
+            _run_stream(engine, lake, stream, dag_run_id)
+        _compact(engine, lake, stream, dag_run_id)
+
+
+def _compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None) -> None:
+    schema = pinned_settings(stream, load_definition(stream).fold)["state_schema"]
+    refuse_other_state(lake, stream, current_generation(lake, stream.name), schema)
+    # What ingest commits meanwhile must not be in our batches.
+    with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
+        fold_what_waits(engine, lake, stream, dag_run_id)
         with (
             recorded_run(lake, JOB, stream.name, dag_run_id) as record,
             reported_sizes(lake, stream, record["run_id"]),
         ):
-            before = _fingerprint(spark, lake, stream)
+            before = _fingerprint(engine, lake, stream)
             for _ in range(BATCHES):
-                write_still_row(spark, lake, source_named(stream.source))
-            drain_stream(spark, lake, stream, record, compacting=True)
-            after = _fingerprint(spark, lake, stream)
+                engine.append_still_row(lake, source_named(stream.source))
+            drain_stream(engine, lake, stream, record, compacting=True)
+            after = _fingerprint(engine, lake, stream)
             check_unchanged(lake, stream, record["run_id"], before, after)
 
 
@@ -81,22 +95,22 @@ def reported_sizes(lake: Lake, stream: Stream, run_id: str) -> Iterator[None]:
     log.info("%s", format_compaction(before, after))
 
 
-def fold_what_waits(
-    spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | None
-) -> None:
+def fold_what_waits(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None) -> None:
     """An ordinary run, when there is something to do: the forced batches must find nothing."""
     settled = is_settled(lake, _checkpoint(lake, stream))
     if settled and not has_waiting_rows(lake, stream):
         return
     if not settled:
-        write_still_row(spark, lake, source_named(stream.source))
+        engine.append_still_row(lake, source_named(stream.source))
+    _run_stream(engine, lake, stream, dag_run_id)
+
+
+def _run_stream(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None) -> None:
     with recorded_run(lake, RUN_STREAM, stream.name, dag_run_id) as record:
-        drain_stream(spark, lake, stream, record)
+        drain_stream(engine, lake, stream, record)
 
 
-def check_unchanged(
-    lake: Lake, stream: Stream, run_id: str, before: StateFingerprint, after: StateFingerprint
-) -> None:
+def check_unchanged(lake: Lake, stream: Stream, run_id: str, before: Any, after: Any) -> None:
     """Fail the run, with a finding, unless the two fingerprints are equal."""
     if before == after:
         rows = ", ".join(f"{part.rows} {name}" for name, part in after._asdict().items())
@@ -110,8 +124,8 @@ def check_unchanged(
     raise error
 
 
-def _fingerprint(spark: SparkSession, lake: Lake, stream: Stream) -> StateFingerprint:
-    return fingerprint_state(spark, _checkpoint(lake, stream), load_definition(stream).fold)
+def _fingerprint(engine: Engine, lake: Lake, stream: Stream) -> Any:
+    return engine.fingerprint_state(_checkpoint(lake, stream), load_definition(stream).fold)
 
 
 def _checkpoint(lake: Lake, stream: Stream) -> str:
@@ -125,7 +139,8 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
-    compact(spark_session(f"{JOB}-{stream.name}", lake), lake, stream, args.dag_run_id)
+    engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
+    compact(engine, lake, stream, args.dag_run_id)
 
 
 if __name__ == "__main__":

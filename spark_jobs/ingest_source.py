@@ -8,7 +8,8 @@ A run of a source with a clock ends with a clock row, where one is due (include/
 """
 
 import argparse
-from dataclasses import asdict, dataclass
+import json
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
@@ -17,6 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from include.clock import check_clock_order
+from include.clock_repair import refuse_before_reset
+from include.file_log_seal import check_file_log, seal_file_log
+from include.findings import record_findings
+from include.ingest_seal import seal_tables
 from include.lake import Lake, open_lake
 from include.landing_position import newest_committed_batch, read_planned_batch
 from include.lease import hold_lease
@@ -27,6 +33,8 @@ from spark_jobs.lake.clock_row import write_clock_row
 from spark_jobs.lake.exactly_once import append_once, rows_committed
 from spark_jobs.lake.ingest_checkpoint import app_id, refuse_foreign_checkpoint
 from spark_jobs.lake.landing import ACCEPTED, FILE, REFUSED, parse_batch, stream_of_batches
+from spark_jobs.lake.ordered_append import append_in_order
+from spark_jobs.lake.watermark_jump import Jump, find_jump, jump_findings
 
 # A compaction of a stream's state holds the lease for half a minute or so.
 COMPACTION_PATIENCE = timedelta(minutes=2)
@@ -54,14 +62,19 @@ class RunCounts:
 class BatchWriter:
     """Writes each batch to bronze and to quarantine, once."""
 
-    def __init__(self, lake: Lake, source: Source) -> None:
+    def __init__(self, lake: Lake, source: Source, lost: frozenset[str] = frozenset()) -> None:
+        """`lost`: files that the tables have, though the checkpoint's file log lacks them."""
         self._lake = lake
         self._source = source
+        self._lost = lost
         self._counts: dict[int, RunCounts] = {}
+        self.jumps: list[Jump] = []  # of the watermark, by this run's commits
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """The body of `foreachBatch`."""
         planned = read_planned_batch(self._lake, self._source.name, batch_id)
+        files = tuple(name for name in planned.files if name not in self._lost)
+        planned = replace(planned, files=files)
         parsed = parse_batch(batch.sparkSession, self._lake, self._source, planned)
         # Two writes and a count: without it, files would be opened and judged three times.
         parsed.persist(StorageLevel.MEMORY_AND_DISK)
@@ -74,6 +87,9 @@ class BatchWriter:
         finally:
             parsed.unpersist()
         self._check_written(batch_id, counts)
+        # Before Spark commits the batch: whatever its checkpoint has taken is sealed by then.
+        seal_tables(self._lake, self._source.name)
+        seal_file_log(self._lake, self._source.name)
         self._counts[batch_id] = counts
 
     def counts_until(self, newest_committed: int) -> RunCounts:
@@ -87,15 +103,21 @@ class BatchWriter:
     def _write_bronze(
         self, parsed: DataFrame, batch_id: int, planned_us: int, newest_event_us: int
     ) -> None:
-        before = bronze.read_clock(parsed.sparkSession, self._lake, self._source)
-        after = bronze.clock_after(before, newest_event_us, planned_us)
-        append_once(
-            bronze.bronze_rows(parsed, self._source, before, after),
-            self._lake.bronze(self._source.name),
-            app_id(self._lake, self._source, "bronze"),
-            batch_id,
-            after.metadata() | {"batch_id": batch_id},
-        )
+        def append() -> None:
+            before = bronze.read_clock(parsed.sparkSession, self._lake, self._source)
+            after = bronze.clock_after(before, newest_event_us, planned_us)
+            append_once(
+                bronze.bronze_rows(parsed, self._source, before, after),
+                self._lake.bronze(self._source.name),
+                app_id(self._lake, self._source, "bronze"),
+                batch_id,
+                json.dumps(after.metadata() | {"batch_id": batch_id}),
+            )
+            check_clock_order(self._lake, self._source, before, after)
+            if jump := find_jump(parsed, self._source, before, after):
+                self.jumps.append(jump)
+
+        append_in_order(parsed.sparkSession, append)
 
     def _write_quarantine(self, parsed: DataFrame, batch_id: int, planned_us: int) -> None:
         append_once(
@@ -157,18 +179,26 @@ def ingest(
 
     A `record` gets the counts, too, and also when it fails half-way.
     """
+    refuse_before_reset(lake, source.name, "ingestion")
     refuse_foreign_checkpoint(lake, source)
     bronze.create_tables(spark, lake, source)
     landing = lake.path_in_filesystem(lake.landing(source.name))
     lake.filesystem.create_dir(landing, recursive=True)  # a fresh lake has none: nothing landed
-    writer = BatchWriter(lake, source)
+    seal_tables(lake, source.name)
+    lost, findings = check_file_log(lake, source.name)
+    run_id = (record or {}).get("run_id")
+    record_findings(lake, run_id, source.name, findings)
+    writer = BatchWriter(lake, source, lost)
     try:
         drain(spark, lake, source, writer)
     finally:
         counts = writer.counts_until(newest_committed_batch(lake, source.name))
         if record is not None:
             record |= asdict(counts)
-    write_clock_row(spark, lake, source, interval_end, datetime.now(UTC))
+        record_findings(lake, run_id, source.name, jump_findings(source, writer.jumps))
+    bounded = write_clock_row(spark, lake, source, interval_end, datetime.now(UTC))
+    record_findings(lake, run_id, source.name, bounded)
+    seal_tables(lake, source.name)
     return counts
 
 

@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -52,19 +52,6 @@ def spark_session(app_name: str, lake: Lake) -> SparkSession:
         ship_project(spark.sparkContext)
     check_lake_shared(spark.sparkContext, lake)
     return spark
-
-
-@contextmanager
-def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """`settings` on the session while the body runs: what a streaming query reads at its start."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, known in before.items():
-            spark.conf.unset(name) if known is None else spark.conf.set(name, known)
 
 
 @contextmanager

@@ -6,8 +6,6 @@ it is read through Spark's state reader, in one pass, and written as Delta rows.
 
 import logging
 
-from pyspark.sql import SparkSession
-
 from include.checkpoint import newest_committed
 from include.committed_batch import check_partitions, committed_batch
 from include.generations import current_generation, pinned_row
@@ -18,17 +16,18 @@ from include.savepoints.manifest import is_due, savepoints_of
 from include.savepoints.retention import expired, needed_ids, oldest_kept_us, spare_a_base
 from include.stream_position import is_settled, read_position
 from include.streams import Stream
-from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.engine import Engine
 from spark_jobs.fold.admission import US_PER_MS, until_us
 from spark_jobs.lake.batches import last_batch, running_totals
-from spark_jobs.lake.savepoints import delete_savepoints, write_savepoint
+from spark_jobs.lake.generations import refuse_other_state
 from spark_jobs.plans.stream_identity import stream_identity
-from spark_jobs.stream_definition import load_definition
+from spark_jobs.savepoints import delete_savepoints, write_savepoint
+from spark_jobs.stream_definition import load_definition, pinned_settings
 
 log = logging.getLogger("job.savepoint")
 
 
-def write_if_due(spark: SparkSession, lake: Lake, stream: Stream, run_id: str) -> None:
+def write_if_due(engine: Engine, lake: Lake, stream: Stream, run_id: str) -> None:
     """Write a savepoint when the stream's cadence says so. Under the stream's lease."""
     if (
         newest_committed(lake, lake.checkpoint(stream.name, current_generation(lake, stream.name)))
@@ -40,11 +39,11 @@ def write_if_due(spark: SparkSession, lake: Lake, stream: Stream, run_id: str) -
         return  # the next run that comes to its end writes it
     until = until_us(batch.watermark_ms * US_PER_MS)
     if is_due(stream.savepoints, until, savepoints_of(lake, stream.name)):
-        write_live_savepoint(spark, lake, stream, run_id, "live")
-        delete_expired(spark, lake, stream)
+        write_live_savepoint(engine, lake, stream, run_id, "live")
+        delete_expired(engine, lake, stream)
 
 
-def delete_expired(spark: SparkSession, lake: Lake, stream: Stream) -> None:
+def delete_expired(engine: Engine, lake: Lake, stream: Stream) -> None:
     """Delete the savepoints that the stream's rules no longer keep. Under the stream's lease."""
     known = savepoints_of(lake, stream.name)
     candidates = expired(known, stream.savepoints, needed_ids(lake, stream.name))
@@ -58,12 +57,12 @@ def delete_expired(spark: SparkSession, lake: Lake, stream: Stream) -> None:
     )
     going = spare_a_base(candidates, {savepoint.savepoint_id for savepoint in clean}, kept_from_us)
     if going:
-        delete_savepoints(spark, lake, going)
+        delete_savepoints(engine, lake, going)
         log.info("deleted %d savepoints of %s", len(going), stream.name)
 
 
 def write_live_savepoint(
-    spark: SparkSession, lake: Lake, stream: Stream, run_id: str, origin: str
+    engine: Engine, lake: Lake, stream: Stream, run_id: str, origin: str
 ) -> str:
     """Write the stream's state as a savepoint, whose id is returned. Under the stream's lease.
 
@@ -78,10 +77,12 @@ def write_live_savepoint(
     pinned = pinned_row(lake, stream.name, batch.generation)
     check_partitions(lake, batch, pinned["state_partitions"])
     fold = load_definition(stream).fold
+    schema = pinned_settings(stream, fold)["state_schema"]
+    refuse_other_state(lake, stream, batch.generation, schema)
     newest = last_batch(lake, stream.name, batch.generation)
     totals = running_totals(lake, stream.name, batch.generation, newest)
     position = read_position(lake, f"{batch.checkpoint}/offsets/{batch.batch_id}")
-    states = read_states(spark, batch.checkpoint, fold, batchId=batch.batch_id)
+    states = engine.live_states(batch.checkpoint, fold, batch.batch_id)
     manifest = {
         "origin": origin,
         "generation": batch.generation,
@@ -94,6 +95,6 @@ def write_live_savepoint(
         "state_schema": pinned["state_schema"],
     }
     until = until_us(batch.watermark_ms * US_PER_MS)
-    savepoint_id = write_savepoint(lake, states, fold, until, manifest)
+    savepoint_id = write_savepoint(engine, lake, states, fold, until, manifest)
     log.info("savepoint %s of %s", savepoint_id, stream.name)
     return savepoint_id

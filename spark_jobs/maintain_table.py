@@ -23,8 +23,9 @@ from include.table_care.care_report import format_change, why_nothing
 from include.table_care.cared_tables import CaredTable, spark_tables_named
 from include.table_care.plan_care import TablePlan, plan_table_care
 from include.table_care.table_figures import Partition, TableFigures, open_table, read_figures
+from include.table_seal import reseal
 from spark_jobs.job import exit_with_main, recorded_run, spark_session
-from spark_jobs.lake.savepoints import delete_rows
+from spark_jobs.lake.savepoint_rows import delete_rows
 
 log = logging.getLogger("job.maintain_table")
 
@@ -81,6 +82,7 @@ def _apply(
     after = read_figures(lake, path, open_table(path), care.small_file_bytes)
     deleted = before.files_on_disk + added - after.files_on_disk
     record_sizes(lake, run_id, name, "after", after, rewritten, deleted)
+    reseal(lake, name)
     log.info("%s", format_change(name, before, after))
 
 

@@ -16,16 +16,19 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from include.backfill.affected import what_else
 from include.backfill.plan_recompute import RecomputePlan, parse_instant, plan_recompute
-from include.generations import current_generation
-from include.instants import micros_of
+from include.clock_repair import refuse_run
+from include.coverage.ledger import enter, reconcile
+from include.coverage.marks import mark_of
+from include.coverage.table_coverage import what_else
+from include.generations import current_row
+from include.instants import US_PER_MS, micros_of
 from include.lake import Lake, open_lake
 from include.lease import hold_lease
 from include.ops import append_ops
 from include.streams import Stream, stream_named
+from spark_jobs.engines.engine import Engine
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import (
     PATIENCE,
     RunRecord,
@@ -34,10 +37,17 @@ from spark_jobs.job import (
     recorded_run,
     spark_session,
 )
-from spark_jobs.lake.tables import NO_CHANGE, ProductTable
+from spark_jobs.lake.range_change import NO_CHANGE
 from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.plans.stream_identity import stream_identity
-from spark_jobs.replay_bronze import Replay, interval_row, plan_with_sound_base, replayed
+from spark_jobs.rejected_rows import replace_rejected
+from spark_jobs.replay_bronze import (
+    Replay,
+    coverage_of,
+    interval_row,
+    plan_with_sound_base,
+    replayed,
+)
 from spark_jobs.reseed_stream import finish_open_reseed
 from spark_jobs.stream_definition import load_definition
 
@@ -47,7 +57,7 @@ log = logging.getLogger("job.recompute")
 
 
 def recompute(
-    spark: SparkSession,
+    engine: Engine,
     lake: Lake,
     stream: Stream,
     start: datetime,
@@ -59,14 +69,15 @@ def recompute(
     Raises NotSettledError when the live stream has not come that far yet.
     """
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
+        refuse_run(lake, stream)
         # Finished later, it would put its older rows in the place of these.
-        finish_open_reseed(spark, lake, stream, dag_run_id)
+        finish_open_reseed(engine, lake, stream, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
-            _recompute_and_record(spark, lake, stream, start, until, record)
+            _recompute_and_record(engine, lake, stream, start, until, record)
 
 
 def _recompute_and_record(
-    spark: SparkSession,
+    engine: Engine,
     lake: Lake,
     stream: Stream,
     start: datetime,
@@ -74,23 +85,25 @@ def _recompute_and_record(
     record: RunRecord,
 ) -> None:
     began = time.monotonic()
+    reconcile(lake, stream.name)
     identity = stream_identity(lake, stream)
     plan = plan_with_sound_base(
-        spark,
+        engine,
         lake,
         record["run_id"],
         lambda: plan_recompute(lake, stream, identity, start, until),
     )
     log.info("%s", plan.text())
-    row = _recompute(spark, lake, stream, plan, record)
+    row = _recompute(engine, lake, stream, plan, record)
+    reconcile(lake, stream.name)
     row |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
     append_ops(lake, "intervals", [row])
-    delete_expired(spark, lake, stream)
+    delete_expired(engine, lake, stream)
     log.info("%s\n%s", report(stream, plan, row), what_else(lake, stream))
 
 
 def _recompute(
-    spark: SparkSession, lake: Lake, stream: Stream, plan: RecomputePlan, record: RunRecord
+    engine: Engine, lake: Lake, stream: Stream, plan: RecomputePlan, record: RunRecord
 ) -> dict[str, Any]:
     definition = load_definition(stream)
     fold = definition.fold
@@ -98,19 +111,24 @@ def _recompute(
         lake, stream, fold, plan.identity, plan.pin, plan.base, record["run_id"], "recompute"
     )
     start_us, until_us = micros_of(plan.start), micros_of(plan.until)
-    table = ProductTable(lake.table(stream.name), fold, definition.comments)
-    table.ensure(spark, comment=definition.title)
-    with replayed(spark, replay, until_us, start_us) as outcome:
+    current = current_row(lake, stream.name)
+    assert current is not None  # or nothing was settled
+    generation, delay_us = current["generation"], current["watermark_delay_ms"] * US_PER_MS
+    table = engine.product_table(lake, stream, definition)
+    table.ensure()
+    with replayed(engine, replay, until_us) as outcome:
         change = NO_CHANGE
         if fold.output_mode == "append":
-            change = table.replace_range(outcome.outputs, start_us, until_us)
+            record |= replace_rejected(engine, replay, outcome.rejected, start_us, until_us)
+            covered = coverage_of(replay, generation, start_us, until_us, delay_us)
+            change = table.replace_range(outcome.outputs, start_us, until_us, mark_of(covered))
+            enter(lake, covered)  # also where no row has changed: late ones are in it now
         record |= {
             "until": plan.until,
             "rows_in": outcome.rows_read,
             "rows_folded": outcome.rows_read,
             "rows_out": change.after,
         }
-        generation = current_generation(lake, stream.name)
         row = interval_row(replay, outcome, change, generation, plan.start, plan.until)
         return row | {"estimated_seconds": plan.estimated_seconds}
 
@@ -143,7 +161,8 @@ def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     interval = parse_instant("--from", args.start), parse_instant("--until", args.until)
-    recompute(spark_session(f"{JOB}-{stream.name}", lake), lake, stream, *interval, args.dag_run_id)
+    engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
+    recompute(engine, lake, stream, *interval, args.dag_run_id)
 
 
 if __name__ == "__main__":

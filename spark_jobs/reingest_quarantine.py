@@ -21,11 +21,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from include.clock import check_clock_order
+from include.clock_repair import refuse_before_reset
+from include.ingest_seal import REINGESTED_KEY, seal_tables
 from include.lake import Lake, open_lake
 from include.landing_position import landing_root
 from include.lease import hold_lease
 from include.streams import Source, source_named
 from spark_jobs import job
+from spark_jobs.engines.session_settings import session_settings
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.ingest_source import RowsLostError, RunCounts
 from spark_jobs.lake import bronze
@@ -47,7 +51,10 @@ from spark_jobs.lake.landing import (
     quarantine_id,
     refused,
 )
+from spark_jobs.lake.ordered_append import append_in_order
 
+REINGESTED = {REINGESTED_KEY: True}
+COMMIT_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 CORRECTION = "quarantine_id STRING, corrected STRING"
 
 
@@ -62,6 +69,7 @@ def reingest(
 
     Of a file that is readable now, its rows have landed and the file itself no longer has.
     """
+    refuse_before_reset(lake, source.name, "re-ingestion")
     refuse_foreign_checkpoint(lake, source)
     if not lake.is_delta_table(lake.quarantine(source.name)):
         refuse_corrections(corrections, {})
@@ -78,6 +86,7 @@ def reingest(
         resolve(spark, lake, source, judged, now_us)
     finally:
         judged.unpersist()
+    seal_tables(lake, source.name)
     return counts
 
 
@@ -194,11 +203,16 @@ def append_new(
     newest_event_us = new.agg(F.max("event_time_us")).collect()[0][0]
     if newest_event_us is None:
         return
-    before = bronze.read_clock(spark, lake, source)
-    after = bronze.clock_after(before, newest_event_us, now_us)
-    rows = bronze.bronze_rows(new, source, before, after)
-    metadata = json.dumps(after.metadata() | {"reingested": True})
-    rows.write.format("delta").mode("append").option("userMetadata", metadata).save(path)
+
+    def append() -> None:
+        before = bronze.read_clock(spark, lake, source)
+        after = bronze.clock_after(before, newest_event_us, now_us)
+        rows = bronze.bronze_rows(new, source, before, after)
+        metadata = json.dumps(after.metadata() | REINGESTED)
+        rows.write.format("delta").mode("append").option("userMetadata", metadata).save(path)
+        check_clock_order(lake, source, before, after)
+
+    append_in_order(spark, append)
 
 
 def resolve(
@@ -213,7 +227,7 @@ def resolve(
     new_reason: dict[str, str | Column] = {
         name: f"s.{name}" for name in ("reason_code", "reason", "correction")
     }
-    (
+    merge = (
         DeltaTable.forPath(spark, lake.quarantine(source.name))
         .alias("t")
         .merge(judged.alias("s"), "t.quarantine_id = s.quarantine_id")
@@ -226,8 +240,9 @@ def resolve(
             f"s.kind = '{REFUSED}'",
             newly_refused | {"ingested_at": now},
         )
-        .execute()
     )
+    with session_settings(spark, {COMMIT_METADATA: json.dumps(REINGESTED)}):
+        merge.execute()
 
 
 def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:

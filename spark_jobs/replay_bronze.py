@@ -1,35 +1,25 @@
 """Replay pinned bronze from a base, with savepoints on the way: what recompute and reseed share."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-
+from include.coverage.entries import Entry
 from include.findings import Finding, record_findings
 from include.instants import MICROSECOND, instant_of
 from include.lake import Lake, LakeError
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base
+from include.savepoints.contents import SavepointError
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.manifest import Savepoint, mark_deleted, savepoints_of
 from include.streams import SettingsError, Stream
-from spark_jobs.engines.packing import INSTANTS
-from spark_jobs.engines.replay import Replayed, replay_fold
+from spark_jobs.engines.engine import Engine, Rows, Stage
 from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.lake.initial_state import read_initial_state, state_rows
-from spark_jobs.lake.savepoints import (
-    SavepointError,
-    read_savepoint,
-    savepoint_at,
-    savepoint_states,
-    write_savepoint,
-)
-from spark_jobs.lake.tables import RangeChange
-from spark_jobs.migrated_state import migrated_states
+from spark_jobs.lake.range_change import RangeChange
+from spark_jobs.savepoints import read_savepoint, savepoint_at, write_savepoint
 from spark_jobs.stream_definition import load_definition
 
 
@@ -43,21 +33,19 @@ class Planned(Protocol):
 P = TypeVar("P", bound=Planned)
 
 
-def plan_with_sound_base(spark: SparkSession, lake: Lake, run_id: str, plan: Callable[[], P]) -> P:
+def plan_with_sound_base(engine: Engine, lake: Lake, run_id: str, plan: Callable[[], P]) -> P:
     """The plan, made again for as long as its savepoint proves damaged: others serve as well."""
     while True:
         planned = plan()
         base = planned.base.savepoint
-        if base is None or _sound_rows(spark, lake, run_id, base) is not None:
+        if base is None or _sound_rows(engine, lake, run_id, base) is not None:
             return planned
 
 
-def _sound_rows(
-    spark: SparkSession, lake: Lake, run_id: str, savepoint: Savepoint
-) -> DataFrame | None:
+def _sound_rows(engine: Engine, lake: Lake, run_id: str, savepoint: Savepoint) -> Rows | None:
     """The rows of a savepoint. A damaged one (None) is struck off the manifest, with a finding."""
     try:
-        return read_savepoint(spark, lake, savepoint)
+        return read_savepoint(engine, lake, savepoint)
     except SavepointError as error:
         mark_deleted(lake, [savepoint.savepoint_id])
         found = Finding(
@@ -81,7 +69,7 @@ class Replay:
     pin: BronzePin
     base: Base
     run_id: str
-    origin: str  # recompute or reseed
+    origin: Literal["recompute", "reseed"]
 
     @property
     def lineage(self) -> str:
@@ -91,10 +79,11 @@ class Replay:
 
 @dataclass
 class Outcome:
-    """What a replay came to; `outputs` are those emitted from `emit_from_us` on."""
+    """What a replay came to."""
 
-    outputs: DataFrame
-    states: DataFrame  # at `until`
+    outputs: list[Rows]  # of each stage
+    rejected: list[Rows]  # of each stage; of none when the fold rejects nothing
+    states: Rows  # at `until`
     events: int  # bronze rows that those stand for
     rows_read: int
     savepoint_id: str
@@ -118,132 +107,86 @@ def stops_on_the_way(
 
 
 @contextmanager
-def replayed(
-    spark: SparkSession, replay: Replay, until_us: int, emit_from_us: int | None
-) -> Iterator[Outcome]:
+def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]:
     """The replay of all pinned rows from the base to `until_us`, kept while the body runs."""
-    states = _base_states(spark, replay)
+    states = _base_states(engine, replay)
     from_us, events, rows_read = replay.base.until_us, replay.base.events, 0
-    kept: list[Replayed] = []
+    kept: list[Stage] = []
     savepoint_id = ""
     try:
-        for stop_us in [*_stops(spark, replay, until_us), until_us]:
+        for stop_us in [*_stops(engine, replay, until_us), until_us]:
             if kept:
                 # Not from the plan that made them: over thirty stages it outgrows the driver.
-                states = _read_back(spark, replay, savepoint_id)
-            rows = pinned_rows(spark, replay, from_us, stop_us)
-            stage = replay_fold(rows, replay.fold, replay.stream.buckets, stop_us, states)
-            stage.folded.persist()
+                states = _read_back(engine, replay, savepoint_id)
+            rows = pinned_rows(engine, replay, from_us, stop_us)
+            stage = engine.fold(rows, replay.fold, replay.stream.buckets, stop_us, states)
             kept.append(stage)
-            folded = stage.folded.agg(F.coalesce(F.sum("rows_folded"), F.lit(0))).collect()[0][0]
-            events, rows_read = events + folded, rows_read + folded
-            savepoint_id = _ensure_savepoint(spark, replay, stage.states, stop_us, events)
+            events, rows_read = events + stage.rows_folded, rows_read + stage.rows_folded
+            savepoint_id = _ensure_savepoint(engine, replay, stage.states, stop_us, events)
             from_us = stop_us
-        outputs = _emitted(kept, emit_from_us)
-        yield Outcome(outputs, kept[-1].states, events, rows_read, savepoint_id)
+        outputs = [stage.outputs for stage in kept]
+        rejected = [stage.rejected for stage in kept if stage.rejected is not None]
+        yield Outcome(outputs, rejected, kept[-1].states, events, rows_read, savepoint_id)
     finally:
         for stage in kept:
-            stage.folded.unpersist()
+            engine.release(stage)
 
 
-def _stops(spark: SparkSession, replay: Replay, until_us: int) -> list[int]:
+def _stops(engine: Engine, replay: Replay, until_us: int) -> list[int]:
     rules, from_us = replay.stream.savepoints, replay.base.until_us
     if rules.cadence is None:
         return []
     step_us = rules.cadence // MICROSECOND
     if from_us is not None and until_us <= (from_us // step_us + 1) * step_us:
         return []  # as in a daily backfill: nothing to count
-    step = F.floor(_at(INSTANTS[replay.fold.time_us]) / step_us)
-    counted = pinned_rows(spark, replay, from_us, until_us).groupBy(step).count().collect()
-    return stops_on_the_way(dict(map(tuple, counted)), step_us, rules.events_apart, until_us)
+    rows = pinned_rows(engine, replay, from_us, until_us)
+    counted = engine.count_by_step(rows, replay.fold, step_us)
+    return stops_on_the_way(counted, step_us, rules.events_apart, until_us)
 
 
-def _read_back(spark: SparkSession, replay: Replay, savepoint_id: str) -> DataFrame:
+def _read_back(engine: Engine, replay: Replay, savepoint_id: str) -> Rows:
     savepoint = savepoint_at(replay.lake, replay.stream.name, savepoint_id)
     if savepoint is None:
         raise LakeError(f"savepoint {savepoint_id} was deleted under the replay that wrote it")
-    return savepoint_states(spark, replay.lake, savepoint)  # checked a moment ago
+    return engine.savepoint_states(replay.lake, savepoint)  # checked a moment ago
 
 
-def _emitted(stages: Sequence[Replayed], from_us: int | None) -> DataFrame:
-    outputs = stages[0].outputs
-    for stage in stages[1:]:
-        outputs = outputs.union(stage.outputs)
-    return outputs if from_us is None else outputs.where(F.col("emitted_at_us") >= from_us)
-
-
-def pinned_rows(
-    spark: SparkSession, replay: Replay, from_us: int | None, until_us: int | None
-) -> DataFrame:
+def pinned_rows(engine: Engine, replay: Replay, from_us: int | None, until_us: int | None) -> Rows:
     """The events of the replay's bronze from one instant on and before another."""
-    pin = replay.pin
-    return events_between(spark, pin.path, replay.fold, pin.ingested_at_us, from_us, until_us)
+    source, pin = replay.stream.source, replay.pin
+    return engine.events(replay.lake, source, replay.fold, pin.ingested_at_us, from_us, until_us)
 
 
-def events_between(
-    spark: SparkSession,
-    bronze: str,
-    fold: KeyedFold,
-    ingested_at_us: int,
-    from_us: int | None,
-    until_us: int | None,
-) -> DataFrame:
-    """Rows of bronze, all that were ingested by then, from one instant on and before another.
-
-    On the fold's clock; None is no bound. Clock rows are left out.
-    """
-    time = INSTANTS[fold.time_us]
-    rows = spark.read.format("delta").load(bronze)
-    rows = rows.where((_at("ingested_at") <= ingested_at_us) & ~F.col("is_clock"))
-    if from_us is not None:
-        rows = rows.where(_at(time) >= from_us)
-    if until_us is not None:
-        rows = rows.where(_at(time) < until_us)
-    if time == "event_time":  # for Delta: only these partitions
-        if from_us is not None:
-            rows = rows.where(F.col("event_date") >= _date(from_us))
-        if until_us is not None:
-            rows = rows.where(F.col("event_date") <= _date(until_us))
-    return rows
-
-
-def _at(name: str) -> Column:
-    return F.unix_micros(name)
-
-
-def _date(micros: int) -> Column:
-    return F.to_date(F.timestamp_micros(F.lit(micros)))
-
-
-def _base_states(spark: SparkSession, replay: Replay) -> DataFrame | None:
+def _base_states(engine: Engine, replay: Replay) -> Rows | None:
     if replay.base.savepoint is not None:
-        states = read_savepoint(spark, replay.lake, replay.base.savepoint)
-        return _mapped(replay, states) if replay.base.mapped else states
-    initial = read_initial_state(spark, replay.lake, replay.stream.name, replay.fold)
-    return None if initial is None else state_rows(initial)
+        states = read_savepoint(engine, replay.lake, replay.base.savepoint)
+        return _mapped(engine, replay, states) if replay.base.mapped else states
+    initial = engine.initial_states(replay.lake, replay.stream.name, replay.fold)
+    return None if initial is None else initial.states
 
 
-def _mapped(replay: Replay, states: DataFrame) -> DataFrame:
+def _mapped(engine: Engine, replay: Replay, states: Rows) -> Rows:
     migrate = load_definition(replay.stream).migrate_state
     if migrate is None:
         raise SettingsError(
             f"spark_jobs/streams/{replay.stream.name}.py has no migrate_state any more, with which "
             "this reseed was begun: put it back"
         )
-    return migrated_states(states, replay.fold, migrate)
+    return engine.migrated(states, replay.fold, migrate)
 
 
 def _ensure_savepoint(
-    spark: SparkSession, replay: Replay, states: DataFrame, until_us: int, events: int
+    engine: Engine, replay: Replay, states: Rows, until_us: int, events: int
 ) -> str:
     """The id of a savepoint of just that: an equal one that is there already, or a new one."""
     wanted = (until_us, events, replay.lineage, replay.pin.table_id)
     for known in savepoints_of(replay.lake, replay.stream.name):
         if (known.until_us, known.events, known.code, known.bronze_id) != wanted:
             continue
-        if _sound_rows(spark, replay.lake, replay.run_id, known) is not None:
+        if _sound_rows(engine, replay.lake, replay.run_id, known) is not None:
             return known.savepoint_id
-    return write_savepoint(replay.lake, states, replay.fold, until_us, manifest_of(replay, events))
+    manifest = manifest_of(replay, events)
+    return write_savepoint(engine, replay.lake, states, replay.fold, until_us, manifest)
 
 
 def manifest_of(replay: Replay, events: int) -> dict[str, object]:
@@ -257,6 +200,27 @@ def manifest_of(replay: Replay, events: int) -> dict[str, object]:
         "code": replay.lineage,
         "state_schema": replay.identity.state_schema,
     }
+
+
+def coverage_of(
+    replay: Replay, generation: int, from_us: int | None, until_us: int, delay_us: int
+) -> Entry:
+    """The ledger's entry for the rows of a replay; `from_us` None is the beginning."""
+    base, pin = replay.base, replay.pin
+    return Entry(
+        stream=replay.stream.name,
+        kind=replay.origin,
+        from_us=from_us,
+        until_us=until_us,
+        generation=generation,
+        run_id=replay.run_id,
+        delay_us=delay_us,
+        codes=(replay.lineage,),
+        bronze_id=pin.table_id,
+        bronze_version=pin.version,
+        bronze_ingested_at_us=pin.ingested_at_us,
+        mapped_from=base.savepoint.code if base.mapped and base.savepoint else None,
+    )
 
 
 def interval_row(

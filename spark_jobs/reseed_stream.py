@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pyspark.sql import SparkSession
-
+from include.clock_repair import refuse_before_reset
+from include.coverage.ledger import distrust_error, enter, has_begun, look, reconcile, write_look
+from include.coverage.marks import mark_of
 from include.generations import CURRENT, GenerationRow, open_intent
-from include.instants import micros_of
+from include.instants import US_PER_MS, instant_of, micros_of
 from include.lake import Lake, LakeError, open_lake
 from include.lease import hold_lease
 from include.ops import append_ops, update_ops
@@ -29,7 +30,8 @@ from include.savepoints.choose_base import Base
 from include.savepoints.lineage import same_code
 from include.savepoints.manifest import savepoints_of
 from include.streams import Stream, stream_named
-from spark_jobs.engines.state_rows import project_states
+from spark_jobs.engines.engine import Engine, ProductTable
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import (
     PATIENCE,
     RunRecord,
@@ -38,15 +40,17 @@ from spark_jobs.job import (
     recorded_run,
     spark_session,
 )
-from spark_jobs.lake.tables import NO_CHANGE, ProductTable
+from spark_jobs.lake.range_change import NO_CHANGE
 from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.plans.migrate_plan import MIGRATE
 from spark_jobs.plans.reseed_options import ReseedOptions, add_arguments, options_of
 from spark_jobs.plans.reseed_plan import intent_row, plan_reseed
 from spark_jobs.plans.stream_identity import stream_identity
+from spark_jobs.rejected_rows import replace_rejected
 from spark_jobs.replay_bronze import (
     Outcome,
     Replay,
+    coverage_of,
     interval_row,
     plan_with_sound_base,
     replayed,
@@ -60,79 +64,92 @@ log = logging.getLogger("job.reseed")
 
 
 def reseed(
-    spark: SparkSession,
+    engine: Engine,
     lake: Lake,
     stream: Stream,
     options: ReseedOptions,
     dag_run_id: str | None = None,
 ) -> None:
-    """Reseed `stream` and record it. One that was cut off is finished first.
+    """Reseed `stream` and record it. One that was cut off is overtaken: the ledger knows what
+    it has replaced, and its savepoints serve this one.
 
     Raises SettingsError or LakeError, before anything is written, when it cannot be done.
     """
-    with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
-        begun = open_intent(lake, stream.name)
-        if begun is not None and same_code(begun["code"], stream_identity(lake, stream).code):
-            finish_open_reseed(spark, lake, stream, dag_run_id)
-            if begun["options"] == options.text():
-                return
-        with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
-            plan = plan_with_sound_base(
-                spark,
-                lake,
-                record["run_id"],
-                lambda: plan_reseed(lake, stream, options),
-            )
-            log.info("%s", plan.text())
-            _product_table(spark, lake, stream)  # fails before anything is written
-            row = intent_row(lake, stream, plan)
-            key = f"{stream.name}/{row['generation']}"
-            append_ops(lake, "generations", [row], (key, 0))
-            _carry_out(spark, lake, stream, row, record)
+    with (
+        hold_lease(lake, f"stream-{stream.name}", PATIENCE),
+        recorded_run(lake, JOB, stream.name, dag_run_id) as record,
+    ):
+        refuse_before_reset(lake, stream.source, f"a reseed of {stream.name}")
+        plan = plan_with_sound_base(
+            engine,
+            lake,
+            record["run_id"],
+            lambda: plan_reseed(lake, stream, options),
+        )
+        log.info("%s", plan.text())
+        _product_table(engine, lake, stream)  # fails before anything is written
+        row = intent_row(lake, stream, plan)
+        append_ops(lake, "generations", [row], (f"{stream.name}/{row['generation']}", 0))
+        write_look(lake, stream.name, look(lake, stream.name))
+        _carry_out(engine, lake, stream, row, record)
 
 
 def finish_open_reseed(
-    spark: SparkSession, lake: Lake, stream: Stream, dag_run_id: str | None = None
+    engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None
 ) -> bool:
     """Finish a reseed of `stream` that was cut off; whether there was one. Under its lease."""
     row = open_intent(lake, stream.name)
     if row is None:
         return False
+    seen = look(lake, stream.name)
+    begun = has_begun(lake, stream.name, seen.entries, row["generation"])
+    if seen.distrust is not None and (row["base_savepoint"] is not None or begun):
+        # It would leave what is before its base as it is now; or delete what live has added.
+        raise distrust_error(lake, stream.name, seen.distrust)
+    write_look(lake, stream.name, seen)
     log.info("finishing the reseed to generation %s of %s", row["generation"], stream.name)
     with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
-        _carry_out(spark, lake, stream, row, record)
+        _carry_out(engine, lake, stream, row, record)
     return True
 
 
 def _carry_out(
-    spark: SparkSession, lake: Lake, stream: Stream, row: GenerationRow, record: RunRecord
+    engine: Engine, lake: Lake, stream: Stream, row: GenerationRow, record: RunRecord
 ) -> None:
     """Everything from the intent to the switch, as the intent's row has decided it."""
     began = time.monotonic()
     replay = _replay(lake, stream, row, record["run_id"])
-    until_us, base_us = micros_of(row["until"]), replay.base.until_us
-    table = _product_table(spark, lake, stream)
-    with replayed(spark, replay, until_us, base_us) as outcome:
+    until_us, is_append = micros_of(row["until"]), replay.fold.output_mode == "append"
+    # From the beginning: all rows, also what an initial state stood for under an earlier `as_of`.
+    from_us = replay.base.until_us if replay.base.savepoint and is_append else None
+    covered = coverage_of(
+        replay, row["generation"], from_us, until_us, row["watermark_delay_ms"] * US_PER_MS
+    )
+    table = _product_table(engine, lake, stream)
+    with replayed(engine, replay, until_us) as outcome:
         change = NO_CHANGE
-        if replay.fold.output_mode == "append":
+        if is_append:
             # Without an end: what live has emitted beyond `until` it will emit again.
-            change = table.replace_range(outcome.outputs, base_us, None)
+            change = table.replace_range(outcome.outputs, from_us, None, mark_of(covered))
         else:
-            table.replace_all(project_states(outcome.states, replay.fold))
+            table.replace_all(outcome.states, mark_of(covered))
+        # After the table: until then the reseed can be given up. A repeat does this again.
+        since_us = replay.base.until_us if replay.base.savepoint else None
+        record |= replace_rejected(engine, replay, outcome.rejected, since_us, None)
+        enter(lake, covered)
         record |= {"until": row["until"], "rows_in": outcome.rows_read, "rows_out": change.after}
-        done = interval_row(
-            replay, outcome, change, row["generation"], row["base_until"], row["until"]
-        )
+        start = None if from_us is None else instant_of(from_us)
+        done = interval_row(replay, outcome, change, row["generation"], start, row["until"])
     done |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
     append_ops(lake, "intervals", [done])
     _switch(lake, row, outcome)
-    delete_expired(spark, lake, stream)
+    reconcile(lake, stream.name)
+    delete_expired(engine, lake, stream)
 
 
-def _product_table(spark: SparkSession, lake: Lake, stream: Stream) -> ProductTable:
-    definition = load_definition(stream)
-    table = ProductTable(lake.table(stream.name), definition.fold, definition.comments)
-    table.ensure(spark, comment=definition.title)
+def _product_table(engine: Engine, lake: Lake, stream: Stream) -> ProductTable:
+    table = engine.product_table(lake, stream, load_definition(stream))
+    table.ensure()
     return table
 
 
@@ -158,7 +175,10 @@ def _replay(lake: Lake, stream: Stream, row: GenerationRow, run_id: str) -> Repl
             savepoint.savepoint_id: savepoint for savepoint in savepoints_of(lake, stream.name)
         }
         if row["base_savepoint"] not in known:
-            raise LakeError(f"savepoint {row['base_savepoint']}, the reseed's base, is gone")
+            raise LakeError(
+                f"savepoint {row['base_savepoint']}, with which the reseed of {stream.name} begins, "
+                f"is gone: put it back, or begin anew: `make reseed STREAM={stream.name} APPLY=1`"
+            )
         savepoint = known[row["base_savepoint"]]
         base = Base(savepoint, base_us, savepoint.events, mapped=row["reseed"] == MIGRATE)
     fold = load_definition(stream).fold
@@ -190,7 +210,8 @@ def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     options = options_of(args)
-    reseed(spark_session(f"{JOB}-{stream.name}", lake), lake, stream, options, args.dag_run_id)
+    engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
+    reseed(engine, lake, stream, options, args.dag_run_id)
 
 
 if __name__ == "__main__":

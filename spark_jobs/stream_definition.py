@@ -9,28 +9,16 @@ import importlib
 import importlib.util
 import inspect
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
 from include.streams import MILLISECOND, SettingsError, Stream, source_named
 from spark_jobs.engines.schemas import keys_ddl, states_ddl
-from spark_jobs.fold.definition import KeyedFold
+from spark_jobs.fold.definition import Definition, KeyedFold, MigrateState
 from spark_jobs.fold.records import DefinitionError
-
-MigrateState = Callable[[dict[str, Any]], Any]
-
-
-@dataclass(frozen=True)
-class Definition:
-    """A stream's fold, what documents its table, and how states of an older schema become its."""
-
-    fold: KeyedFold
-    title: str
-    comments: Mapping[str, str]
-    migrate_state: MigrateState | None = None
 
 
 def load_definition(stream: Stream) -> Definition:
@@ -41,7 +29,8 @@ def load_definition(stream: Stream) -> Definition:
             f"stream {stream.name} has an entry in include/streams.py, but no {path}"
         )
     module = importlib.import_module(f"spark_jobs.streams.{stream.name}")
-    fold = replace(_fold_of(module, stream, path), stream=stream.name)
+    fold = _fold_of(module, stream, path)
+    fold = replace(fold, stream=stream.name, on_error=stream.on_error)
     if not hasattr(module, "COMMENTS"):
         raise SettingsError(f"{path} must define COMMENTS; see the README, Add a stream")
     unsaid = {column.name for column in fold.output_columns} - set(module.COMMENTS)

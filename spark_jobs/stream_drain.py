@@ -2,132 +2,138 @@
 
 from dataclasses import replace
 from datetime import timedelta
-
-from pyspark.sql import DataFrame, SparkSession
+from functools import cache
 
 from include.checkpoint import newest_committed, newest_planned
+from include.coverage.entries import Entry
+from include.coverage.ledger import begin_live, reconcile
 from include.findings import Finding, record_error, record_findings
-from include.generations import current_generation, current_row, is_reseeded
+from include.generations import current_generation, current_row, is_reseeded, pinned_row
 from include.lake import Lake
 from include.lease import hold_lease
+from include.log_retention import needed_commit
 from include.rocksdb.profiles import profile_for_run
 from include.spark_conf import COMPACTING
-from include.streams import Stream, source_named
-from spark_jobs.engines.live import live_fold
+from include.stream_position import is_settled
+from include.streams import SettingsError, Stream, source_named
+from spark_jobs.engines.engine import Engine, LiveQuery
 from spark_jobs.engines.live_batch import BatchWriter
+from spark_jobs.engines.schemas import event_ddl
 from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.job import RunRecord, session_settings
+from spark_jobs.job import RunRecord
 from spark_jobs.lake.batches import complete_until, last_batch, record_progress
-from spark_jobs.lake.clock_row import write_still_row
-from spark_jobs.lake.generations import pin_generation, refuse_foreign_checkpoint
+from spark_jobs.lake.generations import (
+    is_other_code,
+    note_code,
+    pin_generation,
+    refuse_foreign_checkpoint,
+)
 from spark_jobs.lake.row_counts import RowCountError, check_rows_add_up
 from spark_jobs.lake.run_findings import findings_of_run
-from spark_jobs.lake.tables import ProductTable
 from spark_jobs.plans.stream_identity import stream_identity
 from spark_jobs.stream_definition import load_definition, pinned_settings
-from spark_jobs.stream_start import Start, plan_start, write_initial_rows
+from spark_jobs.stream_start import plan_start, write_initial_rows
 
-# A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
-NO_FILE_LIMIT = str(2**31 - 1)
-ONE_FILE = "1"
-SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 # Ingest goes on in other Dags of the source.
 INGEST_PATIENCE = timedelta(minutes=10)
 
 
 def drain_stream(
-    spark: SparkSession, lake: Lake, stream: Stream, record: RunRecord, compacting: bool = False
+    engine: Engine, lake: Lake, stream: Stream, record: RunRecord, compacting: bool = False
 ) -> None:
     """Fold what is new in bronze, and add to the run's `record` what was done.
 
     `compacting`: under the settings of a compaction, and each file a batch of its own, so that
-    only clock rows may be new. To be called under the stream's lease. Raises
-    StreamingQueryException when a batch fails.
+    only clock rows may be new. To be called under the stream's lease. Raises the engine's own
+    error (Spark: StreamingQueryException) when a batch fails.
     """
     stream = as_pinned(lake, stream)
     profile = profile_for_run(lake, stream)
-    settings = {**profile.conf(), **(COMPACTING if compacting else {})}
-    settings[SHUFFLE_PARTITIONS] = str(stream.state_partitions)
-    files_per_batch = ONE_FILE if compacting else NO_FILE_LIMIT
-    with session_settings(spark, settings):
-        _drain(spark, lake, stream, record, files_per_batch, profile.number)
-
-
-def _drain(
-    spark: SparkSession,
-    lake: Lake,
-    stream: Stream,
-    record: RunRecord,
-    files_per_batch: str,
-    profile: int,
-) -> None:
     definition = load_definition(stream)
     fold = definition.fold
     generation = current_generation(lake, stream.name)
+    reconcile(lake, stream.name)
     refuse_foreign_checkpoint(lake, stream.name, generation)
     code = stream_identity(lake, stream).code
-    start = plan_start(spark, lake, stream.name, generation, fold)
-    table = ProductTable(lake.table(stream.name), fold, definition.comments)
-    table.ensure(spark, comment=definition.title)
+    refuse_unreadable_events(engine, lake, stream.name, generation, fold, code)
+    start = plan_start(engine, lake, stream.name, generation, fold)
+    table = engine.product_table(lake, stream, definition)
+    table.ensure()
+    engine.check_events(lake, stream.source, fold)
+    # Last: what a failed first attempt got wrong must not be pinned.
+    pins = pinned_settings(stream, fold) | start.pins
+    code_is_new = pin_generation(lake, stream, generation, pins, code, event_ddl(fold))
+
+    @cache
+    def covered() -> Entry:
+        """What is recorded of a run before its first row, and not if it comes to none."""
+        note_code(lake, stream.name, generation, code, code_is_new, event_ddl(fold))
+        if code_is_new:
+            record_findings(lake, record["run_id"], stream.name, [code_changed(stream.name)])
+        return begin_live(lake, stream.name, code, record["run_id"])
+
     writer = BatchWriter(
         lake,
         stream.name,
         generation,
-        fold,
         table,
+        engine.rejected_table(lake, stream.name),
+        covered,
         record["run_id"],
         start.kept_at_start,
-        profile,
+        profile.number,
         start.pending_at_start,
     )
-    folded = plan_fold(spark, lake, stream, fold, start, files_per_batch)
-    # Last: what a failed first attempt got wrong must not be pinned.
-    pins = pinned_settings(stream, fold) | start.pins
-    if pin_generation(lake, stream, generation, pins, code):
-        record_findings(lake, record["run_id"], stream.name, [code_changed(stream.name)])
     if start.first_version is not None:
-        begin_seeded_generation(spark, lake, stream, generation)
-    write_initial_rows(lake, table, fold, stream.name, generation, start)
-    checkpoint = lake.checkpoint(stream.name, generation)
-    query = (
-        folded.writeStream.queryName(stream.name)
-        .foreachBatch(writer)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
+        begin_seeded_generation(engine, lake, stream, generation)
+    write_initial_rows(lake, table, fold, stream.name, generation, start, covered)
+    query = LiveQuery(
+        lake,
+        stream,
+        fold,
+        lake.checkpoint(stream.name, generation),
+        start.seed,
+        start.first_version,
+        compacting,
+        {**profile.conf(), **(COMPACTING if compacting else {})},
     )
-    try:
-        query.awaitTermination()
-    finally:
-        newest = newest_committed(lake, checkpoint)
-        record |= writer.totals(newest)
-        findings = findings_of_run(writer.committed(newest))
-        record_findings(lake, record["run_id"], stream.name, findings)
-    record_progress(lake, stream.name, generation, query.recentProgress)
+    _run(engine, query, writer, generation, record)
+    reconcile(lake, stream.name)
     record_position(lake, stream, generation, record)
     check_rows(lake, stream, generation, record["run_id"])
 
 
-def plan_fold(
-    spark: SparkSession,
-    lake: Lake,
-    stream: Stream,
-    fold: KeyedFold,
-    start: Start,
-    files_per_batch: str,
-) -> DataFrame:
-    """What the stream folds of its bronze, batch by batch."""
-    reader = spark.readStream.format("delta").option("maxFilesPerTrigger", files_per_batch)
-    if start.first_version is not None:
-        reader = reader.option("startingVersion", str(start.first_version))
-    return live_fold(
-        reader.load(lake.bronze(stream.source)),
-        fold,
-        stream.buckets,
-        stream.state_partitions,
-        stream.watermark_delay,
-        start.seed,
-    )
+def refuse_unreadable_events(
+    engine: Engine, lake: Lake, stream: str, generation: int, fold: KeyedFold, code: str
+) -> None:
+    """SettingsError when the Event record has changed so that events which wait are none of it.
+
+    Workers would find out in the middle of a batch. Their state is read only after a change.
+    """
+    checkpoint = lake.checkpoint(stream, generation)
+    if newest_committed(lake, checkpoint) is None:
+        return
+    pinned = pinned_row(lake, stream, generation)
+    recorded = pinned["event_schema"]
+    # Of a generation of release 0.5 only the code says whether anything can have changed.
+    changed = is_other_code(pinned, code) if recorded is None else recorded != event_ddl(fold)
+    if changed and (problem := engine.unreadable_events(checkpoint, fold)) is not None:
+        raise SettingsError(problem)
+
+
+def _run(
+    engine: Engine, query: LiveQuery, writer: BatchWriter, generation: int, record: RunRecord
+) -> None:
+    """Run the query, and record what came of it, also when it fails."""
+    lake, stream = query.lake, query.stream.name
+    try:
+        measured = engine.drain(query, writer)
+    finally:
+        newest = newest_committed(lake, query.checkpoint)
+        record |= writer.totals(newest)
+        findings = findings_of_run(writer.committed(newest), writer.rejected_keys(newest))
+        record_findings(lake, record["run_id"], stream, findings)
+    record_progress(lake, stream, generation, measured)
 
 
 def as_pinned(lake: Lake, stream: Stream) -> Stream:
@@ -141,13 +147,26 @@ def as_pinned(lake: Lake, stream: Stream) -> Stream:
     return replace(stream, buckets=row["buckets"], state_partitions=row["state_partitions"])
 
 
-def begin_seeded_generation(
-    spark: SparkSession, lake: Lake, stream: Stream, generation: int
-) -> None:
+def begin_seeded_generation(engine: Engine, lake: Lake, stream: Stream, generation: int) -> None:
     """Give a reseeded generation something to read, so that its first batch takes the seed in."""
     if newest_planned(lake, lake.checkpoint(stream.name, generation)) is None:
         with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
-            write_still_row(spark, lake, source_named(stream.source))
+            engine.append_still_row(lake, source_named(stream.source))
+
+
+def stay_in_log(engine: Engine, lake: Lake, stream: Stream) -> None:
+    """Give a stream something to read that has to read on: before bronze's log is cut at what its
+    last run has read (two runs, where commits without rows came after that), and to settle what
+    a run that was cut off has left."""
+    needed = needed_commit(lake, stream.name, stream.source)
+    row = current_row(lake, stream.name)
+    # An update table shows the keys of a batch that was not settled for the others, too.
+    is_update = row is not None and row["output_mode"] == "update"
+    checkpoint = lake.checkpoint(stream.name, current_generation(lake, stream.name))
+    ahead = is_update and not is_settled(lake, checkpoint)
+    if ahead or (needed is not None and needed.is_growing_old):
+        with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
+            engine.append_still_row(lake, source_named(stream.source))
 
 
 def code_changed(stream: str) -> Finding:

@@ -1,21 +1,19 @@
 """How a stream's first run begins: with nothing, or with the initial state that a user gives."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from include.checkpoint import newest_committed, newest_planned
+from include.coverage.entries import Entry
+from include.coverage.marks import mark_of
 from include.generations import GenerationRow, current_row, is_reseeded, pinned_row
 from include.instants import instant_of, micros_of
 from include.lake import Lake, LakeError
-from spark_jobs.engines.live import Seed
-from spark_jobs.engines.state_rows import project_states
+from spark_jobs.engines.engine import Engine, ProductTable, Rows, Seed
 from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.lake.initial_state import read_fingerprint, read_initial_state, state_rows
-from spark_jobs.lake.savepoints import read_savepoint, savepoint_at
-from spark_jobs.lake.tables import ProductTable
-from spark_jobs.replay_bronze import events_between
+from spark_jobs.lake.initial_state import read_fingerprint
+from spark_jobs.savepoints import read_savepoint, savepoint_at
 
 
 @dataclass(frozen=True)
@@ -29,25 +27,26 @@ class Start:
     first_version: int | None = None  # of bronze; None: all that there is
 
 
-def plan_start(
-    spark: SparkSession, lake: Lake, stream: str, generation: int, fold: KeyedFold
-) -> Start:
+def plan_start(engine: Engine, lake: Lake, stream: str, generation: int, fold: KeyedFold) -> Start:
     """The start of `stream`'s next run; SettingsError when the initial state is no good."""
     row = current_row(lake, stream)
     if row is not None and is_reseeded(row):
-        return _after_reseed(spark, lake, row, fold)
+        return _after_reseed(engine, lake, row, fold)
     if newest_committed(lake, lake.checkpoint(stream, generation)) is not None:
         return _resume(lake, stream, generation)
-    initial = read_initial_state(spark, lake, stream, fold)
+    initial = engine.initial_states(lake, stream, fold)
     if initial is None:
         return Start(pins={"initial_state": None, "initial_as_of": None})
     pins = {
         "initial_state": initial.fingerprint,
         "initial_as_of": instant_of(initial.as_of_us),
     }
-    states = state_rows(initial)
-    kept = states.where("timeout_at_us IS NULL").count() if fold.times_out else 0
-    return Start(Seed(initial.as_of_us, states), pins, kept)
+    seed = Seed(initial.as_of_us, initial.states)
+    return Start(seed, pins, _kept_without_timeout(engine, initial.states, fold))
+
+
+def _kept_without_timeout(engine: Engine, states: Rows, fold: KeyedFold) -> int:
+    return engine.count_without_timeout(states) if fold.times_out else 0
 
 
 def _resume(lake: Lake, stream: str, generation: int) -> Start:
@@ -58,7 +57,7 @@ def _resume(lake: Lake, stream: str, generation: int) -> Start:
     return Start(seed, {"initial_state": read_fingerprint(lake, stream, pinned["initial_state"])})
 
 
-def _after_reseed(spark: SparkSession, lake: Lake, row: GenerationRow, fold: KeyedFold) -> Start:
+def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFold) -> Start:
     """The savepoint of the reseed, and the events that waited then; or a checkpoint with both."""
     stream, as_of_us = row["stream"], micros_of(row["until"])
     pins = {"initial_state": read_fingerprint(lake, stream, row["initial_state"])}
@@ -71,17 +70,21 @@ def _after_reseed(spark: SparkSession, lake: Lake, row: GenerationRow, fold: Key
             f"savepoint {row['seed_savepoint']} is gone, with which generation "
             f"{row['generation']} of {stream} begins: `make reseed STREAM={stream} APPLY=1`"
         )
-    states = read_savepoint(spark, lake, savepoint)
-    kept = states.where("timeout_at_us IS NULL").count() if fold.times_out else 0
+    states = read_savepoint(engine, lake, savepoint)
+    kept = _kept_without_timeout(engine, states, fold)
     ingested_us = micros_of(row["bronze_ingested_at"])
-    waiting = events_between(
-        spark, lake.bronze(row["source"]), fold, ingested_us, from_us=as_of_us, until_us=None
-    )
+    waiting = engine.events(lake, row["source"], fold, ingested_us, from_us=as_of_us, until_us=None)
     return Start(Seed(as_of_us, states, waiting), pins, kept, row["seed_pending"], after)
 
 
 def write_initial_rows(
-    lake: Lake, table: ProductTable, fold: KeyedFold, stream: str, generation: int, start: Start
+    lake: Lake,
+    table: ProductTable,
+    fold: KeyedFold,
+    stream: str,
+    generation: int,
+    start: Start,
+    covered: Callable[[], Entry],
 ) -> None:
     """An update table shows all states from the beginning: also those without an event yet.
 
@@ -94,4 +97,4 @@ def write_initial_rows(
     if start.first_version is not None:
         return  # a reseed has written them
     if start.seed.states is not None:
-        table.replace_all(project_states(start.seed.states, fold))
+        table.replace_all(start.seed.states, mark_of(covered()))

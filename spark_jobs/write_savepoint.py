@@ -9,13 +9,28 @@ keeps one.
 from argparse import Namespace
 from collections.abc import Sequence
 
-from include.lake import open_lake
+from include.clock_repair import refuse_run
+from include.coverage.ledger import reconcile
+from include.lake import Lake, open_lake
 from include.lease import hold_lease
-from include.streams import stream_named
+from include.streams import Stream, stream_named
+from spark_jobs.engines.engine import Engine
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import PATIENCE, exit_with_main, job_parser, recorded_run, spark_session
 from spark_jobs.live_savepoint import write_live_savepoint
+from spark_jobs.reseed_stream import finish_open_reseed
 
 JOB = "write_savepoint"
+
+
+def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
+    """Write the state of `stream` down, after a reseed that was begun, and record the run."""
+    with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
+        refuse_run(lake, stream)
+        finish_open_reseed(engine, lake, stream, dag_run_id)
+        with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
+            reconcile(lake, stream.name)
+            write_live_savepoint(engine, lake, stream, record["run_id"], "on_demand")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
@@ -25,12 +40,8 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
-    spark = spark_session(f"{JOB}-{stream.name}", lake)
-    with (
-        hold_lease(lake, f"stream-{stream.name}", PATIENCE),
-        recorded_run(lake, JOB, stream.name, args.dag_run_id) as record,
-    ):
-        write_live_savepoint(spark, lake, stream, record["run_id"], "on_demand")
+    engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
+    savepoint(engine, lake, stream, args.dag_run_id)
 
 
 if __name__ == "__main__":

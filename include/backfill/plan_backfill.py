@@ -15,6 +15,8 @@ from include.backfill.plan_recompute import (
     seconds_for,
     settled_until,
 )
+from include.coverage.effect import state_between
+from include.coverage.table_coverage import trusted_coverage
 from include.instants import micros_of
 from include.lake import Lake
 from include.savepoints.bronze_pin import count_before, pin_bronze
@@ -24,8 +26,8 @@ from include.savepoints.manifest import savepoints_of
 from include.streams import SettingsError, Stream
 from include.text_table import text_table
 
-COLUMNS = ("from (UTC)", "until", "base", "rows to read", "rows replaced", "seconds")
-WORDS = (0, 1, 2)
+COLUMNS = ("from (UTC)", "until", "now", "base", "rows to read", "rows replaced", "seconds")
+WORDS = (0, 1, 2, 3)
 SHOWN = 40
 RUN_BEFORE = "the run before"
 
@@ -40,6 +42,7 @@ class PlannedRun:
     rows_to_read: int
     rows_replaced: int | None  # of the table; None: an update table, of which none is
     estimated_seconds: float | None  # None: no recorded recompute of the stream to go by
+    now: str  # whether the table is right there, or why not
 
 
 @dataclass(frozen=True)
@@ -123,12 +126,14 @@ def _planned_runs(
     first = choose_base(savepoints_of(lake, stream.name), identity, pin, cutoffs[0])
     refuse_before_mapping(identity, first, intervals[0][0])
     recorded = recorded_recomputes(lake, stream.name)
+    coverage = trusted_coverage(lake, stream, identity)
     runs = []
     for number, (start, until) in enumerate(intervals):
         base = base_text(first) if number == 0 else RUN_BEFORE
         rows = events[number + 1] - (first.events if number == 0 else events[number])
         seconds = seconds_for(rows, recorded)
-        runs.append(PlannedRun(start, until, base, rows, replaced[number], seconds))
+        now = state_between(coverage, micros_of(start), micros_of(until))
+        runs.append(PlannedRun(start, until, base, rows, replaced[number], seconds, now))
     return runs
 
 
@@ -136,6 +141,7 @@ def _cells(run: PlannedRun) -> list[str]:
     return [
         f"{run.start:%Y-%m-%d %H:%M}",
         f"{run.until:%Y-%m-%d %H:%M}",
+        run.now,
         run.base,
         f"{run.rows_to_read:,}",
         "none" if run.rows_replaced is None else f"{run.rows_replaced:,}",

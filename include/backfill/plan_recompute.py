@@ -12,6 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from include.coverage.effect import recompute_effect
+from include.coverage.judge import Coverage
+from include.coverage.table_coverage import trusted_coverage
 from include.generations import current_row, is_reseeded
 from include.instants import US_PER_MS, instant_of, micros_of
 from include.lake import Lake, LakeError, dataset_of
@@ -41,6 +44,7 @@ class RecomputePlan:
     rows_to_read: int
     rows_replaced: int | None  # of the table; None: an update table, of which none is
     estimated_seconds: float | None  # None: no recorded recompute of the stream to go by
+    coverage: Coverage  # of the table as it is now
 
     def text(self) -> str:
         """The plan for people."""
@@ -53,8 +57,14 @@ class RecomputePlan:
         return (
             f"recompute {self.identity.stream} from {self.start:%Y-%m-%d %H:%M:%S} until "
             f"{self.until:%Y-%m-%d %H:%M:%S} UTC: replays {self.rows_to_read:,} rows of bronze "
-            f"(version {self.pin.version}) from {base_text(self.base)}, replaces {replaced}; {took}"
+            f"(version {self.pin.version}) from {base_text(self.base)}, replaces {replaced}; {took}. "
+            f"{self._effect()}"
         )
+
+    def _effect(self) -> str:
+        if self.identity.output_mode == "update":
+            return "It changes nothing but the savepoints"
+        return recompute_effect(self.coverage, micros_of(self.start), micros_of(self.until))
 
 
 def base_text(base: Base) -> str:
@@ -107,6 +117,7 @@ def plan_recompute(
         rows_to_read,
         rows_emitted(lake, stream, [start, until])[0] if identity.output_mode == "append" else None,
         estimate_seconds(lake, stream.name, rows_to_read),
+        trusted_coverage(lake, stream, identity),
     )
 
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from croniter import croniter
 
-from include.backfill.affected import lacks_late_rows
 from include.backfill.plan_recompute import settled_until
+from include.coverage.table_coverage import table_coverage
 from include.lake import Lake
 from include.streams import Stream
 
@@ -25,8 +25,8 @@ def why_not_promote(
     not count: two at the end would leave it to each other, and who comes too late finds nothing
     to promote. Raises LakeError when there is no bronze.
     """
-    if not lacks_late_rows(lake, stream):
-        return f"the live state of {stream.name} lacks no late rows: there is nothing to promote"
+    if table_coverage(lake, stream).coverage.live_is_right:
+        return f"the live state of {stream.name} is right: there is nothing to promote"
     dates = near_dates(stream.schedule, start, settled_until(lake, stream.name))
     # Not asked about no dates: Airflow would count the runs of all.
     waiting = sum(queued(side) for side in dates if side)

@@ -48,8 +48,10 @@ def pin_bronze(lake: Lake, source: str) -> BronzePin:
     )
     if not clocks.num_rows:
         raise LakeError(f"{path} has no rows yet: there is nothing to compute from")
-    # M never falls: the newest commit has the largest.
-    ingested_at, watermark = (pc.max(clocks[name]).as_py() for name in CLOCKS.names)
+    ingested_at = pc.max(clocks["ingested_at"]).as_py()
+    # Of the newest commit alone: a repair sets M back, and a file may hold older commits' rows.
+    newest = clocks.filter(pc.equal(clocks["ingested_at"], ingested_at))
+    watermark = pc.max(newest["commit_watermark"]).as_py()
     return BronzePin(
         path,
         str(table.metadata().id),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from include.savepoints.bronze_pin import BronzePin, count_before
 from include.savepoints.identity import StreamIdentity
-from include.savepoints.lineage import code_of, mapped_lineage
+from include.savepoints.lineage import code_of, mapped_lineage, serves
 from include.savepoints.manifest import Savepoint
 
 
@@ -34,7 +34,7 @@ def clean_savepoints(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin
 ) -> list[Savepoint]:
     """Those of `savepoints` that hold all that the pinned bronze has before them."""
-    ours = [savepoint for savepoint in savepoints if savepoint.code == identity.code]
+    ours = [savepoint for savepoint in savepoints if serves(savepoint.code, identity.code)]
     return _holding_all(ours, identity, pin)
 
 

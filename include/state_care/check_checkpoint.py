@@ -7,7 +7,7 @@ data. A check reads; what it found is written by `record_check`.
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from include.backfill.affected import find_late_dates
+from include.coverage.table_coverage import find_coverage
 from include.findings import Finding, Severity, record_findings
 from include.generations import current_generation
 from include.lake import Lake, LakeError
@@ -31,6 +31,8 @@ HOLDS_WHILE_WRITTEN = frozenset(
         "pending_rows",
         "many_late_rows",
         "late_rows_not_recomputed",
+        "state_lacks_rows",
+        "table_not_right",
         "rss_bytes",
     }
 )
@@ -57,8 +59,7 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
     except LakeError as error:
         return _unreadable(lake, stream.name, generation, recorded.run_id, error)
     findings = damage_findings(size, recorded) + limit_findings(stream, size, recorded)
-    late = find_late_dates(lake, stream)
-    findings += [late] if late else []
+    findings += _coverage(lake, stream)
     holder = holder or lease_holder(lake, lease)  # it may have begun in between
     if holder:
         findings = [f for f in findings if f.finding in HOLDS_WHILE_WRITTEN]
@@ -66,6 +67,21 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
     findings.sort(key=lambda finding: ORDER.index(finding.severity))
     decision = _decide(stream, size, findings, holder)
     return CheckResult(size, tuple(findings), decision, recorded.run_id)
+
+
+def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
+    try:
+        return find_coverage(lake, stream)
+    except (LakeError, OSError, ValueError) as error:
+        return [
+            Finding(
+                finding="coverage_unreadable",
+                severity="error",
+                detail=f"whether the table of {stream.name} is right cannot be told: {error}",
+                action="mend what it names, or make the state anew from bronze: `make reseed "
+                f"STREAM={stream.name} APPLY=1`",
+            )
+        ]
 
 
 def _decide(

@@ -14,8 +14,8 @@ from include.state_care.store_size import Fault
 from include.text_table import bytes_text, first_names
 
 PUT_BACK = (
-    "put back {what} from a copy of the lake that is not older. Without one, give the stream "
-    "another name (of its file and its entry in include/streams.py): that folds all of bronze anew"
+    "put back {what} from a copy of the lake that is not older. Without one, make the state anew "
+    "from bronze: `make reseed` with the stream's name and APPLY=1"
 )
 NO_JOB = "while no job of the stream runs, "
 

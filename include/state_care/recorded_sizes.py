@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from include.lake import Lake
 from include.ops import append_ops, read_ops
 from include.state_care.checkpoint_size import CheckpointSize
-from include.stream_position import DRAINING_JOBS
+from include.waiting_rows import DRAINING_JOBS
 
 Occasion = Literal["after_run", "before_compaction", "after_compaction"]
 

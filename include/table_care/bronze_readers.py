@@ -2,25 +2,24 @@
 
 OPTIMIZE replaces files that a reader which is behind has not read yet: it goes on reading
 the replaced ones, for as long as VACUUM leaves them. And it reads each commit in the log, for
-as long as the log keeps it. A reader that is up to date needs neither.
+as long as the log keeps it. A reader that is up to date needs neither (but see
+`include/log_retention.py`).
 
 A reseed makes a reader before it has a checkpoint: the new generation will begin with the
 commit after the version that was replayed. What it replays itself are rows of the newest
 version, which needs nothing of the past.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
 
 from deltalake import DeltaTable
 from pyarrow import fs
 
 from include.checkpoint import newest_committed, newest_planned
-from include.delta_log import read_actions
+from include.delta_log import made_at, read_actions
 from include.generations import FIRST, GenerationRow, current_row, is_reseeded, open_intent
-from include.instants import EPOCH
 from include.lake import Lake
 from include.stream_position import BronzePosition, read_position
 from include.streams import STREAMS
@@ -109,13 +108,5 @@ def _read_lag(lake: Lake, path: str, newest: int, reader: Reader) -> Lag | None:
         added = any(action.get("add", {}).get("dataChange", False) for action in actions)
         # What OPTIMIZE replaced may be of the version that a starting reader reads.
         if added or reader.is_starting:
-            return Lag(reader, version, _made_at(actions))
+            return Lag(reader, version, made_at(actions))
     return None
-
-
-def _made_at(actions: Sequence[Mapping[str, Any]]) -> datetime:
-    """When a commit was made, by its writer's clock; one that does not say is as old as can be."""
-    millis = [
-        action["commitInfo"].get("timestamp", 0) for action in actions if "commitInfo" in action
-    ]
-    return EPOCH + timedelta(milliseconds=max(millis, default=0))

@@ -33,6 +33,7 @@ def cared_tables(lake: Lake) -> list[CaredTable]:
         tables.append(CaredTable(f"quarantine/{source}", lake.quarantine(source), lease))
     for stream in (stream.name for stream in STREAMS):
         tables.append(CaredTable(f"tables/{stream}", lake.table(stream), f"stream-{stream}"))
+        tables.append(CaredTable(f"rejected/{stream}", lake.rejected(stream), f"stream-{stream}"))
         tables += _savepoint_tables(lake, stream)
     tables += [CaredTable(f"ops/{name}", lake.ops(name), lease=None) for name in SCHEMAS]
     return tables

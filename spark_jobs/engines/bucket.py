@@ -4,7 +4,7 @@ Arrow does the sorting and the cutting; the fold gets plain Python lists.
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.engines.schemas import event_schema, output_schema
+from spark_jobs.engines.declared_values import declared
+from spark_jobs.engines.schemas import REJECTED, event_schema, output_schema
 from spark_jobs.fold.definition import REMOVED, KeyedFold
-from spark_jobs.fold.records import DefinitionError
-from spark_jobs.fold.settle import BrokenInvariantError, Emitted, KeyRun, fold_runs
+from spark_jobs.fold.emitted import Emitted, KeyRun, Rejected
+from spark_jobs.fold.failures import BrokenInvariantError
+from spark_jobs.fold.settle import fold_runs
 from spark_jobs.fold.states import States
 
 
@@ -28,6 +30,7 @@ class Settled(NamedTuple):
     pending: pa.Table
     rows_folded: int
     kept_change: int  # of the states without a timeout
+    rejected: pa.Table | None = None  # REJECTED; None for none
 
 
 def settle(
@@ -56,7 +59,8 @@ def settle(
         outputs = outputs_table(fold, emitted)
     pending = waiting.filter(pc.invert(is_settled))
     kept_change = states.kept_without_timeout() - kept_before
-    return Settled(outputs, states, pending, settled.num_rows, kept_change)
+    rejected = rejected_table(emitted.rejected)
+    return Settled(outputs, states, pending, settled.num_rows, kept_change, rejected)
 
 
 @contextmanager
@@ -99,7 +103,7 @@ def order_events(fold: KeyedFold, events: pa.Table) -> tuple[pa.Table, list[KeyR
     order = np.lexsort((times, codes))
     if _has_ties(codes[order], times[order]):
         others = [name for name in events.column_names if name not in (fold.key, fold.time_us)]
-        ranks = [_dense_rank(events[name]) for name in reversed(others)]
+        ranks = [rank for name in reversed(others) for rank in _ranks(events[name])]
         order = np.lexsort((*ranks, times, codes))
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     keys = distinct.take(pa.array(codes[order][starts])).to_pylist()
@@ -118,11 +122,37 @@ def _has_ties(codes: Any, times: Any) -> bool:
     return bool(np.any((codes[1:] == codes[:-1]) & (times[1:] == times[:-1])))
 
 
-def _dense_rank(column: pa.ChunkedArray) -> Any:
-    """Nulls first, then by value: the order of `engines.local`, too."""
+def _ranks(column: pa.ChunkedArray) -> list[Any]:
+    """What to sort a column by, the most significant last: the order of `engines.local`, too.
+
+    Nulls first, then by value. Values that differ in anything never tie, or the order in which
+    they arrived would show.
+    """
+    if pa.types.is_floating(column.type):
+        return _float_ranks(column)
     nulls_first = [("", "ascending", "at_start")]  # an array has no name to sort by
-    rank = pc.rank(column, sort_keys=nulls_first, tiebreaker="dense")
-    return rank.to_numpy()
+    return [pc.rank(column, sort_keys=nulls_first, tiebreaker="dense").to_numpy()]
+
+
+NO_VALUE, NO_NUMBER, NUMBER = 0, 1, 2
+ALL_BUT_SIGN = np.int64(2**63 - 1)
+
+
+def _float_ranks(column: pa.ChunkedArray) -> list[Any]:
+    """By the bits: to a comparison -0.0 is 0.0, and one NaN neither equal to nor before another.
+
+    As integers the bits of numbers are in the numbers' order, those of negative ones reversed.
+    """
+    values = column.to_numpy()
+    bits = values.view(np.int64)
+    ordered = np.where(bits < 0, bits ^ ALL_BUT_SIGN, bits)
+    is_nan = np.isnan(values)  # or null
+    if not is_nan.any():
+        return [ordered]
+    kinds = np.where(is_nan, NO_NUMBER, NUMBER)
+    if column.null_count:
+        kinds[column.is_null().to_numpy()] = NO_VALUE
+    return [ordered, kinds]
 
 
 def _events(fold: KeyedFold, ordered: pa.Table, runs: list[KeyRun]) -> list[Any]:
@@ -158,24 +188,18 @@ def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table | None:
     if REMOVED in schema.names:
         columns.append(emitted.removed)
     return pa.table(
-        [_declared(values, field) for values, field in zip(columns, schema, strict=True)],
+        [declared(values, field) for values, field in zip(columns, schema, strict=True)],
         schema=schema,
     )
 
 
-def _declared(values: Any, field: pa.Field) -> pa.Array:
-    """`values` as the field's type. Asked for that type, Arrow would make 2 of 2.5."""
-    if pa.types.is_timestamp(field.type):
-        instants = _declared(values, field.with_type(pa.int64()))
-        return instants.cast(field.type)
-    found = pa.array(values)
-    exact = found.type == field.type or pa.types.is_null(found.type)
-    widened = pa.types.is_floating(field.type) and pa.types.is_integer(found.type)
-    if not (exact or widened or pa.types.is_list(field.type)):
-        raise DefinitionError(f"output {field.name} is {found.type}, but declared {field.type}")
-    if found.null_count and not field.nullable:
-        raise DefinitionError(f"output {field.name} is None, but is not declared `| None`")
-    return pa.array(values, field.type)
+def rejected_table(rejected: Sequence[Rejected]) -> pa.Table | None:
+    """Rejected calls as Arrow; None for none."""
+    if not rejected:
+        return None
+    columns = zip(*rejected, strict=True)
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, REJECTED, strict=True)]
+    return pa.table(arrays, schema=REJECTED)
 
 
 def no_events(fold: KeyedFold) -> pa.Table:

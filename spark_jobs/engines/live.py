@@ -7,7 +7,7 @@ settles by its timer, in the batch without data that Spark runs when the waterma
 from array import array
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from spark_jobs.engines.bucket import Settled, check_not_folded, no_events, settle
+from spark_jobs.engines.engine import Seed
 from spark_jobs.engines.packing import (
     Admission,
     PackedRow,
@@ -30,6 +31,7 @@ from spark_jobs.engines.packing import (
     pack_events,
     to_stream,
 )
+from spark_jobs.engines.pending import pending_events
 from spark_jobs.engines.schemas import KEYS, PENDING, PENDING_DDL, STATES, keys_ddl, states_ddl
 from spark_jobs.engines.state_rows import group_states, states_from_rows
 from spark_jobs.fold.admission import (
@@ -47,17 +49,9 @@ from spark_jobs.fold.states import States
 FOLDED_DDL = (
     "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
     "rows_folded bigint, pending_change bigint, kept_change bigint, rows_out bigint, "
-    "late_first_us bigint, late_last_us bigint, watermark_us bigint"
+    "late_first_us bigint, late_last_us bigint, watermark_us bigint, rejected binary"
 )
 NEVER_FOLDED_US = -(2**63)
-
-
-class Seed(NamedTuple):
-    """Where a fold begins that does not begin with nothing."""
-
-    as_of_us: int  # on the fold's clock; rows before it are left out
-    states: DataFrame | None  # state_rows_ddl; None when a checkpoint has them already
-    waiting: DataFrame | None = None  # bronze rows from `as_of_us` on that wait to be settled
 
 
 def live_fold(
@@ -71,7 +65,8 @@ def live_fold(
     """What each batch of the streaming frame `bronze` folds: FOLDED_DDL, one row per bucket call.
 
     `partitions` is the number of state partitions of the checkpoint. `outputs` holds the
-    emitted rows as an Arrow stream of `output_schema(fold)`. A `seed` is needed in every run.
+    emitted rows as an Arrow stream of `output_schema(fold)`, `rejected` the calls that were
+    rejected as one of REJECTED; each is null without any. A `seed` is needed in every run.
     """
     delay_us = watermark_delay // MICROSECOND
     since_us = None if seed is None else seed.as_of_us
@@ -199,6 +194,7 @@ class BucketProcessor(StatefulProcessor):
             "late_first_us": min((row.late_first_us for row in packed), default=NEVER_US),
             "late_last_us": max((row.late_last_us for row in packed), default=-NEVER_US),
             "watermark_us": watermark,
+            "rejected": None if settled.rejected is None else to_stream(settled.rejected),
         }
         return pd.DataFrame([row])
 
@@ -228,7 +224,7 @@ class BucketProcessor(StatefulProcessor):
         if stored is None:
             return self._since_us, None, no_events(self._fold)
         folded_until, timer, _, events = stored
-        return folded_until, timer, from_stream(events)
+        return folded_until, timer, pending_events(self._fold, events)
 
     def _write_pending(
         self,

@@ -1,20 +1,19 @@
 """How a batch of the live engine is committed: its rows and its record, each exactly once."""
 
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
+from include.coverage.entries import Entry
+from include.coverage.marks import mark_of
 from include.lake import Lake
 from include.ops import append_ops
-from spark_jobs.engines.packing import unpack
-from spark_jobs.engines.schemas import output_ddl
+from spark_jobs.engines.engine import FoldedBatch, ProductTable, RejectedTable
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
-from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.lake.batches import TOTALS, last_batch, running_totals
 from spark_jobs.lake.generations import app_id
-from spark_jobs.lake.tables import ProductTable
 
 SUMMED = (
     "rows_in",
@@ -25,6 +24,7 @@ SUMMED = (
     "kept_change",
     "rows_out",
 )
+REJECTED = ("rows_rejected", "timeouts_rejected")
 
 
 class CountsError(RuntimeError):
@@ -32,15 +32,16 @@ class CountsError(RuntimeError):
 
 
 class BatchWriter:
-    """The function of `foreachBatch` for one run of a stream."""
+    """What an engine calls with each batch of one run of a stream."""
 
     def __init__(
         self,
         lake: Lake,
         stream: str,
         generation: int,
-        fold: KeyedFold,
         table: ProductTable,
+        rejected: RejectedTable,
+        covered: Callable[[], Entry],
         run_id: str,
         kept_at_start: int = 0,
         profile: int | None = None,
@@ -49,28 +50,39 @@ class BatchWriter:
         self._lake = lake
         self._stream = stream
         self._generation = generation
-        self._fold = fold
         self._table = table
+        self._rejected = rejected
+        self._covered = covered  # the ledger's entry of the run, which is made when first asked for
         self._run_id = run_id
         self._kept_at_start = kept_at_start  # states of the initial state without a timeout
         self._pending_at_start = pending_at_start  # events that a reseed brought along
         self._profile = profile  # of ops/rocksdb_profiles
         self._written: list[dict[str, Any]] = []
+        self._rejected_keys: dict[int, Counter[str]] = {}  # by batch
 
-    def __call__(self, folded: DataFrame, batch_id: int) -> None:
-        # Once, and before the first write. Without it the operator would run once per write;
-        # and a repeated batch, whose writes are all skipped, would run it never, so that its
-        # state is not committed and Spark refuses the batch for ever.
-        folded.persist()
-        try:
-            counts = count_folded(folded)
-            self._check(counts, batch_id)
-            if counts["rows_out"]:
-                emitted = unpack(folded, "outputs", output_ddl(self._fold))
-                self._table.write_once(emitted, self._app_id("table"), batch_id)
-            self._record(counts, batch_id)
-        finally:
-            folded.unpersist()
+    def __call__(self, folded: FoldedBatch, batch_id: int) -> None:
+        counts = folded.counts()
+        self._check(counts, batch_id)
+        covered = self._covered()  # before the first row of this code
+        if counts["rows_out"]:
+            mark = mark_of(replace(covered, batch_id=batch_id))
+            self._table.write_once(folded.emitted, self._app_id("table"), batch_id, mark)
+        counts |= self._write_rejected(folded, batch_id, counts.pop("buckets_rejecting"))
+        self._record(counts, batch_id)
+
+    def _write_rejected(self, folded: FoldedBatch, batch_id: int, buckets: int) -> dict[str, Any]:
+        """Write what `buckets` rejected to a table of its own; what that is for `ops/batches`."""
+        summary = self._rejected.summary([folded.rejected]) if buckets else None
+        if summary is None:
+            return {"rows_rejected": 0, "timeouts_rejected": 0}
+        self._rejected.append_once(folded.rejected, self._app_id("rejected"), batch_id)
+        self._rejected_keys[batch_id] = summary.by_key
+        return {
+            "rows_rejected": summary.events,
+            "timeouts_rejected": summary.timeouts,
+            "rejected_from": _instant(summary.first_us),
+            "rejected_to": _instant(summary.last_us),
+        }
 
     def _check(self, counts: dict[str, Any], batch_id: int) -> None:
         parts = ("rows_folded", "rows_late", "rows_excluded", "pending_change")
@@ -129,10 +141,15 @@ class BatchWriter:
             row for row in self._written if row["batch_id"] <= (-1 if newest is None else newest)
         ]
 
+    def rejected_keys(self, newest: int | None) -> Counter[str]:
+        """How often the run's `committed` batches rejected, by key: those with the most."""
+        batches = [row["batch_id"] for row in self.committed(newest)]
+        return sum((self._rejected_keys.get(batch, Counter()) for batch in batches), Counter())
+
     def totals(self, newest: int | None) -> dict[str, int]:
         """The counts of the run's `committed` batches, as `ops/runs` names them."""
         done = self.committed(newest)
-        counted = ("rows_in", "rows_folded", "rows_late", "rows_excluded", "rows_out")
+        counted = ("rows_in", "rows_folded", "rows_late", "rows_excluded", "rows_out", *REJECTED)
         totals = {name: sum(row[name] for row in done) for name in counted}
         return totals | {"batches": len(done)}
 
@@ -153,17 +170,3 @@ def _watermark(micros: int | None, before: dict[str, Any] | None) -> datetime | 
         return known
     reached = _instant(micros)
     return max(reached, known) if known else reached
-
-
-def count_folded(folded: DataFrame) -> dict[str, Any]:
-    """The counts of a batch (FOLDED_DDL), added up over its buckets. Runs the whole frame."""
-    row = folded.agg(
-        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in SUMMED),
-        F.min("late_first_us").alias("late_first_us"),
-        F.max("late_last_us").alias("late_last_us"),
-        F.count(F.lit(1)).alias("buckets_touched"),
-        F.max("watermark_us").alias("watermark_us"),
-    ).first()
-    if row is None:  # an aggregate without groups always has one row
-        raise RuntimeError("Spark returned no row for a global aggregate")
-    return row.asDict()

@@ -5,12 +5,17 @@ state function's own loop: what is late, what settles and in which order is writ
 a second time, plainly.
 """
 
+import math
+import struct
 from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
 from spark_jobs.fold.admission import is_late, until_us, watermark_us
 from spark_jobs.fold.definition import Key, KeyedFold
-from spark_jobs.fold.settle import BrokenInvariantError, Emitted, KeyRun, fold_runs
+from spark_jobs.fold.emitted import Emitted, KeyRun, Rejected
+from spark_jobs.fold.failures import BrokenInvariantError
+from spark_jobs.fold.records import MIN_INT
+from spark_jobs.fold.settle import fold_runs
 from spark_jobs.fold.states import KeyState, States
 
 
@@ -51,6 +56,7 @@ class LocalFold:
         self.late = 0
         self.excluded = 0
         self.emitted = Emitted([], [], [])
+        self.rejected: list[Rejected] = []
 
     def run_batch(self, rows: Iterable[BronzeRow]) -> None:
         """Fold a batch of whole commits, and then what its watermark lets other buckets settle."""
@@ -83,6 +89,7 @@ class LocalFold:
         self.emitted.rows.extend(emitted.rows)
         self.emitted.emitted_at_us.extend(emitted.emitted_at_us)
         self.emitted.removed.extend(emitted.removed)
+        self.rejected.extend(emitted.rejected)
 
     def _late(self, row: BronzeRow) -> bool:
         if row.arrival_us is None or self._fold.in_processing_time:
@@ -138,5 +145,16 @@ class _Bucket:
                 start = end
 
     def _order(self, row: BronzeRow) -> tuple[Hashable, ...]:
-        values = tuple((value is not None, value) for value in row.event)  # nulls first
+        values = tuple(map(_rank, row.event))
         return (row.event[self._key_position], row.time_us, values)
+
+
+def _rank(value: Any) -> tuple[Hashable, ...]:
+    """Nulls first, then what is not a number, then by value; of equal floats by their bits."""
+    if value is None:
+        return (0,)
+    if not isinstance(value, float):
+        return (2, value)
+    (bits,) = struct.unpack("<q", struct.pack("<d", value))
+    by_bits = bits if bits >= 0 else MIN_INT - 1 - bits  # from -0.0, which is -1, down
+    return (1, by_bits) if math.isnan(value) else (2, value, by_bits)

@@ -179,15 +179,34 @@ def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def unpack(packed: DataFrame, column: str, ddl: str) -> DataFrame:
-    """The rows inside the Arrow streams of `packed[column]`, a frame of schema `ddl`."""
+def unpack(
+    packed: DataFrame,
+    column: str,
+    ddl: str,
+    read: Callable[[bytes], pa.Table] | None = None,
+) -> DataFrame:
+    """The rows inside the Arrow streams of `packed[column]`, a frame of schema `ddl`.
+
+    `read` makes a table of a stream, where `from_stream` does not do.
+    """
+    table_of = read or from_stream
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for stream in batch.column(0):
-                yield from from_stream(stream.as_py()).to_batches()
+                yield from table_of(stream.as_py()).to_batches()
 
     return packed.where(F.col(column).isNotNull()).select(column).mapInArrow(rows, ddl)
+
+
+def texts_of(packed: DataFrame, column: str, text_of: Callable[[bytes], str | None]) -> DataFrame:
+    """What `text_of` says of each Arrow stream of `packed[column]`; of None there is no row."""
+
+    def read(stream: bytes) -> pa.Table:
+        said = text_of(stream)
+        return pa.table({"text": pa.array([] if said is None else [said], pa.string())})
+
+    return unpack(packed, column, "text string", read)
 
 
 def to_stream(table: pa.Table) -> bytes:

@@ -20,12 +20,12 @@ from spark_jobs.engines.packing import (
     to_stream,
     unpack,
 )
-from spark_jobs.engines.schemas import output_ddl, state_rows_ddl
+from spark_jobs.engines.schemas import REJECTED_DDL, output_ddl, state_rows_ddl
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
 from spark_jobs.fold.buckets import bucket_ids
 from spark_jobs.fold.definition import KeyedFold
 
-REPLAYED_DDL = "bucket int, outputs binary, states binary, rows_folded bigint"
+REPLAYED_DDL = "bucket int, outputs binary, states binary, rows_folded bigint, rejected binary"
 
 
 class Replayed(NamedTuple):
@@ -34,6 +34,7 @@ class Replayed(NamedTuple):
     folded: DataFrame  # REPLAYED_DDL
     outputs: DataFrame  # output_ddl(fold)
     states: DataFrame  # state_rows_ddl(fold)
+    rejected: DataFrame | None  # REJECTED_DDL; None for a fold that rejects nothing
 
 
 def replay_fold(
@@ -72,6 +73,7 @@ def replay_fold(
         folded,
         unpack(folded, "outputs", output_ddl(fold)),
         unpack(folded, "states", state_rows_ddl(fold)),
+        unpack(folded, "rejected", REJECTED_DDL) if fold.quarantines else None,
     )
 
 
@@ -84,11 +86,13 @@ def _replay_bucket(
     settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.times_out)
     outputs = None if settled.outputs is None else to_stream(settled.outputs)
     rows = to_stream(states_to_rows(fold, states, bucket))
+    rejected = None if settled.rejected is None else to_stream(settled.rejected)
     return pa.table(
         {
             "bucket": pa.array([bucket], pa.int32()),
             "outputs": pa.array([outputs], pa.binary()),
             "states": pa.array([rows], pa.binary()),
             "rows_folded": pa.array([settled.rows_folded], pa.int64()),
+            "rejected": pa.array([rejected], pa.binary()),
         }
     )

@@ -4,24 +4,10 @@ import pyarrow as pa
 
 from spark_jobs.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold
 from spark_jobs.fold.records import Column
-
-ARROW_TYPES = {
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "boolean": pa.bool_(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-}
+from spark_jobs.lake.arrow_types import arrow_type
 
 # The live engine's state variables, each with a value for each bucket.
 KEYS, STATES, PENDING = "keys", "states", "pending"
-
-
-def arrow_type(kind: str) -> pa.DataType:
-    """The Arrow type of a column's SQL type."""
-    if kind.startswith("array<"):
-        return pa.list_(arrow_type(kind[len("array<") : -1]))
-    return ARROW_TYPES[kind]
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
@@ -60,6 +46,25 @@ def output_schema(fold: KeyedFold) -> pa.Schema:
     if fold.output_mode == "update":
         schema = schema.append(pa.field(REMOVED, pa.bool_(), nullable=False))
     return schema
+
+
+# A call that was rejected, as `fold.emitted.Rejected` has it: the same for all streams.
+REJECTED = pa.schema(
+    [
+        pa.field("key", pa.string()),
+        pa.field("at_us", pa.int64()),
+        pa.field("number", pa.int32()),
+        pa.field("cause", pa.string()),
+        pa.field("event", pa.string()),
+        pa.field("error", pa.string()),
+        pa.field("message", pa.string()),
+        pa.field("traceback", pa.string()),
+    ]
+)
+REJECTED_DDL = (
+    "key string, at_us bigint, number int, cause string, event string, error string, "
+    "message string, traceback string"
+)
 
 
 def ddl(columns: tuple[Column, ...]) -> str:

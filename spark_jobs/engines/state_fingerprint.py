@@ -1,5 +1,6 @@
 """A stream's state in three numbers each: to know that two checkpoints hold the same."""
 
+from functools import partial
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -7,6 +8,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs.engines.checkpointed_states import read_states, read_variable
 from spark_jobs.engines.packing import unpack
+from spark_jobs.engines.pending import pending_events
 from spark_jobs.engines.schemas import PENDING, event_ddl
 from spark_jobs.fold.definition import KeyedFold
 
@@ -33,7 +35,7 @@ def fingerprint_state(session: SparkSession, checkpoint: str, fold: KeyedFold) -
     reader = session.read.format("statestore").option("readRegisteredTimers", "true")
     return StateFingerprint(
         _fingerprint(states),
-        _fingerprint(unpack(waiting, "events", event_ddl(fold))),
+        _fingerprint(unpack(waiting, "events", event_ddl(fold), partial(pending_events, fold))),
         _fingerprint(reader.load(checkpoint)),
     )
 

@@ -8,11 +8,12 @@ from pyspark.sql import DataFrame
 
 from spark_jobs.engines.bucket import outputs_table
 from spark_jobs.engines.packing import bucket_of, to_stream
-from spark_jobs.engines.schemas import arrow_schema, arrow_type, output_ddl
+from spark_jobs.engines.schemas import arrow_schema, output_ddl, output_schema
 from spark_jobs.fold.admission import NEVER_US
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.fold.settle import Emitted, project
 from spark_jobs.fold.states import NO_STATE_US, States
+from spark_jobs.lake.arrow_types import arrow_type
 
 GROUPED_DDL = "bucket int, states binary"
 
@@ -35,17 +36,21 @@ def project_states(rows: DataFrame, fold: KeyedFold) -> DataFrame:
 
     def project_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            known = [
-                k
-                for k in states_from_rows(fold, pa.Table.from_batches([batch]))
-                if k.state is not None
-            ]
-            projected = [project(fold, k.key, k.state) for k in known]
-            emitted = Emitted(projected, [k.changed_at_us for k in known], [False] * len(known))
-            table = outputs_table(fold, emitted)
-            yield from table.to_batches() if table is not None else ()
+            yield from projected(fold, pa.Table.from_batches([batch])).to_batches()
 
     return rows.mapInArrow(project_all, output_ddl(fold))
+
+
+def projected(fold: KeyedFold, rows: pa.Table) -> pa.Table:
+    """The same of an Arrow table: rows of `output_schema(fold)`."""
+    known = [k for k in states_from_rows(fold, rows) if k.state is not None]
+    emitted = Emitted(
+        [project(fold, k.key, k.state) for k in known],
+        [k.changed_at_us for k in known],
+        [False] * len(known),
+    )
+    table = outputs_table(fold, emitted)
+    return output_schema(fold).empty_table() if table is None else table
 
 
 def states_from_rows(fold: KeyedFold, rows: pa.Table) -> States:

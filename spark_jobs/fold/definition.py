@@ -1,6 +1,6 @@
 """What a stream's file says: its records, its state function, and how its table comes of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -26,8 +26,10 @@ TIMEOUTS = (
 
 Key = int | str
 OutputMode = Literal["append", "update"]
+OnError = Literal["stop", "quarantine"]
 StateFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterator[Any]]
 Projection = Callable[[Any, Any], Any]
+MigrateState = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +54,21 @@ class KeyedFold:
     # the initial state's `as_of`: a key that never gets an event is called all the same.
     initial_timeout: timedelta | None = None
     stream: str = ""  # for messages; set from the stream's entry
+    # Set from the stream's entry, too. "stop": a call that fails fails the run. "quarantine":
+    # it is undone and recorded, and the fold goes on.
+    on_error: OnError = "stop"
 
     def __post_init__(self) -> None:
         _refuse_other("timeout", self.timeout, TIMEOUTS)
         _refuse_other("output_mode", self.output_mode, ("append", "update"))
+        _refuse_other("on_error", self.on_error, ("stop", "quarantine"))
         names = {column.name for column in self.event_columns}
         if self.key not in names:
             raise DefinitionError(f"key {self.key!r} is not a field of {self.event.__name__}")
         if self.key_column.kind not in ("bigint", "string") or self.key_column.nullable:
             raise DefinitionError(f"key {self.key!r} must be an int or a str, and never None")
         _refuse_names(self.output, RESERVED_IN_OUTPUTS)
+        self._refuse_names_in_other_case()
         _refuse_names(self.state, RESERVED_IN_STATES)
         for record in (self.event, self.state):
             _refuse_instants(record)
@@ -72,6 +79,20 @@ class KeyedFold:
                 raise DefinitionError(f"initial_timeout= must be above 0: {self.initial_timeout}")
         if self.output_mode == "update":
             self._check_update()
+
+    def _refuse_names_in_other_case(self) -> None:
+        """To Spark the columns of a table, and those that engines add, have no case."""
+        added = RESERVED_IN_OUTPUTS - (set() if self.output_mode == "update" else {REMOVED})
+        known: dict[str, str] = {}
+        for name in (column.name for column in self.output_columns):
+            if name.lower() in added:
+                _refuse_names(self.output, {name})
+            other = known.setdefault(name.lower(), name)
+            if other != name:
+                raise DefinitionError(
+                    f"{self.output.__name__}.{other} and {name} differ only in upper and lower "
+                    "case: Spark takes them for one column"
+                )
 
     def _check_update(self) -> None:
         if self.project is None:
@@ -104,8 +125,14 @@ class KeyedFold:
 
         How often it is called must not depend on how input was cut. In an update stream
         without timeouts only the last row counts, so one call with all events is the same.
+        Unless calls may be rejected: a call for two events would reject both, or none.
         """
-        return self.output_mode == "append" or self.times_out
+        return self.output_mode == "append" or self.times_out or self.quarantines
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether a call that fails is rejected: recorded, and as if it had never been made."""
+        return self.on_error == "quarantine"
 
     @property
     def times_out(self) -> bool:
@@ -121,6 +148,16 @@ class KeyedFold:
     def time_us(self) -> str:
         """The column of the fold's clock: events are folded in its order."""
         return INGESTED_AT_US if self.in_processing_time else EVENT_TIME_US
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A stream's fold, what documents its table, and how states of an older schema become its."""
+
+    fold: KeyedFold
+    title: str
+    comments: Mapping[str, str]
+    migrate_state: MigrateState | None = None
 
 
 def _refuse_other(name: str, value: object, known: tuple[str, ...]) -> None:

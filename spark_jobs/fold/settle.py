@@ -6,46 +6,30 @@ and after each change.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
-from spark_jobs.fold.admission import EPOCH
 from spark_jobs.fold.definition import Key, KeyedFold
+from spark_jobs.fold.emitted import Emitted, KeyRun
+from spark_jobs.fold.failures import (
+    TIMEOUTS_IN_A_ROW,
+    BrokenInvariantError,
+    StateFunctionError,
+    failure,
+    refuse_timeout_loop,
+)
 from spark_jobs.fold.group_state import GroupState
-from spark_jobs.fold.records import DefinitionError
+from spark_jobs.fold.projection import checked_projection, project
+from spark_jobs.fold.rejecting import RejectingCalls
 from spark_jobs.fold.states import States
 
-
-class StateFunctionError(RuntimeError):
-    """The state function failed, or broke a rule.
-
-    The message names the stream, the function, the key, and the instant of the call.
-    """
-
-
-class BrokenInvariantError(RuntimeError):
-    """The fold was handed something that must not exist: a row before what it has settled."""
-
-
-class KeyRun(NamedTuple):
-    """The settled events of one key: positions [start, end) of the bucket's ordered events."""
-
-    key: Key
-    start: int
-    end: int
-
-
-class Emitted(NamedTuple):
-    """What the fold emitted: outputs, and beside each the time that emitted it.
-
-    That is the time of the event, or the instant of the timeout. In an update stream there is
-    one row per touched key, and `removed` says whether the key's state is gone; in an append
-    stream `removed` stays empty.
-    """
-
-    rows: list[Any]
-    emitted_at_us: list[int]
-    removed: list[bool]
+__all__ = [
+    "BrokenInvariantError",
+    "Emitted",
+    "KeyRun",
+    "StateFunctionError",
+    "fold_runs",
+    "project",
+]
 
 
 def fold_runs(
@@ -61,17 +45,22 @@ def fold_runs(
     `events` and `times_us` run side by side; within each run they are ordered by time, ties
     by the whole row, and all are before `until_us`. Raises StateFunctionError.
     """
-    calls = _Calls(fold, states, events, times_us, until_us)
-    fold_run = calls.one_per_event if fold.calls_per_event else calls.one_for_all
-    if fold.times_out:
+    calls: _Calls | RejectingCalls
+    if fold.quarantines:
+        calls = RejectingCalls(fold, states, events, times_us, until_us)
         fold_run = calls.one_per_event_and_timeout
+    else:
+        calls = _Calls(fold, states, events, times_us, until_us)
+        fold_run = calls.one_per_event if fold.calls_per_event else calls.one_for_all
+        if fold.times_out:
+            fold_run = calls.one_per_event_and_timeout
     try:
         for run in runs:
             fold_run(run)
         for key in states.due(until_us):  # without events: with some, theirs have fired already
             fold_run(KeyRun(key, 0, 0))
     except Exception as error:
-        raise calls.failure(error) from error
+        raise failure(fold, calls.key, calls.group, error) from error
     return calls.emitted
 
 
@@ -92,16 +81,16 @@ class _Calls:
         self._events = events
         self._times_us = times_us
         self._until_us = until_us
-        self._key: Key = ""
-        self._group: GroupState[Any] = GroupState(fold.timeout)
+        self.key: Key = ""
+        self.group: GroupState[Any] = GroupState(fold.timeout)
         self._returned: Any = None  # update streams: the last row of the call, until it is checked
 
     def one_per_event(self, run: KeyRun) -> None:
         """An append stream without timeouts."""
         key, start, end = run
-        self._key = key
-        function, group, events = self._fold.function, self._group, self._events
-        rows, emitted_at_us, _ = self.emitted
+        self.key = key
+        function, group, events = self._fold.function, self.group, self._events
+        rows, emitted_at_us = self.emitted.rows, self.emitted.emitted_at_us
         state = self._states.get(key)
         for position in range(start, end):
             time_us = self._times_us[position]
@@ -115,12 +104,12 @@ class _Calls:
     def one_for_all(self, run: KeyRun) -> None:
         """An update stream without timeouts: only the last row counts."""
         key, start, end = run
-        self._key = key
+        self.key = key
         times_us = self._times_us[start:end]
-        self._group.begin_call(self._states.get(key), times_us[0])
+        self.group.begin_call(self._states.get(key), times_us[0])
         self._keep_returned(self._ticking(self._events[start:end], times_us))
-        self._group.clock_us = times_us[-1]
-        self._states.put(key, self._group.getOption, times_us[-1])
+        self.group.clock_us = times_us[-1]
+        self._states.put(key, self.group.getOption, times_us[-1])
         self._emit_projection()
 
     def _ticking(self, events: Sequence[Any], times_us: Sequence[int]) -> Iterator[Any]:
@@ -129,7 +118,7 @@ class _Calls:
         Which events settle together must not show: neither in the clock, nor in which rows
         are refused.
         """
-        group = self._group
+        group = self.group
         for event, time_us in zip(events, times_us, strict=True):
             if self._returned is not None:
                 self._check_returned()
@@ -139,8 +128,8 @@ class _Calls:
     def one_per_event_and_timeout(self, run: KeyRun) -> None:
         """Any stream with timeouts."""
         key, start, end = run
-        self._key = key
-        group, events, times_us = self._group, self._events, self._times_us
+        self.key = key
+        group, events, times_us = self.group, self._events, self._times_us
         is_update = self._fold.output_mode == "update"
         call = self._keep_returned if is_update else self._append_outputs
         group.begin_call(self._states.get(key), times_us[start] if end else 0)
@@ -161,61 +150,36 @@ class _Calls:
     def _fire(self, timeout_us: int, before_us: int, call: Callable[[Iterator[Any]], None]) -> int:
         """Fire the timeout, and those it sets in turn, before an instant; the one that is left."""
         while timeout_us < before_us:
-            self._group.begin_call(self._group.getOption, timeout_us, timed_out=True)
-            call(iter(()))
-            timeout_us = self._group.timeout_at_us
+            first_us = timeout_us
+            for _ in range(TIMEOUTS_IN_A_ROW):
+                self.group.begin_call(self.group.getOption, timeout_us, timed_out=True)
+                call(iter(()))
+                timeout_us = self.group.timeout_at_us
+                if timeout_us >= before_us:
+                    return timeout_us
+            refuse_timeout_loop(first_us, timeout_us)
         return timeout_us
 
     def _append_outputs(self, events: Iterator[Any]) -> None:
-        rows, emitted_at_us, _ = self.emitted
-        time_us = self._group.clock_us
-        for output in self._fold.function(self._key, events, self._group):
+        rows, emitted_at_us = self.emitted.rows, self.emitted.emitted_at_us
+        time_us = self.group.clock_us
+        for output in self._fold.function(self.key, events, self.group):
             rows.append(output)
             emitted_at_us.append(time_us)
 
     def _keep_returned(self, events: Iterator[Any]) -> None:
         if self._returned is not None:
             self._check_returned()
-        for returned in self._fold.function(self._key, events, self._group):
+        for returned in self._fold.function(self.key, events, self.group):
             self._returned = returned
 
     def _check_returned(self) -> Any:
         """The projection of the state, which the row that a call yields last must be."""
         returned, self._returned = self._returned, None
-        state = self._group.getOption
-        row = project(self._fold, self._key, state)
-        if returned is not None and state is not None and returned != row:
-            raise DefinitionError(
-                f"it returned {returned!r}, but project() makes {row!r} of its state"
-            )
-        return row
+        return checked_projection(self._fold, self.key, self.group.getOption, returned)
 
     def _emit_projection(self) -> None:
         """The row of an update stream's key after its last call."""
         self.emitted.rows.append(self._check_returned())
-        self.emitted.emitted_at_us.append(self._group.clock_us)
-        self.emitted.removed.append(self._group.getOption is None)
-
-    def failure(self, error: Exception) -> StateFunctionError:
-        """`error` with what the state function was called for."""
-        at = EPOCH + timedelta(microseconds=self._group.clock_us)
-        called = "timeout" if self._group.hasTimedOut else "event"
-        stream = f"stream {self._fold.stream}: " if self._fold.stream else ""
-        return StateFunctionError(
-            f"{stream}{_name(self._fold)} failed for {self._fold.key} {self._key!r} ({called} at "
-            f"{at:%Y-%m-%dT%H:%M:%S.%fZ}): {type(error).__name__}: {error}"
-        )
-
-
-def project(fold: KeyedFold, key: Key, state: Any) -> Any:
-    """The row of an update stream's table for a key; without state, only the key is filled."""
-    if fold.project is None:
-        raise DefinitionError(f"{_name(fold)} is no update stream: it has no projection")
-    if state is not None:
-        return fold.project(key, state)
-    return tuple(key if column.name == fold.key else None for column in fold.output_columns)
-
-
-def _name(fold: KeyedFold) -> str:
-    function = getattr(fold.function, "function", fold.function)
-    return getattr(function, "__name__", repr(function))
+        self.emitted.emitted_at_us.append(self.group.clock_us)
+        self.emitted.removed.append(self.group.getOption is None)

@@ -72,6 +72,11 @@ class States:
         position = self._positions.get(key)
         return NEVER_US if position is None else self.timeouts_us[position]
 
+    def changed_at_of(self, key: Key) -> int:
+        """When the state of `key` last changed; NO_STATE_US when there is none."""
+        position = self._positions.get(key)
+        return NO_STATE_US if position is None else self.changed_at_us[position]
+
     def put(self, key: Key, state: Any, changed_at_us: int, timeout_at_us: int = NEVER_US) -> None:
         """Set what is known of `key`; with neither state nor timeout it is forgotten.
 

@@ -1,11 +1,8 @@
 """The record of a stream's batches, `ops/batches`: read back, and completed after a run."""
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
-
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from include.generations import generation_rows, is_reseeded
 from include.lake import Lake
@@ -75,23 +72,11 @@ def complete_until(lake: Lake, stream: str, generation: int) -> datetime | None:
 
 
 def record_progress(
-    lake: Lake, stream: str, generation: int, progress: Sequence[StreamingQueryProgress]
+    lake: Lake, stream: str, generation: int, measured: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Add what Spark measured to the run's rows of `ops/batches`.
+    """Add what the engine measured of each batch to the run's rows of `ops/batches`.
 
     Separate from the counts, which must be there even if the run is killed before this.
     """
-    rows = [
-        {
-            "stream": stream,
-            "generation": generation,
-            "batch_id": batch.batchId,
-            "state_bytes": sum(state.memoryUsedBytes for state in batch.stateOperators),
-            "state_rows": sum(state.numRowsTotal for state in batch.stateOperators),
-            "durations_ms": json.dumps(dict(batch.durationMs)),
-            "state_metrics": json.dumps([dict(s.customMetrics) for s in batch.stateOperators]),
-        }
-        for batch in progress
-        if batch.stateOperators  # a progress without an operator is of no batch
-    ]
+    rows = [{"stream": stream, "generation": generation, **batch} for batch in measured]
     update_ops(lake, "batches", BATCH_KEY, rows)

@@ -1,6 +1,7 @@
 """The bronze and quarantine tables of a source, and the clock of bronze.
 
-M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds.
+M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds; or,
+since a repair has set it back (include/clock_repair.py), of that and all that came after it.
 Each commit to bronze stores it twice on its rows, before and after the commit; whether a
 row is late follows from the former, and must not depend on anything read later.
 
@@ -8,8 +9,7 @@ row is late follows from the former, and must not depend on anything read later.
 the machine's clock goes back: streams in processing time fold by it.
 """
 
-from collections.abc import Sequence
-
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,7 +24,8 @@ from spark_jobs.lake.landing import ACCEPTED, REFUSED, value_column
 
 FEATURES = {"delta.enableDeletionVectors": "false"}
 # A stream's position stays at the last commit with rows. Should the log be cut there while its
-# source is silent (Delta's default is 30 days), the stream could not go on.
+# source is silent (Delta's default is 30 days), the stream could not go on: before that it reads
+# a still row (include/log_retention.py), and this is the time that it has for it.
 BRONZE_FEATURES = {
     "delta.appendOnly": "true",
     "delta.logRetentionDuration": "interval 90 days",
@@ -110,13 +111,11 @@ def read_clock(spark: SparkSession, lake: Lake, source: Source) -> Clock:
     logged = read_logged_clock(lake, source)
     if logged is not None and (logged.watermark_us is None) == (logged.ingested_at_us is None):
         return logged
-    row = (
-        spark.read.format("delta")
-        .load(lake.bronze(source.name))
-        .agg(*(F.max(F.unix_micros(name)) for name in ("commit_watermark", "ingested_at")))
-        .collect()[0]
-    )
-    return Clock(*row)
+    # Of the newest commit: a repair sets M back, so an older one may have a larger.
+    clock = F.struct(F.unix_micros("ingested_at"), F.unix_micros("commit_watermark"))
+    rows = spark.read.format("delta").load(lake.bronze(source.name))
+    newest = rows.agg(F.max(clock)).collect()[0][0]
+    return Clock(None, None) if newest is None else Clock(newest[1], newest[0])
 
 
 def clock_after(before: Clock, newest_event_us: int, now_us: int) -> Clock:
@@ -126,6 +125,14 @@ def clock_after(before: Clock, newest_event_us: int, now_us: int) -> Clock:
     if before.watermark_us is not None:
         newest_us = max(newest_us, before.watermark_us)
     return Clock(newest_us, ingested_at_us)
+
+
+def clock_set_back(before: Clock, to_us: int, now_us: int) -> Clock:
+    """The clock after the commit, at `now_us`, of a repair that sets M back to `to_us`.
+
+    `ingested_at` goes on: it says which rows came after.
+    """
+    return Clock(_floor_to_ms(to_us), _ingested_at_after(before, now_us))
 
 
 def _ingested_at_after(before: Clock, now_us: int) -> int:
@@ -141,34 +148,34 @@ def _floor_to_ms(micros: int) -> int:
 
 def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) -> DataFrame:
     """The accepted rows of a parsed batch as bronze stores them: one file for each date."""
-    values = [F.col(value_column(field)).alias(field.name) for field in source.fields]
-    rows = parsed.where(F.col("kind") == ACCEPTED)
-    return _as_stored(rows, values, before, after, is_clock=False).repartition("event_date")
-
-
-def clock_row(spark: SparkSession, source: Source, before: Clock, after: Clock) -> DataFrame:
-    """The one row that moves the clock of bronze to `after`, as bronze stores it."""
-    values = [F.lit(None).cast(field.type).alias(field.name) for field in source.fields]
-    row = spark.createDataFrame(
-        [(after.watermark_us, (after.watermark_us or 0) // DAY_US, None)],
-        "event_time_us BIGINT, event_day INT, source_file STRING",
-    )
-    return _as_stored(row, values, before, after, is_clock=True).coalesce(1)
-
-
-def _as_stored(
-    rows: DataFrame, values: Sequence[SparkColumn], before: Clock, after: Clock, *, is_clock: bool
-) -> DataFrame:
-    return rows.select(
-        *values,
+    rows = parsed.where(F.col("kind") == ACCEPTED).select(
+        *(F.col(value_column(field)).alias(field.name) for field in source.fields),
         F.timestamp_micros("event_time_us").alias("event_time"),
         F.date_from_unix_date("event_day").alias("event_date"),
         _instant(after.ingested_at_us).alias("ingested_at"),
         _instant(before.watermark_us).alias("arrival_watermark"),
         _instant(after.watermark_us).alias("commit_watermark"),
         F.col("source_file"),
-        F.lit(is_clock).alias("is_clock"),
+        F.lit(False).alias("is_clock"),
     )
+    return rows.repartition("event_date")
+
+
+def clock_row(schema: pa.Schema, before: Clock, after: Clock) -> pa.Table:
+    """The one row that moves the clock of bronze to `after`, as bronze, of `schema`, stores it."""
+    at_us = after.watermark_us or 0
+    values = {
+        "event_time": at_us,
+        "event_date": at_us // DAY_US,
+        "ingested_at": after.ingested_at_us,
+        "arrival_watermark": before.watermark_us,
+        "commit_watermark": after.watermark_us,
+        "is_clock": True,
+    }
+    # Without the comments: delta-rs refuses data whose comments are not those of the table.
+    plain = pa.schema([field.remove_metadata() for field in schema])
+    columns = [pa.array([values.get(field.name)], field.type) for field in plain]
+    return pa.table(columns, schema=plain)
 
 
 def quarantine_rows(parsed: DataFrame, ingested_at_us: int) -> DataFrame:

@@ -6,8 +6,7 @@ name one checkpoint: under the same name, a new checkpoint's batch 0 would be dr
 Within `foreachBatch` give frames of the batch's own session, `df.sparkSession`.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deltalake import DeltaTable as DeltaLog
@@ -18,6 +17,7 @@ from include.lake import Lake
 
 TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 def append_once(
@@ -25,13 +25,16 @@ def append_once(
     path: str,
     app_id: str,
     batch_id: int,
-    user_metadata: Mapping[str, object] | None = None,
+    user_metadata: str | None = None,
 ) -> None:
-    """Append `df` to the Delta table at `path` in one commit, unless this batch did so before."""
+    """Append `df` to the Delta table at `path` in one commit, unless this batch did so before.
+
+    `user_metadata` is what the commit says of itself in the table's log.
+    """
     writer = df.write.format("delta").mode("append")
     writer = writer.option("txnAppId", app_id).option("txnVersion", str(batch_id))
     if user_metadata is not None:
-        writer = writer.option("userMetadata", json.dumps(user_metadata))
+        writer = writer.option("userMetadata", user_metadata)
     writer.save(path)
 
 
@@ -53,16 +56,19 @@ def rows_committed(lake: Lake, path: str, app_id: str, batch_id: int) -> int:
 
 
 @contextmanager
-def delta_transaction(session: SparkSession, app_id: str, batch_id: int) -> Iterator[None]:
+def delta_transaction(
+    session: SparkSession, app_id: str, batch_id: int, user_metadata: str
+) -> Iterator[None]:
     """The same for a MERGE, which has no options: set on the session while the body runs.
 
     Only one write per table: a second one in the same batch would be skipped, too. Within
     `foreachBatch` the outer session's settings are ignored, silently: give `df.sparkSession`.
     """
-    session.conf.set(TXN_APP_ID, app_id)
-    session.conf.set(TXN_VERSION, str(batch_id))
+    settings = {TXN_APP_ID: app_id, TXN_VERSION: str(batch_id), USER_METADATA: user_metadata}
+    for name, value in settings.items():
+        session.conf.set(name, value)
     try:
         yield
     finally:
-        session.conf.unset(TXN_APP_ID)
-        session.conf.unset(TXN_VERSION)
+        for name in settings:
+            session.conf.unset(name)

@@ -10,10 +10,12 @@ from typing import Any
 from deltalake import DeltaTable as DeltaLog
 
 from include.checkpoint import newest_committed, newest_planned
-from include.generations import GenerationRow, is_reseeded, pinned_row
+from include.generations import GenerationRow, current_row, is_reseeded, pinned_row
 from include.lake import Lake, LakeError
-from include.ops import append_ops, update_ops
-from include.savepoints.lineage import same_code
+from include.log_retention import refuse_cut_off
+from include.ops import append_ops, read_ops, update_ops
+from include.savepoints.lineage import same_code, serves
+from include.stream_position import read_position
 from include.streams import SettingsError, Stream
 
 KEY = ("stream", "generation")
@@ -39,13 +41,56 @@ def refuse_foreign_checkpoint(lake: Lake, stream: str, generation: int) -> None:
             ends = "is missing" if planned is None else f"ends at batch {planned}"
             raise LakeError(
                 f"the checkpoint {checkpoint} {ends}, but {path} has batch {written} of it: what "
-                "it reads next would be lost. Put back the checkpoint, or a copy that is not older"
+                "it reads next would be lost. Put back the checkpoint, or a copy that is not older; "
+                f"or make a new one from bronze: `make reseed STREAM={stream} APPLY=1`"
             )
+    _refuse_older_bronze(lake, stream, checkpoint, planned)
+    row = current_row(lake, stream)
+    if row is not None:
+        refuse_cut_off(lake, stream, row["source"])
     committed = newest_committed(lake, checkpoint)
+    if committed is not None:
+        _refuse_older_table(lake, stream, generation, committed)
     if committed is not None and not lake.is_delta_table(lake.table(stream)):
         raise LakeError(
             f"{lake.table(stream)} is missing, but {checkpoint} has written to it up to batch "
-            f"{committed}: it would come back with new rows only. Put the table back"
+            f"{committed}: it would come back with new rows only. Put the table back, or make "
+            f"it anew from bronze: `make reseed STREAM={stream} APPLY=1`"
+        )
+
+
+def _refuse_older_bronze(lake: Lake, stream: str, checkpoint: str, planned: int | None) -> None:
+    """A stream that has read more than there is would pass over what comes in its place."""
+    row = current_row(lake, stream)
+    if planned is None or row is None or not lake.is_delta_table(lake.bronze(row["source"])):
+        return
+    path, bronze = (
+        lake.bronze(row["source"]),
+        read_position(lake, f"{checkpoint}/offsets/{planned}"),
+    )
+    table = DeltaLog(path)
+    if str(table.metadata().id) == bronze.table_id and table.version() + 1 < bronze.version:
+        raise LakeError(
+            f"{path} ends at version {table.version()}, but {stream} has read version "
+            f"{bronze.version - 1} of it: it is an older copy. Put back one that is not older; or "
+            f"move it, its quarantine and its ingest checkpoint away, ingest {row['source']} anew, "
+            f"and then `make reseed STREAM={stream} APPLY=1`"
+        )
+
+
+def _refuse_older_table(lake: Lake, stream: str, generation: int, committed: int) -> None:
+    """A table that lacks rows of a batch which the checkpoint has committed."""
+    recorded = read_ops(lake, "batches", {"stream": stream, "generation": generation}).to_pylist()
+    wrote = [row["batch_id"] for row in recorded if row["rows_out"]]
+    newest = max((batch for batch in wrote if batch <= committed), default=None)
+    path = lake.table(stream)
+    has = _written(lake, path, app_id(stream, generation, "table"))
+    if newest is not None and (has is None or has < newest):
+        ends = "has none of its batches" if has is None else f"ends at batch {has}"
+        raise LakeError(
+            f"{path} {ends}, but {lake.checkpoint(stream, generation)} has written batch {newest} "
+            "to it: it is an older copy, or lost its newest commit. Put back one that is not "
+            f"older, or make it anew from bronze: `make reseed STREAM={stream} APPLY=1`"
         )
 
 
@@ -54,18 +99,24 @@ def _written(lake: Lake, path: str, app: str) -> int | None:
 
 
 def pin_generation(
-    lake: Lake, stream: Stream, generation: int, settings: dict[str, Any], code: str
+    lake: Lake,
+    stream: Stream,
+    generation: int,
+    settings: dict[str, Any],
+    code: str,
+    event_schema: str | None = None,
 ) -> bool:
     """Record what the generation stands on before its first batch; check it ever after.
 
-    Returns whether this run is the first whose `code` is not that of the generation. Raises
-    SettingsError, before anything is read, when a pinned setting has changed.
+    Returns whether this run is the first whose `code` is not that of the generation: for
+    `note_code`, when something is made by it. Raises SettingsError, before anything is read,
+    when a pinned setting has changed.
     """
     row = {"stream": stream.name, "generation": generation, **settings}
     first = append_ops(
         lake,
         "generations",
-        [row | {"started_at": datetime.now(UTC), "code": code}],
+        [row | {"started_at": datetime.now(UTC), "code": code, "event_schema": event_schema}],
         (f"{stream.name}/{generation}", 0),
     )
     if first:
@@ -73,7 +124,9 @@ def pin_generation(
     pinned = pinned_row(lake, stream.name, generation)
     begun = newest_planned(lake, lake.checkpoint(stream.name, generation)) is not None
     if not begun and not is_reseeded(pinned):
-        update_ops(lake, "generations", KEY, [row | {"code": code}])  # nothing stands on it yet
+        # Nothing stands on it yet.
+        new = {"code": code, "event_schema": event_schema}
+        update_ops(lake, "generations", KEY, [row | new])
         return False
     for name, value in settings.items():
         if pinned[name] != value:
@@ -81,17 +134,54 @@ def pin_generation(
                 f"stream {stream.name}: {name} is now {value}, but its state was made with "
                 f"{pinned[name]}: {_way_out(lake, stream.name, generation, name)}"
             )
-    return _note_code(lake, pinned, code)
+    return is_other_code(pinned, code) and pinned["code_changed_at"] is None
 
 
-def _note_code(lake: Lake, pinned: GenerationRow, code: str) -> bool:
-    """Whether `code` is new to the generation: then its state is no one code's any more."""
+def refuse_other_state(lake: Lake, stream: Stream, generation: int, state_schema: str) -> None:
+    """SettingsError when the state of a generation has another schema than the stream's file now.
+
+    Who reads it by the file of now would read something else, or nothing.
+    """
+    pinned = pinned_row(lake, stream.name, generation)["state_schema"]
+    if pinned != state_schema:
+        raise SettingsError(
+            f"stream {stream.name}: state_schema is now {state_schema}, but its state was made with "
+            f"{pinned}: {_way_out(lake, stream.name, generation, 'state_schema')}"
+        )
+
+
+def is_other_code(pinned: GenerationRow, code: str) -> bool:
+    """Whether a state that the generation has made is not one that `code` would make."""
     known = pinned["code"]
-    if known is None or same_code(known, code) or pinned["code_changed_at"] is not None:
-        return False
-    key = {name: pinned[name] for name in KEY}
-    update_ops(lake, "generations", KEY, [key | {"code_changed_at": datetime.now(UTC)}])
-    return True
+    return known is not None and not (same_code(known, code) or serves(known, code))
+
+
+def note_code(
+    lake: Lake, stream: str, generation: int, code: str, code_is_new: bool, event_schema: str
+) -> None:
+    """Record before a run's first write what is new with it: events, and the state's code.
+
+    With new code the state is no one code's any more. A run that fails before it has written
+    anything has made nothing, so it changes nothing here.
+    """
+    pinned = pinned_row(lake, stream, generation)
+    new: dict[str, Any] = {}
+    if pinned["event_schema"] != event_schema:
+        new["event_schema"] = event_schema
+    if code_is_new:
+        new["code_changed_at"] = datetime.now(UTC)
+    elif _rejects_from_now_on(pinned, code):
+        new["code"] = code
+    if new:
+        key = {name: pinned[name] for name in KEY}
+        update_ops(lake, "generations", KEY, [key | new])
+
+
+def _rejects_from_now_on(pinned: GenerationRow, code: str) -> bool:
+    """Whether the generation's state is all by the same code that stopped at failures."""
+    known = pinned["code"]
+    of_one_code = known is not None and pinned["code_changed_at"] is None
+    return of_one_code and not same_code(known, code) and serves(known, code)
 
 
 def _way_out(lake: Lake, stream: str, generation: int, setting: str) -> str:

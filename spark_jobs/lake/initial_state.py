@@ -47,11 +47,16 @@ def read_initial_state(
         return None
     read = _read_table if found.is_table else _read_file
     initial = _with_timeouts(read(spark, lake, found.path, fold), fold, found.path)
-    as_of = EPOCH + initial.as_of_us * MICROSECOND
+    check_as_of(found.path, initial.as_of_us)
+    return initial
+
+
+def check_as_of(path: str, as_of_us: int) -> None:
+    """SettingsError for an initial state of the future."""
+    as_of = EPOCH + as_of_us * MICROSECOND
     if as_of > datetime.now(UTC):
         # Every row until then would be left out, and each run would look well.
-        raise SettingsError(f"initial state {found.path}: as_of {as_of} is in the future: mend it")
-    return initial
+        raise SettingsError(f"initial state {path}: as_of {as_of} is in the future: mend it")
 
 
 def state_rows(initial: InitialState) -> DataFrame:
@@ -125,15 +130,23 @@ def _read_table(spark: SparkSession, lake: Lake, path: str, fold: KeyedFold) -> 
 
 def _with_timeouts(initial: InitialState, fold: KeyedFold, path: str) -> InitialState:
     """Rows that name no timeout get the fold's, counted from `as_of`."""
-    if fold.initial_timeout is None:
+    default_us = default_timeout_us(path, initial.as_of_us, fold)
+    if default_us is None:
         return initial
-    default_us = initial.as_of_us + fold.initial_timeout // MICROSECOND
-    if not initial.as_of_us < default_us <= LAST_INSTANT_US:
-        raise SettingsError(
-            f"initial state {path}: as_of is {EPOCH + initial.as_of_us * MICROSECOND}, and the "
-            f"stream's initial_timeout of {fold.initial_timeout} after it is no timeout: it must "
-            "be after as_of, and not beyond the year 9999"
-        )
     timeout_at_us = F.coalesce("timeout_at_us", F.lit(default_us)).alias("timeout_at_us")
     rows = initial.rows.select("key", "state", timeout_at_us)
     return InitialState(initial.as_of_us, initial.fingerprint, rows)
+
+
+def default_timeout_us(path: str, as_of_us: int, fold: KeyedFold) -> int | None:
+    """The timeout of rows that name none; SettingsError when it is no instant."""
+    if fold.initial_timeout is None:
+        return None
+    default_us = as_of_us + fold.initial_timeout // MICROSECOND
+    if not as_of_us < default_us <= LAST_INSTANT_US:
+        raise SettingsError(
+            f"initial state {path}: as_of is {EPOCH + as_of_us * MICROSECOND}, and the "
+            f"stream's initial_timeout of {fold.initial_timeout} after it is no timeout: it must "
+            "be after as_of, and not beyond the year 9999"
+        )
+    return default_us

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column as SparkColumn
@@ -18,6 +17,8 @@ from spark_jobs.fold.definition import (
 )
 from spark_jobs.lake.delta_table import Column, create_if_absent
 from spark_jobs.lake.exactly_once import append_once, delta_transaction
+from spark_jobs.lake.range_change import RangeChange
+from spark_jobs.lake.row_ranges import range_condition, replace_rows
 
 log = logging.getLogger("job.tables")
 
@@ -37,48 +38,11 @@ class TableSchemaError(RuntimeError):
     """The table has other columns than its stream now writes."""
 
 
-class RangeChange(NamedTuple):
-    """Rows of a range before and after, and how many of them differ."""
+class DeltaProduct:
+    """The Delta table of one stream. Append: all outputs. Update: the latest row per key.
 
-    before: int
-    after: int
-    removed: int
-    added: int
-
-
-NO_CHANGE = RangeChange(0, 0, 0, 0)
-
-
-def _range_condition(from_us: int | None, until_us: int | None) -> str:
-    """With bounds of the partition, too: by the instants alone it would conflict with appends."""
-    parts = []
-    for bound_us, operator, of_date in ((from_us, ">=", ">="), (until_us, "<", "<=")):
-        if bound_us is not None:
-            at = f"timestamp_micros({bound_us}L)"
-            parts.append(f"{EMITTED_AT} {operator} {at} AND {EMITTED_DATE} {of_date} to_date({at})")
-    return " AND ".join(parts) or "true"
-
-
-def _compare(old: DataFrame, new: DataFrame) -> RangeChange:
-    """How two sets of rows differ, equal rows counted: in one pass over both."""
-    tagged = old.withColumn("_sign", F.lit(1)).unionByName(new.withColumn("_sign", F.lit(-1)))
-    balance = tagged.groupBy(*old.columns).agg(
-        F.sum("_sign").alias("net"),
-        F.count_if(F.col("_sign") > 0).alias("before"),
-        F.count_if(F.col("_sign") < 0).alias("after"),
-    )
-    sums = (
-        F.sum("before"),
-        F.sum("after"),
-        F.sum(F.greatest("net", F.lit(0))),
-        F.sum(F.greatest(-F.col("net"), F.lit(0))),
-    )
-    row = balance.agg(*(F.coalesce(total, F.lit(0)) for total in sums)).collect()[0]
-    return RangeChange(*(int(value) for value in row))
-
-
-class ProductTable:
-    """The Delta table of one stream. Append: all outputs. Update: the latest row per key."""
+    `mark` is what a commit says of itself in the table's log.
+    """
 
     def __init__(self, path: str, fold: KeyedFold, comments: Mapping[str, str]) -> None:
         self.path = path
@@ -101,7 +65,7 @@ class ProductTable:
                 "restore the stream's output record, or move the table away"
             )
 
-    def write_once(self, emitted: DataFrame, app_id: str, batch_id: int) -> None:
+    def write_once(self, emitted: DataFrame, app_id: str, batch_id: int, mark: str) -> None:
         """Write what a batch emitted, unless `app_id` has written this batch before.
 
         `emitted` has the output's columns and `emitted_at_us`; in an update stream also
@@ -110,43 +74,39 @@ class ProductTable:
         rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
         if self._fold.output_mode == "append":
             rows = rows.withColumn(EMITTED_DATE, F.to_date(EMITTED_AT))
-            columns = [column.name for column in self._columns()]
-            append_once(rows.select(columns), self.path, app_id, batch_id)
+            append_once(self._ordered(rows), self.path, app_id, batch_id, mark)
         else:
-            self._merge(rows, app_id, batch_id)
+            self._merge(rows, app_id, batch_id, mark)
 
-    def replace_all(self, emitted: DataFrame) -> None:
+    def replace_all(self, emitted: DataFrame, mark: str) -> None:
         """Make these the only rows of an update table, in one commit."""
         rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
-        columns = [column.name for column in self._columns()]
-        rows.select(columns).write.format("delta").mode("overwrite").save(self.path)
+        writer = self._ordered(rows).write.format("delta").mode("overwrite")
+        writer.option("userMetadata", mark).save(self.path)
 
     def replace_range(
-        self, emitted: DataFrame, from_us: int | None, until_us: int | None
+        self, emitted: DataFrame, from_us: int | None, until_us: int | None, mark: str
     ) -> RangeChange:
         """Make these the only rows of an append table emitted from one instant and before another.
 
         One commit; none when nothing would change. None is no bound. The rows must be within.
         """
-        session = emitted.sparkSession
         rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
         rows = rows.withColumn(EMITTED_DATE, F.to_date(EMITTED_AT))
-        new = rows.select([column.name for column in self._columns()])
-        condition = _range_condition(from_us, until_us)
-        old = session.read.format("delta").load(self.path).where(condition)
-        change = _compare(old, new)
-        if change.removed or change.added:
-            writer = new.write.format("delta").mode("overwrite")
-            writer.option("replaceWhere", condition).save(self.path)
-        return change
+        condition = range_condition(EMITTED_AT, EMITTED_DATE, from_us, until_us)
+        return replace_rows(self._ordered(rows), self.path, condition, mark)
 
-    def _merge(self, rows: DataFrame, app_id: str, batch_id: int) -> None:
+    def _ordered(self, rows: DataFrame) -> DataFrame:
+        """The table's columns of `rows`, in its order."""
+        return rows.select(*(F.col(f"`{column.name}`") for column in self._columns()))
+
+    def _merge(self, rows: DataFrame, app_id: str, batch_id: int, mark: str) -> None:
         session = rows.sparkSession
         columns: dict[str, str | SparkColumn] = {
-            column.name: f"new.`{column.name}`" for column in self._columns()
+            f"`{column.name}`": f"new.`{column.name}`" for column in self._columns()
         }
         key = self._fold.key
-        with delta_transaction(session, app_id, batch_id):
+        with delta_transaction(session, app_id, batch_id, mark):
             (
                 DeltaTable.forPath(session, self.path)
                 .alias("old")

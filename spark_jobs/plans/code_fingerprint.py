@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
+from include.savepoints.lineage import REJECTS
 from include.streams import Stream
 from spark_jobs.stream_definition import load_definition, pinned_settings
 
@@ -24,7 +25,8 @@ CHANGE_NO_RESULT = {"buckets", "state_partitions", "watermark_delay_ms"}
 
 
 def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
-    """16 hex characters that name the stream's code, settings and initial state.
+    """16 hex characters that name the stream's code, settings and initial state; and REJECTS
+    when it rejects what its function fails for.
 
     `initial_state` is that one's fingerprint, or None. Modules of `spark_jobs.streams` that
     the stream's file imports count as part of it; those that it loads by a computed name do not.
@@ -38,7 +40,9 @@ def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
         "modules": _modules(f"{STREAMS}.{stream.name}"),
     }
     text = json.dumps(stands_on, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+    name = hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+    # Behind the name, not in it: states that were made until the first failed call stay good.
+    return name + REJECTS if stream.on_error == "quarantine" else name
 
 
 def only_code(source: bytes) -> ast.Module:

@@ -3,8 +3,7 @@
 Without a JVM. Whether the mapping itself works is seen when the job maps each state.
 """
 
-from include.generations import GenerationRow, current_row, open_intent
-from include.instants import micros_of
+from include.generations import GenerationRow, current_row
 from include.lake import Lake
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base, choose_mapped_base
@@ -79,7 +78,7 @@ def mapped_base(lake: Lake, identity: StreamIdentity, pin: BronzePin, at_most_us
             f"{name} has no savepoint of its older state: put its former file back, `make savepoint "
             f"STREAM={name}`, and then the new file again; or give RECOMPUTE=1"
         )
-    base = choose_mapped_base(older, identity, pin, _before_cut_off(lake, identity, at_most_us))
+    base = choose_mapped_base(older, identity, pin, at_most_us)
     if base is None:
         raise SettingsError(
             f"none of the {len(older)} savepoints of the older state of {name} holds all rows of "
@@ -88,16 +87,3 @@ def mapped_base(lake: Lake, identity: StreamIdentity, pin: BronzePin, at_most_us
             "writes one), and then the new file again; or give RECOMPUTE=1"
         )
     return base
-
-
-def _before_cut_off(lake: Lake, identity: StreamIdentity, at_most_us: int) -> int:
-    """Also not after what an open reseed began with: it may have replaced rows from there on."""
-    begun = open_intent(lake, identity.stream)
-    if begun is None or identity.output_mode != "append":
-        return at_most_us
-    if begun["base_until"] is None:
-        raise SettingsError(
-            f"a reseed of {identity.stream} from the beginning was cut off, and may have replaced "
-            "any row of its table: give RECOMPUTE=1 in place of FROM_STATE=1"
-        )
-    return min(at_most_us, micros_of(begun["base_until"]))

@@ -4,22 +4,27 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from include.backfill.late_dates import covers_of, first_stale, late_rows
-from include.backfill.plan_recompute import estimate_seconds
-from include.generations import INTENT, current_row, generation_rows, open_intent
+from pyarrow import fs
+
+from include.backfill.plan_recompute import estimate_seconds, rows_emitted
+from include.coverage.effect import reseed_effect
+from include.coverage.entries import read_entries
+from include.coverage.judge import Coverage
+from include.coverage.table_coverage import TableCoverage, table_coverage
+from include.generations import INTENT, GenerationRow, current_row, generation_rows, open_intent
 from include.instants import instant_of, micros_of
 from include.lake import Lake
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
-from include.savepoints.choose_base import Base, choose_base
+from include.savepoints.choose_base import Base
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import same_code
-from include.savepoints.manifest import savepoints_of
 from include.streams import SettingsError, Stream
+from include.table_seal import rows_by_date
 from spark_jobs.fold.admission import LAST_INSTANT_US
-from spark_jobs.lake.initial_state import read_fingerprint
-from spark_jobs.plans.migrate_plan import MIGRATE, mapped_base, refuse_migration
+from spark_jobs.plans.migrate_plan import MIGRATE, refuse_migration
+from spark_jobs.plans.reseed_base import choose_reseed_base, refuse_unreadable_table
 from spark_jobs.plans.reseed_options import ReseedOptions
-from spark_jobs.plans.stream_identity import stream_identity
+from spark_jobs.plans.stream_identity import initial_fingerprint, stream_identity
 from spark_jobs.stream_definition import load_definition, pinned_settings
 
 
@@ -38,6 +43,16 @@ class ReseedPlan:
     excluded: int  # before the initial state
     pending: int  # from until on
     estimated_seconds: float | None
+    coverage: Coverage  # of the table as it is now
+    distrust: str | None  # why the table is not what was recorded of it; None: it is
+    rows_replaced: int
+
+    @property
+    def from_us(self) -> int | None:
+        """The first instant whose rows are replaced; None: all are. What an initial state stood
+        for under an earlier `as_of` is among them."""
+        kept = self.base.savepoint is not None and self.identity.output_mode == "append"
+        return self.base.until_us if kept else None
 
     def text(self) -> str:
         """The plan for people."""
@@ -46,16 +61,25 @@ class ReseedPlan:
             base = f"from savepoint {self.base.savepoint.savepoint_id}"
         if self.base.mapped:
             base += ", its states mapped by migrate_state"
-        replaced = "all rows"
-        if self.identity.output_mode == "append" and self.base.until_us is not None:
-            replaced = f"rows from {_at(self.base.until_us)} on"
+        where = (
+            "all its table" if self.from_us is None else f"its table from {_at(self.from_us)} on"
+        )
         took = "" if self.estimated_seconds is None else f", about {self.estimated_seconds:.0f} s"
         return (
             f"reseed {self.identity.stream} as of {_at(self.until_us)}: replays "
             f"{self.events - self.base.events:,} rows of bronze (version {self.pin.version}) {base}; "
-            f"replaces {replaced} of its table, and goes on with {self.pending:,} rows that wait; "
-            f"{self.buckets} buckets, {self.partitions} state partitions{took}"
+            f"replaces the {self.rows_replaced:,} rows of {where}, and goes on with "
+            f"{self.pending:,} rows that wait; {self.buckets} buckets, {self.partitions} state "
+            f"partitions{took}. {self._effect()}"
         )
+
+    def _effect(self) -> str:
+        if self.distrust is not None:
+            return f"Its table is not what was recorded of it ({self.distrust}): all is made anew"
+        now_us = self.coverage.until_us
+        takes_away_us = now_us if now_us is not None and now_us > self.until_us else None
+        same_code = not (self.options.recompute or self.options.from_state)
+        return reseed_effect(self.coverage, self.from_us, self.until_us, same_code, takes_away_us)
 
 
 def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
@@ -64,24 +88,25 @@ def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPla
     One that was cut off under other code, which nobody can finish, is begun anew by it.
     """
     identity = stream_identity(lake, stream)
+    refuse_unreadable_table(lake, stream.name)
     options = _begun_anew(lake, identity, options)
     if options.from_state:
         refuse_migration(lake, stream, identity, options.recompute)
     pin = pin_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, pin, options)
-    base = _base(lake, stream, identity, pin, until_us, options)
+    current = current_row(lake, stream.name)
+    judged = _judged(lake, stream, identity, options, current)
+    base = choose_reseed_base(lake, identity, pin, options, until_us, judged)
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(pin, column, since_us, [until_us])
     everything = count_before(pin, column, None, [until_us, LAST_INSTANT_US])
-    current = current_row(lake, stream.name) or {}
+    now = current or {}
     return ReseedPlan(
         identity,
         options,
-        _count("BUCKETS", options.buckets, current.get("buckets") or stream.buckets),
+        _count("BUCKETS", options.buckets, now.get("buckets") or stream.buckets),
         _count(
-            "PARTITIONS",
-            options.partitions,
-            current.get("state_partitions") or stream.state_partitions,
+            "PARTITIONS", options.partitions, now.get("state_partitions") or stream.state_partitions
         ),
         pin,
         until_us,
@@ -90,7 +115,32 @@ def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPla
         everything[0] - events,
         everything[1] - everything[0],
         estimate_seconds(lake, stream.name, events - base.events),
+        judged.coverage,
+        judged.distrust,
+        _rows_from(lake, stream, identity, base),
     )
+
+
+def _judged(
+    lake: Lake,
+    stream: Stream,
+    identity: StreamIdentity,
+    options: ReseedOptions,
+    current: GenerationRow | None,
+) -> TableCoverage:
+    """The table as it is; before a mapping rows are right that were made by the code before."""
+    if options.from_state and current is not None:
+        identity = replace(identity, code=current["code"])
+    return table_coverage(lake, stream, identity)
+
+
+def _rows_from(lake: Lake, stream: Stream, identity: StreamIdentity, base: Base) -> int:
+    if not lake.is_delta_table(lake.table(stream.name)):
+        return 0
+    if identity.output_mode == "update" or base.savepoint is None:
+        return sum(rows_by_date(lake, f"tables/{stream.name}").values())
+    edges = [instant_of(base.savepoint.until_us), instant_of(LAST_INSTANT_US)]
+    return rows_emitted(lake, stream, edges)[0]
 
 
 def _count(name: str, wanted: int | None, now: int) -> int:
@@ -121,60 +171,29 @@ def _until_us(
 
 
 def _begun_anew(lake: Lake, identity: StreamIdentity, options: ReseedOptions) -> ReseedOptions:
-    """What an open reseed of other code may have written is replaced, wherever that is."""
+    """A migration that was cut off, and whose code was changed since, is still a migration."""
     begun = open_intent(lake, identity.stream)
-    if begun is None or same_code(begun["code"], identity.code):
+    if begun is None or same_code(begun["code"], identity.code) or options.recompute:
         return options
     migrating = begun["reseed"] == MIGRATE and begun["state_schema"] == identity.state_schema
-    if options.from_state or (migrating and not options.recompute):
-        return replace(options, from_state=True)
-    return replace(options, recompute=True)
-
-
-def _base(
-    lake: Lake,
-    stream: Stream,
-    identity: StreamIdentity,
-    pin: BronzePin,
-    until_us: int,
-    options: ReseedOptions,
-) -> Base:
-    """The newest clean savepoint from which on all of the table is made right."""
-    current = current_row(lake, stream.name)
-    if options.recompute or current is None:  # a new stream has no row to keep
-        return Base(None, identity.since_us, 0)
-    is_append = identity.output_mode == "append"
-    other_code = current["code"] != identity.code or current["code_changed_at"] is not None
-    if is_append and other_code and not options.from_state:
-        return Base(None, identity.since_us, 0)  # rows of other code are in the table
-    at_most_us = _right_until(lake, stream, until_us) if is_append else until_us
-    if options.from_state:
-        return mapped_base(lake, identity, pin, at_most_us)
-    return choose_base(savepoints_of(lake, stream.name), identity, pin, at_most_us)
-
-
-def _right_until(lake: Lake, stream: Stream, until_us: int) -> int:
-    """Before which instant, at most `until_us`, no row of an append table lacks a late row."""
-    stale = first_stale(late_rows(lake, stream), covers_of(lake, stream.name, "append"))
-    return until_us if stale is None else min(until_us, micros_of(stale))
+    return replace(options, from_state=options.from_state or migrating)
 
 
 def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
     """The row of `ops/generations` that says a reseed has begun, and all that it has decided."""
-    generations = [row["generation"] for row in generation_rows(lake, stream.name)]
     base, pin, identity = plan.base, plan.pin, plan.identity
     pinned = pinned_settings(stream, load_definition(stream).fold)
     return {
         **pinned,
         "stream": stream.name,
-        "generation": max(generations, default=0) + 1,
+        "generation": _new_generation(lake, stream.name),
         "status": INTENT,
         "started_at": datetime.now(UTC),
         "buckets": plan.buckets,
         "state_partitions": plan.partitions,
         "reseed": _kind(plan.options),
         "options": plan.options.text(),
-        "initial_state": read_fingerprint(lake, stream.name),
+        "initial_state": initial_fingerprint(lake, stream.name),
         "initial_as_of": None if identity.since_us is None else instant_of(identity.since_us),
         "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
         "base_until": None if base.until_us is None else instant_of(base.until_us),
@@ -186,6 +205,16 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
         "seed_pending": plan.pending,
         "code": base.lineage(identity.code),
     }
+
+
+def _new_generation(lake: Lake, stream: str) -> int:
+    """One whose number no table has seen: under one that it has, writes would be passed over."""
+    numbers = [row["generation"] for row in generation_rows(lake, stream)]
+    numbers += [entry.generation for entry in read_entries(lake, stream)]
+    folder = lake.path_in_filesystem(lake.checkpoint(stream, 0)).rpartition("/")[0]
+    selector = fs.FileSelector(folder, allow_not_found=True)
+    names = [info.base_name for info in lake.filesystem.get_file_info(selector)]
+    return 1 + max([*numbers, *(int(name) for name in names if name.isdecimal())], default=0)
 
 
 def _kind(options: ReseedOptions) -> str:

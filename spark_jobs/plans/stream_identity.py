@@ -25,7 +25,7 @@ def stream_identity(lake: Lake, stream: Stream) -> StreamIdentity:
     """
     fold = load_definition(stream).fold
     pinned = current_row(lake, stream.name) or {}
-    initial_state = read_fingerprint(lake, stream.name, pinned.get("initial_state"))
+    initial_state = initial_fingerprint(lake, stream.name)
     return StreamIdentity(
         stream=stream.name,
         source=stream.source,
@@ -36,6 +36,12 @@ def stream_identity(lake: Lake, stream: Stream) -> StreamIdentity:
         state_schema=pinned_settings(stream, fold)["state_schema"],
         since_us=_since_us(lake, fold, stream.name, initial_state, pinned),
     )
+
+
+def initial_fingerprint(lake: Lake, stream: str) -> str | None:
+    """That of the initial state, the pinned one where nothing says that it has changed."""
+    pinned = current_row(lake, stream) or {}
+    return read_fingerprint(lake, stream, pinned.get("initial_state"))
 
 
 def _since_us(

@@ -12,9 +12,8 @@ from pyspark.sql import DataFrame
 from spark_jobs.engines.schemas import state_rows_ddl
 from spark_jobs.engines.state_rows import states_to_rows
 from spark_jobs.fold.admission import NEVER_US
-from spark_jobs.fold.definition import Key, KeyedFold
+from spark_jobs.fold.definition import Key, KeyedFold, MigrateState
 from spark_jobs.fold.states import NO_STATE_US, States
-from spark_jobs.stream_definition import MigrateState
 
 
 class MigrationError(RuntimeError):

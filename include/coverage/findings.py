@@ -1,0 +1,175 @@
+"""What people are told of a table that is not right: since when, why, and what to enter."""
+
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timedelta
+
+from include.coverage.judge import Coverage, Reason, Span
+from include.coverage.late_groups import LateGroup
+from include.coverage.segments import BEGINNING_US
+from include.findings import Finding
+from include.instants import instant_of
+from include.streams import Stream
+from include.text_table import first_names
+
+ONE_DAY = timedelta(days=1)
+SHOWN = 5
+WHY: dict[Reason, str] = {
+    "late rows": "without late rows that are in bronze",
+    "other code": "by other code than today's",
+    "other bronze": "of another bronze table",
+    "not recorded": "nothing is recorded of it",
+    "cut off": "a run was cut off, and some keys are ahead: the stream's next run settles them",
+}
+
+
+def coverage_findings(stream: Stream, coverage: Coverage, is_append: bool) -> list[Finding]:
+    """A finding for each cause for which the table of `stream`, or its live state, is not right."""
+    late = [span for span in coverage.wrong if span.reason == "late rows"]
+    others = [span for span in coverage.wrong if span.reason != "late rows"]
+    found = []
+    if groups := not_recomputed(late):
+        found.append(_late_rows(stream, groups, late, is_append))
+    elif late or _reason(coverage) == "late rows":
+        found.append(_state_lacks(stream, coverage, late))
+    if others or _reason(coverage) not in (None, "late rows"):
+        found.append(_not_right(stream, coverage, others, is_append))
+    return found
+
+
+def distrusted(stream: Stream, table: str, reason: str) -> Finding:
+    """The table is not what was recorded of it: the next run stops."""
+    return Finding(
+        finding="table_changed",
+        severity="error",
+        detail=f"{table} is not what was recorded of it: {reason}",
+        action="put it back from a copy that is not older, or make it anew from bronze: "
+        f"`make reseed STREAM={stream.name} APPLY=1`",
+    )
+
+
+def not_recomputed(late: Iterable[Span]) -> list[LateGroup]:
+    """The late rows that not even the part of the table at their own instant has."""
+    found = {
+        group
+        for span in late
+        for group in span.missing
+        if group.first_us < span.until_us and span.from_us <= group.last_us
+    }
+    return sorted(found, key=lambda group: (group.date, group.ingested_at_us))
+
+
+def spans_text(spans: Sequence[Span]) -> str:
+    """The instants of some spans, for people."""
+    texts = [
+        f"from {instant_text(s.from_us)} until {instant_text(s.until_us)} UTC ({_why(s)})"
+        for s in spans
+    ]
+    more = len(texts) - SHOWN
+    return "; ".join(texts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _why(span: Span) -> str:
+    if span.reason != "late rows":
+        return WHY[span.reason] if span.reason else "right"
+    rows = sum(group.rows for group in span.missing)
+    return f"without {rows:,} late rows of {_dates_text(span.missing)}"
+
+
+def _late_rows(
+    stream: Stream, groups: Sequence[LateGroup], spans: Sequence[Span], is_append: bool
+) -> Finding:
+    rows = sum(group.rows for group in groups)
+    return Finding(
+        finding="late_rows_not_recomputed",
+        severity="warning",
+        count=rows,
+        event_time_from=_instant(min(span.from_us for span in spans)),
+        event_time_to=_instant(max(span.until_us for span in spans)),
+        detail=f"Late rows ({rows:,}) of {_dates_text(groups)} are in bronze, and the table was "
+        "computed without them",
+        action=_action(stream, groups, is_append),
+    )
+
+
+def _action(stream: Stream, groups: Sequence[LateGroup], is_append: bool) -> str:
+    promote = promote_text(stream)
+    if not is_append:
+        return f"{promote} takes them into the table and the live state"
+    return (
+        f"backfill the Dag stream_{stream.name}: {ranges_text(groups)} (UTC), Reprocess "
+        "Behavior: All Runs. Runs for these dates exist: with Missing Runs nothing would be "
+        f"done. Later rows and the live state take them in only by {promote}"
+    )
+
+
+def _state_lacks(stream: Stream, coverage: Coverage, late: Sequence[Span]) -> Finding:
+    live = coverage.live
+    groups = {group for span in [*late, *([live] if live else [])] for group in span.missing}
+    since = f", and is not right {spans_text(late)}" if late else ""
+    return Finding(
+        finding="state_lacks_rows",
+        severity="warning",
+        count=sum(group.rows for group in groups),
+        event_time_from=_instant(min((s.from_us for s in late), default=coverage.until_us)),
+        event_time_to=_instant(max((s.until_us for s in late), default=coverage.until_us)),
+        detail=f"The live state was computed {WHY['late rows']}: what {stream.name} emits from it "
+        f"lacks their effect{since}",
+        action=f"{promote_text(stream)} takes them in",
+    )
+
+
+def _reason(coverage: Coverage) -> Reason | None:
+    return coverage.live.reason if coverage.live else None
+
+
+def _not_right(
+    stream: Stream, coverage: Coverage, spans: Sequence[Span], is_append: bool
+) -> Finding:
+    what = f"the table of {stream.name} is right {spans_text(spans)}"
+    if not spans and coverage.live is not None:
+        what = f"what {stream.name} emits from here on is right ({_why(coverage.live)})"
+    backfill = ". A backfill of dates among them makes these right, too" if spans else ""
+    first = spans[0].from_us if spans else coverage.until_us
+    return Finding(
+        finding="table_not_right",
+        severity="warning",
+        event_time_from=_instant(first),
+        event_time_to=_instant(spans[-1].until_us if spans else coverage.until_us),
+        detail=f"Nothing proves that {what}",
+        action=f"`make reseed STREAM={stream.name} APPLY=1` makes it anew from bronze by today's "
+        f"code; without APPLY=1 it shows the plan{backfill if is_append else ''}",
+    )
+
+
+def promote_text(stream: Stream) -> str:
+    """The ways to take late rows into the live state."""
+    return (
+        f"`make reseed STREAM={stream.name} APPLY=1` or a backfill with the parameter promote "
+        "(tick Override parameters on existing runs)"
+    )
+
+
+def _dates_text(groups: Iterable[LateGroup]) -> str:
+    return first_names([f"{day:%F}" for day in sorted({group.date for group in groups})], SHOWN)
+
+
+def ranges_text(groups: Iterable[LateGroup]) -> str:
+    """The dates of late rows as Airflow's dialog takes them."""
+    ranges: list[tuple[date, date]] = []
+    for day in sorted({group.date for group in groups}):
+        if ranges and day - ranges[-1][1] <= ONE_DAY:
+            ranges[-1] = (ranges[-1][0], day)
+        else:
+            ranges.append((day, day))
+    texts = [f"From {first:%F} 00:00, To {last:%F} 23:59" for first, last in ranges[:SHOWN]]
+    more = len(ranges) - SHOWN
+    return "; then ".join(texts) + (f"; and {more} more" if more > 0 else "")
+
+
+def instant_text(micros: int) -> str:
+    """An instant of a table for people; the beginning is one, too."""
+    return "the beginning" if micros == BEGINNING_US else f"{instant_of(micros):%Y-%m-%d %H:%M:%S}"
+
+
+def _instant(micros: int | None) -> datetime | None:
+    return None if micros is None or micros == BEGINNING_US else instant_of(micros)

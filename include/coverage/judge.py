@@ -1,0 +1,189 @@
+"""Whether a stream's table is right, instant by instant, and if not, why.
+
+From the ledger and bronze alone. A table is right at t when an entry of the ledger covers t, all
+code that its fold went through is today's (or was mapped, with somebody's word), and that fold
+has every row of bronze at or before t. Where nothing is recorded nothing is proved: not right.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from include.coverage.entries import Entry
+from include.coverage.late_groups import LateGroup, late_groups
+from include.coverage.segments import BEGINNING_US, Segment, segments_of
+from include.lake import Lake
+from include.savepoints.lineage import serving
+
+Reason = Literal["late rows", "other code", "other bronze", "not recorded", "cut off"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standpoint:
+    """What a table is judged by: a stream as it is today."""
+
+    stream: str
+    source: str
+    is_append: bool
+    in_processing_time: bool  # then no row is late
+    code: str | None  # None: whichever ran last
+    since_us: int | None  # `as_of` of the initial state
+    bronze_id: str | None  # None: there is no bronze
+
+
+@dataclass(frozen=True)
+class Span:
+    """Instants `[from_us, until_us)` of a table; BEGINNING_US is the beginning."""
+
+    from_us: int
+    until_us: int
+    reason: Reason | None  # None: it is right there
+    missing: tuple[LateGroup, ...] = ()  # the rows of bronze that its fold does not have
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """A judged table, to before `until_us` (None: nothing of it is complete)."""
+
+    until_us: int | None
+    spans: tuple[Span, ...]  # in order, without gaps, from the beginning to `until_us`
+    live: Span | None  # live's own fold at its newest instant; None before there is one
+
+    @cached_property
+    def wrong(self) -> tuple[Span, ...]:
+        """The spans where the table is not right."""
+        return tuple(span for span in self.spans if span.reason is not None)
+
+    @property
+    def first_wrong_us(self) -> int | None:
+        """The first instant that is not right, BEGINNING_US from the beginning; None: all is."""
+        return self.wrong[0].from_us if self.wrong else None
+
+    @property
+    def live_is_right(self) -> bool:
+        """Whether what live goes on with has every row, by today's code."""
+        return self.live is None or self.live.reason is None
+
+
+def judge(lake: Lake, entries: Sequence[Entry], standpoint: Standpoint) -> Coverage:
+    """The coverage of a table whose ledger these entries are."""
+    newest = newest_own(entries)
+    if newest is None:
+        return Coverage(None, (), None)
+    segments = segments_of(entries)
+    judged = _Judge(lake, standpoint, entries, [*(part.entry for part in segments), newest])
+    spans: list[Span] = []
+    at_us = BEGINNING_US
+    for segment in segments:
+        spans += _unrecorded(at_us, segment.from_us)
+        spans += judged.spans(segment)
+        at_us = segment.until_us
+    until_us = max(at_us, BEGINNING_US if newest.until_us is None else newest.until_us)
+    spans += _unrecorded(at_us, until_us)
+    known_until_us = None if until_us == BEGINNING_US else until_us
+    return Coverage(known_until_us, tuple(_joined(spans)), judged.live(newest))
+
+
+def newest_own(entries: Sequence[Entry]) -> Entry | None:
+    """The newest entry that says how far the whole table has come: no recompute does."""
+    own = [entry for entry in entries if entry.kind != "recompute"]
+    return max(own, key=lambda entry: entry.number, default=None)
+
+
+def _unrecorded(from_us: int, until_us: int) -> list[Span]:
+    return [Span(from_us, until_us, "not recorded")] if from_us < until_us else []
+
+
+def _accepted(entries: Sequence[Entry], code: str | None) -> set[str]:
+    """Today's code, and what a mapping of states stands for, and what that one stood for; and of
+    each what serves it: rows of a fold that would have stopped at a failed call and had none."""
+    accepted = serving(last_code(entries) if code is None else code)
+    for entry in sorted(entries, key=lambda entry: entry.number, reverse=True):
+        if entry.mapped_from is not None and accepted & set(entry.codes):
+            accepted |= serving(entry.mapped_from)
+    return accepted
+
+
+def last_code(entries: Sequence[Entry]) -> str:
+    """The code that wrote last, of live and reseeds; "" when none has."""
+    own = [entry for entry in entries if entry.kind in ("live", "reseed") and entry.codes]
+    return max(own, key=lambda entry: entry.number).codes[-1] if own else ""
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Neighbours that are alike as one."""
+    joined: list[Span] = []
+    for span in spans:
+        if joined and (joined[-1].reason, joined[-1].missing) == (span.reason, span.missing):
+            span = Span(joined.pop().from_us, span.until_us, span.reason, span.missing)
+        joined.append(span)
+    return joined
+
+
+class _Judge:
+    """Judges entries; reads bronze's late rows once for each delay that they name."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        standpoint: Standpoint,
+        entries: Sequence[Entry],
+        judged: Sequence[Entry],
+    ) -> None:
+        self._lake, self._standpoint = lake, standpoint
+        self._accepted = _accepted(entries, standpoint.code)
+        self._pins_us: dict[int, list[int | None]] = {}
+        for entry in judged:
+            self._pins_us.setdefault(entry.delay_us, []).append(entry.bronze_ingested_at_us)
+        self._groups: dict[int, list[LateGroup]] = {}
+
+    def spans(self, segment: Segment) -> list[Span]:
+        """What a segment comes to: right up to some instant, and wrong from there on."""
+        from_us, until_us = segment.from_us, segment.until_us
+        if reason := self._foreign(segment.entry):
+            return [Span(from_us, until_us, reason)]
+        missing = self._missing(segment.entry, until_us)
+        if not missing:
+            return [Span(from_us, until_us, None)]
+        # An event at t emits at t, so the table is wrong from the first missing row on. Of an
+        # update table, which shows one state, it is as a whole.
+        first_us = max(from_us, min(group.first_us for group in missing))
+        if not self._standpoint.is_append:
+            first_us = from_us
+        spans = [Span(from_us, first_us, None), Span(first_us, until_us, "late rows", missing)]
+        return [span for span in spans if span.from_us < span.until_us]
+
+    def live(self, newest: Entry) -> Span:
+        """Live's own fold at its newest instant."""
+        until_us = BEGINNING_US if newest.until_us is None else newest.until_us
+        if newest.kind == "void":
+            return Span(until_us, until_us, "not recorded")
+        if reason := self._foreign(newest):
+            return Span(until_us, until_us, reason)
+        missing = self._missing(newest, until_us)
+        return Span(until_us, until_us, "late rows" if missing else None, missing)
+
+    def _foreign(self, entry: Entry) -> Reason | None:
+        if entry.bronze_id not in (None, self._standpoint.bronze_id):
+            return "other bronze"
+        return None if set(entry.codes) <= self._accepted else "other code"
+
+    def _missing(self, entry: Entry, until_us: int) -> tuple[LateGroup, ...]:
+        """The late rows before an instant that came after all that the entry's fold has."""
+        if self._standpoint.in_processing_time:
+            return ()
+        pin_us = entry.bronze_ingested_at_us
+        return tuple(
+            group
+            for group in self._late(entry.delay_us)
+            if (pin_us is None or group.ingested_at_us > pin_us) and group.first_us < until_us
+        )
+
+    def _late(self, delay_us: int) -> list[LateGroup]:
+        if delay_us not in self._groups:
+            pins_us = self._pins_us[delay_us]
+            after_us = None if None in pins_us else min(pin for pin in pins_us if pin is not None)
+            source, since_us = self._standpoint.source, self._standpoint.since_us
+            self._groups[delay_us] = late_groups(self._lake, source, delay_us, since_us, after_us)
+        return self._groups[delay_us]

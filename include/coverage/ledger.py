@@ -1,0 +1,305 @@
+"""The ledger brought in step with what happened: with the table's log, and with the checkpoint.
+
+Under the stream's lease, before a job writes and when it has ended. What a killed job committed
+and did not enter is entered; a table that is not what the ledger says is an error, or, for a
+reseed, which makes it anew, no longer counted on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from include.checkpoint import newest_committed, newest_planned
+from include.coverage.entries import Entry, add_entries, change_entry, read_entries
+from include.coverage.judge import newest_own
+from include.coverage.live import UNPROVED_US, begun_by, changed_unseen, extended, progress_of
+from include.coverage.marks import is_marked, marks_since, oldest_commit
+from include.generations import FIRST, current_row, generation_rows, open_intent
+from include.lake import Lake, LakeError
+from include.ops import read_ops
+from include.table_seal import read_seal, seal, what_changed
+
+NEVER_RECORDED = (
+    "it was written before there was a ledger (release 0.5 or older), or the ledger was lost"
+)
+
+
+class CoverageError(LakeError):
+    """A stream's table is not what was recorded of it."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """The ledger as it would be in step; nothing has been written."""
+
+    entries: tuple[Entry, ...]
+    added: tuple[Entry, ...] = ()  # of these, what `ops/coverage` does not have yet
+    changed: tuple[Entry, ...] = ()  # ... and has otherwise
+    distrust: str | None = None  # why the table cannot be counted on; its entries are void then
+
+    def with_added(self, entry: Entry) -> "Look":
+        entry = _numbered(self.entries, entry)
+        return replace(self, entries=(*self.entries, entry), added=(*self.added, entry))
+
+    def with_changed(self, entry: Entry) -> "Look":
+        entries = tuple(entry if e.number == entry.number else e for e in self.entries)
+        if any(entry.number == known.number for known in self.added):
+            added = tuple(entry if e.number == entry.number else e for e in self.added)
+            return replace(self, entries=entries, added=added)
+        changed = (*(e for e in self.changed if e.number != entry.number), entry)
+        return replace(self, entries=entries, changed=changed)
+
+
+def look(lake: Lake, stream: str) -> Look:
+    """The ledger of `stream` and its table, compared. Reads only."""
+    known = Look(tuple(read_entries(lake, stream)))
+    distrust = why_not_trusted(lake, stream, known.entries)
+    if distrust is None:
+        known = _with_marks(lake, stream, known)
+    else:
+        void = _void(lake, stream, distrust)
+        known = replace(known.with_added(void), distrust=distrust)
+    return _extended(lake, stream, known)
+
+
+def rebuilt_look(lake: Lake, stream: str) -> Look:
+    """The ledger as if nothing of it were recorded: by the marks in the table's log alone."""
+    return _extended(lake, stream, _with_marks(lake, stream, Look(())))
+
+
+def reconcile(lake: Lake, stream: str) -> list[Entry]:
+    """The ledger of `stream`, in step, and written so. Under the stream's lease.
+
+    Raises CoverageError, and writes nothing, when the table is not what the ledger says.
+    """
+    seen = look(lake, stream)
+    if seen.distrust is not None:
+        raise distrust_error(lake, stream, seen.distrust)
+    write_look(lake, stream, seen)
+    return list(seen.entries)
+
+
+def distrust_error(lake: Lake, stream: str, reason: str) -> CoverageError:
+    """The error of who would build on the table of `stream`."""
+    return CoverageError(
+        f"{lake.table(stream)} is not what was recorded of it: {reason}. Nothing was changed. Put "
+        "it back from a copy that is not older, or make it anew from bronze: "
+        f"`make reseed STREAM={stream} APPLY=1`"
+    )
+
+
+def write_look(lake: Lake, stream: str, seen: Look) -> None:
+    """Enter what was seen, also that a table is not to be counted on any more.
+
+    That only by who is about to make the table anew: from here on it counts as what it is.
+    """
+    if seen.added:
+        add_entries(lake, seen.added)
+    for entry in seen.changed:
+        change_entry(lake, entry)
+    if lake.is_delta_table(lake.table(stream)):
+        seal(lake, _table(stream))
+
+
+def _table(stream: str) -> str:
+    return f"tables/{stream}"
+
+
+def why_not_trusted(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
+    """Why a stream's table is not what its ledger says; None when it is."""
+    own = newest_own(entries)
+    sealed = read_seal(lake, _table(stream))
+    if sealed is None and (own is None or (own.kind != "void" and own.until_us is None)):
+        return None  # nothing was in it yet, or nobody had looked
+    if not lake.is_delta_table(lake.table(stream)):
+        return "it is missing" if own is None or own.kind != "void" else None
+    if sealed is None:
+        return f"nothing says any more what it was: {lake.ops('tables')} was lost"
+    return (
+        what_changed(lake, _table(stream), is_marked)
+        or _older_than_ledger(lake, stream, entries)
+        or _older_generations(lake, stream, entries)
+        or _older_batches(lake, stream)
+    )
+
+
+def _older_than_ledger(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
+    version, entered = _version(lake, stream), _entered(entries)
+    if version is None or version >= entered:
+        return None
+    return f"it is at version {version}, and the ledger has entered version {entered}"
+
+
+def _older_generations(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
+    """Whether the ledger knows of generations what `ops/generations` does not."""
+    known = max((row["generation"] for row in generation_rows(lake, stream)), default=0)
+    newest = max((entry.generation for entry in entries), default=0)
+    begun = open_intent(lake, stream)
+    has_run = begun is not None and has_begun(lake, stream, entries, begun["generation"])
+    if newest <= known and not has_run:
+        return None
+    generation = newest if begun is None or newest > known else begun["generation"]
+    return (
+        f"it has rows of generation {generation}, which {lake.ops('generations')} "
+        f"{'does not know' if newest > known else 'takes for one that has not begun'}: that one is "
+        "an older copy, or was lost"
+    )
+
+
+def has_begun(lake: Lake, stream: str, entries: Sequence[Entry], generation: int) -> bool:
+    """Whether live has run on a generation, whatever its row says."""
+    if any(one.kind == "live" and one.generation == generation for one in entries):
+        return True
+    return newest_planned(lake, lake.checkpoint(stream, generation)) is not None
+
+
+def _older_batches(lake: Lake, stream: str) -> str | None:
+    """Each batch is in `ops/batches` before its checkpoint commits it."""
+    row = current_row(lake, stream)
+    generation = FIRST if row is None else row["generation"]
+    committed = newest_committed(lake, lake.checkpoint(stream, generation))
+    if committed is None:
+        return None
+    recorded = read_ops(lake, "batches", {"stream": stream, "generation": generation})
+    newest = max(recorded["batch_id"].to_pylist(), default=None)
+    if newest is not None and newest >= committed:
+        return None
+    ends = "has none of them" if newest is None else f"ends at batch {newest}"
+    return (
+        f"its checkpoint has committed batch {committed}, and {lake.ops('batches')} {ends}: what "
+        "was put back is older than the checkpoint"
+    )
+
+
+def _entered(entries: Sequence[Entry]) -> int:
+    """The table's version up to which its commits are entered, since it last became another."""
+    versions = [-1]
+    for entry in entries:
+        versions = [-1] if entry.kind == "void" else versions
+        versions.append(-1 if entry.table_version is None else entry.table_version)
+    return max(versions)
+
+
+def _with_marks(lake: Lake, stream: str, known: Look) -> Look:
+    """With what commits of the table say that the ledger has not entered."""
+    path = lake.table(stream)
+    if not lake.is_delta_table(path):
+        return known
+    entered = _entered(known.entries)
+    is_whole = not _lacks_commits(lake, stream, known.entries, entered)
+    if not is_whole:
+        known, entered = known.with_added(_void(lake, stream, NEVER_RECORDED)), -1
+    for mark in marks_since(lake, path, entered):
+        known = _with_mark(lake, stream, known, mark if is_whole else _as_far(lake, stream, mark))
+    return known
+
+
+def _lacks_commits(lake: Lake, stream: str, entries: Sequence[Entry], entered: int) -> bool:
+    """Whether the log no longer has, or has from others, what the ledger has yet to enter."""
+    path = lake.table(stream)
+    if not entries:
+        return oldest_commit(lake, path) > 0 or not all(marks_since(lake, path, -1))
+    sealed = read_seal(lake, _table(stream))
+    # A seal as old as the ledger says that nothing of ours came since.
+    behind = sealed is not None and sealed["version"] > entered
+    return behind and oldest_commit(lake, path) > entered + 1
+
+
+def _as_far(lake: Lake, stream: str, mark: Entry | None) -> Entry | None:
+    """What a mark of live proves where commits before it are gone: others may have overridden
+    a part of what live had made."""
+    row = current_row(lake, stream)
+    if mark is None or mark.kind != "live" or row is None or row["output_mode"] == "update":
+        return mark
+    return replace(mark, from_us=UNPROVED_US if mark.until_us is None else mark.until_us)
+
+
+def _with_mark(lake: Lake, stream: str, known: Look, mark: Entry | None) -> Look:
+    if mark is None:
+        if known.entries and known.entries[-1].kind == "void":
+            return known  # one says it for all of them
+        return known.with_added(_void(lake, stream, NEVER_RECORDED))
+    same = [entry for entry in known.entries if _same_writing(entry, mark)]
+    if same and mark.kind == "live" and (mark.until_us or 0) > (same[-1].until_us or 0):
+        return known.with_changed(replace(same[-1], until_us=mark.until_us))
+    if same:
+        return known
+    return known.with_added(replace(mark, table_version=_version(lake, stream)))
+
+
+def _same_writing(entry: Entry, mark: Entry) -> bool:
+    if entry.kind == mark.kind == "live":
+        return (entry.generation, entry.codes) == (mark.generation, mark.codes)
+    one, other = ((each.kind, each.run_id, each.generation) for each in (entry, mark))
+    return one == other
+
+
+def _version(lake: Lake, stream: str) -> int | None:
+    path = lake.table(stream)
+    try:
+        return DeltaTable(path).version() if lake.is_delta_table(path) else None
+    except DeltaError:
+        return None  # its log is no log: `what_changed` says so
+
+
+def _void(lake: Lake, stream: str, reason: str) -> Entry:
+    return Entry(
+        stream=stream,
+        kind="void",
+        from_us=None,
+        until_us=None,
+        generation=0,
+        run_id=None,
+        delay_us=0,
+        codes=(),
+        bronze_id=None,
+        table_version=_version(lake, stream),
+        reason=reason,
+    )
+
+
+def _extended(lake: Lake, stream: str, known: Look) -> Look:
+    """With what live has settled by now, as the checkpoint of its generation says."""
+    row = current_row(lake, stream)
+    try:
+        progress = None if row is None else progress_of(lake, row)
+    except LakeError:
+        return known  # a damaged checkpoint adds nothing; the next run and the check name it
+    own = newest_own(known.entries)
+    if row is None or progress is None or own is None or own.generation > row["generation"]:
+        return known  # (the last: rows of a reseed are in the table that has not been switched to)
+    code = own.codes[-1] if own.kind == "live" else None
+    begun = changed_unseen(row, own) or begun_by(row, known.entries, None, code)
+    reached = extended(row, begun, progress)
+    if reached == begun and begun.number:
+        return known
+    reached = replace(reached, table_version=_version(lake, stream))
+    return known.with_changed(reached) if begun.number else known.with_added(reached)
+
+
+def enter(lake: Lake, entry: Entry) -> None:
+    """Add what a job has just made of its stream's table. Under the stream's lease."""
+    add_entries(lake, [_numbered(read_entries(lake, entry.stream), _with_version(lake, entry))])
+
+
+def _with_version(lake: Lake, entry: Entry) -> Entry:
+    return replace(entry, table_version=_version(lake, entry.stream))
+
+
+def _numbered(entries: Sequence[Entry], entry: Entry) -> Entry:
+    return replace(entry, number=1 + max((known.number for known in entries), default=0))
+
+
+def begin_live(lake: Lake, stream: str, code: str, run_id: str) -> Entry:
+    """The entry of live that a run by `code` is about to add to, written before its first row."""
+    row = current_row(lake, stream)
+    assert row is not None  # a run records its generation first
+    entries = read_entries(lake, stream)
+    entry = begun_by(row, entries, run_id, code)
+    if entry.number:
+        return entry
+    entry = _numbered(entries, entry)
+    add_entries(lake, [entry])
+    return entry

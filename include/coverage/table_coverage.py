@@ -1,0 +1,131 @@
+"""The coverage of a stream's table as the lake has it now: read, compared, judged. No writes."""
+
+from dataclasses import dataclass, replace
+
+from deltalake import DeltaTable
+
+from include.coverage.findings import coverage_findings, distrusted, instant_text, spans_text
+from include.coverage.judge import Coverage, Span, Standpoint, judge
+from include.coverage.ledger import NEVER_RECORDED, distrust_error, look
+from include.coverage.live import was_cut_off
+from include.coverage.segments import BEGINNING_US
+from include.findings import Finding
+from include.generations import GenerationRow, current_row
+from include.instants import micros_of
+from include.lake import Lake
+from include.savepoints.identity import StreamIdentity
+from include.streams import Stream
+
+IN_PROCESSING_TIME = "ProcessingTimeTimeout"
+
+
+@dataclass(frozen=True)
+class TableCoverage:
+    """A judged table, and why it is not what was recorded of it (None: it is)."""
+
+    coverage: Coverage
+    distrust: str | None
+    is_unrecorded: bool = False  # nothing is known of it from before there was a ledger, no worse
+
+
+def table_coverage(
+    lake: Lake, stream: Stream, identity: StreamIdentity | None = None
+) -> TableCoverage:
+    """Whether the table of `stream` is right, and since when not.
+
+    By the code of `identity`; without it, by the code that ran last.
+    """
+    row = current_row(lake, stream.name)
+    seen = look(lake, stream.name)
+    standpoint = _as_recorded(lake, stream, row) if identity is None else _as_now(lake, identity)
+    voids = {entry.reason for entry in seen.entries if entry.kind == "void"}
+    coverage = judge(lake, seen.entries, standpoint)
+    if row is not None and row["output_mode"] == "update" and was_cut_off(lake, row):
+        coverage = _ahead(coverage)
+    return TableCoverage(coverage, seen.distrust, is_unrecorded=voids == {NEVER_RECORDED})
+
+
+def _ahead(coverage: Coverage) -> Coverage:
+    """Of an update table that shows some keys as of a later instant than the others."""
+    if coverage.until_us is None:
+        return coverage
+    span = Span(BEGINNING_US, coverage.until_us, "cut off")
+    return replace(coverage, spans=coverage.wrong or (span,))
+
+
+def trusted_coverage(lake: Lake, stream: Stream, identity: StreamIdentity) -> Coverage:
+    """The same, for a plan that builds on the table; CoverageError when it is another."""
+    judged = table_coverage(lake, stream, identity)
+    if judged.distrust is not None:
+        raise distrust_error(lake, stream.name, judged.distrust)
+    return judged.coverage
+
+
+def find_coverage(lake: Lake, stream: Stream) -> list[Finding]:
+    """What people should know of the table of `stream`; nothing before its first run."""
+    row = current_row(lake, stream.name)
+    if row is None:
+        return []
+    return findings_on(lake, stream, table_coverage(lake, stream), row)
+
+
+def findings_on(
+    lake: Lake, stream: Stream, judged: TableCoverage, row: GenerationRow
+) -> list[Finding]:
+    """The findings for a verdict; `row` is of the current generation."""
+    if judged.distrust is not None:
+        return [distrusted(stream, lake.table(stream.name), judged.distrust)]
+    return coverage_findings(stream, judged.coverage, row["output_mode"] == "append")
+
+
+def coverage_text(lake: Lake, stream: Stream) -> str:
+    """Until when the table of `stream` is complete, where it is right, and where not."""
+    judged = table_coverage(lake, stream)
+    if judged.distrust is not None:
+        return f"{lake.table(stream.name)} is not what was recorded of it: {judged.distrust}"
+    coverage = judged.coverage
+    if coverage.until_us is None:
+        return f"{stream.name} has nothing complete yet"
+    until = f"{stream.name} is complete until {instant_text(coverage.until_us)} UTC"
+    if not coverage.wrong:
+        return f"{until}, and right until there. {what_else(lake, stream)}"
+    return f"{until}, but not right {spans_text(coverage.wrong)}.\n{what_else(lake, stream)}"
+
+
+def what_else(lake: Lake, stream: Stream) -> str:
+    """What an operation has left that is not right, in words for a task log."""
+    found = find_coverage(lake, stream)
+    if not found:
+        return f"All of the table of {stream.name} is right, and so is its live state"
+    return "\n".join(f"{finding.detail}: {finding.action}" for finding in found)
+
+
+def _as_now(lake: Lake, identity: StreamIdentity) -> Standpoint:
+    return Standpoint(
+        stream=identity.stream,
+        source=identity.source,
+        is_append=identity.output_mode == "append",
+        in_processing_time=identity.time_column == "ingested_at",
+        code=identity.code,
+        since_us=identity.since_us,
+        bronze_id=_bronze_id(lake, identity.source),
+    )
+
+
+def _as_recorded(lake: Lake, stream: Stream, row: GenerationRow | None) -> Standpoint:
+    known = row or {}
+    as_of = known.get("initial_as_of")
+    return Standpoint(
+        stream=stream.name,
+        source=stream.source,
+        is_append=known.get("output_mode") == "append",
+        in_processing_time=known.get("timeout") == IN_PROCESSING_TIME,
+        code=None,
+        since_us=None if as_of is None else micros_of(as_of),
+        bronze_id=_bronze_id(lake, stream.source),
+    )
+
+
+def _bronze_id(lake: Lake, source: str) -> str | None:
+    path = lake.bronze(source)
+    return str(DeltaTable(path).metadata().id) if lake.is_delta_table(path) else None

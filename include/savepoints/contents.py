@@ -1,0 +1,14 @@
+"""What the rows of a savepoint come to, which tells whether they are the ones that were written."""
+
+from typing import NamedTuple
+
+
+class SavepointError(RuntimeError):
+    """The rows of a savepoint are not those that its manifest describes, and never will be."""
+
+
+class Contents(NamedTuple):
+    """What a savepoint's rows come to."""
+
+    keys: int
+    checksum: str

@@ -1,0 +1,20 @@
+"""The product table of an engine without a JVM."""
+
+import pyarrow as pa
+
+from include.lake import Lake
+from spark_jobs.engines.state_rows import projected
+from spark_jobs.fold.definition import Definition
+from spark_jobs.lake.arrow_tables import ArrowProduct
+
+
+class ArrowProductTable(ArrowProduct):
+    """`ProductTable` of `engines.engine`, with rows in Arrow."""
+
+    def __init__(self, lake: Lake, stream: str, definition: Definition) -> None:
+        fold = definition.fold
+        super().__init__(lake.table(stream), fold, definition.title, definition.comments)
+
+    def replace_all(self, states: pa.Table, mark: str) -> None:
+        """Make the projection of these states the only rows of an update table, in one commit."""
+        self.replace_rows(projected(self._fold, states), mark)

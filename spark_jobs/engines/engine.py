@@ -1,0 +1,243 @@
+"""What carries a plan out: Spark, or one Python process.
+
+A job decides and records; an engine reads, folds and writes. So the same job runs on Spark, and
+in a simulator without a JVM that tries thousands of sequences of operations. `Rows` are an
+engine's own (a DataFrame, an Arrow table): only the engine that made them looks inside.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from include.lake import Lake
+from include.savepoints.contents import Contents
+from include.savepoints.manifest import Savepoint
+from include.streams import Source, Stream
+from spark_jobs.fold.definition import Definition, KeyedFold, MigrateState
+from spark_jobs.lake.range_change import RangeChange
+from spark_jobs.lake.rejected_calls import Summary
+
+Rows = Any
+
+
+class InitialStates(NamedTuple):
+    """A stream's initial state; its rows are states as of that instant."""
+
+    as_of_us: int
+    fingerprint: str
+    states: Rows
+
+
+class Stage(NamedTuple):
+    """What folding a bounded set of events came to. Held by the engine until it is released."""
+
+    outputs: Rows
+    states: Rows  # at the stage's end
+    rejected: Rows | None  # calls that failed (REJECTED); None: the fold rejects none
+    rows_folded: int
+    held: Any  # the engine's own
+
+
+class Seed(NamedTuple):
+    """Where a live fold begins that does not begin with nothing."""
+
+    as_of_us: int  # on the fold's clock; rows before it are left out
+    states: Rows | None  # None when a checkpoint has them already
+    waiting: Rows | None = None  # bronze rows from `as_of_us` on that wait to be settled
+
+
+class FoldedBatch(Protocol):
+    """What one batch of a live query folded. Its counts may be asked for more than once, and
+    its rows written; the fold itself runs once."""
+
+    def counts(self) -> dict[str, Any]:
+        """The batch added up over its buckets: `SUMMED` of live_batch, first and last late row,
+        buckets touched and buckets that rejected something, watermark."""
+        ...
+
+    @property
+    def emitted(self) -> Rows:
+        """The rows to write: the output's columns, `emitted_at_us`, (update) `removed`."""
+        ...
+
+    @property
+    def rejected(self) -> Rows:
+        """The calls that failed (REJECTED of engines.schemas)."""
+        ...
+
+
+WriteBatch = Callable[[FoldedBatch, int], None]
+
+
+@dataclass(frozen=True)
+class LiveQuery:
+    """One availableNow run of a stream over its checkpoint."""
+
+    lake: Lake
+    stream: Stream  # with the buckets and partitions of its generation
+    fold: KeyedFold
+    checkpoint: str
+    seed: Seed | None
+    first_version: int | None  # of bronze; None: begin with all there is
+    compacting: bool  # under compacting settings, each bronze file a batch of its own
+    settings: Mapping[str, str]  # of the session while it runs
+
+
+class ProductTable(Protocol):
+    """The Delta table of one stream. `mark` is what a commit says of itself in the table's log
+    (`commitInfo.userMetadata`): the coverage that it brought."""
+
+    path: str
+
+    def ensure(self) -> None:
+        """Create the table with its documented columns, or check that it has them.
+
+        Raises TableSchemaError before anything is written.
+        """
+        ...
+
+    def write_once(self, emitted: Rows, app_id: str, batch_id: int, mark: str) -> None:
+        """Write what a batch emitted, unless `app_id` has written this batch before."""
+        ...
+
+    def replace_all(self, states: Rows, mark: str) -> None:
+        """Make the projection of these states the only rows of an update table, in one commit."""
+        ...
+
+    def replace_range(
+        self, outputs: Sequence[Rows], from_us: int | None, until_us: int | None, mark: str
+    ) -> RangeChange:
+        """Make those of `outputs` that were emitted from one instant and before another the only
+        rows of an append table there. One commit; none when nothing would change. None: no bound.
+        """
+        ...
+
+
+class RejectedTable(Protocol):
+    """The Delta table of the calls of one stream that were rejected. Made with its first row."""
+
+    path: str
+
+    def append_once(self, rejected: Rows, app_id: str, batch_id: int) -> None:
+        """Append what a batch rejected, unless `app_id` has written this batch before."""
+        ...
+
+    def summary(self, parts: Sequence[Rows], from_us: int | None = None) -> Summary | None:
+        """What the calls from one instant on come to; None for none. None: no bound."""
+        ...
+
+    def replace_range(
+        self, parts: Sequence[Rows], from_us: int | None, until_us: int | None
+    ) -> RangeChange:
+        """Make those of `parts` from one instant on and before another the only rows there.
+
+        One commit; none, and no table is made, when nothing would change. None: no bound. No
+        part may have calls at `until_us` or later.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """Reads, folds and writes for a job. Each write to a table is one commit."""
+
+    def product_table(self, lake: Lake, stream: Stream, definition: Definition) -> ProductTable: ...
+
+    def rejected_table(self, lake: Lake, stream: str) -> RejectedTable: ...
+
+    # Bronze
+
+    def check_events(self, lake: Lake, source: str, fold: KeyedFold) -> None:
+        """DefinitionError unless bronze has the fold's fields, with their types."""
+        ...
+
+    def events(
+        self,
+        lake: Lake,
+        source: str,
+        fold: KeyedFold,
+        ingested_at_us: int,
+        from_us: int | None,
+        until_us: int | None,
+    ) -> Rows:
+        """Rows of bronze, all that were ingested by then, from one instant on and before another.
+
+        On the fold's clock; None is no bound. Clock rows are left out.
+        """
+        ...
+
+    def count_by_step(self, events: Rows, fold: KeyedFold, step_us: int) -> dict[int, int]:
+        """The events of each step of time, counted from the epoch on the fold's clock."""
+        ...
+
+    def append_still_row(self, lake: Lake, source: Source) -> None:
+        """A clock row that moves no watermark: something to read. Under the source's lease."""
+        ...
+
+    def append_reset_row(
+        self, lake: Lake, source: Source, to_us: int, repair: int, now_us: int
+    ) -> None:
+        """A clock row that sets M back to `to_us`, once for each number of a repair of the
+        source. Under the source's lease."""
+        ...
+
+    # States
+
+    def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
+        """The initial state, checked as a whole; SettingsError says what is wrong with it."""
+        ...
+
+    def migrated(self, states: Rows, fold: KeyedFold, migrate: MigrateState) -> Rows: ...
+
+    def count_without_timeout(self, states: Rows) -> int: ...
+
+    def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> Rows:
+        """The states in a checkpoint after that batch."""
+        ...
+
+    def unreadable_events(self, checkpoint: str, fold: KeyedFold) -> str | None:
+        """Why events that wait in a checkpoint are none of the fold's; None when they are."""
+        ...
+
+    def fingerprint_state(self, checkpoint: str, fold: KeyedFold) -> Any:
+        """States, waiting events and timers in numbers: a NamedTuple to compare with another."""
+        ...
+
+    # Savepoints
+
+    def write_savepoint_rows(
+        self, lake: Lake, states: Rows, fold: KeyedFold, savepoint_id: str, until_us: int
+    ) -> str:
+        """Write `states` as the rows of a savepoint (again, if it is there). The table's path
+        below the lake."""
+        ...
+
+    def savepoint_contents(self, lake: Lake, path: str, savepoint_id: str) -> Contents:
+        """What the rows of a savepoint come to. Raises SavepointError when they cannot be read
+        and never will be (a file is gone or damaged), any other error when it may pass."""
+        ...
+
+    def savepoint_states(self, lake: Lake, savepoint: Savepoint) -> Rows:
+        """The rows of a savepoint, for who has checked them."""
+        ...
+
+    def delete_savepoint_rows(
+        self, lake: Lake, path: str, savepoint_ids: Sequence[str]
+    ) -> None: ...
+
+    # The fold
+
+    def fold(
+        self, events: Rows, fold: KeyedFold, buckets: int, until_us: int, base: Rows | None
+    ) -> Stage:
+        """Fold `events` before `until_us` into the states of `base`; timeouts before it fire."""
+        ...
+
+    def release(self, stage: Stage) -> None: ...
+
+    def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
+        """Run the query to its end: `write` is called for each batch, before it is committed.
+
+        Returns columns of ops/batches that the engine measured, a row a batch, with its
+        `batch_id`. Raises what the query failed with.
+        """
+        ...

@@ -1,0 +1,249 @@
+"""The engine in one Python process: what jobs ask for, by Arrow and delta-rs, without a JVM.
+
+Rows are Arrow tables: events of `event_schema`, states of `states_to_rows`, outputs of
+`output_schema`. The live query is a part that is given to it: Spark alone runs that in earnest.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyarrow import fs
+
+from include.instants import instant_of
+from include.lake import Lake, files_of
+from include.savepoints.contents import Contents
+from include.savepoints.manifest import Savepoint
+from include.streams import SettingsError, Source, Stream
+from spark_jobs.engines.arrow_product import ArrowProductTable
+from spark_jobs.engines.bucket import settle
+from spark_jobs.engines.engine import InitialStates, LiveQuery, Stage, WriteBatch
+from spark_jobs.engines.migrated_state import migrated
+from spark_jobs.engines.packing import INSTANTS
+from spark_jobs.engines.pending import PendingEventsError, pending_events
+from spark_jobs.engines.schemas import REJECTED, event_schema, output_schema
+from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
+from spark_jobs.fold.admission import NEVER_US
+from spark_jobs.fold.definition import Definition, KeyedFold, MigrateState
+from spark_jobs.fold.records import DefinitionError
+from spark_jobs.fold.states import States
+from spark_jobs.lake import arrow_bronze, arrow_savepoints
+from spark_jobs.lake.arrow_rejected import ArrowRejected
+from spark_jobs.lake.arrow_types import INSTANT, arrow_type
+from spark_jobs.lake.initial_state import check_as_of, default_timeout_us
+from spark_jobs.lake.initial_state_file import document_fingerprint, read_document, typed_rows
+
+
+class LiveRunner(Protocol):
+    """What runs live queries over checkpoints, and reads the states in them."""
+
+    def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
+        """As `Engine.drain`."""
+        ...
+
+    def states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> pa.Table:
+        """As `Engine.live_states`."""
+        ...
+
+    def waiting(self, checkpoint: str) -> list[bytes]:
+        """The events that wait in each bucket, as Arrow streams."""
+        ...
+
+    def fingerprint(self, checkpoint: str, fold: KeyedFold) -> Any:
+        """As `Engine.fingerprint_state`."""
+        ...
+
+
+class LocalEngine:
+    """`Engine` of `engines.engine`. Live queries are those of `live`."""
+
+    def __init__(self, live: LiveRunner | None = None) -> None:
+        self._runner = live
+
+    def product_table(
+        self, lake: Lake, stream: Stream, definition: Definition
+    ) -> ArrowProductTable:
+        return ArrowProductTable(lake, stream.name, definition)
+
+    def rejected_table(self, lake: Lake, stream: str) -> ArrowRejected:
+        return ArrowRejected(lake, stream)
+
+    # Bronze
+
+    def check_events(self, lake: Lake, source: str, fold: KeyedFold) -> None:
+        """DefinitionError unless bronze has the fold's fields, with their types."""
+        found = pa.schema(DeltaTable(lake.bronze(source)).schema().to_arrow())
+        types = {field.name: field.type for field in found}
+        for column in fold.event_columns:
+            if column.name not in INSTANTS and types.get(column.name) != arrow_type(column.kind):
+                raise DefinitionError(
+                    f"{fold.event.__name__}.{column.name} is {column.kind}, but bronze has "
+                    f"{types.get(column.name, 'no such column')}; its columns are {types}"
+                )
+
+    def events(
+        self,
+        lake: Lake,
+        source: str,
+        fold: KeyedFold,
+        ingested_at_us: int,
+        from_us: int | None,
+        until_us: int | None,
+    ) -> pa.Table:
+        """Rows of bronze, all that were ingested by then, from one instant on and before another."""
+        bronze = lake.bronze(source)
+        files = DeltaTable(bronze).to_pyarrow_dataset(filesystem=files_of(bronze))
+        time = INSTANTS[fold.time_us]
+        # Files by their partition alone: Delta cuts the instants of its statistics to
+        # milliseconds, and Arrow takes them for exact.
+        dates = _dates_within(from_us, until_us) if time == "event_time" else None
+        names = {INSTANTS.get(name, name) for name in event_schema(fold).names}
+        rows = files.to_table(columns=sorted(names | {"ingested_at", "is_clock"}), filter=dates)
+        wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= _instant(ingested_at_us))
+        if from_us is not None:
+            wanted &= pc.field(time) >= _instant(from_us)
+        if until_us is not None:
+            wanted &= pc.field(time) < _instant(until_us)
+        return as_events(rows.filter(wanted), fold)
+
+    def count_by_step(self, events: pa.Table, fold: KeyedFold, step_us: int) -> dict[int, int]:
+        """The events of each step of time, counted from the epoch on the fold's clock."""
+        return dict(Counter(time // step_us for time in events[fold.time_us].to_pylist()))
+
+    def append_still_row(self, lake: Lake, source: Source) -> None:
+        """A clock row that moves no watermark: something to read. Under the source's lease."""
+        arrow_bronze.append_still_row(lake, source)
+
+    def append_reset_row(
+        self, lake: Lake, source: Source, to_us: int, repair: int, now_us: int
+    ) -> None:
+        """A clock row that sets M back to `to_us`, once for each number of a repair."""
+        arrow_bronze.append_reset_row(lake, source, to_us, repair, now_us)
+
+    # States
+
+    def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
+        """The initial state, from a JSON file alone; SettingsError says what is wrong with it."""
+        if lake.is_delta_table(lake.initial_state(stream)):
+            raise SettingsError(
+                f"initial state {lake.initial_state(stream)} is a table, which needs Spark: give "
+                f"it as a file {lake.initial_state_file(stream)}"
+            )
+        path = lake.initial_state_file(stream)
+        info = lake.filesystem.get_file_info(lake.path_in_filesystem(path))
+        if info.type == fs.FileType.NotFound:
+            return None
+        document = read_document(lake, path)
+        as_of_us, rows = typed_rows(path, document, fold)
+        timeout_us = default_timeout_us(path, as_of_us, fold)
+        check_as_of(path, as_of_us)
+        states = States(fold)
+        for row in rows:
+            at_us = timeout_us if row.timeout_at_us is None else row.timeout_at_us
+            states.put(
+                row.key, fold.state(*row.state), as_of_us, NEVER_US if at_us is None else at_us
+            )
+        return InitialStates(
+            as_of_us, document_fingerprint(document), states_to_rows(fold, states, 0)
+        )
+
+    def migrated(self, states: pa.Table, fold: KeyedFold, migrate: MigrateState) -> pa.Table:
+        """MigrationError names the key that cannot be mapped."""
+        return states_to_rows(fold, migrated(states, fold, migrate), 0)
+
+    def count_without_timeout(self, states: pa.Table) -> int:
+        return int(states["timeout_at_us"].null_count)
+
+    def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> pa.Table:
+        """The states in a checkpoint after that batch."""
+        return self._live().states(checkpoint, fold, batch_id)
+
+    def unreadable_events(self, checkpoint: str, fold: KeyedFold) -> str | None:
+        """Why events that wait are none of the fold's; None when they are."""
+        try:
+            for stream in self._live().waiting(checkpoint):
+                pending_events(fold, stream)
+        except PendingEventsError as error:
+            return str(error)
+        return None
+
+    def fingerprint_state(self, checkpoint: str, fold: KeyedFold) -> Any:
+        """States, waiting events and timers in numbers."""
+        return self._live().fingerprint(checkpoint, fold)
+
+    # Savepoints
+
+    def write_savepoint_rows(
+        self, lake: Lake, states: pa.Table, fold: KeyedFold, savepoint_id: str, until_us: int
+    ) -> str:
+        return arrow_savepoints.write_rows(lake, states, fold, savepoint_id, until_us)
+
+    def savepoint_contents(self, lake: Lake, path: str, savepoint_id: str) -> Contents:
+        return arrow_savepoints.read_contents(lake, path, savepoint_id)
+
+    def savepoint_states(self, lake: Lake, savepoint: Savepoint) -> pa.Table:
+        return arrow_savepoints.read_rows(lake, savepoint.path, savepoint.savepoint_id)
+
+    def delete_savepoint_rows(self, lake: Lake, path: str, savepoint_ids: Sequence[str]) -> None:
+        arrow_savepoints.delete_rows(lake, path, savepoint_ids)
+
+    # The fold
+
+    def fold(
+        self,
+        events: pa.Table,
+        fold: KeyedFold,
+        buckets: int,
+        until_us: int,
+        base: pa.Table | None,
+    ) -> Stage:
+        """Fold `events` before `until_us` into the states of `base`, as one bucket."""
+        states = States(fold) if base is None else states_from_rows(fold, base)
+        settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.times_out)
+        outputs = settled.outputs
+        if outputs is None:
+            outputs = output_schema(fold).empty_table()
+        rejected = settled.rejected
+        if rejected is None and fold.quarantines:
+            rejected = REJECTED.empty_table()
+        rows = states_to_rows(fold, states, 0)
+        return Stage(outputs, rows, rejected, settled.rows_folded, held=None)
+
+    def release(self, stage: Stage) -> None:
+        """Nothing is held."""
+
+    def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
+        return self._live().drain(query, write)
+
+    def _live(self) -> LiveRunner:
+        if self._runner is None:
+            raise NotImplementedError(
+                "a local engine runs no live queries by itself: give LocalEngine(live=...) what does"
+            )
+        return self._runner
+
+
+def as_events(rows: pa.Table, fold: KeyedFold) -> pa.Table:
+    """Rows of bronze as `event_schema(fold)` has them."""
+    schema = event_schema(fold)
+    columns = [
+        rows[INSTANTS[name]].cast(pa.int64()) if name in INSTANTS else rows[name]
+        for name in schema.names
+    ]
+    return pa.table(columns, names=schema.names).cast(schema)
+
+
+def _dates_within(from_us: int | None, until_us: int | None) -> pc.Expression:
+    within = pc.scalar(True)
+    if from_us is not None:
+        within &= pc.field("event_date") >= instant_of(from_us).date()
+    if until_us is not None:
+        within &= pc.field("event_date") <= instant_of(until_us).date()
+    return within
+
+
+def _instant(micros: int) -> pa.Scalar:
+    return pa.scalar(micros, INSTANT)

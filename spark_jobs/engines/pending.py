@@ -1,0 +1,67 @@
+"""Events that wait in a bucket's state, as the stream's Event record is now.
+
+They are kept as they came. So after a change of the record some buckets hold events of the
+older one, until something settles there.
+"""
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from spark_jobs.engines.checkpointed_states import read_variable
+from spark_jobs.engines.packing import from_stream, texts_of
+from spark_jobs.engines.schemas import PENDING, event_schema
+from spark_jobs.fold.definition import KeyedFold
+
+
+class PendingEventsError(RuntimeError):
+    """Events that wait are no events of the stream's record any more."""
+
+
+def pending_events(fold: KeyedFold, stream: bytes) -> pa.Table:
+    """The events of an Arrow stream, with `event_schema(fold)`, by name.
+
+    A field that was dropped is left out, one that was added is null. Raises PendingEventsError
+    when it must not be null, or when a field had another type.
+    """
+    found, schema = from_stream(stream), event_schema(fold)
+    if found.schema != schema:
+        found = _by_name(fold, found, schema) if found.num_rows else schema.empty_table()
+    for column in fold.event_columns:
+        if not column.nullable and found[column.name].null_count:
+            what = f"{fold.event.__name__}.{column.name} is never None, but was not there"
+            raise _refusal(fold, what, "declare it `| None`")
+    return found
+
+
+def _by_name(fold: KeyedFold, found: pa.Table, schema: pa.Schema) -> pa.Table:
+    for field in schema:
+        if field.name not in found.schema.names:
+            found = found.append_column(field, pa.nulls(found.num_rows, field.type))
+    found = found.select(schema.names)
+    for field, was in zip(schema, found.schema, strict=True):
+        if field.type != was.type:
+            what = f"{fold.event.__name__}.{field.name} is {field.type} now, but was {was.type}"
+            raise _refusal(fold, what, "put that back")
+    return found
+
+
+def _refusal(fold: KeyedFold, what: str, mend: str) -> PendingEventsError:
+    return PendingEventsError(
+        f"{what} when events came that still wait in the state of stream {fold.stream}: {mend}, or "
+        f"have them read from bronze anew by `make reseed STREAM={fold.stream} APPLY=1`"
+    )
+
+
+def find_unreadable(session: SparkSession, checkpoint: str, fold: KeyedFold) -> str | None:
+    """Why the events that wait in `checkpoint` are none of the fold's; None when they are."""
+
+    def problem(stream: bytes) -> str | None:
+        try:
+            pending_events(fold, stream)
+        except PendingEventsError as error:
+            return str(error)
+        return None
+
+    stored = read_variable(session, checkpoint, PENDING).select(f"{PENDING}.*")
+    problems = texts_of(stored.where("rows > 0"), "events", problem)
+    return min((row[0] for row in problems.distinct().collect()), default=None)

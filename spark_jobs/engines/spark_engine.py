@@ -1,0 +1,135 @@
+"""The engine that the jobs run on: Spark, with Delta and RocksDB."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from include.lake import Lake
+from include.savepoints.contents import Contents
+from include.savepoints.manifest import Savepoint
+from include.streams import Source, Stream
+from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.engine import (
+    InitialStates,
+    LiveQuery,
+    ProductTable,
+    RejectedTable,
+    Stage,
+    WriteBatch,
+)
+from spark_jobs.engines.migrated_state import migrated_states
+from spark_jobs.engines.packing import check_fields
+from spark_jobs.engines.pending import find_unreadable
+from spark_jobs.engines.replay import replay_fold
+from spark_jobs.engines.spark_drain import run_query
+from spark_jobs.engines.spark_events import count_by_step, events_between
+from spark_jobs.engines.spark_product import SparkProduct
+from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
+from spark_jobs.fold.definition import Definition, KeyedFold, MigrateState
+from spark_jobs.lake import savepoint_rows
+from spark_jobs.lake.clock_row import write_reset_row, write_still_row
+from spark_jobs.lake.initial_state import read_initial_state, state_rows
+from spark_jobs.lake.rejected import DeltaRejected
+
+
+class SparkEngine:
+    """`Engine` of engine.py, which says what each method does. States are `state_rows_ddl`."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._spark = session
+
+    def product_table(self, lake: Lake, stream: Stream, definition: Definition) -> ProductTable:
+        return SparkProduct(self._spark, lake.table(stream.name), definition)
+
+    def rejected_table(self, lake: Lake, stream: str) -> RejectedTable:
+        return DeltaRejected(self._spark, lake, stream)
+
+    def check_events(self, lake: Lake, source: str, fold: KeyedFold) -> None:
+        check_fields(self._spark.read.format("delta").load(lake.bronze(source)), fold)
+
+    def events(
+        self,
+        lake: Lake,
+        source: str,
+        fold: KeyedFold,
+        ingested_at_us: int,
+        from_us: int | None,
+        until_us: int | None,
+    ) -> DataFrame:
+        path = lake.bronze(source)
+        return events_between(self._spark, path, fold, ingested_at_us, from_us, until_us)
+
+    def count_by_step(self, events: DataFrame, fold: KeyedFold, step_us: int) -> dict[int, int]:
+        return count_by_step(events, fold, step_us)
+
+    def append_still_row(self, lake: Lake, source: Source) -> None:
+        write_still_row(self._spark, lake, source)
+
+    def append_reset_row(
+        self, lake: Lake, source: Source, to_us: int, repair: int, now_us: int
+    ) -> None:
+        write_reset_row(self._spark, lake, source, to_us, repair, now_us)
+
+    def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
+        initial = read_initial_state(self._spark, lake, stream, fold)
+        if initial is None:
+            return None
+        return InitialStates(initial.as_of_us, initial.fingerprint, state_rows(initial))
+
+    def migrated(self, states: DataFrame, fold: KeyedFold, migrate: MigrateState) -> DataFrame:
+        return migrated_states(states, fold, migrate)
+
+    def count_without_timeout(self, states: DataFrame) -> int:
+        return states.where("timeout_at_us IS NULL").count()
+
+    def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> DataFrame:
+        return read_states(self._spark, checkpoint, fold, batchId=batch_id)
+
+    def unreadable_events(self, checkpoint: str, fold: KeyedFold) -> str | None:
+        return find_unreadable(self._spark, checkpoint, fold)
+
+    def fingerprint_state(self, checkpoint: str, fold: KeyedFold) -> StateFingerprint:
+        return fingerprint_state(self._spark, checkpoint, fold)
+
+    def write_savepoint_rows(
+        self, lake: Lake, states: DataFrame, fold: KeyedFold, savepoint_id: str, until_us: int
+    ) -> str:
+        return savepoint_rows.write_rows(lake, states, fold, savepoint_id, until_us)
+
+    def savepoint_contents(self, lake: Lake, path: str, savepoint_id: str) -> Contents:
+        return savepoint_rows.read_contents(self._spark, lake, path, savepoint_id)
+
+    def savepoint_states(self, lake: Lake, savepoint: Savepoint) -> DataFrame:
+        path, savepoint_id = savepoint.path, savepoint.savepoint_id
+        return savepoint_rows.read_rows(self._spark, lake, path, savepoint_id)
+
+    def delete_savepoint_rows(self, lake: Lake, path: str, savepoint_ids: Sequence[str]) -> None:
+        savepoint_rows.delete_rows(self._spark, f"{lake.root}/{path}", savepoint_ids)
+
+    def fold(
+        self,
+        events: DataFrame,
+        fold: KeyedFold,
+        buckets: int,
+        until_us: int,
+        base: DataFrame | None,
+    ) -> Stage:
+        replayed = replay_fold(events, fold, buckets, until_us, base)
+        replayed.folded.persist()
+        rows = F.coalesce(F.sum("rows_folded"), F.lit(0))
+        try:
+            rows_folded = replayed.folded.agg(rows).collect()[0][0]
+        except BaseException:
+            replayed.folded.unpersist()
+            raise
+        return Stage(
+            replayed.outputs, replayed.states, replayed.rejected, rows_folded, replayed.folded
+        )
+
+    def release(self, stage: Stage) -> None:
+        stage.held.unpersist()
+
+    def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
+        return run_query(self._spark, query, write)

@@ -1,0 +1,41 @@
+"""The product table of a stream, written by Spark from what its engine made."""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_jobs.engines.state_rows import project_states
+from spark_jobs.fold.definition import EMITTED_AT_US, Definition
+from spark_jobs.lake.range_change import RangeChange
+from spark_jobs.lake.tables import DeltaProduct
+
+
+class SparkProduct:
+    """`ProductTable` of engine.py, which says what each method does."""
+
+    def __init__(self, session: SparkSession, path: str, definition: Definition) -> None:
+        self.path = path
+        self._session = session
+        self._fold = definition.fold
+        self._title = definition.title
+        self._table = DeltaProduct(path, definition.fold, definition.comments)
+
+    def ensure(self) -> None:
+        self._table.ensure(self._session, comment=self._title)
+
+    def write_once(self, emitted: DataFrame, app_id: str, batch_id: int, mark: str) -> None:
+        self._table.write_once(emitted, app_id, batch_id, mark)
+
+    def replace_all(self, states: DataFrame, mark: str) -> None:
+        self._table.replace_all(project_states(states, self._fold), mark)
+
+    def replace_range(
+        self, outputs: Sequence[DataFrame], from_us: int | None, until_us: int | None, mark: str
+    ) -> RangeChange:
+        emitted = reduce(DataFrame.union, outputs)
+        if from_us is not None:
+            emitted = emitted.where(F.col(EMITTED_AT_US) >= from_us)
+        # No stage emits at its `until` or later: should one do, Delta refuses its rows.
+        return self._table.replace_range(emitted, from_us, until_us, mark)

@@ -1,0 +1,33 @@
+"""What a replay rejected, put in the place of what the table says of that interval."""
+
+from collections.abc import Sequence
+
+from include.findings import record_findings
+from include.instants import instant_of
+from spark_jobs.engines.engine import Engine, Rows
+from spark_jobs.lake.run_findings import rejected_findings
+from spark_jobs.replay_bronze import Replay
+
+
+def replace_rejected(
+    engine: Engine,
+    replay: Replay,
+    rejected: Sequence[Rows],
+    from_us: int | None,
+    until_us: int | None,
+) -> dict[str, int]:
+    """Make these the rejected rows of the interval, and note what they are in `ops/findings`.
+
+    To be called before the product is replaced: what the ledger says of that one then holds of
+    both. Returns the counts for the run's record.
+    """
+    stream = replay.stream.name
+    table = engine.rejected_table(replay.lake, stream)
+    table.replace_range(rejected, from_us, until_us)
+    found = table.summary(rejected, from_us)
+    if found is None:
+        return {"rows_rejected": 0, "timeouts_rejected": 0}
+    between = instant_of(found.first_us), instant_of(found.last_us)
+    findings = rejected_findings(stream, found.events, found.timeouts, between, found.by_key)
+    record_findings(replay.lake, replay.run_id, stream, findings)
+    return {"rows_rejected": found.events, "timeouts_rejected": found.timeouts}

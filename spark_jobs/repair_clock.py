@@ -1,0 +1,155 @@
+"""Set the clock of a source's bronze back, and reseed its streams to what it settles then.
+
+    spark-submit spark_jobs/repair_clock.py --source signals --lake /data/lake
+        [--to 2026-01-05T10:00:00Z]
+
+An intent row comes first: from then on ingestion and all runs of the source's streams refuse.
+Then one commit of bronze sets the clock back, from which ingestion goes on. Then each stream is
+reseeded as `reseed_stream.py` does it, and runs again. Killed anywhere and begun again, without
+--to, it goes on where it was.
+"""
+
+import logging
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+
+from include.backfill.plan_recompute import parse_instant
+from include.clock_repair import (
+    ClockRepair,
+    begin_repair,
+    committed_reset,
+    knows_reset,
+    record_done,
+    record_reset,
+    repaired_streams,
+)
+from include.generations import current_row
+from include.instants import instant_of, micros_of
+from include.lake import Lake, LakeError, open_lake
+from include.lease import hold_lease
+from include.plan_clock_repair import plan_clock_repair, wanted_repair
+from include.savepoints.manifest import savepoints_of
+from include.savepoints.retention import needed_ids
+from include.streams import STREAMS, SettingsError, Source, Stream, source_named
+from spark_jobs.engines.engine import Engine
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.job import PATIENCE, exit_with_main, job_parser, recorded_run, spark_session
+from spark_jobs.plans.reseed_options import ReseedOptions
+from spark_jobs.reseed_stream import reseed
+from spark_jobs.savepoints import delete_savepoints
+
+JOB = "repair_clock"
+
+log = logging.getLogger("job.repair_clock")
+
+
+def repair_clock(
+    engine: Engine,
+    lake: Lake,
+    source: Source,
+    to: datetime | None = None,
+    dag_run_id: str | None = None,
+) -> None:
+    """Set M back to `to`, or finish the repair that was begun (`to` None, or its own).
+
+    Raises SettingsError or LakeError, before anything is written, when it cannot be done.
+    """
+    with (
+        hold_lease(lake, f"repair-{source.name}", PATIENCE),
+        recorded_run(lake, JOB, source.name, dag_run_id),
+    ):
+        repair = _set_back(engine, lake, source, to)
+        for stream, _ in repaired_streams(lake, source.name):
+            _reseed(engine, lake, stream, repair, dag_run_id)
+        record_done(lake, repair)
+        log.info("the clock of bronze/%s is repaired", source.name)
+
+
+def _set_back(engine: Engine, lake: Lake, source: Source, to: datetime | None) -> ClockRepair:
+    """The repair whose commit is made and recorded. What runs now comes to its end first."""
+    with _nothing_running(lake, source):
+        repair = wanted_repair(lake, source, to)
+        if repair is None:
+            assert to is not None  # or nothing was wanted
+            plan = plan_clock_repair(lake, source, to)
+            log.info("%s", plan.text())
+            pin = plan.pin
+            repair = begin_repair(lake, source.name, plan.to_us, pin.watermark_us, pin.table_id)
+        if repair.reset_version is None:
+            _commit_reset(engine, lake, source, repair)
+    again = wanted_repair(lake, source, None)
+    assert again is not None  # it is open
+    return again
+
+
+def _commit_reset(engine: Engine, lake: Lake, source: Source, repair: ClockRepair) -> None:
+    now_us = micros_of(datetime.now(UTC))
+    engine.append_reset_row(lake, source, repair.to_us, repair.repair, now_us)
+    version = committed_reset(lake, repair)
+    if version is None:
+        raise LakeError(
+            f"{lake.bronze(source.name)} has no commit of repair {repair.repair}, though it was "
+            "made just now: it is another table, or an older copy was put in its place"
+        )
+    record_reset(lake, repair, version)
+
+
+@contextmanager
+def _nothing_running(lake: Lake, source: Source) -> Iterator[None]:
+    """A run that began before the intent must not read what is committed after it."""
+    with ExitStack() as leases:
+        for stream in sorted(s.name for s in STREAMS if s.source == source.name):
+            leases.enter_context(hold_lease(lake, f"stream-{stream}", PATIENCE))
+        # Last: a compaction takes it under its stream's.
+        leases.enter_context(hold_lease(lake, f"ingest-{source.name}", PATIENCE))
+        yield
+
+
+def _reseed(
+    engine: Engine, lake: Lake, stream: Stream, repair: ClockRepair, dag_run_id: str | None
+) -> None:
+    if not knows_reset(current_row(lake, stream.name), repair):
+        reseed(engine, lake, stream, ReseedOptions(), dag_run_id)
+    _delete_savepoints_ahead(engine, lake, stream)
+
+
+def _delete_savepoints_ahead(engine: Engine, lake: Lake, stream: Stream) -> None:
+    """Those after what the clock settles now: until it came to them again, the newest by its
+    `until` would keep others from being written, and have older ones deleted."""
+    with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
+        row = current_row(lake, stream.name)
+        assert row is not None  # it is reseeded
+        needed = needed_ids(lake, stream.name)
+        older = [s for s in savepoints_of(lake, stream.name) if s.created_at < row["switched_at"]]
+        ahead = [s for s in older if instant_of(s.until_us) > row["until"]]
+        going = [savepoint for savepoint in ahead if savepoint.savepoint_id not in needed]
+        if going:
+            delete_savepoints(engine, lake, going)
+
+
+def _instant(text: str) -> datetime:
+    try:
+        return parse_instant("--to", text)
+    except SettingsError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def parse_args(argv: Sequence[str] | None = None) -> Namespace:
+    parser = job_parser(__doc__, "source")
+    parser.add_argument(
+        "--to", type=_instant, help="what the clock is set back to (UTC); left out: go on"
+    )
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    args = parse_args()
+    source, lake = source_named(args.source), open_lake(args.lake)
+    engine = SparkEngine(spark_session(f"{JOB}-{source.name}", lake))
+    repair_clock(engine, lake, source, args.to, args.dag_run_id)
+
+
+if __name__ == "__main__":
+    exit_with_main(main)
