@@ -1,0 +1,76 @@
+"""Entries of a ledger, on instants of a few ticks."""
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from hypothesis import strategies as st
+
+from include.coverage.entries import Entry, add_entries, read_entries
+from include.lake import Lake
+from include.table_seal import seal
+
+NO_ROWS = pa.schema([("emitted_at", pa.timestamp("us", tz="UTC")), ("emitted_date", pa.date32())])
+TICKS = 10
+CODES = ("a", "b")
+BRONZE = "bronze-1"
+
+
+def entry(number: int, kind: str, from_: int | None, until: int | None, **columns: Any) -> Entry:
+    known: dict[str, Any] = {
+        "stream": "user_counts",
+        "generation": 1,
+        "run_id": f"run-{number}",
+        "delay_us": 1,
+        "codes": ("a",),
+        "bronze_id": BRONZE,
+    }
+    return Entry(number=number, kind=kind, from_us=from_, until_us=until, **known | columns)
+
+
+@st.composite
+def entries(draw: st.DrawFn, number: int) -> Entry:
+    kind = draw(st.sampled_from(["live", "recompute", "reseed", "reseed", "void"]))
+    from_ = draw(st.none() | st.integers(0, TICKS - 1))
+    until = draw(st.integers((from_ or 0) + 1, TICKS))
+    if kind == "void":
+        return entry(number, kind, None, None, codes=(), bronze_id=None)
+    codes = tuple(draw(st.lists(st.sampled_from(CODES), min_size=1, max_size=2, unique=True)))
+    pin = draw(st.none() | st.integers(0, 5)) if kind == "live" else draw(st.integers(0, 5))
+    return entry(number, kind, from_, until, codes=codes, bronze_ingested_at_us=pin)
+
+
+@st.composite
+def ledgers(draw: st.DrawFn) -> list[Entry]:
+    return [draw(entries(number)) for number in range(1, draw(st.integers(0, 8)) + 1)]
+
+
+def covers(one: Entry, tick: int) -> bool:
+    from_, until = one.from_us, one.until_us
+    return until is not None and (from_ is None or from_ <= tick) and tick < until
+
+
+def hides(one: Entry, tick: int) -> bool:
+    """Whether what earlier entries say of the tick is over."""
+    is_later = one.from_us is None or one.from_us <= tick
+    return covers(one, tick) or (one.kind in ("reseed", "void") and is_later)
+
+
+def entry_at(ledger: list[Entry], tick: int) -> Entry | None:
+    """Whose rows the table has at the tick, one entry after the other."""
+    found = None
+    for one in ledger:
+        if hides(one, tick):
+            found = one if covers(one, tick) else None
+    return found
+
+
+def record(lake: Lake, made: Entry) -> None:
+    """The entry in the ledger of a lake that was set up by hand, over a table without rows."""
+    path = lake.table(made.stream)
+    if not lake.is_delta_table(path):
+        DeltaTable.create(path, schema=NO_ROWS, partition_by=["emitted_date"])
+    seal(lake, f"tables/{made.stream}")
+    number = 1 + max((known.number for known in read_entries(lake, made.stream)), default=0)
+    add_entries(lake, [replace(made, number=number)])

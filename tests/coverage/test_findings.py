@@ -1,0 +1,88 @@
+"""What people are told of a table that is not right."""
+
+from datetime import UTC, datetime, timedelta
+
+from include.coverage.findings import coverage_findings
+from include.coverage.judge import Coverage, Span
+from include.coverage.late_groups import LateGroup
+from include.coverage.segments import BEGINNING_US
+from include.instants import micros_of
+from include.streams import stream_named
+
+STREAM = stream_named("user_counts")
+START = datetime(2026, 3, 1, tzinfo=UTC)
+END_US = micros_of(START + timedelta(days=20))
+
+
+def groups(*days: int) -> tuple[LateGroup, ...]:
+    instants = [START + timedelta(days=day) for day in days]
+    return tuple(
+        LateGroup(i.date(), 0, 2, micros_of(i), micros_of(i + timedelta(hours=1))) for i in instants
+    )
+
+
+def found(*spans: Span, live: Span | None = None, is_append: bool = True):
+    coverage = Coverage(END_US, spans, live or Span(END_US, END_US, None))
+    return coverage_findings(STREAM, coverage, is_append)
+
+
+def late(from_us: int, *days: int) -> Span:
+    return Span(from_us, END_US, "late rows", groups(*days))
+
+
+def test_a_table_that_is_right_says_nothing():
+    assert found(Span(BEGINNING_US, END_US, None)) == []
+
+
+def test_the_finding_says_what_to_enter_into_the_dialog():
+    (finding,) = found(late(micros_of(START), 0, 1, 4))
+    assert (finding.finding, finding.severity) == ("late_rows_not_recomputed", "warning")
+    assert finding.count == 6
+    assert finding.event_time_from == START  # from then on the table is wrong, to its end
+    assert finding.event_time_to == START + timedelta(days=20)
+    assert "2026-03-01, 2026-03-02, 2026-03-05" in finding.detail
+    dialog = (
+        "Dag stream_user_counts: From 2026-03-01 00:00, To 2026-03-02 23:59; "
+        "then From 2026-03-05 00:00, To 2026-03-05 23:59 (UTC), Reprocess Behavior: All Runs"
+    )
+    assert dialog in finding.action
+    assert "`make reseed STREAM=user_counts APPLY=1`" in finding.action
+
+
+def test_an_update_table_is_reseeded():
+    (finding,) = found(late(BEGINNING_US, 0), is_append=False)
+    assert "`make reseed STREAM=user_counts APPLY=1`" in finding.action
+    assert "Reprocess" not in finding.action
+    assert finding.event_time_from is None  # the beginning
+
+
+def test_of_many_dates_the_first_five_are_named():
+    (finding,) = found(late(micros_of(START), *range(0, 14, 2)))
+    assert "2026-03-09 and 2 more" in finding.detail
+    assert "2026-03-11" not in finding.detail + finding.action
+    assert "; and 2 more" in finding.action
+    assert finding.count == 14
+
+
+def test_dates_that_were_recomputed_leave_what_follows_to_a_reseed():
+    after = micros_of(START + timedelta(days=1))
+    (finding,) = found(late(after, 0))
+    assert finding.finding == "state_lacks_rows"
+    assert "from 2026-03-02 00:00:00 until 2026-03-21 00:00:00 UTC" in finding.detail
+    assert "parameter promote" in finding.action
+
+
+def test_a_live_state_that_lacks_rows_is_named_though_the_table_is_right():
+    (finding,) = found(live=Span(END_US, END_US, "late rows", groups(0)))
+    assert (finding.finding, finding.count) == ("state_lacks_rows", 2)
+
+
+def test_what_nothing_proves_is_named_with_its_cause():
+    (finding,) = found(
+        Span(BEGINNING_US, micros_of(START), "not recorded"),
+        Span(micros_of(START), END_US, "other code"),
+    )
+    assert finding.finding == "table_not_right"
+    assert "from the beginning until 2026-03-01 00:00:00 UTC (nothing is recorded" in finding.detail
+    assert "by other code than today's" in finding.detail
+    assert "RECOMPUTE" not in str(finding.action)

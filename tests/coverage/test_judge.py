@@ -1,0 +1,158 @@
+"""Whether a table is right, against the definition taken word by word, instant by instant."""
+
+from datetime import date
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from include.coverage import judge as judging
+from include.coverage.judge import Standpoint, judge
+from include.coverage.late_groups import LateGroup
+from include.lake import Lake
+from tests.coverage.ledgers import BRONZE, TICKS, entry, entry_at, ledgers
+
+LAKE = Lake("/nowhere")
+APPEND = Standpoint(
+    stream="user_counts",
+    source="user_events",
+    is_append=True,
+    in_processing_time=False,
+    code="a",
+    since_us=None,
+    bronze_id=BRONZE,
+)
+late_rows = st.lists(
+    st.builds(
+        lambda ingested, first, more: LateGroup(date(2026, 1, 1), ingested, 1, first, first + more),
+        st.integers(0, 6),
+        st.integers(-1, TICKS),
+        st.integers(0, 2),
+    ),
+    max_size=4,
+)
+
+
+def judged(ledger, late, standpoint=APPEND):
+    """The verdict, bronze having these late rows under each delay."""
+
+    def groups(lake, source, delay_us, since_us, after_us):
+        return [g for g in late if after_us is None or g.ingested_at_us > after_us]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(judging, "late_groups", groups)
+        return judge(LAKE, ledger, standpoint)
+
+
+def reason_at(ledger, late, tick: int) -> str | None:
+    """Why the table is not right at the tick, by the definition."""
+    one = entry_at(ledger, tick)
+    if one is None:
+        return "not recorded"
+    if not set(one.codes) <= {"a"}:
+        return "other code"
+    pin = one.bronze_ingested_at_us
+    lacks = [
+        group
+        for group in late
+        if group.first_us <= tick and (pin is None or group.ingested_at_us > pin)
+    ]
+    return "late rows" if lacks else None
+
+
+@settings(max_examples=2_000)
+@given(ledgers(), late_rows)
+def test_each_instant_is_judged_as_the_definition_says(ledger, late):
+    coverage = judged(ledger, late)
+    newest = next((one for one in reversed(ledger) if one.kind != "recompute"), None)
+    recorded = [t + 1 for t in range(TICKS) if newest and entry_at(ledger, t)]
+    ends = [*recorded, *([newest.until_us] if newest and newest.until_us is not None else [])]
+    assert coverage.until_us == max(ends, default=None)
+    if coverage.until_us is None:
+        return
+    for tick in range(-3, coverage.until_us):
+        (span,) = [span for span in coverage.spans if span.from_us <= tick < span.until_us]
+        assert span.reason == reason_at(ledger, late, tick)
+    wrong = [t for t in range(-3, coverage.until_us) if reason_at(ledger, late, t)]
+    first = coverage.first_wrong_us
+    assert (first is None) == (wrong == [])
+    if first is not None:
+        assert wrong[0] == max(first, -3)
+
+
+def test_an_update_table_is_right_or_wrong_as_a_whole():
+    standpoint = Standpoint(**vars(APPEND) | {"is_append": False})
+    ledger, late = [entry(1, "live", None, 9)], [LateGroup(date(2026, 1, 1), 3, 2, 5, 6)]
+    assert [span.reason for span in judged(ledger, [], standpoint).spans] == [None]
+    assert [span.reason for span in judged(ledger, late, standpoint).spans] == ["late rows"]
+    after = [LateGroup(date(2026, 1, 1), 3, 2, 9, 9)]
+    assert judged(ledger, after, standpoint).wrong == ()
+
+
+def test_a_recompute_makes_the_table_right_and_not_the_live_state():
+    late = [LateGroup(date(2026, 1, 1), 3, 1, 2, 2)]
+    ledger = [entry(1, "live", None, 9), entry(2, "recompute", 0, 9, bronze_ingested_at_us=3)]
+    coverage = judged(ledger, late)
+    assert coverage.wrong == ()
+    assert not coverage.live_is_right
+    reseeded = [*ledger, entry(3, "reseed", 0, 9, bronze_ingested_at_us=3, generation=2)]
+    assert judged(reseeded, late).live_is_right
+
+
+def test_rows_of_another_bronze_table_prove_nothing():
+    coverage = judged([entry(1, "live", None, 9, bronze_id="another")], [])
+    assert [span.reason for span in coverage.spans] == ["other bronze"]
+    assert not coverage.live_is_right
+
+
+def test_a_mapping_stands_for_the_code_before_it_and_that_one_for_its_own():
+    ledger = [
+        entry(1, "live", None, 3, codes=("old",)),
+        entry(2, "reseed", 3, 6, codes=("b+1",), mapped_from="old", bronze_ingested_at_us=0),
+        entry(3, "reseed", 6, 9, codes=("a+2",), mapped_from="b+1", bronze_ingested_at_us=0),
+    ]
+    mapped = Standpoint(**vars(APPEND) | {"code": "a+2"})
+    assert judged(ledger, [], mapped).wrong == ()
+    assert [span.until_us for span in judged(ledger, []).wrong] == [9]
+
+
+@pytest.mark.parametrize(
+    ("codes", "today", "reason"),
+    [
+        (("a",), "a!", None),
+        (("a", "a!"), "a!", None),
+        (("a!", "a", "a!"), "a!", None),
+        (("a!",), "a", "other code"),
+        (("a", "a!", "a"), "a", "other code"),
+        (("b",), "a!", "other code"),
+        (("b!", "a!"), "a!", "other code"),
+        (("a+1",), "a!+1", None),
+        (("a!+1",), "a+1", "other code"),
+        (("a",), "a!+1", "other code"),
+    ],
+)
+def test_rows_of_what_stopped_at_failures_are_right_for_what_rejects_them_and_not_the_other_way(
+    codes, today, reason
+):
+    coverage = judged(
+        [entry(1, "live", None, 9, codes=codes)], [], Standpoint(**vars(APPEND) | {"code": today})
+    )
+    assert [span.reason for span in coverage.spans] == [reason]
+    assert coverage.live is not None
+    assert coverage.live.reason == reason
+
+
+def test_what_serves_the_code_before_a_mapping_is_right_too():
+    ledger = [
+        entry(1, "live", None, 3, codes=("old",)),
+        entry(2, "live", 3, 4, codes=("old", "old!")),
+        entry(3, "reseed", 4, 6, codes=("a+1",), mapped_from="old!", bronze_ingested_at_us=0),
+    ]
+    mapped = Standpoint(**vars(APPEND) | {"code": "a!+1"})
+    assert judged(ledger, [], mapped).wrong == ()
+
+
+def test_the_code_that_ran_last_is_taken_where_nobody_says_which_is_todays():
+    ledger = [entry(1, "live", None, 3, codes=("b",)), entry(2, "live", 3, 6, codes=("b", "a"))]
+    whoever = Standpoint(**vars(APPEND) | {"code": None})
+    assert [span.reason for span in judged(ledger, [], whoever).spans] == ["other code"]

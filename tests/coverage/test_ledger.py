@@ -1,0 +1,221 @@
+"""The ledger through the life of a lake: begun late, cut off, lost, doubted."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from shutil import rmtree
+
+import pytest
+from deltalake import DeltaTable
+
+from include.coverage.give_up import give_up_reseed
+from include.coverage.ledger import CoverageError
+from include.coverage.rebuild import apply_rebuilt, rebuild
+from include.coverage.table_coverage import coverage_text, find_coverage, table_coverage
+from include.generations import current_row, open_intent
+from include.ops import read_ops
+from include.streams import SettingsError
+from include.waiting_rows import has_waiting_rows
+from spark_jobs import reseed_stream
+from spark_jobs.compact_state import compact
+from spark_jobs.engines import live_batch
+from spark_jobs.plans.reseed_options import ReseedOptions
+from spark_jobs.plans.reseed_plan import plan_reseed
+from spark_jobs.recompute_interval import recompute
+from spark_jobs.reseed_stream import reseed
+from spark_jobs.run_stream import drain
+from spark_jobs.write_savepoint import savepoint
+from tests.simulator.auditor import Auditor
+from tests.simulator.oracle import Landed
+from tests.simulator.world import START_US, World, open_world
+
+HOUR_US = 3_600_000_000
+KIND = "counts"
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with open_world() as opened:
+        yield opened
+
+
+def land(world: World, hour: int, late: int | None = None) -> None:
+    """Rows of an hour, and of a late one; the clock goes on to its end."""
+    hours = [hour] if late is None else [hour, late]
+    world.now_us = START_US + (hour + 1) * HOUR_US
+    world.ingest([Landed(key, START_US + h * HOUR_US + 5, 1) for h in hours for key in "ab"])
+
+
+def run(world: World) -> None:
+    drain(world.engine, world.lake, world.streams[KIND])
+
+
+def some_hours(world: World, hours: int = 4) -> None:
+    for hour in range(hours):
+        land(world, hour)
+        run(world)
+
+
+def names(world: World) -> list[str]:
+    return [finding.finding for finding in find_coverage(world.lake, world.streams[KIND])]
+
+
+def check(world: World) -> None:
+    Auditor(world, KIND).check()
+
+
+def at_hour(hour: int):
+    from include.instants import instant_of
+
+    return instant_of(START_US + hour * HOUR_US)
+
+
+def test_a_lake_of_an_earlier_release_goes_on_and_says_what_is_not_recorded(world, monkeypatch):
+    with monkeypatch.context() as patched:  # 0.5 marked nothing, and kept no ledger
+        patched.setattr(live_batch, "mark_of", lambda entry: "")
+        patched.setattr("spark_jobs.stream_drain.reconcile", lambda *_: [])
+        some_hours(world)
+    for table in ("coverage", "tables"):
+        rmtree(world.lake.ops(table), ignore_errors=True)
+    assert names(world) == ["table_not_right"]
+    land(world, 5)
+    run(world)
+    assert names(world) == ["table_not_right"]
+    check(world)
+    coverage = table_coverage(world.lake, world.streams[KIND]).coverage
+    assert [span.reason for span in coverage.spans] == ["not recorded", None]
+    reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
+    assert names(world) == []
+    check(world)
+
+
+def test_a_ledger_that_was_lost_is_made_again_from_the_marks(world):
+    some_hours(world)
+    recompute(world.engine, world.lake, world.streams[KIND], at_hour(0), at_hour(2))
+    land(world, 4, late=1)
+    run(world)
+    reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
+    before = table_coverage(world.lake, world.streams[KIND]).coverage
+    rmtree(world.lake.ops("coverage"))
+    assert table_coverage(world.lake, world.streams[KIND]).coverage == before
+    land(world, 5)
+    run(world)
+    check(world)
+    assert names(world) == []
+
+
+def test_old_rows_of_ops_batches_may_be_deleted(world):
+    some_hours(world, hours=3)
+    land(world, 3, late=0)
+    run(world)
+    before = table_coverage(world.lake, world.streams[KIND]).coverage
+    assert names(world) == ["late_rows_not_recomputed"]
+    newest = max(read_ops(world.lake, "batches")["batch_id"].to_pylist())
+    DeltaTable(world.lake.ops("batches")).delete(f"batch_id < {newest}")
+    assert table_coverage(world.lake, world.streams[KIND]).coverage == before
+    land(world, 4)
+    run(world)
+    check(world)
+
+
+def test_rows_that_somebody_deletes_stop_the_stream_until_a_reseed(world):
+    some_hours(world)
+    DeltaTable(world.lake.table(world.streams[KIND].name)).delete("key = 'a'")
+    assert names(world) == ["table_changed"]
+    assert has_waiting_rows(world.lake, world.streams[KIND])
+    for job in (
+        run,
+        lambda w: recompute(w.engine, w.lake, w.streams[KIND], at_hour(0), at_hour(1)),
+    ):
+        with pytest.raises(CoverageError, match=r"DELETE.*make reseed STREAM=sim_counts APPLY=1"):
+            job(world)
+    plan = plan_reseed(world.lake, world.streams[KIND], ReseedOptions())
+    assert (plan.base.savepoint, plan.from_us) == (None, None)
+    assert "all is made anew" in plan.text()
+    reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
+    assert names(world) == []
+    check(world)
+
+
+def test_what_a_plan_says_before_it_is_carried_out(world):
+    some_hours(world)
+    stream = world.streams[KIND]
+    assert "no row of it changes" in plan_reseed(world.lake, stream, ReseedOptions()).text()
+    land(world, 4, late=1)
+    run(world)
+    wrong = "makes right what is wrong now from 2025-06-16 01:00:00"
+    assert wrong in plan_reseed(world.lake, stream, ReseedOptions()).text()
+    rewind = plan_reseed(world.lake, stream, ReseedOptions(until=at_hour(1))).text()
+    assert "takes away what is from 2025-06-16 01:00:00 until" in rewind
+
+
+def test_the_ledger_and_the_log_of_its_table_can_be_compared(world):
+    some_hours(world)
+    stream = world.streams[KIND]
+    assert rebuild(world.lake, stream).differences == []
+    assert "right until there" in coverage_text(world.lake, stream)
+    path = world.lake.ops("coverage")
+    DeltaTable(path).update(updates={"generation": "7"})
+    made = rebuild(world.lake, stream)
+    assert [line[0] for line in made.differences] == ["-", "+"]
+    apply_rebuilt(world.lake, stream)
+    assert rebuild(world.lake, stream).differences == []
+    land(world, 4)
+    run(world)
+    check(world)
+    assert names(world) == []
+
+
+class KilledError(Exception):
+    pass
+
+
+def killed(*_: object) -> None:
+    raise KilledError
+
+
+@pytest.mark.parametrize("step", ["replayed", "_switch"])
+def test_a_reseed_that_cannot_be_finished_is_given_up_before_its_rows_are_there(
+    world, monkeypatch, step
+):
+    some_hours(world)
+    stream = world.streams[KIND]
+    with pytest.raises(SettingsError, match="no reseed of sim_counts is open"):
+        give_up_reseed(world.lake, stream)
+    with monkeypatch.context() as patched:
+        patched.setattr(reseed_stream, step, killed)
+        with pytest.raises(KilledError):
+            reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
+    if step == "replayed":
+        assert give_up_reseed(world.lake, stream) == 2
+        assert open_intent(world.lake, stream.name) is None
+    else:
+        with pytest.raises(SettingsError, match="are in the table of sim_counts"):
+            give_up_reseed(world.lake, stream)
+    land(world, 4)
+    run(world)
+    row = current_row(world.lake, stream.name)
+    assert row is not None
+    assert row["generation"] == (1 if step == "replayed" else 2)
+    check(world)
+
+
+def test_a_reseed_repeated_after_a_kill_takes_in_what_came_since(world, monkeypatch):
+    some_hours(world)
+    stream = world.streams[KIND]
+    with monkeypatch.context() as patched:
+        patched.setattr(reseed_stream, "_switch", killed)
+        with pytest.raises(KilledError):
+            reseed(world.engine, world.lake, stream, ReseedOptions())
+    land(world, 4, late=1)
+    world.pass_time(timedelta(minutes=5))
+    reseed(world.engine, world.lake, stream, ReseedOptions())
+    assert names(world) == []
+    check(world)
+
+
+@pytest.mark.parametrize("job", [savepoint, compact])
+def test_a_state_of_another_schema_is_not_read_by_the_file_of_now(world, job):
+    some_hours(world)
+    world.deploy(KIND, "d")
+    with pytest.raises(SettingsError, match=r"state was made with .* FROM_STATE=1 maps"):
+        job(world.engine, world.lake, world.streams[KIND])

@@ -1,0 +1,103 @@
+"""What can be done to a stream, how often each is tried, and with what."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+DAYS = 4  # how far back rows come late, and backfills reach
+
+KEYS = st.sampled_from(["a", "b"])
+HOURS = st.integers(0, DAYS * 24)
+VALUES = st.integers(0, 3)
+# Mostly to its end; else killed before that write.
+KILLS = st.integers(-80, 30).map(lambda write: write if write > 0 else None)
+# One that is cut off between its steps is what the next operation has to understand.
+RESEED_KILLS = st.integers(-20, 20).map(lambda write: write if write > 0 else None)
+# Tables and checkpoints come to harm more often than one of many ops tables.
+PARTS = st.sampled_from(
+    ["table", "checkpoint", "savepoint rows"] * 3
+    + ["ops/coverage", "ops/tables", "ops/generations", "ops/savepoints", "ops/batches"]
+)
+
+CARED = st.sampled_from(["table", "bronze", "savepoint rows", "ops/coverage", "ops/generations"])
+
+
+@dataclass(frozen=True)
+class Action:
+    """A method of `Operations`, and its arguments."""
+
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.name}({given})"
+
+
+ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "land_in_time": {
+        "key": KEYS,
+        "ago": st.lists(st.integers(0, 9), min_size=1, max_size=4),
+        "value": VALUES,
+    },
+    "land_late": {"key": KEYS, "ago": st.lists(HOURS, min_size=1, max_size=3), "value": VALUES},
+    "land_ahead": {"key": KEYS, "ahead": st.integers(1, 50)},
+    "land_far_ahead": {"key": KEYS, "hours": st.sampled_from([2, 30, 200])},
+    "pass_time": {"span": st.sampled_from([5, 30, 60, 240, 1440])},
+    "clock_row": {},
+    "run": {"kill": KILLS},
+    "compact": {"kill": KILLS},
+    "savepoint": {"kill": KILLS},
+    "backfill": {"ago": HOURS, "span": st.sampled_from([1, 3, 24]), "kill": KILLS},
+    "promote": {"kill": KILLS},
+    "reseed": {"kill": RESEED_KILLS},
+    "rescale": {"kill": RESEED_KILLS, "buckets": st.integers(1, 3)},
+    "recompute_all": {"kill": RESEED_KILLS},
+    "rewind": {"kill": RESEED_KILLS, "ago": HOURS},
+    "migrate": {"kill": RESEED_KILLS},
+    "give_up": {},
+    "repair_clock": {"kill": KILLS, "ago": st.sampled_from([0, 5, 30, 240])},
+    "change_delay": {"minutes": st.sampled_from([0, 10, 60, 600])},
+    "usual_delay": {},
+    "deploy": {"variant": st.sampled_from(["a", "b", "c", "d"])},
+    "back_up": {"part": PARTS},
+    "put_back": {"part": PARTS},
+    "lose": {"part": PARTS},
+    "power_cut": {},
+    "optimize": {"part": CARED},
+    "clean_log": {"part": CARED},
+}
+WEIGHTS = {
+    "run": 6,
+    "land_in_time": 4,
+    "land_late": 4,
+    "backfill": 3,
+    "pass_time": 3,
+    "reseed": 3,
+    "rewind": 2,
+    "compact": 2,
+    "put_back": 3,
+    "back_up": 2,
+    "lose": 2,
+    "deploy": 2,
+    "migrate": 2,
+}
+# Of these a simulation has some, or none: a lake that is always being harmed never gets far.
+FEATURES = {
+    "harm": {"back_up", "put_back", "lose", "power_cut"},
+    "changes": {"deploy", "migrate"},
+    "clocks": {"land_far_ahead", "repair_clock"},
+    "delays": {"change_delay", "usual_delay"},
+    "care": {"optimize", "clean_log"},
+}
+NAMES = [name for name in ARGUMENTS for _ in range(WEIGHTS.get(name, 1))]
+
+
+def actions(features: frozenset[str]) -> st.SearchStrategy[Action]:
+    """Any action but those of features that are left out."""
+    left_out = set().union(*(FEATURES[name] for name in FEATURES.keys() - features))
+    names = [name for name in NAMES if name not in left_out]
+    return st.sampled_from(names).flatmap(
+        lambda name: st.fixed_dictionaries(ARGUMENTS[name]).map(lambda given: Action(name, given))
+    )

@@ -1,0 +1,154 @@
+"""What must hold after each action, whatever came before: the promise itself.
+
+Where the ledger says right, the table equals an oracle that knows nothing of our code; where it
+says wrong, a finding names it; and what nobody can count on is an error that says so.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from include.coverage.judge import Coverage
+from include.coverage.segments import BEGINNING_US
+from include.coverage.table_coverage import find_coverage, findings_on, table_coverage
+from include.findings import Finding
+from include.generations import current_row, generation_rows
+from include.instants import micros_of
+from include.ops import read_ops
+from include.savepoints.lineage import code_of, is_mapped
+from include.streams import Stream
+from spark_jobs.plans.stream_identity import stream_identity
+from tests.simulator import oracle
+from tests.simulator.oracle import Emitted, Folded, Landed
+from tests.simulator.world import World
+
+
+class WrongError(AssertionError):
+    """The table is wrong, and nobody says so."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a table must be by some code: all rows folded by it, or from a mapping on."""
+
+    kind: str
+    variant: str
+    before: "Truth | None" = None  # what was mapped, as of `since_us`
+    since_us: int | None = None
+
+    def folded(self, rows: list[Landed], until_us: int) -> Folded:
+        """The fold of all rows before an instant, with all its outputs."""
+        if self.before is None or self.since_us is None:
+            return oracle.folded(self.kind, self.variant, rows, until_us)
+        if until_us < self.since_us:
+            return self.before.folded(rows, until_us)
+        before = self.before.folded(rows, self.since_us)
+        later = [row for row in rows if row.time_us >= (self.since_us or 0)]
+        mapped = oracle.mapped(before)
+        after = oracle.folded(self.kind, self.variant, later, until_us, base=mapped)
+        return Folded(after.keys, before.outputs + after.outputs)
+
+
+@dataclass
+class Auditor:
+    """Looks at one stream of a world after each action."""
+
+    world: World
+    kind: str
+    codes: dict[str, str] = field(default_factory=dict)  # fingerprint -> variant
+    mapped: dict[str, Truth] = field(default_factory=dict)  # of states that were mapped
+
+    @property
+    def stream(self) -> Stream:
+        return self.world.streams[self.kind]
+
+    def note_code(self) -> None:
+        """Remember which variant today's fingerprint is of."""
+        identity = stream_identity(self.world.lake, self.stream)
+        self.codes[code_of(identity.code)] = self.world.deployed[self.kind]
+
+    def check(self) -> Coverage | None:
+        """Raise WrongError where the table differs from what the ledger says of it."""
+        lake, stream = self.world.lake, self.stream
+        identity = stream_identity(lake, stream)
+        judged = table_coverage(lake, stream, identity)
+        if judged.distrust is not None:
+            found = [f for f in find_coverage(lake, stream) if f.severity == "error"]
+            if current_row(lake, stream.name) is not None and not found:
+                raise WrongError(f"{judged.distrust}, and no finding says so")
+            return None
+        self._compare(judged.coverage, self.truth_of(identity.code))
+        self._check_named()
+        return judged.coverage
+
+    def truth_of(self, code: str) -> Truth:
+        """The truth by today's code, and what its states go back to."""
+        variant = self.world.deployed[self.kind]
+        if not is_mapped(code):
+            return Truth(self.kind, variant)
+        # Noted when it is first seen: what it goes back to may be lost later.
+        if code not in self.mapped:
+            rows = generation_rows(self.world.lake, self.stream.name)
+            row = next(row for row in rows if row["code"] == code and row["reseed"] == "migrate")
+            before = Truth(self.kind, self.codes[self._code_of(row["base_savepoint"])])
+            self.mapped[code] = Truth(self.kind, variant, before, micros_of(row["base_until"]))
+        return self.mapped[code]
+
+    def _code_of(self, savepoint_id: str) -> str:
+        rows = read_ops(self.world.lake, "savepoints", {"savepoint_id": savepoint_id})
+        return str(rows["code"][0])
+
+    def _compare(self, coverage: Coverage, truth: Truth) -> None:
+        if coverage.until_us is None:
+            return
+        rows = [row for commit in self.world.commits for row in commit.rows]
+        table = self.world.table(self.kind)
+        folded = truth.folded(rows, coverage.until_us)
+        if self.kind == "counts_per_key":
+            if not coverage.wrong:
+                self._equal(table, _projection(truth, folded), BEGINNING_US, coverage.until_us)
+            return
+        expected = Counter(folded.outputs)
+        for span in coverage.spans:
+            if span.reason is None:
+                self._equal(table, expected, span.from_us, span.until_us)
+
+    def _equal(
+        self, table: Counter[Emitted], expected: Counter[Emitted], from_us: int, until_us: int
+    ) -> None:
+        def within(rows: Counter[Emitted]) -> Counter[Emitted]:
+            return Counter({r: n for r, n in rows.items() if from_us <= r.at_us < until_us})
+
+        missing, surplus = within(expected) - within(table), within(table) - within(expected)
+        if missing or surplus:
+            raise WrongError(
+                f"right from {from_us} until {until_us}, says the ledger of {self.kind}; but "
+                f"{sum(missing.values())} rows are missing ({list(missing)[:3]}) and "
+                f"{sum(surplus.values())} too many ({list(surplus)[:3]})"
+            )
+
+    def _check_named(self) -> None:
+        """Each instant that is not right, by the code that ran last, is in a finding's span."""
+        lake, stream = self.world.lake, self.stream
+        row = current_row(lake, stream.name)
+        if row is None:
+            return
+        judged = table_coverage(lake, stream)
+        findings = findings_on(lake, stream, judged, row)
+        for span in judged.coverage.wrong:
+            if not any(_holds(finding, span.from_us, span.until_us) for finding in findings):
+                raise WrongError(f"wrong {span}, and no finding names it: {findings}")
+        if not judged.coverage.live_is_right and not findings:
+            raise WrongError("the live state is not right, and no finding says so")
+
+
+def _projection(truth: Truth, folded: Folded) -> Counter[Emitted]:
+    return Counter(
+        Emitted((name, "count", oracle.amount(truth.variant, key)), key.changed_us)
+        for name, key in folded.keys.items()
+    )
+
+
+def _holds(finding: Finding, from_us: int, until_us: int) -> bool:
+    first, last = finding.event_time_from, finding.event_time_to
+    begins = first is None or micros_of(first) <= from_us
+    return begins and last is not None and until_us <= micros_of(last)

@@ -1,0 +1,74 @@
+"""Parts of a lake that are lost, or put back from an older copy."""
+
+import os
+import shutil
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from tests.simulator.world import World
+
+OPS = ("coverage", "tables", "generations", "savepoints", "batches")
+
+
+def parts_of(world: World, kind: str) -> dict[str, Path]:
+    """What of a lake can come to harm, by name."""
+    root, name = Path(world.lake.root), world.streams[kind].name
+    parts = {
+        "table": root / "tables" / name,
+        "checkpoint": root / "checkpoints" / name,
+        "savepoint rows": root / "savepoints" / name,
+        "bronze": root / "bronze" / world.streams[kind].source,
+    }
+    return parts | {f"ops/{table}": root / "ops" / table for table in OPS}
+
+
+class Copies:
+    """Copies of parts of a lake, as somebody's backup has them."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self._world = world
+        self._folder = folder
+        self._made: dict[str, Path] = {}
+
+    def take(self, kind: str, part: str) -> None:
+        """Copy a part as it is now; nothing where it is not there."""
+        source = parts_of(self._world, kind)[part]
+        if source.exists():
+            target = self._folder / f"{len(self._made)}-{part.replace('/', '-')}"
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target)
+            self._made[part] = target
+
+    def has(self, part: str) -> bool:
+        return part in self._made
+
+    def put_back(self, kind: str, part: str) -> None:
+        """The copy in the place of what is there now."""
+        target = parts_of(self._world, kind)[part]
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(self._made[part], target)
+
+
+def lose(world: World, kind: str, part: str) -> None:
+    """It is gone."""
+    shutil.rmtree(parts_of(world, kind)[part], ignore_errors=True)
+
+
+def empty_newest_commit(world: World, kind: str) -> None:
+    """A power cut: the newest commit of the table is a file without bytes."""
+    log = parts_of(world, kind)["table"] / "_delta_log"
+    commits = sorted(path for path in log.glob("*.json") if path.stem.isdecimal())
+    if commits:
+        commits[-1].write_bytes(b"")
+
+
+def clean_log(table: Path) -> None:
+    """What Delta does to a table's log in time: a checkpoint, and no commit from before it."""
+    opened = DeltaTable(str(table))
+    opened.create_checkpoint()
+    for commit in (table / "_delta_log").glob("*.json"):
+        if commit.stem.isdecimal() and int(commit.stem) < opened.version():
+            commit.unlink()
+        elif commit.stem.isdecimal():
+            os.utime(commit, (0, 0))  # so that nobody goes on with the log that he has read

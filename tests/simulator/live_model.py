@@ -1,0 +1,209 @@
+"""Spark's loop of micro-batches over a checkpoint, without Spark: the live queries of a simulation.
+
+The operator is the live engine's own, carried by `tests/engines/plain_operator.py`. Around it is
+what Spark does: a batch is planned in the log of offsets, its state is written, the function of
+`foreachBatch` is called, and the batch is committed; a batch that was planned and not committed
+is run again, over the same rows and from the state before it. A run ends with a batch without
+data when the watermark has moved; one that was cut off before that does not make up for it.
+"""
+
+import json
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.engines.engine import LiveQuery, WriteBatch
+from spark_jobs.engines.live_batch import SUMMED
+from spark_jobs.engines.packing import (
+    clock_column,
+    from_stream,
+)
+from spark_jobs.engines.schemas import KEYS, PENDING, REJECTED, STATES, output_schema
+from spark_jobs.engines.state_fingerprint import Fingerprint, StateFingerprint
+from spark_jobs.engines.state_rows import states_to_rows
+from spark_jobs.fold.admission import MICROSECOND, US_PER_MS
+from spark_jobs.fold.definition import KeyedFold
+from spark_jobs.fold.states import States
+from tests.simulator.checkpoint_log import CheckpointError, CheckpointLog, Offset, Planned
+from tests.simulator.delta_source import DeltaSource
+from tests.simulator.live_operator import Operator
+
+RETAINED_BY_COMPACTION = 2
+
+
+class LiveModel:
+    """`LiveRunner` of `engines.local_engine`."""
+
+    def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
+        """Run the query as `trigger(availableNow=True)` does. Nothing is measured."""
+        _Run(query, write).to_end()
+        return []
+
+    def states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> pa.Table:
+        """The states after a batch, as rows of `states_to_rows`."""
+        values = _values(CheckpointLog(checkpoint).read_state(batch_id + 1))
+        tables = [states_to_rows(fold, States(fold), 0)]
+        for (name, bucket), keys in values.items():
+            if name == KEYS:
+                columns, *times_us = values[STATES, bucket]
+                states = States(fold, list(keys[0]), list(columns), *times_us)
+                tables.append(states_to_rows(fold, states, bucket))
+        return pa.concat_tables(tables)
+
+    def waiting(self, checkpoint: str) -> list[bytes]:
+        """The events that wait in each bucket after the newest committed batch."""
+        log = CheckpointLog(checkpoint)
+        batch_id = log.newest("commits")
+        values = _values([] if batch_id is None else log.read_state(batch_id + 1))
+        return [value[3] for (name, _), value in values.items() if name == PENDING]
+
+    def fingerprint(self, checkpoint: str, fold: KeyedFold) -> StateFingerprint:
+        """States, waiting events and timers after the newest committed batch."""
+        log = CheckpointLog(checkpoint)
+        batch_id = log.newest("commits")
+        parts = [] if batch_id is None else log.read_state(batch_id + 1)
+        states = self.states(checkpoint, fold, -1 if batch_id is None else batch_id)
+        waiting = [row for s in self.waiting(checkpoint) for row in from_stream(s).to_pylist()]
+        timers = [{"timer": timer} for part in parts for timer in part["timers"]]
+        return StateFingerprint(
+            _fingerprint(states.to_pylist()), _fingerprint(waiting), _fingerprint(timers)
+        )
+
+
+def _values(parts: Iterable[Any]) -> dict[tuple[str, int], Any]:
+    return {at: value for part in parts for at, value in part["values"].items()}
+
+
+def _fingerprint(rows: list[dict[str, Any]]) -> Fingerprint:
+    texts = [json.dumps(row, default=str, sort_keys=True) for row in rows]
+    return Fingerprint(len(texts), sum(crc32(text.encode()) for text in texts))
+
+
+class _Batch(NamedTuple):
+    """What a batch is made of. Without data `start` is `end`."""
+
+    batch_id: int
+    watermark_ms: int
+    start: Offset | None
+    end: Offset
+
+
+class _Run:
+    """One run of a query."""
+
+    def __init__(self, query: LiveQuery, write: WriteBatch) -> None:
+        self._query = query
+        self._write = write
+        self._log = CheckpointLog(query.checkpoint, query.stream.state_partitions)
+        bronze = query.lake.bronze(query.stream.source)
+        self._source = DeltaSource(query.lake, bronze, query.first_version)
+
+    def to_end(self) -> None:
+        self._log.begin()
+        last, was_run = self._newest()
+        if last is not None and not was_run:
+            self._run(last)
+        executed = None if was_run else last
+        while (batch := self._next(last, executed)) is not None:
+            planned = Planned(batch.batch_id, batch.watermark_ms, batch.end, self._source.table_id)
+            self._log.plan(planned, now_ms=0)
+            self._run(batch)
+            last = executed = batch
+
+    def _newest(self) -> tuple[_Batch | None, bool]:
+        """The newest planned batch, and whether it was committed."""
+        newest = self._log.newest("offsets")
+        if newest is None:
+            if self._log.newest("commits") is not None:
+                raise CheckpointError(f"{self._log.folder}/offsets has no batch")
+            return None, True
+        planned = self._log.planned(newest)
+        self._source.check_same_table(planned.table_id)
+        start = self._log.planned(newest - 1).end if newest else None
+        batch = _Batch(newest, planned.watermark_ms, start, planned.end)
+        return batch, self._log.newest("commits") == newest
+
+    def _next(self, last: _Batch | None, executed: _Batch | None) -> _Batch | None:
+        """The batch that follows `last`; `executed` is the newest that this run has executed."""
+        start = None if last is None else last.end
+        batch_id = 0 if last is None else last.batch_id + 1
+        watermark_ms = 0 if last is None else self._log.next_watermark_ms(last.batch_id)
+        end = self._source.next_end(start, one_file=self._query.compacting)
+        if end is not None:
+            return _Batch(batch_id, watermark_ms, start, end)
+        if executed is not None and watermark_ms > executed.watermark_ms:
+            return _Batch(batch_id, watermark_ms, executed.end, executed.end)
+        return None
+
+    def _run(self, batch: _Batch) -> None:
+        folded = _Folded(self._query, self._log, self._source, batch)
+        self._write(folded, batch.batch_id)
+        if not folded.has_run:
+            raise CheckpointError(
+                f"batch {batch.batch_id}: its state was not committed, as nothing asked for its rows"
+            )
+        self._log.commit(batch.batch_id, folded.next_watermark_ms)
+        self._log.purge(batch.batch_id, dict(self._query.settings))
+        if self._query.compacting:
+            self._log.delete_old_versions(batch.batch_id + 1, RETAINED_BY_COMPACTION)
+
+
+class _Folded:
+    """`FoldedBatch` of `engines.engine`: folds when it is first asked, and writes the state then."""
+
+    def __init__(
+        self, query: LiveQuery, log: CheckpointLog, source: DeltaSource, batch: _Batch
+    ) -> None:
+        self._query = query
+        self._log = log
+        self._source = source
+        self._batch = batch
+        self.next_watermark_ms = batch.watermark_ms
+        self.has_run = False
+
+    def counts(self) -> dict[str, Any]:
+        reports = self._reports
+        counts: dict[str, Any] = {name: sum(r[name] for r in reports) for name in SUMMED}
+        return counts | {
+            "late_first_us": min((r["late_first_us"] for r in reports), default=None),
+            "late_last_us": max((r["late_last_us"] for r in reports), default=None),
+            "buckets_touched": len(reports),
+            "watermark_us": max((r["watermark_us"] for r in reports), default=None),
+            "buckets_rejecting": sum(r["rejected"] is not None for r in reports),
+        }
+
+    @property
+    def emitted(self) -> pa.Table:
+        streams = (r["outputs"] for r in self._reports if r["outputs"] is not None)
+        empty = output_schema(self._query.fold).empty_table()
+        return pa.concat_tables([empty, *map(from_stream, streams)])
+
+    @property
+    def rejected(self) -> pa.Table:
+        streams = (r["rejected"] for r in self._reports if r["rejected"] is not None)
+        return pa.concat_tables([REJECTED.empty_table(), *map(from_stream, streams)])
+
+    @cached_property
+    def _reports(self) -> list[dict[str, Any]]:
+        query, batch = self._query, self._batch
+        delay_us = query.stream.watermark_delay // MICROSECOND
+        operator = Operator(query, delay_us, batch.watermark_ms)
+        if batch.batch_id == 0 and query.seed is not None and query.seed.states is not None:
+            operator.take_seed(query.seed.states, query.seed.waiting)
+        operator.load(self._log.read_state(batch.batch_id))
+        if batch.start != batch.end:
+            rows = self._source.read(batch.start, batch.end, operator.columns)
+            operator.run(rows)
+            newest_us = pc.max(rows[clock_column(query.fold)].cast(pa.int64())).as_py()
+            if newest_us is not None:
+                newest_ms = newest_us // US_PER_MS - delay_us // US_PER_MS
+                self.next_watermark_ms = max(batch.watermark_ms, newest_ms)
+        operator.expire()
+        parts = operator.parts(query.stream.state_partitions)
+        self._log.write_state(batch.batch_id + 1, parts, snapshot=query.compacting)
+        self.has_run = True
+        return operator.reports

@@ -1,0 +1,124 @@
+"""The stateful operator of one batch: the live engine's own, over rows of bronze in Arrow."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.engines.engine import LiveQuery
+from spark_jobs.engines.local_engine import as_events
+from spark_jobs.engines.packing import (
+    ADMITTED,
+    BUCKET,
+    CLOCK,
+    COMMIT_US,
+    EXCLUDED,
+    HAPPENED_US,
+    INSTANTS,
+    KIND,
+    LATE,
+    PACKED,
+    clock_column,
+    packed_rows,
+    to_stream,
+)
+from spark_jobs.engines.schemas import event_schema
+from tests.engines.plain_operator import PlainOperator, bucket_of
+
+BRONZE_COLUMNS = ("event_time", "ingested_at", "arrival_watermark", "commit_watermark", "is_clock")
+
+
+class Operator(PlainOperator):
+    """The operator of one batch: its state comes from a checkpoint, its rows from bronze."""
+
+    def __init__(self, query: LiveQuery, delay_us: int, watermark_ms: int) -> None:
+        since_us = None if query.seed is None else query.seed.as_of_us
+        super().__init__(query.fold, delay_us, query.stream.buckets, since_us)
+        self.watermark_ms = watermark_ms
+        self.reports: list[dict[str, Any]] = []
+        names = {INSTANTS.get(name, name) for name in event_schema(query.fold).names}
+        self.columns = sorted(names | set(BRONZE_COLUMNS))
+
+    def load(self, parts: Iterable[Any]) -> None:
+        for part in parts:
+            self.values |= part["values"]
+            self.timers |= part["timers"]
+
+    def parts(self, partitions: int) -> list[Any]:
+        """The state of each partition."""
+        return [
+            {
+                "values": {at: v for at, v in self.values.items() if at[1] % partitions == number},
+                "timers": {timer for timer in self.timers if timer[0] % partitions == number},
+            }
+            for number in range(partitions)
+        ]
+
+    def take_seed(self, states: pa.Table, waiting: pa.Table | None) -> None:
+        """The initial state, before the first batch: once for each bucket's states and events."""
+        for column, rows in (("states", states), ("events", waiting)):
+            keys = [] if rows is None else rows["key" if column == "states" else self._fold.key]
+            buckets = pa.array([bucket_of(key.as_py(), self._buckets) for key in keys], pa.int64())
+            for bucket in buckets.unique().to_pylist():
+                stream = to_stream(rows.filter(pc.equal(buckets, bucket)))
+                given = {"bucket": bucket, "states": None, "events": None} | {column: stream}
+                frame = pd.DataFrame([given], dtype=object)
+                processor = self._processor(bucket)
+                processor.handleInitialState((bucket,), frame, self._timer_values())
+
+    def run(self, rows: pa.Table) -> None:
+        """The rows of a batch, through the packing of the live engine."""
+        packed: dict[int, list[tuple[Any, ...]]] = {}
+        for batch in packed_rows(self._marked(rows), event_schema(self._fold)):
+            for row in batch.to_pylist():
+                packed.setdefault(row["bucket"], []).append(tuple(row[n] for n in PACKED.names))
+        for bucket, shares in packed.items():
+            processor = self._processor(bucket)
+            frames = iter((_Frame(shares),))
+            self._take(processor.handleInputRows((bucket,), frames, self._timer_values()))
+
+    def expire(self) -> None:
+        self._expire_timers()
+
+    def _take(self, reports: Iterable[pd.DataFrame]) -> None:
+        for frame in reports:
+            self.reports += frame.to_dict("records")
+
+    def _marked(self, rows: pa.Table) -> pa.Table:
+        """What `pack_events` hands to `packed_rows`."""
+        keys = rows[self._fold.key].to_pylist()
+        marks = {
+            BUCKET: pa.array([bucket_of(key, self._buckets) for key in keys], pa.int32()),
+            KIND: self._kinds(rows),
+            COMMIT_US: rows[clock_column(self._fold)].cast(pa.int64()),
+            HAPPENED_US: rows["event_time"].cast(pa.int64()),
+        }
+        table = as_events(rows, self._fold)
+        for name, values in marks.items():
+            table = table.append_column(name, values)
+        return table
+
+    def _kinds(self, rows: pa.Table) -> pa.ChunkedArray:
+        never = pa.scalar(False)
+        late = excluded = never
+        if not self._fold.in_processing_time:
+            late_us = pc.subtract(rows["arrival_watermark"].cast(pa.int64()), self._delay_us)
+            late = pc.less_equal(rows["event_time"].cast(pa.int64()), late_us)
+            late = pc.fill_null(late, False)
+        if self._since_us is not None:
+            time = rows[INSTANTS[self._fold.time_us]].cast(pa.int64())
+            excluded = pc.less(time, self._since_us)
+        kinds = pc.if_else(late, LATE, pc.if_else(excluded, EXCLUDED, ADMITTED))
+        return pc.if_else(rows["is_clock"], CLOCK, kinds).cast(pa.int8())
+
+
+class _Frame:
+    """As much of a pandas frame as the processor asks for."""
+
+    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+        self._rows = rows
+
+    def itertuples(self, index: bool, name: None) -> list[tuple[Any, ...]]:
+        return self._rows

@@ -1,0 +1,30 @@
+"""The state machine: any sequence of actions, shrunk to the shortest one that goes wrong."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.simulator.actions import FEATURES, Action, actions
+from tests.simulator.operations import Operations
+from tests.simulator.stream_files import KINDS
+
+KIND_OF_STREAM = st.sampled_from(KINDS)
+SOME_FEATURES = st.frozensets(st.sampled_from(sorted(FEATURES)))
+
+
+class Simulation(RuleBasedStateMachine):
+    """One stream, from a few ordinary days on."""
+
+    @initialize(kind=KIND_OF_STREAM, features=SOME_FEATURES)
+    def open(self, kind: str, features: frozenset[str]) -> None:
+        self._operations = Operations(kind)
+        self._actions = actions(features)
+        self._operations.some_days()
+
+    @rule(data=st.data())
+    def act(self, data: st.DataObject) -> None:
+        action: Action = data.draw(self._actions)
+        self._operations.do(action)
+
+    def teardown(self) -> None:
+        if hasattr(self, "_operations"):
+            self._operations.close()

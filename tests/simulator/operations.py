@@ -1,0 +1,271 @@
+"""One stream of a world, and everything that can be done to it: data, jobs, changes, harm."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from include.backfill.plan_recompute import settled_until
+from include.backfill.promote import why_not_promote
+from include.clock_repair import is_reset_missing, open_repair
+from include.coverage.give_up import give_up_reseed
+from include.generations import current_row, open_intent
+from include.instants import instant_of, micros_of
+from include.lake import LakeError
+from include.savepoints.lineage import is_mapped, same_code
+from include.streams import SettingsError
+from include.waiting_rows import has_waiting_rows
+from spark_jobs.compact_state import compact
+from spark_jobs.plans.reseed_options import ReseedOptions
+from spark_jobs.recompute_interval import recompute
+from spark_jobs.repair_clock import repair_clock
+from spark_jobs.reseed_stream import reseed
+from spark_jobs.run_stream import drain
+from spark_jobs.write_savepoint import savepoint
+from tests.simulator.actions import Action
+from tests.simulator.auditor import Auditor, WrongError
+from tests.simulator.checkpoint_log import CheckpointError
+from tests.simulator.damage import Copies, clean_log, empty_newest_commit, lose, parts_of
+from tests.simulator.oracle import Landed
+from tests.simulator.world import DELAY, MINUTE_US, SOURCE, START_US, World, open_world
+from tests.simulator.writes import killed_at
+
+HOUR = timedelta(hours=1)
+HOUR_US = 60 * MINUTE_US
+REFUSALS = (SettingsError, LakeError)
+# After harm, also what an engine or a count says of it: loud, and nothing was written.
+LOUD = (*REFUSALS, CheckpointError, RuntimeError)
+
+DONE: Counter[str] = Counter()  # all actions of this process, by name
+
+
+class Operations:
+    """`do` carries an action out, and looks at everything after it."""
+
+    def __init__(self, kind: str) -> None:
+        self._stack = ExitStack()
+        self.world: World = self._stack.enter_context(open_world())
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        self.copies = Copies(self.world, folder)
+        self.kind = kind
+        self.auditor = Auditor(self.world, kind)
+        self.auditor.note_code()
+        self.harmed = False
+
+    def close(self) -> None:
+        self._stack.close()
+
+    @property
+    def stream(self) -> Any:
+        return self.world.streams[self.kind]
+
+    def do(self, action: Action) -> None:
+        """Raise WrongError when the table is wrong afterwards, and nobody says so."""
+        DONE[action.name] += 1
+        getattr(self, action.name)(**action.arguments)
+
+    def some_days(self) -> None:
+        """A beginning: rows of three days, folded, each with a savepoint."""
+        for _ in range(3):
+            for hour in (20, 11, 2):
+                self._land([Landed("a", self._ago(60 * hour - 7), 1), Landed("b", self._ago(3), 2)])
+                self.world.pass_time(8 * HOUR)
+            self.run(None)
+
+    # Data
+
+    def land_in_time(self, key: str, ago: list[int], value: int) -> None:
+        self._land([Landed(key, self._ago(minute), value) for minute in ago])
+
+    def land_late(self, key: str, ago: list[int], value: int) -> None:
+        self._land([Landed(key, self._ago(60 * hour + 20), value) for hour in ago])
+
+    def land_ahead(self, key: str, ahead: int) -> None:
+        self._land([Landed(key, self._ago(-ahead), 1)])
+
+    def land_far_ahead(self, key: str, hours: int) -> None:
+        """As ingestion took it in under a machine clock that ran ahead; that is put right at once."""
+        now_us = self.world.now_us
+        self.world.now_us += hours * HOUR_US
+        self._land([Landed(key, self.world.now_us, 1)])
+        self.world.now_us = now_us
+
+    def pass_time(self, span: int) -> None:
+        self.world.pass_time(timedelta(minutes=span))
+
+    def clock_row(self) -> None:
+        if is_reset_missing(self.world.lake, SOURCE.name):
+            return  # ingestion refuses
+        self.world.ingest_clock(self._ago(1))
+        self.world.pass_time(timedelta(seconds=1))
+
+    def _land(self, rows: list[Landed]) -> None:
+        if is_reset_missing(self.world.lake, SOURCE.name):
+            return  # ingestion refuses
+        self.world.ingest(rows)
+        self.world.pass_time(timedelta(seconds=7))
+        self._audit()
+
+    def _ago(self, minute: int) -> int:
+        return self.world.now_us - minute * MINUTE_US + minute % 3  # some in one microsecond
+
+    # Operations
+
+    def run(self, kill: int | None) -> None:
+        lake, stream = self.world.lake, self.stream
+        if not has_waiting_rows(lake, stream):
+            return
+        self._do(lambda: drain(self.world.engine, lake, stream), kill)
+
+    def compact(self, kill: int | None) -> None:
+        self._do(lambda: compact(self.world.engine, self.world.lake, self.stream), kill)
+
+    def savepoint(self, kill: int | None) -> None:
+        do = lambda: savepoint(self.world.engine, self.world.lake, self.stream)  # noqa: E731
+        self._do(do, kill)
+
+    def backfill(self, ago: int, span: int, kill: int | None) -> None:
+        settled = settled_until(self.world.lake, self.stream.name)
+        if settled is None:
+            return
+        start = instant_of(micros_of(settled) // HOUR_US * HOUR_US) - ago * HOUR
+        until = min(start + span * HOUR, settled)
+        do = lambda: recompute(self.world.engine, self.world.lake, self.stream, start, until)  # noqa: E731
+        self._do(do, kill)
+
+    def promote(self, kill: int | None) -> None:
+        lake, stream = self.world.lake, self.stream
+        start = instant_of(self.world.now_us // HOUR_US * HOUR_US)
+        try:
+            reason = why_not_promote(lake, stream, start, lambda dates: 0)
+        except LOUD:
+            return
+        if reason is None:
+            self._do(lambda: self._reseed(ReseedOptions()), kill)
+
+    def reseed(self, kill: int | None) -> None:
+        self._do(lambda: self._reseed(ReseedOptions()), kill)
+
+    def rescale(self, kill: int | None, buckets: int) -> None:
+        self._do(lambda: self._reseed(ReseedOptions(buckets=buckets)), kill)
+
+    def recompute_all(self, kill: int | None) -> None:
+        self._do(lambda: self._reseed(ReseedOptions(recompute=True)), kill)
+
+    def rewind(self, kill: int | None, ago: int) -> None:
+        until = instant_of(self._ago(60 * ago))
+        if micros_of(until) <= START_US:
+            return
+        self._do(lambda: self._reseed(ReseedOptions(until=until)), kill)
+
+    def migrate(self, kill: int | None) -> None:
+        """To the state of variant d, as whoever deploys that one does next."""
+        self.deploy("d")
+        self._do(lambda: self._reseed(ReseedOptions(from_state=True)), kill)
+
+    def _reseed(self, options: ReseedOptions) -> None:
+        lake, stream = self.world.lake, self.stream
+        before = (current_row(lake, stream.name) or {}).get("code") or ""
+        reseed(self.world.engine, lake, stream, options)
+        after = (current_row(lake, stream.name) or {})["code"]
+        given_up = is_mapped(before) and same_code(before, after) and before != after
+        if given_up and not options.recompute:
+            raise WrongError("a reseed gave the mapped states up, and nobody had asked for it")
+        coverage = self.auditor.check()
+        if coverage is None or coverage.wrong or not coverage.live_is_right:
+            raise WrongError(f"after a reseed the table is not right: {coverage}")
+
+    def repair_clock(self, kill: int | None, ago: int) -> None:
+        """To some instant before now; or what is left of one."""
+        lake = self.world.lake
+        begun = open_repair(lake, SOURCE.name)
+        to = None if begun else instant_of(self._ago(ago))
+        self._do(lambda: repair_clock(self.world.engine, lake, SOURCE, to), kill)
+
+    def give_up(self) -> None:
+        if open_intent(self.world.lake, self.stream.name) is not None:
+            self._do(lambda: give_up_reseed(self.world.lake, self.stream), None)
+
+    # Changes
+
+    def change_delay(self, minutes: int) -> None:
+        self.world.configure(self.kind, watermark_delay=timedelta(minutes=minutes))
+        self._audit()
+
+    def usual_delay(self) -> None:
+        self.world.configure(self.kind, watermark_delay=DELAY)
+        self._audit()
+
+    def deploy(self, variant: str) -> None:
+        self.world.deploy(self.kind, variant)
+        self.auditor.note_code()
+        self._audit()
+
+    # Harm
+
+    def back_up(self, part: str) -> None:
+        self.copies.take(self.kind, part)
+
+    def put_back(self, part: str) -> None:
+        if self.copies.has(part):
+            self.harmed = True
+            self.copies.put_back(self.kind, part)
+            self._audit()
+
+    def lose(self, part: str) -> None:
+        self.harmed = True
+        lose(self.world, self.kind, part)
+        self._audit()
+
+    def power_cut(self) -> None:
+        self.harmed = True
+        empty_newest_commit(self.world, self.kind)
+        self._audit()
+
+    # Care, and what time does
+
+    def optimize(self, part: str) -> None:
+        """Join the files of a table, as its maintenance does."""
+        path = parts_of(self.world, self.kind)[part]
+        if DeltaTable.is_deltatable(str(path)):
+            with suppress(DeltaError):  # of a table that came to harm
+                DeltaTable(str(path)).optimize.compact()
+        self._audit()
+
+    def clean_log(self, part: str) -> None:
+        """Months later: what the log kept of old commits is gone."""
+        path = parts_of(self.world, self.kind)[part]
+        if DeltaTable.is_deltatable(str(path)):
+            with suppress(DeltaError):
+                clean_log(path)
+        # A stream that was behind is cut off: loud, and a reseed mends it.
+        self.harmed = self.harmed or part == "bronze"
+        self._audit()
+
+    # How
+
+    def _do(self, job: Callable[[], object], kill: int | None) -> None:
+        """Do it, to its end or to a kill; what it refuses must be for a reason."""
+        self.world.pass_time(timedelta(seconds=3))
+        try:
+            if kill is None:
+                job()
+            else:
+                killed_at(kill, job)
+        except REFUSALS:
+            pass
+        except LOUD:
+            if not self.harmed:
+                raise
+        self.world.note_repairs()
+        self._audit()
+
+    def _audit(self) -> None:
+        with suppress(*REFUSALS):  # it cannot even be judged, and says so
+            self.auditor.check()

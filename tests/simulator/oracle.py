@@ -1,0 +1,211 @@
+"""What the tables of a simulation must hold, written a second time, plainly.
+
+It imports nothing of the project: what it shares with it is what the design promises. Instants
+are microseconds since 1970.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+SILENCE_US = 40 * 60_000_000  # of `silences`: a key that long without a row is silent
+MAPPED_VALUE = 50  # what `migrate_state` takes the value of each old row for
+
+
+class Landed(NamedTuple):
+    """A row that a producer has sent."""
+
+    key: str
+    time_us: int
+    value: int
+
+
+class Commit(NamedTuple):
+    """What one ingest run has taken in. Without rows: a clock row that says `clock_us`, or
+    a repair, by which the source's clock shows `reset_us` from then on, whatever it showed."""
+
+    now_us: int
+    rows: tuple[Landed, ...]
+    clock_us: int | None = None
+    reset_us: int | None = None
+
+
+class Stamped(NamedTuple):
+    """A landed row with what ingestion knew when it came."""
+
+    row: Landed
+    arrival_us: int | None  # the source's clock before its commit; None in the first
+    commit_us: int
+    ingested_us: int
+
+
+class Emitted(NamedTuple):
+    """A row of a table, and its `emitted_at`."""
+
+    row: tuple[str, str, int]
+    at_us: int
+
+
+@dataclass
+class Key:
+    """What a fold knows of a key."""
+
+    n: int = 0
+    total: int = 0
+    timeout_us: int | None = None
+    changed_us: int = 0
+
+
+@dataclass
+class Folded:
+    """A fold up to an instant."""
+
+    keys: dict[str, Key] = field(default_factory=dict)
+    outputs: list[Emitted] = field(default_factory=list)
+    rejected: list[tuple[str, int]] = field(default_factory=list)
+
+
+def stamped(commits: Sequence[Commit]) -> list[Stamped]:
+    """The rows of all commits, in order."""
+    known, clock_us, ingested_us = [], None, None
+    for commit in commits:
+        now_us = commit.now_us // 1000 * 1000
+        ingested_us = now_us if ingested_us is None else max(now_us, ingested_us + 1000)
+        if commit.reset_us is not None:
+            clock_us = commit.reset_us // 1000 * 1000
+            continue
+        times = [row.time_us for row in commit.rows] or [commit.clock_us]
+        newest_us = min(max(times), ingested_us) // 1000 * 1000
+        after_us = newest_us if clock_us is None else max(newest_us, clock_us)
+        known += [Stamped(row, clock_us, after_us, ingested_us) for row in commit.rows]
+        clock_us = after_us
+    return known
+
+
+def clock_us(commits: Sequence[Commit]) -> int | None:
+    """The source's clock after all commits; None before the first."""
+    newest_us = ingested_us = None
+    for commit in commits:
+        now_us = commit.now_us // 1000 * 1000
+        ingested_us = now_us if ingested_us is None else max(now_us, ingested_us + 1000)
+        if commit.reset_us is not None:
+            newest_us = commit.reset_us // 1000 * 1000
+            continue
+        times = [row.time_us for row in commit.rows] or [commit.clock_us]
+        reached_us = min(max(times), ingested_us) // 1000 * 1000
+        newest_us = reached_us if newest_us is None else max(newest_us, reached_us)
+    return newest_us
+
+
+def until_us(commits: Sequence[Commit], delay_us: int) -> int | None:
+    """Before which instant all in time has come; None before the first commit."""
+    now_us = clock_us(commits)
+    return None if now_us is None else now_us - delay_us + 1
+
+
+def is_late(row: Stamped, delay_us: int) -> bool:
+    return row.arrival_us is not None and row.row.time_us <= row.arrival_us - delay_us
+
+
+def in_time(rows: Iterable[Stamped], delay_us: int) -> list[Landed]:
+    """What a live stream folds."""
+    return [row.row for row in rows if not is_late(row, delay_us)]
+
+
+def outputs(kind: str, variant: str, rows: Iterable[Landed], until_us: int) -> list[Emitted]:
+    """All that an append stream emits before an instant."""
+    return folded(kind, variant, rows, until_us).outputs
+
+
+def projection(
+    kind: str, variant: str, rows: Iterable[Landed], until_us: int
+) -> dict[str, Emitted]:
+    """An update table's row of each key, of the state at an instant."""
+    assert kind == "counts_per_key"
+    return rows_of_keys(variant, folded(kind, variant, rows, until_us))
+
+
+def rows_of_keys(variant: str, known: Folded) -> dict[str, Emitted]:
+    """An update table's row of each key."""
+    return {
+        name: Emitted((name, "count", amount(variant, key)), key.changed_us)
+        for name, key in known.keys.items()
+    }
+
+
+def mapped(before: Folded) -> Folded:
+    """The states of variant a as `migrate_state` makes states of variant d of them."""
+    keys = {
+        name: Key(key.n, key.n * MAPPED_VALUE, key.timeout_us, key.changed_us)
+        for name, key in before.keys.items()
+    }
+    return Folded(keys)
+
+
+def folded(
+    kind: str,
+    variant: str,
+    rows: Iterable[Landed],
+    until_us: int,
+    base: Folded | None = None,
+) -> Folded:
+    """The rows before an instant, folded into the states of `base`, which may not have them.
+
+    Its outputs are those since the base.
+    """
+    result = Folded()
+    for name, key in () if base is None else base.keys.items():
+        result.keys[name] = Key(key.n, key.total, key.timeout_us, key.changed_us)
+    for row in sorted((row for row in rows if row.time_us < until_us), key=_order):
+        if kind == "silences":
+            _fall_silent(result, variant, row.key, row.time_us)
+        if fails(variant, row):
+            result.rejected.append((row.key, row.time_us))
+            continue  # as if it had never come
+        _add(result, kind, variant, row)
+    for name in list(result.keys):
+        _fall_silent(result, variant, name, until_us)
+    return result
+
+
+def _order(row: Landed) -> tuple[int, str, int]:
+    return row.time_us, row.key, row.value
+
+
+def _fall_silent(result: Folded, variant: str, name: str, before_us: int) -> None:
+    key = result.keys.get(name)
+    if key is None or key.timeout_us is None or key.timeout_us >= before_us:
+        return
+    result.outputs.append(Emitted((name, "silent", amount(variant, key)), key.timeout_us))
+    del result.keys[name]
+
+
+def _add(result: Folded, kind: str, variant: str, row: Landed) -> None:
+    woke = row.key not in result.keys
+    key = result.keys.setdefault(row.key, Key())
+    key.n += weight(variant, row)
+    key.total += row.value
+    key.changed_us = row.time_us
+    if kind == "silences":
+        key.timeout_us = row.time_us + SILENCE_US
+        if woke:
+            result.outputs.append(Emitted((row.key, "woke", amount(variant, key)), row.time_us))
+    elif kind == "counts":
+        result.outputs.append(Emitted((row.key, "count", amount(variant, key)), row.time_us))
+
+
+def fails(variant: str, row: Landed) -> bool:
+    """Whether the function raises for a row."""
+    return variant == "e" and row.value == 3
+
+
+def weight(variant: str, row: Landed) -> int:
+    """How much a row counts: variant c looks at a field that a and b do not have."""
+    return 2 if variant == "c" and row.value % 2 == 0 else 1
+
+
+def amount(variant: str, key: Key) -> int:
+    """What the table shows of a key."""
+    if variant == "b":
+        return key.n * 1000
+    return key.n * 1000 + key.total if variant == "d" else key.n

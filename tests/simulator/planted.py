@@ -1,0 +1,115 @@
+"""Bugs of release 0.5, planted again one by one: the simulator must find each of them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from include import streams
+from include.coverage import judge, ledger
+from include.coverage.judge import Coverage
+from include.coverage.late_groups import LateGroup, late_groups
+from include.coverage.live import progress_of
+from include.generations import current_row
+from include.instants import micros_of
+from include.lake import Lake
+from include.savepoints.identity import StreamIdentity
+from spark_jobs import compact_state, write_savepoint
+from spark_jobs.lake import generations
+from spark_jobs.plans import reseed_base
+
+
+def reseed_behind_a_rewound_table(patch: pytest.MonkeyPatch) -> None:
+    """L1. A reseed's base is as new as what is wrong allows, wherever the table ends."""
+
+    def kept_before_us(
+        identity: StreamIdentity, coverage: Coverage, until_us: int, is_new: bool
+    ) -> int:
+        wrong = [span.from_us for span in coverage.wrong]
+        return min([until_us, *wrong])
+
+    patch.setattr(reseed_base, "_kept_before_us", kept_before_us)
+
+
+def reseed_of_a_lost_table(patch: pytest.MonkeyPatch) -> None:
+    """L2. Nobody looks whether the table is there, but live."""
+    trusted = ledger.why_not_trusted
+
+    def why_not_trusted(lake: Lake, stream: str, entries: Sequence[Any]) -> str | None:
+        there = lake.is_delta_table(lake.table(stream))
+        return trusted(lake, stream, entries) if there else None
+
+    patch.setattr(ledger, "why_not_trusted", why_not_trusted)
+
+
+def late_rows_that_live_has_not_read(patch: pytest.MonkeyPatch) -> None:
+    """L3. Late rows are those that a run has counted."""
+
+    def counted(lake: Lake, source: str, *asked: Any) -> list[LateGroup]:
+        row = next((current_row(lake, each.name) for each in streams_that_ran(lake)), None)
+        progress = None if row is None else progress_of(lake, row)
+        if progress is None:
+            return []
+        rows = DeltaTable(lake.bronze(source), version=progress.version).to_pyarrow_table(
+            columns=["ingested_at"]
+        )
+        newest_us = micros_of(max(rows["ingested_at"].to_pylist()))
+        return [g for g in late_groups(lake, source, *asked) if g.ingested_at_us <= newest_us]
+
+    patch.setattr(judge, "late_groups", counted)
+
+
+def streams_that_ran(lake: Lake) -> list[Any]:
+    """The one stream of the simulation that has run."""
+    return [each for each in streams.STREAMS if current_row(lake, each.name) is not None]
+
+
+def late_by_todays_delay(patch: pytest.MonkeyPatch) -> None:
+    """L4. What is late is asked under the delay of now."""
+
+    def under_todays(lake: Lake, source: str, delay_us: int, *asked: Any) -> list[LateGroup]:
+        (stream,) = streams_that_ran(lake)
+        today_us = stream.watermark_delay.total_seconds() * 1_000_000
+        return late_groups(lake, source, int(today_us), *asked)
+
+    patch.setattr(judge, "late_groups", under_todays)
+
+
+def compaction_beside_an_open_reseed(patch: pytest.MonkeyPatch) -> None:
+    """L5. A compaction goes on with the old generation, whatever was begun."""
+    for job in (compact_state, write_savepoint):
+        patch.setattr(job, "finish_open_reseed", lambda *_: False)
+
+
+def intervals_of_other_code(patch: pytest.MonkeyPatch) -> None:
+    """L6. Which code has recomputed an interval does not matter."""
+    foreign = judge._Judge._foreign
+
+    def of_live_alone(self: Any, entry: Any) -> Any:
+        return None if entry.kind == "recompute" else foreign(self, entry)
+
+    patch.setattr(judge._Judge, "_foreign", of_live_alone)
+
+
+def mapped_states_given_up(patch: pytest.MonkeyPatch) -> None:
+    """L7. Without a clean savepoint a reseed begins at the beginning, mapping or not."""
+    patch.setattr(reseed_base, "is_mapped", lambda lineage: False)
+
+
+def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """L8. Only a checkpoint that is older than its table is noticed."""
+    patch.setattr(ledger, "what_changed", lambda *_: None)
+    patch.setattr(generations, "_refuse_older_table", lambda *_: None)
+
+
+PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "L1": reseed_behind_a_rewound_table,
+    "L2": reseed_of_a_lost_table,
+    "L3": late_rows_that_live_has_not_read,
+    "L4": late_by_todays_delay,
+    "L5": compaction_beside_an_open_reseed,
+    "L6": intervals_of_other_code,
+    "L7": mapped_states_given_up,
+    "L8": a_table_older_than_its_checkpoint,
+}

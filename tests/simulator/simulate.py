@@ -1,0 +1,135 @@
+"""Simulate operations by many seeds: `make simulate SEEDS=100 [ARGS=...]`.
+
+    python -m tests.simulator.simulate --seeds 100 --first 1 [--plant L1] [--jobs 2]
+
+Each seed is some ten simulations of thirty actions, shrunk and shown when one goes wrong; the
+same seed replays it. What was done is added up over all sittings in `.simulate/sittings.jsonl`.
+With `--plant` a bug of release 0.5 is put back first, and the seeds end when it is found.
+"""
+
+import json
+import sys
+import time
+import warnings
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+import tests.conftest  # noqa: F401  (the environment of the tests)
+from tests.simulator.machine import Simulation
+from tests.simulator.operations import DONE
+from tests.simulator.planted import PLANTED
+
+SITTINGS = Path(__file__).resolve().parents[2] / ".simulate" / "sittings.jsonl"
+EXAMPLES, STEPS = 10, 30
+
+
+def main() -> int:
+    args = parse_args()
+    began = time.monotonic()
+    done, found = Counter[str](), ""
+    for seed, actions, failure in results(args):
+        done.update(actions)
+        found = found or failure
+        say(f"seed {seed}: {sum(actions.values()):,} actions{', WRONG' if failure else ''}")
+        if failure and args.plant:
+            break
+    seconds = time.monotonic() - began
+    total = sum(done.values())
+    say(found)
+    say(f"{total:,} actions in {seconds:,.0f} s: {dict(done.most_common())}")
+    if args.plant:
+        say(f"{args.plant} was {'found' if found else 'NOT found'}")
+        return 0 if found else 1
+    sitting = {"seeds": args.seeds, "first": args.first, "actions": total, "wrong": bool(found)}
+    record(sitting | {"seconds": round(seconds)})
+    return 1 if found else 0
+
+
+def parse_args() -> Namespace:
+    parser = ArgumentParser(description="Simulate operations by many seeds.")
+    parser.add_argument("--seeds", type=int, default=10, help="how many")
+    parser.add_argument("--first", type=int, default=1, help="the first one")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--plant", choices=sorted(PLANTED), help="a bug to put back first")
+    return parser.parse_args()
+
+
+def results(args: Namespace) -> Iterator[tuple[int, Counter[str], str]]:
+    """Each seed with its actions, and the failure it came to (none: empty)."""
+    seeds = range(args.first, args.first + args.seeds)
+    if args.jobs == 1 or args.plant:
+        yield from (one_seed(seed, args.plant) for seed in seeds)
+        return
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for done in as_completed([pool.submit(one_seed, seed, args.plant) for seed in seeds]):
+            yield done.result()
+
+
+def one_seed(seed: int, plant: str | None) -> tuple[int, Counter[str], str]:
+    """The simulations of one seed."""
+    before, failure = Counter(DONE), ""
+    with planted(plant), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            run_state_machine_as_test(_machine(seed), settings=_settings(plant is None))
+        except Exception as error:  # noqa: BLE001  (whatever it comes to is what is looked for)
+            notes = "\n".join(getattr(error, "__notes__", []))
+            failure = f"seed {seed}: {type(error).__name__}: {error}\n{notes}"
+    return seed, Counter(DONE) - before, failure
+
+
+def _machine(seed: int) -> Any:
+    machine = type("Simulation", (Simulation,), {})
+    machine._hypothesis_internal_use_seed = seed  # what @seed sets, which takes functions only
+    return machine
+
+
+def _settings(shrink: bool) -> settings:
+    """A planted bug is known: that it was found is all there is to say."""
+    return settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, *([Phase.shrink] if shrink else [])],
+    )
+
+
+@contextmanager
+def planted(plant: str | None) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if plant is not None:
+            PLANTED[plant](patch)
+        yield
+
+
+def record(sitting: dict[str, Any]) -> None:
+    """Add the sitting to the file of all, and say what they come to."""
+    SITTINGS.parent.mkdir(exist_ok=True)
+    with SITTINGS.open("a") as file:
+        file.write(json.dumps(sitting) + "\n")
+    known = [json.loads(line) for line in SITTINGS.read_text().splitlines()]
+    total, seconds = (sum(each[name] for each in known) for name in ("actions", "seconds"))
+    wrong = sum(each["wrong"] for each in known)
+    say(f"all sittings: {total:,} actions in {seconds:,} s, {wrong} of {len(known)} went wrong")
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""What tests do in a world, and what its tables must then be."""
+
+import random
+from collections import Counter
+from datetime import timedelta
+
+from spark_jobs.fold.definition import KeyedFold
+from spark_jobs.run_stream import drain
+from spark_jobs.stream_definition import load_definition
+from tests.simulator import oracle
+from tests.simulator.oracle import Landed
+from tests.simulator.world import DELAY, MINUTE_US, World
+
+DELAY_US = DELAY // timedelta(microseconds=1)
+APPEND = ("counts", "silences")
+
+
+def land(world: World, rows: list[tuple[str, int, int]], minutes: int = 30) -> None:
+    world.pass_time(timedelta(minutes=minutes))
+    world.ingest([Landed(key, world.now_us - ago_us, value) for key, ago_us, value in rows])
+
+
+def some_rows(rng: random.Random, count: int = 12) -> list[tuple[str, int, int]]:
+    return [
+        (rng.choice("abc"), rng.choice([0, 1, 5, 20, 40, 70]) * MINUTE_US, rng.randrange(4))
+        for _ in range(count)
+    ]
+
+
+def run(world: World, kind: str) -> None:
+    drain(world.engine, world.lake, world.streams[kind])
+
+
+def fold_of(world: World, kind: str) -> KeyedFold:
+    return load_definition(world.streams[kind]).fold
+
+
+def live_table(world: World, kind: str) -> Counter[oracle.Emitted]:
+    """What the table must be when live alone has written it."""
+    rows = oracle.in_time(oracle.stamped(world.commits), DELAY_US)
+    return table_of(world, kind, rows)
+
+
+def table_of(world: World, kind: str, rows: list[Landed]) -> Counter[oracle.Emitted]:
+    until_us = oracle.until_us(world.commits, DELAY_US)
+    variant = world.deployed[kind]
+    if kind in APPEND:
+        return Counter(oracle.outputs(kind, variant, rows, until_us))
+    return Counter(oracle.projection(kind, variant, rows, until_us).values())
+
+
+def all_rows(world: World) -> list[Landed]:
+    return [row for commit in world.commits for row in commit.rows]

@@ -1,0 +1,191 @@
+"""What one engine writes the other goes on with: tables, transactions, savepoints, results."""
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from include.instants import micros_of
+from include.savepoints.manifest import savepoints_of
+from include.streams import stream_named
+from spark_jobs.engines.arrow_product import ArrowProductTable
+from spark_jobs.engines.local_engine import LocalEngine
+from spark_jobs.engines.schemas import output_ddl, output_schema
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.lake.row_counts import count_events
+from spark_jobs.stream_definition import load_definition
+from tests.bronze import FIRST_INGESTED_US, append_commit, stamp
+from tests.engines.live_lakes import DELAY_US, make_commits, signal, user_event
+from tests.simulator.steps import land, run
+
+pytestmark = pytest.mark.spark
+START_US = 1_750_000_000_000_000
+SHIPPED = ("device_signals", "user_counts")
+EVENTS = {"device_signals": signal, "user_counts": user_event}
+
+
+def batch_of(fold, rows, removed=()):
+    """(key, number, emitted at) as output rows of Arrow."""
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    columns[2] = [START_US + at_us for at_us in columns[2]]
+    if fold.output_mode == "update":
+        columns.append([key in removed for key in columns[0]])
+    return pa.table(columns, schema=output_schema(fold))
+
+
+def rows_in(path):
+    rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+    return Counter((*list(r.values())[:2], micros_of(r["emitted_at"]) - START_US) for r in rows)
+
+
+class Pair:
+    """A stream's table in two hands."""
+
+    def __init__(self, spark, lake, name):
+        stream = stream_named(name)
+        definition = load_definition(stream)
+        self.fold = definition.fold
+        self.spark = spark
+        self.hands = {
+            "spark": SparkEngine(spark).product_table(lake, stream, definition),
+            "arrow": ArrowProductTable(lake, name, definition),
+        }
+        self.path = lake.table(name)
+
+    def rows(self, hand, batch):
+        if hand == "arrow":
+            return batch
+        return self.spark.createDataFrame(batch.to_pandas(), output_ddl(self.fold))
+
+    def write(self, hand, batch_id, rows, removed=()):
+        batch = batch_of(self.fold, rows, removed)
+        table = self.hands[hand]
+        table.write_once(self.rows(hand, batch), "tried/1/table", batch_id, f"{hand} {batch_id}")
+
+
+def keys(name):
+    return ["a", "b", "c"] if name == "user_counts" else [1, 2, 3]
+
+
+@pytest.mark.parametrize("first", ["spark", "arrow"])
+@pytest.mark.parametrize("name", SHIPPED)
+def test_each_goes_on_with_the_table_that_the_other_began(spark, lake, name, first):
+    pair = Pair(spark, lake, name)
+    second = {"spark": "arrow", "arrow": "spark"}[first]
+    pair.hands[first].ensure()
+    pair.hands[second].ensure()
+    a, b, c = keys(name)
+    pair.write(first, 0, [(a, 1, 0), (b, 1, 0)])
+    pair.write(second, 0, [(c, 9, 0)])  # written already
+    pair.write(second, 1, [(a, 2, 5), (c, 1, 5)], removed=())
+    pair.write(first, 1, [(c, 9, 0)])
+    pair.write(first, 2, [(b, 2, 9)], removed=(b,))
+    every = Counter([(a, 1, 0), (b, 1, 0), (a, 2, 5), (c, 1, 5), (b, 2, 9)])
+    latest = Counter([(a, 2, 5), (c, 1, 5)])
+    assert rows_in(pair.path) == (every if name == "device_signals" else latest)
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{pair.path}`").collect()
+    marks = [row["userMetadata"] for row in history if row["userMetadata"]]
+    assert marks == [f"{first} 2", f"{second} 1", f"{first} 0"]
+    assert [c.get("userMetadata") for c in DeltaTable(pair.path).history()][:3] == marks
+    if name == "user_counts":
+        feed = spark.read.option("readChangeFeed", "true").option("startingVersion", "1")
+        changes = feed.format("delta").load(pair.path).groupBy("_commit_version", "_change_type")
+        assert {tuple(row) for row in changes.count().collect()} == {
+            (1, "insert", 2),
+            (2, "insert", 1),
+            (2, "update_preimage", 1),
+            (2, "update_postimage", 1),
+            (3, "delete", 1),
+        }
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_both_make_the_same_table(spark, lake, tmp_path, name):
+    made = {}
+    for hand in ("spark", "arrow"):
+        root = type(lake)(str(tmp_path / hand))
+        pair = Pair(spark, root, name)
+        pair.hands[hand].ensure()
+        table = DeltaTable(pair.path)
+        metadata = table.metadata()
+        made[hand] = (
+            table.schema().to_json(),
+            metadata.partition_columns,
+            metadata.description,
+            metadata.configuration,
+            table.protocol().min_reader_version,  # Spark writes features of version 7
+        )
+    assert made["arrow"] == made["spark"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("spark", "arrow"), ("arrow", "spark")])
+def test_both_replace_a_range_alike(spark, lake, first, second):
+    pair = Pair(spark, lake, "device_signals")
+    pair.hands[first].ensure()
+    day = 24 * 3_600_000_000
+    pair.write("spark", 0, [(1, n, n * day // 3 + 1) for n in range(9)])
+    pair.write("arrow", 1, [(2, n, n * day // 3 + 1) for n in range(9)])
+    new = batch_of(pair.fold, [(1, 4, 4 * day // 3 + 1), (3, 1, day + 2)])
+    bounds = (START_US + day + 1, START_US + 2 * day + 1)
+    change = pair.hands[first].replace_range([pair.rows(first, new)], *bounds, "range")
+    assert change == (6, 2, 5, 1)
+    version = DeltaTable(pair.path).version()
+    again = pair.hands[second].replace_range([pair.rows(second, new)], *bounds, "range")
+    assert again == (2, 2, 0, 0)
+    assert DeltaTable(pair.path).version() == version
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_both_fold_bronze_to_the_same(spark, lake, name):
+    stream = stream_named(name)
+    fold = load_definition(stream).fold
+    commits = make_commits(EVENTS[name], seed=4, commits=4, size=20)
+    for rows in stamp(commits):
+        append_commit(lake, stream.source, fold, rows)
+    until_us = START_US + 25 * 60_000_000
+    made = {}
+    for engine in (SparkEngine(spark), LocalEngine()):
+        engine.check_events(lake, stream.source, fold)
+        events = engine.events(lake, stream.source, fold, 2 * FIRST_INGESTED_US, None, until_us)
+        stage = engine.fold(events, fold, 3, until_us, None)
+        outputs, states = map(rows_of, (stage.outputs, stage.states))
+        steps = engine.count_by_step(events, fold, DELAY_US)
+        made[type(engine)] = (
+            Counter(map(repr, outputs)),
+            Counter(repr({n: v for n, v in s.items() if n != "bucket"}) for s in states),
+            stage.rows_folded,
+            steps,
+        )
+        engine.release(stage)
+    assert made[SparkEngine] == made[LocalEngine]
+    assert 0 < made[LocalEngine][2] < count_events(lake.bronze(stream.source), 3)
+
+
+def rows_of(rows):
+    if isinstance(rows, pa.Table):
+        return rows.to_pylist()
+    return [row.asDict(recursive=True) for row in rows.collect()]
+
+
+def test_spark_reads_the_savepoint_of_the_local_engine_and_deletes_it(spark, world):
+    """Its checksum is another: to Spark's check it is a damaged one."""
+    land(world, [("a", 0, 1), ("b", 3_600_000_000, 1), ("c", 3_600_000_000, 1)])
+    run(world, "counts")
+    stream = world.streams["counts"]
+    (savepoint,) = savepoints_of(world.lake, stream.name)
+    local, remote = world.engine, SparkEngine(spark)
+    found = rows_of(remote.savepoint_states(world.lake, savepoint))
+    assert sorted(found, key=repr) == sorted(
+        rows_of(local.savepoint_states(world.lake, savepoint)), key=repr
+    )
+    assert len(found) == 2
+    fold = load_definition(stream).fold
+    states = remote.savepoint_states(world.lake, savepoint)
+    path = remote.write_savepoint_rows(world.lake, states, fold, "spark", savepoint.until_us)
+    assert path == savepoint.path
+    assert local.savepoint_contents(world.lake, path, "spark") == local.savepoint_contents(
+        world.lake, path, savepoint.savepoint_id
+    )
+    remote.delete_savepoint_rows(world.lake, path, [savepoint.savepoint_id])
+    assert local.savepoint_contents(world.lake, path, savepoint.savepoint_id).keys == 0

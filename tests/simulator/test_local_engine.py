@@ -1,0 +1,217 @@
+"""Operations without a JVM come to what the oracle says, however they are cut, killed, repeated."""
+
+import json
+import random
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from include.instants import instant_of
+from include.savepoints.contents import SavepointError
+from include.savepoints.manifest import savepoints_of
+from include.state_care.measure_checkpoint import measure_checkpoint
+from include.waiting_rows import has_waiting_rows
+from spark_jobs.compact_state import compact
+from spark_jobs.engines.local_engine import LocalEngine
+from spark_jobs.lake.arrow_bronze import create_bronze
+from spark_jobs.lake.row_counts import check_rows_add_up
+from spark_jobs.run_stream import drain
+from tests.simulator import oracle
+from tests.simulator.checkpoint_log import CheckpointError
+from tests.simulator.steps import (
+    fold_of,
+    land,
+    live_table,
+    run,
+    some_rows,
+)
+from tests.simulator.stream_files import KINDS
+from tests.simulator.world import MINUTE_US, SOURCE, open_world
+from tests.simulator.writes import killed_at, writes_of
+
+KEYS = st.sampled_from(["ada", "bob", "cy"])
+# Minutes before now: some in the future of others, some too late, many at one instant; and
+# microseconds beside them.
+ROWS = st.builds(
+    lambda key, minutes, us, value: (key, minutes * MINUTE_US - us, value),
+    KEYS,
+    st.sampled_from([0, 1, 5, 20, 40, 70]),
+    st.integers(-1, 1),
+    st.integers(0, 3),
+)
+COMMITS = st.lists(st.lists(ROWS, min_size=1, max_size=5), min_size=1, max_size=6)
+
+
+def silence(us: int) -> list[tuple[str, int, int]]:
+    """Two rows of a key, so long apart that its timeout comes between them; or so much less."""
+    return [("ada", oracle.SILENCE_US - us, 1), ("ada", 0, 1)]
+
+
+@settings(max_examples=25)
+@example(commits=[silence(0), [("bob", 0, 1)]], runs_after=set(), kind="silences")
+@example(commits=[silence(-1), [("bob", 0, 1)]], runs_after=set(), kind="silences")
+@example(commits=[silence(1), [("bob", 0, 1)]], runs_after=set(), kind="silences")
+@given(commits=COMMITS, runs_after=st.sets(st.integers(0, 5)), kind=st.sampled_from(KINDS))
+def test_any_cut_into_commits_and_runs_comes_to_the_same(commits, runs_after, kind):
+    with open_world() as world:
+        for number, rows in enumerate(commits):
+            land(world, rows)
+            if number in runs_after:
+                run(world, kind)
+                assert world.table(kind) == live_table(world, kind)
+        run(world, kind)
+        assert world.table(kind) == live_table(world, kind)
+
+
+def test_a_clock_row_makes_the_silence_seen(world):
+    land(world, [("ada", 0, 1)])
+    run(world, "silences")
+    world.pass_time(timedelta(hours=3))
+    world.ingest_clock(world.now_us)
+    run(world, "silences")
+    assert world.table("silences") == live_table(world, "silences")
+    assert [emitted.row[1] for emitted in sorted(world.table("silences"))] == ["silent", "woke"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_killed_before_any_of_its_writes_is_finished_by_the_next(kind):
+    rng = random.Random(3)
+    rows = [some_rows(rng) for _ in range(3)]
+    writes = None
+    number = 0
+    while writes is None or number < writes:
+        with open_world() as world:
+            land(world, rows[0])
+            run(world, kind)
+            land(world, rows[1])
+            if writes is None:
+                writes = writes_of(lambda world=world: run(world, kind)).count
+                assert writes > 8
+                continue
+            number += 1
+            assert killed_at(number, lambda world=world: run(world, kind))
+            # A batch without data that was lost comes with the next data.
+            land(world, rows[2])
+            run(world, kind)
+            assert world.table(kind) == live_table(world, kind)
+            assert not has_waiting_rows(world.lake, world.streams[kind])
+            stream = world.streams[kind]
+            check_rows_add_up(world.lake, stream.name, SOURCE.name, 1)
+
+
+def test_a_compaction_changes_nothing_and_leaves_the_newest_versions(world):
+    rng = random.Random(2)
+    for _ in range(5):
+        land(world, some_rows(rng))
+        run(world, "silences")
+    stream = world.streams["silences"]
+    before = measure_checkpoint(world.lake, stream.name, 1)
+    compact(world.engine, world.lake, stream)
+    after = measure_checkpoint(world.lake, stream.name, 1)
+    assert [after.damaged, after.missing, after.unknown] == [(), (), ()]
+    assert sum(part.files for part in after.parts) < sum(part.files for part in before.parts)
+    land(world, some_rows(rng))
+    run(world, "silences")
+    assert world.table("silences") == live_table(world, "silences")
+
+
+def test_an_older_copy_of_the_checkpoint_has_the_older_state(world):
+    stream = world.streams["silences"]
+    checkpoint = world.lake.checkpoint(stream.name, 1)
+    land(world, [("a", 0, 1)])
+    run(world, "silences")
+    before = world.engine.fingerprint_state(checkpoint, fold_of(world, "silences"))
+    shutil.copytree(checkpoint, f"{checkpoint}.copy")
+    land(world, [("a", 0, 1), ("b", 0, 1)])
+    run(world, "silences")
+    after = world.engine.fingerprint_state(checkpoint, fold_of(world, "silences"))
+    shutil.rmtree(checkpoint)
+    shutil.move(f"{checkpoint}.copy", checkpoint)
+    again = world.engine.fingerprint_state(checkpoint, fold_of(world, "silences"))
+    assert before == again != after
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_whole_lake_put_back_from_a_copy_goes_on_from_there(world, kind):
+    """Tables that stay open must see it."""
+    root = Path(world.lake.root)
+    land(world, [("a", 0, 1), ("b", 3_600_000_000, 1)])
+    run(world, kind)
+    shutil.copytree(root, root.with_name("copy"))
+    land(world, [("a", 0, 1)])
+    run(world, kind)
+    shutil.rmtree(root)
+    shutil.move(root.with_name("copy"), root)
+    world.commits.pop()
+    for _ in range(2):
+        land(world, [("c", 0, 2)])
+        run(world, kind)
+    assert world.table(kind) == live_table(world, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_that_are_opened_anew_each_time_say_the_same(kind):
+    rng = random.Random(1)
+    with open_world(quick=False) as world:
+        for _ in range(2):
+            land(world, some_rows(rng))
+            run(world, kind)
+        assert world.table(kind) == live_table(world, kind)
+
+
+@pytest.mark.parametrize("loss", ["log", "table"])
+def test_a_run_over_bronze_that_has_lost_commits_fails(world, loss):
+    land(world, [("a", 0, 1)])
+    run(world, "counts")
+    land(world, [("b", 0, 1)])
+    path = Path(world.lake.bronze(SOURCE.name))
+    if loss == "log":
+        log = path / "_delta_log"
+        DeltaTable(str(path)).create_checkpoint()
+        (log / f"{DeltaTable(str(path)).version():020}.json").unlink()
+    else:
+        shutil.rmtree(path)
+        create_bronze(world.lake, SOURCE)
+        land(world, [("b", 0, 1)])
+    with pytest.raises(CheckpointError, match=r"any more|has read table"):
+        run(world, "counts")
+
+
+def test_a_savepoint_with_a_damaged_file_is_told_from_a_passing_fault(world):
+    land(world, [("a", 0, 1), ("b", 3_600_000_000, 1)])
+    run(world, "counts")
+    (savepoint,) = savepoints_of(world.lake, world.streams["counts"].name)
+    (file,) = (Path(world.lake.root) / savepoint.path).glob("*/*.parquet")
+    whole = file.read_bytes()
+    found = world.engine.savepoint_contents(world.lake, savepoint.path, savepoint.savepoint_id)
+    assert (found.keys, found.checksum) == (savepoint.keys, savepoint.checksum)
+    for damage in (whole[: len(whole) // 2], whole[:-1] + b"x", None):
+        file.unlink() if damage is None else file.write_bytes(damage)
+        with pytest.raises(SavepointError):
+            world.engine.savepoint_contents(world.lake, savepoint.path, savepoint.savepoint_id)
+
+
+def test_a_local_engine_runs_no_live_query_by_itself(world):
+    land(world, [("a", 0, 1)])
+    with pytest.raises(NotImplementedError, match="live="):
+        drain(LocalEngine(), world.lake, world.streams["counts"])
+
+
+def test_an_initial_state_is_where_a_stream_begins(world):
+    stream = world.streams["silences"]
+    as_of = instant_of(world.now_us).isoformat()
+    document = {"as_of": as_of, "keys": [{"key": "old", "state": {"n": 7}}]}
+    path = Path(world.lake.initial_state_file(stream.name))
+    path.parent.mkdir()
+    path.write_text(json.dumps(document))
+    world.pass_time(timedelta(hours=1))
+    land(world, [("a", 0, 1), ("old", MINUTE_US, 1)])
+    land(world, [("a", 0, 1)], minutes=120)
+    run(world, "silences")
+    silent = [e.row for e in world.table("silences") if e.row[1] == "silent"]
+    assert ("old", "silent", 8) in silent

@@ -1,0 +1,137 @@
+"""Reseeds and recomputes without a JVM come to what the oracle says, killed before any write."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from include.instants import instant_of, micros_of
+from include.ops import read_ops
+from spark_jobs.plans.reseed_options import ReseedOptions
+from spark_jobs.recompute_interval import recompute
+from spark_jobs.reseed_stream import reseed
+from tests.simulator import oracle
+from tests.simulator.steps import (
+    APPEND,
+    DELAY_US,
+    all_rows,
+    land,
+    live_table,
+    run,
+    some_rows,
+    table_of,
+)
+from tests.simulator.stream_files import KINDS
+from tests.simulator.world import MINUTE_US, World, open_world
+from tests.simulator.writes import killed_at, writes_of
+
+
+@pytest.mark.parametrize("variant", ["b", "c", "d"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reseed_to_new_code_makes_all_of_the_table_anew(world, kind, variant):
+    rng = random.Random(7)
+    for _ in range(3):
+        land(world, some_rows(rng))
+        run(world, kind)
+    world.deploy(kind, variant)
+    reseed(world.engine, world.lake, world.streams[kind], ReseedOptions(recompute=True))
+    run(world, kind)
+    assert world.table(kind) == table_of(world, kind, all_rows(world))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reseed_from_older_states_maps_them_and_replays_what_came_after(world, kind):
+    rng = random.Random(13)
+    for _ in range(3):
+        land(world, some_rows(rng))
+        run(world, kind)
+    # Late rows in, which no savepoint may lack.
+    reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
+    run(world, kind)
+    land(world, [("a", 0, 3), ("b", MINUTE_US, 2), ("new", 0, 1)], minutes=60)
+    run(world, kind)
+    world.deploy(kind, "d")
+    reseed(world.engine, world.lake, world.streams[kind], ReseedOptions(from_state=True))
+    run(world, kind)
+    intervals = read_ops(world.lake, "intervals").to_pylist()
+    row = max(intervals, key=lambda row: row["recomputed_at"])
+    base_us, rows = micros_of(row["base_until"]), all_rows(world)
+    before = oracle.folded(kind, "a", rows, base_us)
+    after = oracle.folded(
+        kind,
+        "d",
+        [row for row in rows if row.time_us >= base_us],
+        oracle.until_us(world.commits, DELAY_US),
+        oracle.mapped(before),
+    )
+    assert before.keys
+    if kind in APPEND:
+        assert world.table(kind) == Counter(before.outputs + after.outputs)
+    else:
+        assert world.table(kind) == Counter(oracle.rows_of_keys("d", after).values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reseed_to_other_buckets_changes_no_row(world, kind):
+    rng = random.Random(17)
+    for _ in range(2):
+        land(world, some_rows(rng))
+        run(world, kind)
+    options = ReseedOptions(buckets=5, partitions=3)
+    reseed(world.engine, world.lake, world.streams[kind], options)
+    run(world, kind)
+    assert world.table(kind) == table_of(world, kind, all_rows(world))
+    land(world, [("a", 0, 1), ("b", MINUTE_US, 2), ("d", 0, 1)])
+    run(world, kind)
+    assert world.table(kind) == table_of(world, kind, all_rows(world))
+    checkpoint = world.lake.checkpoint(world.streams[kind].name, 2)
+    assert {path.name for path in Path(checkpoint, "state/0").iterdir()} >= {"0", "1", "2"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_promoting_reseed_takes_late_rows_in_killed_before_any_of_its_writes(kind):
+    rng = random.Random(11)
+    rows = [some_rows(rng) for _ in range(3)]
+    writes = None
+    number = 0
+    while writes is None or number < writes:
+        with open_world() as world:
+            for commit in rows:
+                land(world, commit)
+                run(world, kind)
+
+            def promote(world: World = world) -> None:
+                reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
+
+            if writes is None:
+                writes = writes_of(promote).count
+            else:
+                number += 1
+                assert killed_at(number, promote)
+                promote()
+            promoted = all_rows(world)
+            land(world, [("a", 0, 1), ("b", MINUTE_US, 2), ("c", 90 * MINUTE_US, 3)])
+            run(world, kind)
+            since = oracle.stamped(world.commits)[len(promoted) :]
+            folded = promoted + oracle.in_time(since, DELAY_US)
+            assert len(folded) == len(promoted) + 2
+            assert world.table(kind) == table_of(world, kind, folded)
+
+
+def test_a_recompute_takes_late_rows_into_its_interval(world):
+    rng = random.Random(5)
+    for _ in range(4):
+        land(world, some_rows(rng), minutes=8 * 60)
+        run(world, "counts")
+    land(world, [("a", 20 * 3_600_000_000, 1)])
+    run(world, "counts")
+    start = instant_of(world.now_us - 30 * 3_600_000_000)
+    until = instant_of(world.now_us - 2 * 3_600_000_000)
+    recompute(world.engine, world.lake, world.streams["counts"], start, until)
+    expected = live_table(world, "counts")
+    within = range(*(int(at.timestamp() * 1e6) for at in (start, until)))
+    whole = table_of(world, "counts", all_rows(world))
+    mixed = Counter(e for e in expected.elements() if e.at_us not in within)
+    mixed += Counter(e for e in whole.elements() if e.at_us in within)
+    assert world.table("counts") == mixed != expected

@@ -1,0 +1,17 @@
+"""Any sequence of operations: the table is right, or the ledger says where not.
+
+Jobs run by their own code over real Delta tables, without a JVM, and may be killed between any
+two writes. `make simulate SEEDS=n` runs many more of it.
+"""
+
+from hypothesis import HealthCheck, settings
+
+from tests.simulator.machine import Simulation
+
+TestOperations = Simulation.TestCase
+TestOperations.settings = settings(
+    max_examples=10,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,152 @@
+"""What a function fails for, live, recomputed, reseeded and killed: what the oracle says."""
+
+import random
+from collections import Counter
+
+import pytest
+from deltalake import DeltaTable
+
+from include.coverage.table_coverage import table_coverage
+from include.generations import current_row
+from include.instants import instant_of, micros_of
+from include.lake import dataset_of
+from include.ops import read_ops
+from spark_jobs.plans.reseed_options import ReseedOptions
+from spark_jobs.plans.reseed_plan import plan_reseed
+from spark_jobs.plans.stream_identity import stream_identity
+from spark_jobs.recompute_interval import recompute
+from spark_jobs.reseed_stream import reseed
+from tests.simulator import oracle
+from tests.simulator.steps import (
+    APPEND,
+    DELAY_US,
+    all_rows,
+    land,
+    live_table,
+    run,
+    some_rows,
+    table_of,
+)
+from tests.simulator.stream_files import KINDS
+from tests.simulator.world import START_US, World, open_world
+from tests.simulator.writes import killed_at, writes_of
+
+FOR_EVER_US = 2**62
+DAY_US = 24 * 3_600_000_000
+
+
+def begin(world: World, kind: str) -> None:
+    """A stream that rejects what its function fails for, as variant e does."""
+    world.configure(kind, on_error="quarantine")
+    world.deploy(kind, "e")
+
+
+def rejected(world: World, kind: str) -> Counter[tuple[str, int]]:
+    path = world.lake.rejected(world.streams[kind].name)
+    if not DeltaTable.is_deltatable(path):
+        return Counter()
+    rows = dataset_of(path).to_table().to_pylist()
+    assert all(row["error"] == "ValueError" for row in rows)
+    assert all(row["at_date"] == row["at"].date() for row in rows)
+    return Counter((row["key"], micros_of(row["at"])) for row in rows)
+
+
+def failing(world: World, kind: str, rows: list[oracle.Landed]) -> Counter[tuple[str, int]]:
+    until_us = oracle.until_us(world.commits, DELAY_US)
+    return Counter(oracle.folded(kind, "e", rows, until_us).rejected)
+
+
+def within(calls: Counter[tuple[str, int]], from_us: int, until_us: int) -> dict[object, int]:
+    return {call: n for call, n in calls.items() if from_us <= call[1] < until_us}
+
+
+def check_live(world: World, kind: str) -> None:
+    in_time = oracle.in_time(oracle.stamped(world.commits), DELAY_US)
+    assert world.table(kind) == live_table(world, kind)
+    assert rejected(world, kind) == failing(world, kind, in_time)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_live_a_recompute_and_a_reseed_reject_what_the_oracle_says(kind):
+    rng = random.Random(5)
+    with open_world() as world:
+        begin(world, kind)
+        lake, stream = world.lake, world.streams[kind]
+        for _ in range(4):
+            land(world, some_rows(rng), minutes=8 * 60)
+            land(world, some_rows(rng), minutes=10)  # some of them late
+            run(world, kind)
+            check_live(world, kind)
+        live = rejected(world, kind)
+        every = failing(world, kind, all_rows(world))
+        assert 0 < live.total() < every.total()
+        counted = sum(row["rows_rejected"] for row in read_ops(lake, "batches").to_pylist())
+        assert counted == live.total()
+
+        if kind in APPEND:
+            from_us, until_us = START_US + DAY_US // 2, START_US + DAY_US
+            interval = instant_of(from_us), instant_of(until_us)
+            recompute(world.engine, lake, stream, *interval)
+            now = rejected(world, kind)
+            assert within(now, from_us, until_us) == within(every, from_us, until_us)
+            assert within(now, 0, from_us) == within(live, 0, from_us)
+            assert within(now, until_us, FOR_EVER_US) == within(live, until_us, FOR_EVER_US)
+            assert now != live
+
+        reseed(world.engine, lake, stream, ReseedOptions())
+        assert rejected(world, kind) == every
+        run(world, kind)
+        assert rejected(world, kind) == every
+        assert world.table(kind) == table_of(world, kind, all_rows(world))
+
+        world.deploy(kind, "a")  # mended
+        reseed(world.engine, lake, stream, ReseedOptions(recompute=True))
+        assert rejected(world, kind) == Counter()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_killed_before_any_of_its_writes_rejects_nothing_twice(kind):
+    rows = [[("a", 0, 3), ("b", 0, 1)], [("a", 0, 3), ("b", 60_000_000, 3)], [("c", 0, 1)]]
+    writes, number = None, 0
+    while writes is None or number < writes:
+        with open_world() as world:
+            begin(world, kind)
+            land(world, rows[0])
+            run(world, kind)
+            land(world, rows[1])
+            if writes is None:
+                writes = writes_of(lambda world=world: run(world, kind)).count
+                continue
+            number += 1
+            assert killed_at(number, lambda world=world: run(world, kind))
+            land(world, rows[2])
+            run(world, kind)
+            check_live(world, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_that_begins_to_reject_keeps_its_rows_and_its_savepoints(kind):
+    with open_world() as world:
+        world.deploy(kind, "e")
+        for _ in range(2):
+            land(world, [("a", 0, 1), ("b", 0, 2)], minutes=24 * 60)
+            run(world, kind)
+        land(world, [("a", 0, 3)])
+        land(world, [("b", 0, 1)])
+        with pytest.raises(Exception, match="ValueError"):
+            run(world, kind)
+        stream = world.configure(kind, on_error="quarantine")
+        run(world, kind)
+        check_live(world, kind)
+        identity = stream_identity(world.lake, stream)
+        row = current_row(world.lake, stream.name)
+        assert (row["code"], row["code_changed_at"]) == (identity.code, None)
+        judged = table_coverage(world.lake, stream, identity)
+        assert judged.coverage.wrong == ()
+        assert judged.coverage.live_is_right
+        assert read_ops(world.lake, "findings", {"finding": "code_changed"}).num_rows == 0
+        assert plan_reseed(world.lake, stream, ReseedOptions()).base.savepoint is not None
+
+        stops = world.configure(kind, on_error="stop")
+        judged = table_coverage(world.lake, stops, stream_identity(world.lake, stops))
+        assert {span.reason for span in judged.coverage.wrong} == {"other code"}

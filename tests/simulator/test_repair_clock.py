@@ -1,0 +1,352 @@
+"""A wrong clock, repaired: what the streams of a source come to is what the oracle says."""
+
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from include.clock import read_logged_clock, why_not_ingest
+from include.clock_repair import newest_repair, open_repair, refuse_before_reset
+from include.generations import current_row
+from include.instants import instant_of, micros_of
+from include.lake import LakeError
+from include.ops import read_ops
+from include.plan_clock_repair import plan_clock_repair
+from include.savepoints.bronze_pin import pin_bronze
+from include.savepoints.manifest import savepoints_of
+from include.streams import SettingsError
+from include.waiting_rows import has_waiting_rows
+from spark_jobs.compact_state import compact
+from spark_jobs.lake import arrow_bronze
+from spark_jobs.plans.reseed_options import ReseedOptions
+from spark_jobs.recompute_interval import recompute
+from spark_jobs.repair_clock import repair_clock
+from spark_jobs.reseed_stream import reseed
+from spark_jobs.run_stream import drain
+from spark_jobs.write_savepoint import savepoint
+from tests.simulator import oracle
+from tests.simulator.oracle import Emitted, Landed
+from tests.simulator.stream_files import KINDS
+from tests.simulator.world import DELAY, MINUTE_US, SOURCE, World, open_world
+from tests.simulator.writes import killed_at, writes_of
+
+DELAY_US = DELAY // timedelta(microseconds=1)
+HOUR_US = 60 * MINUTE_US
+JOBS = {
+    "run": lambda world, stream: drain(world.engine, world.lake, stream),
+    "compact": lambda world, stream: compact(world.engine, world.lake, stream),
+    "savepoint": lambda world, stream: savepoint(world.engine, world.lake, stream),
+    "recompute": lambda world, stream: recompute(
+        world.engine,
+        world.lake,
+        stream,
+        instant_of(world.now_us - 3 * HOUR_US),
+        instant_of(world.now_us - 2 * HOUR_US),
+    ),
+}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with open_world() as made:
+        yield made
+
+
+def land(world: World, rows: list[tuple[str, int]], minutes: int = 5) -> None:
+    """Rows of (key, minutes before now); negative minutes: after now."""
+    world.pass_time(timedelta(minutes=minutes))
+    world.ingest([Landed(key, world.now_us - ago * MINUTE_US, 1) for key, ago in rows])
+
+
+def run_all(world: World) -> None:
+    for kind in KINDS:
+        drain(world.engine, world.lake, world.streams[kind])
+
+
+def poisoned(world: World, ahead: int = 120, minutes: int = 600) -> int:
+    """An ordinary beginning, then a commit under a machine clock `minutes` ahead. M before that."""
+    for _ in range(3):
+        land(world, [("a", 1), ("b", 3)], minutes=20)
+        run_all(world)
+    before_us = read_logged_clock(world.lake, SOURCE).watermark_us
+    right_us = world.now_us
+    world.pass_time(timedelta(minutes=minutes))
+    world.ingest([Landed("far", right_us + ahead * MINUTE_US, 1)])
+    world.now_us = right_us
+    run_all(world)
+    for _ in range(2):
+        land(world, [("a", 0), ("b", 2), ("c", 1)])
+        run_all(world)
+    return before_us
+
+
+def repair(world: World, to_us: int | None) -> None:
+    to = None if to_us is None else instant_of(to_us)
+    repair_clock(world.engine, world.lake, SOURCE, to)
+
+
+def expected(world: World, kind: str, until_us: int | None = None) -> list[Emitted]:
+    """The table when all rows up to the newest repair are in it, and later ones if not late."""
+    stamped = oracle.stamped(world.commits)
+    later = max(i for i, commit in enumerate(world.commits) if commit.reset_us is not None)
+    before = sum(len(commit.rows) for commit in world.commits[:later])
+    rows = [row.row for row in stamped[:before]] + oracle.in_time(stamped[before:], DELAY_US)
+    until_us = oracle.until_us(world.commits, DELAY_US) if until_us is None else until_us
+    if kind == "counts_per_key":
+        return sorted(oracle.projection(kind, world.deployed[kind], rows, until_us).values())
+    return sorted(oracle.outputs(kind, world.deployed[kind], rows, until_us))
+
+
+def check_tables(world: World) -> None:
+    for kind in KINDS:
+        assert sorted(world.table(kind).elements()) == expected(world, kind), kind
+
+
+def test_rows_are_late_for_ever_until_the_clock_is_set_back(world):
+    before_us = poisoned(world)
+    late = [row for row in oracle.stamped(world.commits) if oracle.is_late(row, DELAY_US)]
+    assert len(late) == 6
+    repair(world, before_us)
+    world.note_repairs()
+    assert read_logged_clock(world.lake, SOURCE).watermark_us == before_us
+    check_tables(world)
+    for minutes in (5, 30, 30):
+        land(world, [("a", 1), ("c", 2), ("b", 15)], minutes)
+        run_all(world)
+        check_tables(world)
+    assert not any(oracle.is_late(row, DELAY_US) for row in oracle.stamped(world.commits)[-2:])
+    assert not any(has_waiting_rows(world.lake, stream) for stream in world.streams.values())
+
+
+def test_rows_ahead_wait_until_the_clock_comes_to_them(world):
+    before_us = poisoned(world, ahead=50)
+    repair(world, before_us)
+    world.note_repairs()
+    land(world, [("a", 0)])
+    run_all(world)
+    assert not any(e.row[0] == "far" for e in world.table("counts"))
+    land(world, [("a", 0)], minutes=60)
+    run_all(world)
+    assert sum(e.row[0] == "far" for e in world.table("counts")) == 1
+    check_tables(world)
+
+
+def test_a_clock_repaired_twice_is_where_the_second_repair_set_it(world):
+    before_us = poisoned(world)
+    repair(world, before_us + 2 * MINUTE_US)
+    world.note_repairs()
+    land(world, [("a", 0)])
+    run_all(world)
+    repair(world, before_us)
+    world.note_repairs()
+    check_tables(world)
+    land(world, [("a", 0), ("b", 9)])
+    run_all(world)
+    check_tables(world)
+    done = read_ops(world.lake, "clock_repairs").sort_by("repair").to_pylist()
+    assert [row["repair"] for row in done if row["done_at"] is not None] == [1, 2]
+
+
+def test_the_clock_and_the_pin_of_bronze_see_the_repair_whatever_files_hold(world, monkeypatch):
+    before_us = poisoned(world)
+    repair(world, before_us)
+    DeltaTable(world.lake.bronze(SOURCE.name)).optimize.compact()
+    monkeypatch.setattr(arrow_bronze, "read_logged_clock", lambda lake, source: None)
+    assert arrow_bronze.read_clock(world.lake, SOURCE).watermark_us == before_us
+    assert pin_bronze(world.lake, SOURCE.name).watermark_us == before_us
+
+
+def test_a_plan_counts_what_waits_and_what_was_late(world):
+    before_us = poisoned(world)
+    plan = plan_clock_repair(world.lake, SOURCE, instant_of(before_us))
+    assert plan.late == {stream.name: 6 for stream in world.streams.values()}
+    # "far", and what happened after that instant.
+    assert plan.ahead == 1 + 6
+    assert "set back to" in plan.text()
+    assert newest_repair(world.lake, SOURCE.name) is None
+
+
+@pytest.mark.parametrize(
+    ("to", "why"),
+    [("clock", "only sets it back"), ("now", "it is .* now"), ("first", "began at")],
+)
+def test_an_instant_that_cannot_be_is_refused(world, to, why):
+    poisoned(world)
+    clock_us = read_logged_clock(world.lake, SOURCE).watermark_us
+    first_us = oracle.clock_us(world.commits[:1])
+    instants = {"clock": clock_us, "now": world.now_us + MINUTE_US, "first": first_us - 1000}
+    with pytest.raises(SettingsError, match=why):
+        repair(world, instants[to])
+    assert newest_repair(world.lake, SOURCE.name) is None
+
+
+def test_without_an_open_repair_an_instant_is_needed(world):
+    poisoned(world)
+    with pytest.raises(SettingsError, match="TO is missing"):
+        repair(world, None)
+
+
+def test_another_instant_than_that_of_the_open_repair_is_refused(world):
+    before_us = poisoned(world)
+    assert killed_at(6, lambda: repair(world, before_us))
+    assert open_repair(world.lake, SOURCE.name) is not None
+    with pytest.raises(SettingsError, match="is open: finish it first"):
+        repair(world, before_us + MINUTE_US)
+
+
+@pytest.mark.parametrize("each", [9, pytest.param(1, marks=pytest.mark.full)])
+def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(world, tmp_path, each):
+    """All of those of the intent and of the reset, and `each` of those of the reseeds."""
+    before_us = poisoned(world)
+    copy = Copy(world, tmp_path / "copy")
+    writes = writes_of(lambda: repair(world, before_us)).count
+    assert writes > 20
+    for number in [*range(1, 7), *range(7, writes + 1, each)]:
+        copy.put_back()
+        assert killed_at(number, lambda: repair(world, before_us))
+        check_refusals(world)
+        last = newest_repair(world.lake, SOURCE.name)
+        if last is None or not last.is_done:
+            repair(world, before_us if last is None else None)
+        world.note_repairs()
+        assert sum(commit.reset_us is not None for commit in world.commits) == 1
+        check_tables(world)
+        land(world, [("a", 0), ("b", 9), ("c", 90)])
+        run_all(world)
+        check_tables(world)
+
+
+class Copy:
+    """A whole lake as it is now, to begin with again and again."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self._world, self._folder = world, folder
+        self._commits, self._now_us = list(world.commits), world.now_us
+        shutil.copytree(world.lake.root, folder)
+
+    def put_back(self) -> None:
+        shutil.rmtree(self._world.lake.root)
+        shutil.copytree(self._folder, self._world.lake.root)
+        self._world.commits[:], self._world.now_us = self._commits, self._now_us
+
+
+def check_refusals(world: World) -> None:
+    """Whoever would go by the old clock is told to wait, and to say so a Dag starts the job."""
+    known = newest_repair(world.lake, SOURCE.name)
+    if known is None or known.is_done:
+        return
+    if known.reset_version is None:
+        with pytest.raises(LakeError, match="make repair-clock SOURCE=sent"):
+            refuse_before_reset(world.lake, SOURCE.name, "ingestion")
+        assert why_not_ingest(world.lake, SOURCE, None, world.now()) is None
+    for stream in world.streams.values():
+        row = current_row(world.lake, stream.name)
+        if (row["bronze_version"] or -1) >= (known.reset_version or 10**9):
+            continue
+        assert has_waiting_rows(world.lake, stream)
+        for job in JOBS.values():
+            with pytest.raises(LakeError, match="make repair-clock SOURCE=sent"):
+                job(world, stream)
+        if known.reset_version is None:
+            with pytest.raises(LakeError, match="make repair-clock SOURCE=sent"):
+                reseed(world.engine, world.lake, stream, ReseedOptions())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_that_did_not_take_part_runs_once_it_is_reseeded(world, kind):
+    """It was added later."""
+    others = {name: stream for name, stream in world.streams.items() if name != kind}
+    for _ in range(3):
+        land(world, [("a", 1), ("b", 3)], minutes=20)
+        for stream in others.values():
+            drain(world.engine, world.lake, stream)
+    before_us = read_logged_clock(world.lake, SOURCE).watermark_us
+    land(world, [("far", -50)])
+    land(world, [("a", 0)])
+    land(world, [("a", 30)])
+    repair(world, before_us)
+    world.note_repairs()
+    land(world, [("a", 0)])
+    stream = world.streams[kind]
+    assert current_row(world.lake, stream.name) is None
+    assert has_waiting_rows(world.lake, stream)
+    for job in JOBS.values():
+        with pytest.raises(LakeError, match=f"make reseed STREAM={stream.name} APPLY=1"):
+            job(world, stream)
+    reseed(world.engine, world.lake, stream, ReseedOptions())
+    land(world, [("b", 0)])
+    run_all(world)
+    check_tables(world)
+
+
+def test_a_generation_from_before_a_repair_that_was_put_back_does_not_run(world, tmp_path):
+    before_us = poisoned(world)
+    generations = world.lake.ops("generations")
+    shutil.copytree(generations, tmp_path / "generations")
+    repair(world, before_us)
+    world.note_repairs()
+    shutil.rmtree(generations)
+    shutil.copytree(tmp_path / "generations", generations)
+    land(world, [("a", 0)])
+    for stream in world.streams.values():
+        assert has_waiting_rows(world.lake, stream)
+        with pytest.raises(LakeError, match=f"make reseed STREAM={stream.name} APPLY=1"):
+            drain(world.engine, world.lake, stream)
+        reseed(world.engine, world.lake, stream, ReseedOptions())
+    land(world, [("b", 0)])
+    run_all(world)
+    check_tables(world)
+
+
+def test_savepoints_ahead_of_the_clock_go_so_that_others_are_written(world):
+    before_us = poisoned(world, ahead=30 * 24 * 60, minutes=31 * 24 * 60)
+    name = world.streams["counts"].name
+    ahead = [s for s in savepoints_of(world.lake, name) if s.until_us > world.now_us]
+    assert ahead
+    repair(world, before_us)
+    world.note_repairs()
+    assert not [s for s in savepoints_of(world.lake, name) if s.until_us > world.now_us]
+    land(world, [("a", 0)], minutes=24 * 60)
+    run_all(world)
+    newest = savepoints_of(world.lake, name)[-1]
+    assert newest.origin == "live"
+    assert micros_of(newest.created_at) <= world.now_us
+    check_tables(world)
+
+
+ROWS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.sampled_from([-50, -5, 0, 5, 20, 70])),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=6)
+@given(
+    before=st.lists(ROWS, min_size=1, max_size=4),
+    after=st.lists(ROWS, min_size=1, max_size=4),
+    back=st.integers(1, 120 * MINUTE_US),
+)
+def test_any_rows_before_and_after_a_repair_come_to_what_the_oracle_says(before, after, back):
+    with open_world() as world:
+        land(world, [("a", 0)])
+        for rows in before:
+            land(world, rows, minutes=30)
+        run_all(world)
+        first_us = oracle.clock_us(world.commits[:1])
+        clock_us = oracle.clock_us(world.commits)
+        to_us = max(first_us, clock_us - back) // 1000 * 1000
+        if to_us == clock_us:
+            return
+        repair(world, to_us)
+        world.note_repairs()
+        check_tables(world)
+        for rows in after:
+            land(world, rows)
+        run_all(world)
+        check_tables(world)

@@ -1,0 +1,225 @@
+"""A small world to run operations in: a lake, a clock that is set, a source, and three streams.
+
+`open_world` puts its source and its streams in the place of the shipped ones, and its clock in
+the place of the machine's, in all of `include` and `spark_jobs` that has been imported by then,
+while its body runs.
+"""
+
+import importlib
+import json
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import include.streams
+import spark_jobs.streams
+from include.clock import RESET_KEY
+from include.ingest_seal import WATERMARK_KEY
+from include.instants import instant_of, micros_of
+from include.lake import Lake, dataset_of
+from include.streams import Field, SavepointRules, Source, Stream
+from spark_jobs.engines.local_engine import LocalEngine
+from spark_jobs.lake import arrow_bronze, bronze
+from tests.simulator.live_model import LiveModel
+from tests.simulator.oracle import Commit, Emitted, Landed
+from tests.simulator.quick_tables import QuickTables
+from tests.simulator.stream_files import KINDS, stream_file
+
+START_US = 1_750_032_000_000_000  # 2025-06-16T00:00:00Z
+MINUTE_US = 60_000_000
+DAY = timedelta(days=1)
+DELAY = timedelta(minutes=10)
+SOURCE = Source(
+    name="sent",
+    time_field="sent_at",
+    comment="What producers send",
+    fields=(
+        Field(name="key", type="string", comment="Whose it is"),
+        Field(name="value", type="bigint", comment="How much"),
+    ),
+    clock_grace=timedelta(minutes=1),
+)
+STREAMS = tuple(
+    Stream(
+        name=f"sim_{kind}",
+        source=SOURCE.name,
+        schedule="0 * * * *",
+        watermark_delay=DELAY,
+        buckets=2,
+        state_partitions=2,
+        savepoints=SavepointRules(cadence=DAY),
+    )
+    for kind in KINDS
+)
+PROJECT = ("include", "spark_jobs")
+
+
+class World:
+    """One lake, and what producers have sent to it. `commits` is for the oracle."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lake = Lake(str(folder / "lake"))
+        Path(self.lake.root).mkdir()
+        self.engine = LocalEngine(LiveModel())
+        self.now_us = START_US
+        self.commits: list[Commit] = []
+        self.streams = dict(zip(KINDS, STREAMS, strict=True))
+        self.deployed: dict[str, str] = {}  # the variant of each kind
+        self._files = folder / "streams"
+        self._files.mkdir()
+        arrow_bronze.create_bronze(self.lake, SOURCE)
+
+    # Time
+
+    def now(self) -> datetime:
+        return instant_of(self.now_us)
+
+    def pass_time(self, span: timedelta) -> None:
+        self.now_us += span // timedelta(microseconds=1)
+
+    # Streams
+
+    @property
+    def files(self) -> Path:
+        return self._files
+
+    def deploy(self, kind: str, variant: str) -> None:
+        """Put a variant's file in its place, as a new process would load it."""
+        name = self.streams[kind].name
+        (self._files / f"{name}.py").write_text(stream_file(kind, variant))
+        sys.modules.pop(f"spark_jobs.streams.{name}", None)
+        importlib.invalidate_caches()
+        self.deployed[kind] = variant
+
+    def configure(self, kind: str, **changes: Any) -> Stream:
+        """Another entry for a stream: buckets, watermark_delay, ..."""
+        stream = replace(self.streams[kind], **changes)
+        self.streams[kind] = stream
+        set_entries(self.streams)
+        return stream
+
+    # Bronze
+
+    def ingest(self, rows: Sequence[Landed]) -> None:
+        """One commit of bronze, stamped as ingestion does it."""
+        newest_us = max(row.time_us for row in rows)
+        self._append(rows, newest_us, Commit(self.now_us, tuple(rows)))
+
+    def ingest_clock(self, clock_us: int) -> None:
+        """A clock row, which says that all until then has landed; none if it says nothing new."""
+        before = arrow_bronze.read_clock(self.lake, SOURCE)
+        if before.watermark_us is None or clock_us <= before.watermark_us:
+            return
+        clock_us = clock_us // 1000 * 1000
+        self._append((), clock_us, Commit(self.now_us, (), clock_us))
+
+    def note_repairs(self) -> None:
+        """Commits of bronze that have set the clock back, by jobs: tell the oracle of them."""
+        log = DeltaTable(self.lake.bronze(SOURCE.name)).history()
+        metadata = [json.loads(commit.get("userMetadata") or "{}") for commit in reversed(log)]
+        resets = [said for said in metadata if RESET_KEY in said]
+        known = sum(commit.reset_us is not None for commit in self.commits)
+        for said in resets[known:]:
+            reset = Commit(self.now_us, (), reset_us=said[WATERMARK_KEY])
+            self.commits.append(reset)
+
+    def _append(self, rows: Sequence[Landed], newest_us: int, commit: Commit) -> None:
+        before = arrow_bronze.read_clock(self.lake, SOURCE)
+        after = bronze.clock_after(before, newest_us, self.now_us)
+        is_clock = not rows
+        events = pa.table(
+            {
+                "key": pa.array([r.key for r in rows] or [None], pa.string()),
+                "value": pa.array([r.value for r in rows] or [None], pa.int64()),
+                "event_time_us": [r.time_us for r in rows] or [after.watermark_us],
+                "source_file": pa.array([None if is_clock else "a.jsonl"] * max(len(rows), 1)),
+            }
+        )
+        marks = {"clock": True} if is_clock else None
+        arrow_bronze.append_events(self.lake, SOURCE, events, before, after, marks=marks)
+        self.commits.append(commit)
+
+    # Tables
+
+    def table(self, kind: str) -> Counter[Emitted]:
+        """The rows of a stream's table, in the oracle's words."""
+        path = self.lake.table(self.streams[kind].name)
+        if not DeltaTable.is_deltatable(path):
+            return Counter()
+        rows = dataset_of(path).to_table().to_pylist()
+        return Counter(
+            Emitted((r["key"], r["what"], r["amount"]), micros_of(r["emitted_at"])) for r in rows
+        )
+
+
+@contextmanager
+def open_world(quick: bool = True) -> Iterator[World]:
+    """A world in a fresh folder, in memory where the machine has a file system there.
+
+    `quick`: tables stay open, see `quick_tables.py`.
+    """
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None, prefix="world-"))
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            world = World(folder)
+            paths = [*spark_jobs.streams.__path__, str(world.files)]
+            patch.setattr(spark_jobs.streams, "__path__", paths)
+            # A file that is written again within a second would be taken from the cache.
+            patch.setattr(sys, "dont_write_bytecode", True)
+            _patch_everywhere(patch, "SOURCES", include.streams.SOURCES, (SOURCE,))
+            _patch_everywhere(patch, "STREAMS", include.streams.STREAMS, STREAMS)
+            _patch_everywhere(patch, "datetime", datetime, _clock_of(world))
+            if quick:
+                QuickTables().install(patch)
+            for kind in KINDS:
+                world.deploy(kind, "a")
+            yield world
+    finally:
+        for stream in STREAMS:
+            sys.modules.pop(f"spark_jobs.streams.{stream.name}", None)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def set_entries(streams: dict[str, Stream]) -> None:
+    """Make these the project's streams. `open_world` puts back what was there."""
+    entries = tuple(streams.values())
+    for module in _project_modules():
+        if hasattr(module, "STREAMS") and isinstance(module.STREAMS, tuple):
+            module.STREAMS = entries
+
+
+def _patch_everywhere(patch: pytest.MonkeyPatch, name: str, old: Any, new: Any) -> None:
+    for module in _project_modules():
+        if getattr(module, name, None) is old:
+            patch.setattr(module, name, new)
+
+
+def _project_modules() -> list[Any]:
+    return [m for n, m in list(sys.modules.items()) if n.partition(".")[0] in PROJECT]
+
+
+def _clock_of(world: World) -> type[datetime]:
+    """`datetime`, with the world's time for now. Every datetime is one of it."""
+
+    class AnyDatetime(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, datetime)
+
+    class WorldTime(datetime, metaclass=AnyDatetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return world.now().astimezone(tz or UTC)
+
+    return WorldTime

@@ -1,0 +1,127 @@
+"""Every write of a simulated process, counted; and a process that dies before one of them.
+
+`Killed` is no Exception, as a kill is none: nothing handles it. From then on each further write
+raises it again, so that what stands in a `finally` writes nothing either: the process is dead.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import deltalake
+import pytest
+from deltalake.table import TableAlterer, TableMerger, TableOptimizer
+
+# Those of delta-rs that commit. What opens or reads a table is no write.
+METHODS = {
+    deltalake.DeltaTable: ("delete", "update", "vacuum", "restore", "repair", "create_checkpoint"),
+    TableMerger: ("execute",),
+    TableOptimizer: ("compact", "z_order"),
+    TableAlterer: ("add_columns", "add_constraint", "set_table_properties"),
+}
+OURS = ("include", "spark_jobs", "tests", "deltalake")
+
+
+class Killed(BaseException):  # what happens to a process, not an error of it
+    """The simulated process died before a write."""
+
+
+class Writes:
+    """The writes since `killing` began. `names` are those that happened."""
+
+    def __init__(self, at: int | None) -> None:
+        self._at = at
+        self.names: list[str] = []
+        self.killed = False
+
+    @property
+    def count(self) -> int:
+        """How many happened."""
+        return len(self.names)
+
+    def before(self, name: str) -> None:
+        if self.killed or (self._at is not None and self.count + 1 >= self._at):
+            self.killed = True
+            raise Killed(f"before write {self.count + 1}: {name}")
+        self.names.append(name)
+
+
+_current: Writes | None = None
+
+
+def write_point(name: str) -> None:
+    """To be called before each write to a file that does not go through delta-rs."""
+    if _current is not None:
+        _current.before(name)
+
+
+@contextmanager
+def killing(at: int | None = None) -> Iterator[Writes]:
+    """Count the writes while the body runs; die before write number `at`, from 1. None: never.
+
+    `Killed` comes out of the body; `writes_of` and `killed_at` catch it.
+    """
+    global _current
+    assert _current is None, "one process at a time"
+    with pytest.MonkeyPatch.context() as patch:
+        _patch_delta(patch)
+        _current = Writes(at)
+        try:
+            yield _current
+        finally:
+            _current = None
+
+
+def writes_of(action: Callable[[], object]) -> Writes:
+    """Do it to its end, and say what it wrote."""
+    with killing() as writes:
+        action()
+    return writes
+
+
+def killed_at(at: int, action: Callable[[], object]) -> bool:
+    """Do it, and die before write number `at`; whether it came to that."""
+    with killing(at) as writes, suppress(Killed):
+        action()
+    return writes.killed
+
+
+def _patch_delta(patch: pytest.MonkeyPatch) -> None:
+    original = deltalake.write_deltalake
+    counted = _counted(original, "write_deltalake")
+    for name, module in list(sys.modules.items()):
+        ours = name.partition(".")[0] in OURS
+        if ours and getattr(module, "write_deltalake", None) is original:
+            patch.setattr(module, "write_deltalake", counted)
+    for kind, methods in METHODS.items():
+        for method in methods:
+            patch.setattr(kind, method, _counted(getattr(kind, method), method))
+    patch.setattr(deltalake.DeltaTable, "create", staticmethod(_counted_create()))
+
+
+def _counted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def counted(*args: Any, **named: Any) -> Any:
+        if not (name == "vacuum" and named.get("dry_run", True)):
+            write_point(f"{name} {_table(args)}")
+        return function(*args, **named)
+
+    return counted
+
+
+def _counted_create() -> Callable[..., Any]:
+    create = deltalake.DeltaTable.create
+
+    def counted(table_uri: Any, *args: Any, **named: Any) -> Any:
+        there = named.get("mode") == "ignore" and deltalake.DeltaTable.is_deltatable(str(table_uri))
+        if not there:
+            write_point(f"create {table_uri}")
+        return create(table_uri, *args, **named)
+
+    return counted
+
+
+def _table(args: tuple[Any, ...]) -> str:
+    """The table that is written, for people."""
+    target = getattr(args[0], "table", args[0]) if args else ""
+    return str(getattr(target, "table_uri", target))
