@@ -13,8 +13,8 @@ from deltalake import write_deltalake
 
 from include.lake import Lake
 from include.streams import SOURCES
-from spark_jobs.engines.schemas import ARROW_TYPES
 from spark_jobs.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
+from spark_jobs.lake.arrow_types import ARROW_TYPES
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INSTANT = pa.timestamp("us", tz="UTC")

@@ -14,7 +14,7 @@ from include.streams import source_named
 from spark_jobs.lake import bronze
 
 GRACE = timedelta(minutes=1)
-SIGNALS = replace(source_named("signals"), clock_grace=GRACE)
+SIGNALS = replace(source_named("signals"), clock_grace=GRACE, max_clock_step=None)
 WITHOUT_CLOCK = replace(SIGNALS, clock_grace=None)
 HOUR = timedelta(hours=1)
 MS = timedelta(milliseconds=1)

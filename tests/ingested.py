@@ -28,3 +28,8 @@ def quarantine_of(spark: SparkSession, lake: Lake) -> DataFrame:
 def events_of(spark: SparkSession, lake: Lake) -> list[tuple[Any, ...]]:
     columns = ["device_id", "value", F.unix_micros("event_time"), "event_date", "source_file"]
     return sorted(tuple(row) for row in bronze_of(spark, lake).select(*columns).collect())
+
+
+def values_of(spark: SparkSession, lake: Lake) -> list[tuple[str, int]]:
+    rows = bronze_of(spark, lake).where("NOT is_clock").collect()
+    return sorted((row.source_file, row.value) for row in rows)

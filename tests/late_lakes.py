@@ -10,6 +10,7 @@ from typing import Any
 
 from include.state_care.check_checkpoint import check_checkpoint
 from include.streams import SavepointRules, Stream, stream_named
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.recompute_interval import recompute
@@ -18,7 +19,7 @@ from spark_jobs.streams.device_signals import Signal
 from spark_jobs.streams.service_health import LogLine
 from spark_jobs.streams.threshold_alerts import UserEvent
 from tests.bronze import Happened, StampedRow, rows_for, stamp
-from tests.engines.lake_runs import drained
+from tests.engines.lake_runs import drained, table_of
 from tests.fold import oracle
 
 HOUR_US = 3_600_000_000
@@ -137,7 +138,7 @@ DAYS_US = [START_US + day * DAY_US for day in range(6)]
 
 
 def recompute_day(spark, lake, stream, day: int) -> None:
-    recompute(spark, lake, stream, at(DAYS_US[day]), at(DAYS_US[day + 1]))
+    recompute(SparkEngine(spark), lake, stream, at(DAYS_US[day]), at(DAYS_US[day + 1]))
 
 
 def days_named(lake, stream) -> set[date]:
@@ -149,3 +150,36 @@ def days_named(lake, stream) -> set[date]:
 
 def days_of(rows) -> set[date]:
     return {at(row.time_us).date() for row in rows}
+
+
+# What the check says of a table that is not right, or of a live state that is not.
+OF_COVERAGE = {
+    "late_rows_not_recomputed",
+    "state_lacks_rows",
+    "table_not_right",
+    "table_changed",
+}
+
+
+def days(number: int, seed: int, **more: int):
+    """A commit for each eight hours, of few rows."""
+    return commits(seed, days=number, size=8, **more)
+
+
+def with_late_row(stamped):
+    """With one more commit: of a row from the middle of the first day."""
+    events = [[Happened(row.event, row.time_us) for row in commit] for commit in stamped]
+    time_us = DAYS_US[0] + 12 * HOUR_US
+    return stamp([*events, [Happened(Signal(1, time_us, 1), time_us)]])
+
+
+def found(lake, stream) -> set[str]:
+    return {each.finding for each in check_checkpoint(lake, stream).findings} & OF_COVERAGE
+
+
+def is_right(lake, stream, stamped, until_us=None) -> bool:
+    """Whether all rows are in the table, late ones too, and nothing is said against it."""
+    fold = load_definition(stream).fold
+    until_us = until_of(stream, stamped) if until_us is None else until_us
+    table = table_of(lake, stream, fold)
+    return table == truth(fold, rows_of(stamped), until_us) and not found(lake, stream)

@@ -63,6 +63,29 @@ def test_what_the_scheduler_imports_at_every_parse_needs_no_package(file):
     assert not {module.partition(".")[0] for module in modules_imported(ROOT / file)} & heavy
 
 
+@pytest.mark.parametrize(
+    "file",
+    [
+        "compact_state.py",
+        "engines/engine.py",
+        "engines/live_batch.py",
+        "lake/batches.py",
+        "live_savepoint.py",
+        "recompute_interval.py",
+        "replay_bronze.py",
+        "reseed_stream.py",
+        "run_stream.py",
+        "savepoints.py",
+        "stream_drain.py",
+        "stream_start.py",
+    ],
+)
+def test_what_a_job_decides_is_not_bound_to_spark(file):
+    """A job asks an engine; only its `main` says which one."""
+    imported = set(modules_imported(ROOT / "spark_jobs" / file))
+    assert not {module for module in imported if module.partition(".")[0] in ("pyspark", "delta")}
+
+
 def test_tables_are_read_through_the_file_system_of_arrow():
     """Through that of delta-rs, which is in Python, a process now and then aborted at its end."""
     reads = {"to_pyarrow_dataset", "to_pyarrow_table"}

@@ -15,11 +15,12 @@ from include.generations import current_row
 from include.ops import read_ops
 from include.savepoints.manifest import mark_deleted, savepoints_of
 from spark_jobs.engines.local import LocalFold
-from spark_jobs.lake.savepoints import read_savepoint
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
+from spark_jobs.savepoints import read_savepoint
 from spark_jobs.stream_definition import load_definition
 from tests.bronze import rows_for
 from tests.engines.lake_runs import known_in, stored, table_of
@@ -95,7 +96,7 @@ def test_live_replay_and_local_agree_and_a_recompute_of_unchanged_data_changes_n
     for start_us, end_us in parts(fold, local.table, seen, until_us):
         if end_us == until_us:  # a savepoint of live there would be taken for the replay's
             mark_deleted(lake, ours)
-        recompute(spark, lake, stream, at(start_us), at(end_us))
+        recompute(SparkEngine(spark), lake, stream, at(start_us), at(end_us))
         done = recomputed_rows(lake, stream)
         assert (done["rows_removed"], done["rows_added"]) == (0, 0)
         if fold.output_mode == "append":
@@ -105,7 +106,7 @@ def test_live_replay_and_local_agree_and_a_recompute_of_unchanged_data_changes_n
     assert table_of(lake, stream, fold) == local.table
     replayed = savepoints_of(lake, stream.name)[-1]
     assert (replayed.until_us, replayed.origin) == (until_us, "recompute")
-    assert known_in(read_savepoint(spark, lake, replayed), fold) == local.states
+    assert known_in(read_savepoint(SparkEngine(spark), lake, replayed), fold) == local.states
 
 
 def parts(fold, table, seen, until_us) -> list[tuple[int, int]]:
@@ -126,7 +127,7 @@ def test_a_new_stream_begins_with_a_month_of_bronze_that_another_one_has_read(sp
     stamped = commits(seed=15, days=32, source=new.source, size=10, late=1)
     before, after = stamped[:90], stamped[90:]
     in_runs(spark, lake, old, before, runs=2)
-    reseed(spark, lake, new, ReseedOptions())
+    reseed(SparkEngine(spark), lake, new, ReseedOptions())
     assert current_row(lake, new.name)["generation"] == 1
     right = truth(fold, rows_of(before), until_of(new, before))
     assert table_of(lake, new, fold) == right
@@ -135,6 +136,6 @@ def test_a_new_stream_begins_with_a_month_of_bronze_that_another_one_has_read(sp
     in_runs(spark, lake, new, after, runs=2)
     seen = admitted(new, before, after)
     assert table_of(lake, new, fold) == truth(fold, seen, until_of(new, after))
-    drain(spark, lake, old)
+    drain(SparkEngine(spark), lake, old)
     counts = load_definition(old).fold
     assert table_of(lake, old, counts) == live_result(old, counts, stamped).table

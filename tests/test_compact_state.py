@@ -15,10 +15,12 @@ from pyspark.sql import SparkSession
 from include.lake import Lake
 from include.lease import LeaseTakenError, hold_lease
 from include.ops import read_ops
-from include.stream_position import has_waiting_rows, is_settled
+from include.stream_position import is_settled
 from include.streams import Stream, stream_named
+from include.waiting_rows import has_waiting_rows
 from spark_jobs import compact_state
 from spark_jobs.compact_state import StateChangedError, compact
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_fingerprint import fingerprint_state
 from spark_jobs.stream_definition import load_definition
 from tests.bronze import append_commit, stamp
@@ -70,7 +72,7 @@ def test_a_compacted_stream_goes_on_as_its_twin_does(spark, lake, twin, stream):
     commits = stamp(arriving(1, lines, commits=4, size=30))
     for each in (lake, twin):
         drained(spark, each, stream, fold_of(stream), commits[:3], runs=3)
-    compact(spark, lake, stream)
+    compact(SparkEngine(spark), lake, stream)
     assert everything(spark, lake, stream) == everything(spark, twin, stream)
     # Two snapshots in each partition, the newest one at the end; nothing before the older one.
     assert len(state_files(lake, "*.zip")) == 2 * stream.state_partitions
@@ -88,7 +90,7 @@ def test_a_snapshot_that_is_damaged_after_a_compaction_is_repaired_from_the_othe
     stream, commits = BY_EVENT_TIME, stamp(arriving(2, lines, commits=3, size=30))
     for each in (lake, twin):
         drained(spark, each, stream, fold_of(stream), commits[:2], runs=2)
-    compact(spark, lake, stream)
+    compact(SparkEngine(spark), lake, stream)
     for snapshot in newest_snapshots(lake):
         snapshot.write_bytes(b"damaged")
         snapshot.with_name(f".{snapshot.name}.crc").unlink()
@@ -107,7 +109,7 @@ def test_what_waits_is_folded_by_an_ordinary_run_first(spark, lake, twin):
     for each in (lake, twin):
         drained(spark, each, stream, fold_of(stream), commits[:2], runs=1)
     append_commit(lake, stream.source, fold_of(stream), commits[2])
-    compact(spark, lake, stream)
+    compact(SparkEngine(spark), lake, stream)
     drained(spark, twin, stream, fold_of(stream), commits[2:], runs=1)
     assert everything(spark, lake, stream) == everything(spark, twin, stream)
     runs = sorted(read_ops(lake, "runs").to_pylist(), key=lambda run: run["ended_at"])
@@ -129,7 +131,7 @@ def test_a_run_killed_before_its_batch_without_data_is_settled_before_it_is_comp
     drained(spark, twin, stream, fold_of(stream), commits, runs=2)
     assert not is_settled(lake, lake.checkpoint(stream.name, 1))
     assert everything(spark, lake, stream) != everything(spark, twin, stream)
-    compact(spark, lake, stream)
+    compact(SparkEngine(spark), lake, stream)
     assert is_settled(lake, lake.checkpoint(stream.name, 1))
     assert everything(spark, lake, stream) == everything(spark, twin, stream)
 
@@ -144,7 +146,7 @@ def drained_lake(spark, lake):
 def test_no_other_stream_of_the_source_is_woken(spark, drained_lake):
     twin_stream = drained_lake.checkpoint("other", 1)
     shutil.copytree(drained_lake.checkpoint(HEALTH.name, 1), twin_stream)
-    compact(spark, drained_lake, BY_EVENT_TIME)
+    compact(SparkEngine(spark), drained_lake, BY_EVENT_TIME)
     assert not has_waiting_rows(drained_lake, BY_EVENT_TIME)
     newest = replace(BY_EVENT_TIME, name="other")
     # Its checkpoint has not read the two rows, and need not; only its own runs are unknown.
@@ -172,5 +174,5 @@ def test_a_run_that_goes_on_is_left_alone(spark, drained_lake):
         hold_lease(drained_lake, f"stream-{HEALTH.name}"),
         pytest.raises(LeaseTakenError, match="stream-service_health"),
     ):
-        compact(spark, drained_lake, BY_EVENT_TIME)
+        compact(SparkEngine(spark), drained_lake, BY_EVENT_TIME)
     assert state_files(drained_lake) == before

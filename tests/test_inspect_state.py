@@ -21,6 +21,7 @@ from include.state_figures import KeyFigures, Spread, StateReport, Timeouts
 from include.state_report import format_report, report_json
 from include.streams import Stream
 from spark_jobs.engines.local import LocalFold
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.fold.buckets import bucket_ids
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.inspect_state import inspect_state
@@ -243,7 +244,7 @@ def test_timeouts_that_a_killed_run_left_are_due(spark, lake):
         for rows in commits:
             append_commit(lake, stream.source, fold, rows)
             with with_conf(spark, "spark.sql.shuffle.partitions", "2"):
-                drain(spark, lake, stream)
+                drain(SparkEngine(spark), lake, stream)
             reports.append(inspect_state(spark, lake, stream))
     unsettled, killed = reports
     # Its own rows settle a bucket in its batch; what is settled everywhere is said by the next.

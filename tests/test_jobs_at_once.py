@@ -9,6 +9,7 @@ from include.lake import Lake
 from include.ops import read_ops
 from include.spark_submit import job_environment, submit_command
 from include.streams import stream_named
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import load_definition
 from tests.bronze import append_commit
@@ -53,6 +54,6 @@ def test_recomputes_that_overlap_a_reseed_and_a_live_run_at_once_leave_every_row
     assert [job.returncode for job in running[:2]] == [0, 0]  # those wait for their turn
     assert read_ops(lake, "intervals", {"stream": SIGNALS.name, "kind": "recompute"}).num_rows == 2
 
-    drain(spark, lake, SIGNALS)
+    drain(SparkEngine(spark), lake, SIGNALS)
     seen = [*before, *after[:1]]  # the reseed took in all of it, late rows too
     assert table_of(lake, SIGNALS, fold) == truth(fold, rows_of(seen), until_of(SIGNALS, seen))

@@ -15,6 +15,7 @@ from include.ops import read_ops
 from include.process_tree import wait_until
 from include.spark_submit import job_environment, submit_command
 from include.streams import Stream, stream_named
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -92,7 +93,7 @@ def test_a_recompute_that_was_killed_is_done_by_the_next(spark, lake, step):
     assert (version_of(lake, SIGNALS) > version) == (step != "replayed, with a savepoint")
     assert rows_in(lake, "intervals", SIGNALS) == (step == "recorded")
 
-    recompute(spark, lake, SIGNALS, at(day_us[0]), at(day_us[1]))
+    recompute(SparkEngine(spark), lake, SIGNALS, at(day_us[0]), at(day_us[1]))
     table, end_us = table_of(lake, SIGNALS, fold), until_of(SIGNALS, stamped)
     assert between(table, *day_us) == between(truth(fold, rows_of(stamped), end_us), *day_us)
     assert between(table, day_us[1], end_us) == between(live, day_us[1], end_us)
@@ -131,7 +132,7 @@ def test_a_reseed_that_was_killed_is_finished_by_the_next_live_run(spark, lake, 
 
 def check_next_runs(spark, lake, stream, before, after) -> None:
     fold = load_definition(stream).fold
-    drain(spark, lake, stream)
+    drain(SparkEngine(spark), lake, stream)
     assert open_intent(lake, stream.name) is None
     assert current_generation(lake, stream.name) == 2
     right = truth(fold, rows_of(before), until_of(stream, before))
@@ -146,7 +147,7 @@ def check_next_runs(spark, lake, stream, before, after) -> None:
 def test_the_first_run_after_a_reseed_is_repeated_when_it_was_killed(spark, lake, appears, stream):
     fold, (before, after) = load_definition(stream).fold, bronze_of(stream, seed=23)
     drained(spark, lake, stream, fold, before, runs=1)
-    reseed(spark, lake, stream, ReseedOptions())
+    reseed(SparkEngine(spark), lake, stream, ReseedOptions())
     for rows in after:
         append_commit(lake, stream.source, fold, rows)
     files = {
@@ -155,6 +156,6 @@ def test_the_first_run_after_a_reseed_is_repeated_when_it_was_killed(spark, lake
         "table": next_commit(lake, f"tables/{stream.name}"),
     }
     kill_when(lake, stream, "run_stream", [], files[appears])
-    drain(spark, lake, stream)
+    drain(SparkEngine(spark), lake, stream)
     right = truth(fold, admitted(stream, before, after), until_of(stream, after))
     assert table_of(lake, stream, fold) == right

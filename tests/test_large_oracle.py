@@ -15,6 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from include.lake import Lake
 from include.ops import read_ops
 from include.streams import stream_named
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.fold.admission import EPOCH
 from spark_jobs.run_stream import drain
 
@@ -163,7 +164,7 @@ def oracle(lake: Lake) -> duckdb.DuckDBPyConnection:
 
 def test_two_million_lines_give_the_health_that_sql_finds(spark, lake):
     for _ in land_in_runs(lake, draw_lines()):
-        drain(spark, lake, HEALTH)
+        drain(SparkEngine(spark), lake, HEALTH)
 
     with oracle(lake) as sql:
         for one, other in (("expected", "found"), ("found", "expected")):

@@ -13,6 +13,7 @@ import pytest
 from include.ops import read_ops
 from include.savepoints.manifest import savepoints_of
 from include.streams import Stream
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -48,7 +49,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.full]
 def check_reseed(spark, lake, stream, before, after) -> None:
     """A reseed takes all rows in, wherever recomputes have been, and new live data keep it so."""
     fold = load_definition(stream).fold
-    reseed(spark, lake, stream, ReseedOptions())
+    reseed(SparkEngine(spark), lake, stream, ReseedOptions())
     assert table_of(lake, stream, fold) == truth(fold, rows_of(before), until_of(stream, before))
     assert days_named(lake, stream) == set()
     in_runs(spark, lake, stream, after, runs=1)
@@ -222,7 +223,7 @@ def test_a_late_event_moves_a_row_to_another_day(spark, lake, case, recomputed):
     ]
     assert of_ann() == sorted(wanted)
 
-    reseed(spark, lake, stream, ReseedOptions())
+    reseed(SparkEngine(spark), lake, stream, ReseedOptions())
     assert of_ann() == [moved.right]
     new = [UserEvent("ann", hour(80), "purchase")], [UserEvent("bob", hour(90), "purchase")]
     after = stamp([[row.event for row in commit] for commit in stamped] + list(new))[-2:]

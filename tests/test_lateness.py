@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from include.lake import Lake
 from include.ops import read_ops
 from include.streams import Stream, source_named, stream_named
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.fold.admission import EPOCH
 from spark_jobs.ingest_source import ingest
 from spark_jobs.lake.clock_row import write_clock_row
@@ -87,9 +88,11 @@ def run_lake(
         path.write_text("".join(f"{json.dumps(case.line(*event))}\n" for event in events))
         os.utime(path, (number + 1, number + 1))
         ingest(spark, lake, source)
-        drain(spark, lake, stream)
-    write_clock_row(spark, lake, replace(source, clock_grace=timedelta(0)), None, end)
-    drain(spark, lake, stream)
+        drain(SparkEngine(spark), lake, stream)
+    write_clock_row(
+        spark, lake, replace(source, clock_grace=timedelta(0), max_clock_step=None), None, end
+    )
+    drain(SparkEngine(spark), lake, stream)
     return lake
 
 

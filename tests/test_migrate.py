@@ -13,6 +13,7 @@ from include.ops import read_ops
 from include.savepoints.manifest import savepoints_of
 from include.streams import SettingsError
 from spark_jobs import reseed_stream
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.plans.reseed_plan import plan_reseed
 from spark_jobs.reseed_stream import reseed
@@ -130,14 +131,14 @@ def test_a_migration_that_was_killed_is_finished_by_the_next_run(
     assert clean.until_us == oracle.until(rows_of(stamped[:3]), DELAY_US)
     new = files.deploy(NEW)
     with pytest.raises(SettingsError, match=r"state_schema is now .*RECOMPUTE=1.*FROM_STATE=1"):
-        drain(spark, lake, STREAM)
+        drain(SparkEngine(spark), lake, STREAM)
     text = plan_reseed(lake, STREAM, MAPPED).text()
     assert f"from savepoint {clean.savepoint_id}, its states mapped by migrate_state" in text
 
     with monkeypatch.context() as patched:
         patched.setattr(reseed_stream, step, killed)
         with pytest.raises(KilledError):
-            reseed(spark, lake, STREAM, MAPPED)
+            reseed(SparkEngine(spark), lake, STREAM, MAPPED)
     assert current_row(lake, STREAM.name)["generation"] == 1
     drained(spark, lake, STREAM, fold_of(new), stamped[6:], runs=1)
     row = current_row(lake, STREAM.name)
@@ -155,16 +156,16 @@ def test_what_follows_a_migration_goes_on_from_the_mapped_states(spark, lake, fi
     stamped = commits(seed=2)
     old = begun_with_old_code(spark, lake, files, stamped)
     new = files.deploy(NEW)
-    reseed(spark, lake, STREAM, MAPPED)
+    reseed(SparkEngine(spark), lake, STREAM, MAPPED)
     right = after_migration(old, new, stamped[:6], before=6)
     assert table_of(lake, STREAM, fold_of(new)) == right
 
-    reseed(spark, lake, STREAM, ReseedOptions(buckets=9, partitions=3))
+    reseed(SparkEngine(spark), lake, STREAM, ReseedOptions(buckets=9, partitions=3))
     assert current_row(lake, STREAM.name)["base_savepoint"] is not None
     assert table_of(lake, STREAM, fold_of(new)) == right
 
     # The same until, the same events, the same code: but not the same states.
-    reseed(spark, lake, STREAM, ReseedOptions(recompute=True))
+    reseed(SparkEngine(spark), lake, STREAM, ReseedOptions(recompute=True))
     assert current_row(lake, STREAM.name)["base_savepoint"] is None
     drained(spark, lake, STREAM, fold_of(new), stamped[6:], runs=1)
     rows = [*in_time(rows_of(stamped[:6])), *rows_of(stamped[6:])]
@@ -178,14 +179,14 @@ def test_a_mapping_that_fails_switches_nothing_and_can_be_mended(spark, lake, fi
     before = table_of(lake, STREAM, fold_of(old))
     files.deploy(NEW.replace('old["signals"], None', 'old["signal"], None'))
     with pytest.raises(PythonException, match=r"migrate_state, for key \d: KeyError: 'signal'"):
-        reseed(spark, lake, STREAM, MAPPED)
+        reseed(SparkEngine(spark), lake, STREAM, MAPPED)
     failed = [run for run in read_ops(lake, "runs").to_pylist() if run["outcome"] == "failed"]
     assert "MigrationError: migrate_state, for key" in failed[0]["error"]
     assert current_row(lake, STREAM.name)["generation"] == 1
     assert table_of(lake, STREAM, fold_of(old)) == before
 
     new = files.deploy(NEW)
-    reseed(spark, lake, STREAM, ReseedOptions())
+    reseed(SparkEngine(spark), lake, STREAM, ReseedOptions())
     row = current_row(lake, STREAM.name)
     assert (row["generation"], row["reseed"], open_intent(lake, STREAM.name)) == (
         3,
@@ -206,7 +207,7 @@ def test_the_table_of_an_update_stream_becomes_the_projection_of_the_mapped_stat
     before = table_of(lake, STREAM, fold_of(old))
     assert before == result(fold_of(old), rows_of(stamped[:6])).table
     new = files.deploy(NEW_UPDATE)
-    reseed(spark, lake, STREAM, MAPPED)
+    reseed(SparkEngine(spark), lake, STREAM, MAPPED)
     rows = in_time(rows_of(stamped[:6]))
     right = migrated_since(old, new, rows, first).table
     assert SILENT[0] in right  # a key that brings nothing after the mapping
@@ -227,7 +228,7 @@ def test_keys_of_an_initial_state_are_mapped_like_all_others(spark, lake, files)
     file.write_text(json.dumps({"as_of": at(as_of_us).isoformat(), "keys": [given]}))
     old = begun_with_old_code(spark, lake, files, stamped)
     new = files.deploy(NEW)
-    reseed(spark, lake, STREAM, MAPPED)
+    reseed(SparkEngine(spark), lake, STREAM, MAPPED)
     drained(spark, lake, STREAM, fold_of(new), stamped[6:], runs=1)
 
     state = oracle.Known(old.Total(5), as_of_us, as_of_us + 90 * HOUR_US)

@@ -14,6 +14,7 @@ from include.lake import Lake
 from include.ops import read_ops
 from include.sample_data import Options, generate
 from include.streams import Stream, source_named, stream_named
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.ingest_source import ingest
 from spark_jobs.run_stream import drain
 from tests.landed_sql import ORACLES, oracle_rows, table_rows
@@ -83,7 +84,7 @@ def test_tables_equal_sql_over_the_landed_files_however_they_are_cut(
     for files in land_in_parts(lake, source.name, parts, tmp_path / "staging"):
         land(lake, source.name, files)
         ingest(spark, lake, source)
-        drain(spark, lake, stream)
+        drain(SparkEngine(spark), lake, stream)
     check_table(lake, stream)
     if name == "service_health":
         check_silence(spark, lake, stream)
@@ -93,7 +94,7 @@ def check_silence(spark: SparkSession, lake: Lake, stream: Stream) -> None:
     """An hour after the last line, with nothing new landed, every service is stale."""
     source, end = source_named(stream.source), START + timedelta(hours=SAMPLE.span_hours + 1)
     ingest(spark, lake, source, interval_end=end)
-    drain(spark, lake, stream)
+    drain(SparkEngine(spark), lake, stream)
     settled = end - source.clock_grace - stream.watermark_delay
     assert position(lake) == micros_of(settled) + 1
     check_table(lake, stream)

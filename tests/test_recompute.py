@@ -5,6 +5,7 @@ from deltalake import DeltaTable
 
 from include.ops import read_ops, update_ops
 from include.savepoints.manifest import savepoints_of
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.streams import device_signals
 from tests.engines.lake_runs import drained, table_of
@@ -25,7 +26,7 @@ def test_a_recompute_takes_late_rows_in_and_changes_nothing_else(spark, lake):
     assert savepoints_of(lake, STREAM.name)
 
     for day in (2, 0, 1):
-        recompute(spark, lake, STREAM, at(day_us[day]), at(day_us[day + 1]))
+        recompute(SparkEngine(spark), lake, STREAM, at(day_us[day]), at(day_us[day + 1]))
         table = table_of(lake, STREAM, FOLD)
         right = truth(FOLD, rows, day_us[day + 1])
         assert between(table, day_us[day], day_us[day + 1]) == between(
@@ -36,7 +37,7 @@ def test_a_recompute_takes_late_rows_in_and_changes_nothing_else(spark, lake):
     assert between(table, day_us[3], day_us[4]) == between(live, day_us[3], day_us[4])
 
     version = DeltaTable(lake.table(STREAM.name)).version()
-    recompute(spark, lake, STREAM, at(day_us[0]), at(day_us[3]))
+    recompute(SparkEngine(spark), lake, STREAM, at(day_us[0]), at(day_us[3]))
     assert DeltaTable(lake.table(STREAM.name)).version() == version
     recorded = read_ops(lake, "intervals", {"stream": STREAM.name}).to_pylist()
     again = max(recorded, key=lambda row: row["recomputed_at"])
@@ -47,7 +48,7 @@ def test_a_recompute_takes_late_rows_in_and_changes_nothing_else(spark, lake):
     known = savepoints_of(lake, STREAM.name)
     damaged = next(sp for sp in known if sp.until_us == day_us[2])
     damage(lake, damaged)
-    recompute(spark, lake, STREAM, at(day_us[2]), at(day_us[3]))
+    recompute(SparkEngine(spark), lake, STREAM, at(day_us[2]), at(day_us[3]))
     assert between(table_of(lake, STREAM, FOLD), 0, day_us[3]) == truth(FOLD, rows, day_us[3])
     (finding,) = read_ops(lake, "findings", {"finding": "savepoint_damaged"}).to_pylist()
     assert damaged.savepoint_id in finding["detail"]
@@ -56,7 +57,7 @@ def test_a_recompute_takes_late_rows_in_and_changes_nothing_else(spark, lake):
     # One that a replay comes by on its way is written anew.
     passed = next(sp for sp in savepoints_of(lake, STREAM.name) if sp.until_us == day_us[1])
     damage(lake, passed)
-    recompute(spark, lake, STREAM, at(day_us[0]), at(day_us[2]))
+    recompute(SparkEngine(spark), lake, STREAM, at(day_us[0]), at(day_us[2]))
     assert between(table_of(lake, STREAM, FOLD), 0, day_us[3]) == truth(FOLD, rows, day_us[3])
     anew = [sp for sp in savepoints_of(lake, STREAM.name) if sp.until_us == day_us[1]]
     assert anew

@@ -8,6 +8,7 @@ from include.generations import current_row, open_intent
 from include.lake import LakeError
 from include.ops import update_ops
 from spark_jobs import reseed_stream
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -59,7 +60,7 @@ def test_a_reseed_takes_all_rows_in_and_live_goes_on_from_it(spark, lake, case):
     seen = rows_of(before)
     assert table_of(lake, stream, fold) != truth(fold, seen, until_of(stream, before))
 
-    reseed(spark, lake, stream, options)
+    reseed(SparkEngine(spark), lake, stream, options)
     row = current_row(lake, stream.name)
     assert row["generation"] == 2
     stop_us = until_of(stream, before) if options.until is None else START_US + DAY_US
@@ -76,7 +77,7 @@ def test_a_lost_checkpoint_is_made_anew(spark, lake):
     fold, stamped = device_signals.FOLD, commits(seed=3, days=3, late=4)
     drained(spark, lake, SIGNALS, fold, stamped[:6], runs=2)
     rmtree(lake.checkpoint(SIGNALS.name, 1))
-    reseed(spark, lake, SIGNALS, ReseedOptions())
+    reseed(SparkEngine(spark), lake, SIGNALS, ReseedOptions())
     drained(spark, lake, SIGNALS, fold, stamped[6:], runs=1)
     right = truth(fold, admitted(SIGNALS, stamped[:6], stamped[6:]), until_of(SIGNALS, stamped))
     assert table_of(lake, SIGNALS, fold) == right
@@ -104,7 +105,7 @@ def test_a_reseed_that_was_killed_is_finished_by_the_next_run(spark, lake, monke
     with monkeypatch.context() as patched:
         patched.setattr(reseed_stream, step, killed)
         with pytest.raises(KilledError):
-            reseed(spark, lake, COUNTS, ReseedOptions())
+            reseed(SparkEngine(spark), lake, COUNTS, ReseedOptions())
     assert open_intent(lake, COUNTS.name)
     drained(spark, lake, COUNTS, fold, stamped[6:], runs=1)
     assert not open_intent(lake, COUNTS.name)
@@ -121,14 +122,14 @@ def test_a_recompute_before_a_killed_reseed_is_finished_is_not_undone_by_it(
     with monkeypatch.context() as patched:
         patched.setattr(reseed_stream, "replayed", killed)
         with pytest.raises(KilledError):
-            reseed(spark, lake, SIGNALS, ReseedOptions())
+            reseed(SparkEngine(spark), lake, SIGNALS, ReseedOptions())
     # The reseed does not know of this row, but the recompute does.
     late = Signal(1, START_US + DAY_US // 2, 1)
     events = [[row.event for row in commit] for commit in stamped]
     *_, very_late = stamp([*events, [late]])
     append_commit(lake, SIGNALS.source, fold, very_late)
-    recompute(spark, lake, SIGNALS, at(START_US), at(START_US + DAY_US))
-    drain(spark, lake, SIGNALS)
+    recompute(SparkEngine(spark), lake, SIGNALS, at(START_US), at(START_US + DAY_US))
+    drain(SparkEngine(spark), lake, SIGNALS)
     assert not open_intent(lake, SIGNALS.name)
     day_us = START_US, START_US + DAY_US
     right = truth(fold, [*rows_of(stamped), *very_late], until_of(SIGNALS, stamped))
@@ -144,12 +145,12 @@ def test_a_reseed_begun_with_other_code_is_replaced_by_one_from_the_beginning(
     with monkeypatch.context() as patched:
         patched.setattr(reseed_stream, "_switch", killed)
         with pytest.raises(KilledError):
-            reseed(spark, lake, COUNTS, ReseedOptions())
+            reseed(SparkEngine(spark), lake, COUNTS, ReseedOptions())
     other = {"stream": COUNTS.name, "generation": 2, "code": "another"}
     update_ops(lake, "generations", ["stream", "generation"], [other])
     with pytest.raises(LakeError, match="begun with other code"):
-        drain(spark, lake, COUNTS)
-    reseed(spark, lake, COUNTS, ReseedOptions())
+        drain(SparkEngine(spark), lake, COUNTS)
+    reseed(SparkEngine(spark), lake, COUNTS, ReseedOptions())
     row = current_row(lake, COUNTS.name)
     assert (row["generation"], row["base_savepoint"]) == (3, None)
     assert not open_intent(lake, COUNTS.name)

@@ -14,6 +14,7 @@ from include.ops import read_ops
 from include.streams import SettingsError, stream_named
 from spark_jobs import stream_drain
 from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import load_definition
 from spark_jobs.streams.service_health import LogLine
@@ -72,7 +73,7 @@ def test_a_service_that_is_only_in_the_initial_state_becomes_stale(spark, lake):
     fold = load_definition(HEALTH).fold
     for rows in stamped:  # a restart between every two commits
         append_commit(lake, HEALTH.source, fold, rows)
-        drain(spark, lake, HEALTH)
+        drain(SparkEngine(spark), lake, HEALTH)
 
     assert changes(lake) == {
         ("silent", "stale", 5.0): 1,
@@ -102,13 +103,13 @@ def test_states_wait_for_their_timeouts(spark, lake):
     # With the delay of a minute, the watermark comes to 5:00 less 1 ms, and then to 5:00.
     stamped = stamp([ClockAt(AS_OF_US + 6 * MINUTE_US - 1_000), ClockAt(AS_OF_US + 6 * MINUTE_US)])
     append_commit(lake, HEALTH.source, fold, stamped[0])
-    drain(spark, lake, HEALTH)
+    drain(SparkEngine(spark), lake, HEALTH)
     (row,) = read_states(spark, lake.checkpoint(HEALTH.name, 1), fold).collect()
     assert (row["key"], row["timeout_at_us"]) == ("silent", AS_OF_US + 5 * MINUTE_US)
     assert row["changed_at_us"] == AS_OF_US
     assert changes(lake) == {}
     append_commit(lake, HEALTH.source, fold, stamped[1])
-    drain(spark, lake, HEALTH)
+    drain(SparkEngine(spark), lake, HEALTH)
     assert changes(lake) == {("silent", "stale", 5.0): 1}
 
 
@@ -122,7 +123,7 @@ def test_an_update_table_shows_initial_states_from_the_first_run_on(spark, lake)
     stamped = stamp([[UserEvent("ann", AS_OF_US + 1), UserEvent("eve", AS_OF_US + 30 * MINUTE_US)]])
     append_commit(lake, COUNTS.source, fold, stamped[0])
     for _ in range(2):
-        drain(spark, lake, COUNTS)
+        drain(SparkEngine(spark), lake, COUNTS)
         rows = DeltaTable(lake.table(COUNTS.name)).to_pyarrow_table().to_pylist()
         assert {row["user_id"]: row["total_count"] for row in rows} == {"ann": 11, "bob": 3}
 
@@ -132,7 +133,7 @@ def test_an_initial_state_is_pinned_by_the_first_run(spark, lake):
     stamped = stamp([[line("a", 1)], [line("a", 2)]])
     file = give(lake, HEALTH, [{"key": "a", "state": {"stale": True}}])
     append_commit(lake, HEALTH.source, fold, stamped[0])
-    drain(spark, lake, HEALTH)
+    drain(SparkEngine(spark), lake, HEALTH)
     pinned = read_ops(lake, "generations").to_pylist()[0]
     assert pinned["initial_as_of"] == EPOCH + timedelta(microseconds=AS_OF_US)
     append_commit(lake, HEALTH.source, fold, stamped[1])
@@ -142,9 +143,9 @@ def test_an_initial_state_is_pinned_by_the_first_run(spark, lake):
         if other is not None:
             file.write_text(other)
         with pytest.raises(SettingsError, match=r"initial_state is now .*, but its state was made"):
-            drain(spark, lake, HEALTH)
+            drain(SparkEngine(spark), lake, HEALTH)
     file.write_text(content.replace(": ", ":   "))  # the same in other words
-    drain(spark, lake, HEALTH)
+    drain(SparkEngine(spark), lake, HEALTH)
 
 
 def test_a_wrong_initial_state_is_refused_before_anything_is_written(spark, lake):
@@ -152,7 +153,7 @@ def test_a_wrong_initial_state_is_refused_before_anything_is_written(spark, lake
     append_commit(lake, HEALTH.source, fold, stamp([[line("a", 1)]])[0])
     file = give(lake, HEALTH, [{"key": "a", "state": {"stale": 1}}])
     with pytest.raises(SettingsError, match=rf"{file.name}.*stale"):
-        drain(spark, lake, HEALTH)
+        drain(SparkEngine(spark), lake, HEALTH)
     assert not Path(lake.checkpoint(HEALTH.name, 1)).exists()
     assert not Path(lake.table(HEALTH.name)).exists()
     assert read_ops(lake, "generations").num_rows == 0
@@ -169,11 +170,11 @@ def test_an_initial_state_may_be_mended_until_the_first_batch_is_planned(spark, 
             stream_drain, "write_initial_rows", then_die(stream_drain.write_initial_rows)
         )
         with pytest.raises(KilledError):
-            drain(spark, lake, COUNTS)
+            drain(SparkEngine(spark), lake, COUNTS)
     give(
         lake, COUNTS, [{"key": k, "state": {"total_count": n}} for k, n in [("ann", 7), ("cid", 5)]]
     )
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
     rows = DeltaTable(lake.table(COUNTS.name)).to_pyarrow_table().to_pylist()
     states = read_states(spark, lake.checkpoint(COUNTS.name, 1), fold).collect()
     assert {row["user_id"]: row["total_count"] for row in rows} == {"ann": 7, "cid": 5}
@@ -197,4 +198,4 @@ def test_an_as_of_in_the_future_is_refused(spark, lake):
     append_commit(lake, HEALTH.source, fold, stamp([[line("a", 1)]])[0])
     give(lake, HEALTH, [], as_of="2962-03-01T00:00:00Z")
     with pytest.raises(SettingsError, match="is in the future"):
-        drain(spark, lake, HEALTH)
+        drain(SparkEngine(spark), lake, HEALTH)

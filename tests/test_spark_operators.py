@@ -22,6 +22,7 @@ from include.instants import micros_of
 from include.lake import Lake
 from include.ops import read_ops
 from include.streams import Stream, stream_named
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.lake.batches import complete_until
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import load_definition
@@ -131,7 +132,7 @@ def spark_sessions(events: DataFrame) -> DataFrame:
 
 def test_sessions_are_those_of_session_window(spark, lake):
     for _ in land(lake, SESSIONS, in_runs(crowded_commits(1), 3)):
-        drain(spark, lake, SESSIONS)
+        drain(SparkEngine(spark), lake, SESSIONS)
     until_us = micros_of(complete_until(lake, SESSIONS.name, 1))
     closed = spark_sessions(admitted(bronze_of(spark, lake))).where(F.col("end_us") < until_us)
     assert table_rows(lake, SESSIONS.name) == Counter(map(tuple, closed.collect()))
@@ -147,7 +148,7 @@ def test_an_event_exactly_at_the_end_of_a_gap_is_the_only_difference(
 ):
     commit = [beat("a", 0), beat("a", 0, apart_us), beat("b", 200)]
     for _ in land(lake, SESSIONS, [[commit]]):
-        drain(spark, lake, SESSIONS)
+        drain(SparkEngine(spark), lake, SESSIONS)
     window = F.session_window("event_time", f"{GAP_US} microseconds")
     events = bronze_of(spark, lake).where("user_id = 'a'")
     assert table_rows(lake, SESSIONS.name).total() == ours
@@ -156,7 +157,7 @@ def test_an_event_exactly_at_the_end_of_a_gap_is_the_only_difference(
 
 def test_counts_are_those_of_group_by(spark, lake):
     for _ in land(lake, COUNTS, in_runs(crowded_commits(2), 3)):
-        drain(spark, lake, COUNTS)
+        drain(SparkEngine(spark), lake, COUNTS)
     until_us = micros_of(complete_until(lake, COUNTS.name, 1))
     settled = admitted(bronze_of(spark, lake)).where(F.unix_micros("event_time") < until_us)
     expected = {
@@ -184,7 +185,7 @@ def test_late_events_depend_on_the_cut_only_in_spark(spark, lake, runs, sparks):
     """Spark goes by the end of the event's session (45 + 30 is after the watermark of 50, 10 + 30
     is not) and by the batch before. Ours: both came when all until 50 was settled."""
     for _ in land(lake, SESSIONS, runs):
-        drain(spark, lake, SESSIONS)
+        drain(SparkEngine(spark), lake, SESSIONS)
         stream_sessions(spark, lake)
     found = spark.read.format("delta").load(f"{lake.root}/spark_sessions")
     ours = Counter(row[1:4] for row in table_rows(lake, SESSIONS.name))

@@ -23,6 +23,7 @@ from include.lake import Lake
 from include.ops import read_ops
 from include.streams import SavepointRules, stream_named
 from spark_jobs import stream_drain
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import Definition
@@ -165,7 +166,7 @@ def run_both(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(stream_drain, "stream_identity", lambda *_: SimpleNamespace(code="one"))
         emitted: Outputs = []
         for _ in land(lake, definition.fold, runs):
-            drain(spark, lake, WATCH)
+            drain(SparkEngine(spark), lake, WATCH)
             emitted += run_spark(spark, lake, function)
         return said_of_users(our_rows(lake)), said_of_users(emitted)
 

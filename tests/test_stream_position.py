@@ -11,8 +11,9 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from include.clock import STILL_KEY
 from include.lake import Lake, LakeError
 from include.ops import append_ops
-from include.stream_position import has_waiting_rows, is_settled, settled_watermark_ms
+from include.stream_position import is_settled, settled_watermark_ms
 from include.streams import stream_named
+from include.waiting_rows import has_waiting_rows
 
 STREAM = stream_named("user_counts")
 

@@ -34,8 +34,9 @@ from include.savepoints.manifest import savepoints_of
 from include.spark_conf import job_conf
 from include.spark_submit import jars_argument, job_environment
 from include.streams import PROJECT, STREAMS, SavepointRules, Stream, source_named, stream_named
-from spark_jobs.engines.schemas import ARROW_TYPES
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
+from spark_jobs.lake.arrow_types import ARROW_TYPES
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_definition import load_definition
@@ -166,20 +167,20 @@ class Bench:
         for day, rows in enumerate(commits(stream, self._size)):
             append(lake, stream, rows)
             if day < self._size.days:
-                self._time("live day", lambda: drain(self._spark, lake, stream))
-        drain(self._spark, lake, stream)
+                self._time("live day", lambda: drain(SparkEngine(self._spark), lake, stream))
+        drain(SparkEngine(self._spark), lake, stream)
         for day in range(self._size.days):
             self._recompute("day", lake, stream, day, day + 1)
 
     def _at_once(self, lake: Lake, line: str, stream: Stream) -> None:
         for rows in commits(stream, self._size):
             append(lake, stream, rows)
-        self._time("live", lambda: drain(self._spark, lake, stream))
+        self._time("live", lambda: drain(SparkEngine(self._spark), lake, stream))
         self._recompute(line, lake, stream, 0, self._size.days)
 
     def _recompute(self, line: str, lake: Lake, stream: Stream, first: int, until: int) -> None:
         start, end = (EPOCH + START_US * MICROSECOND + day * DAY for day in (first, until))
-        self._time(line, lambda: recompute(self._spark, lake, stream, start, end))
+        self._time(line, lambda: recompute(SparkEngine(self._spark), lake, stream, start, end))
 
     def _time(self, line: str, run: Callable[[], None]) -> None:
         began = time.monotonic()

@@ -24,9 +24,10 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from include.lake import Lake
 from include.spark_conf import STATE_STORE
 from include.streams import Stream
-from spark_jobs.job import session_settings
+from spark_jobs.engines.engine import LiveQuery
+from spark_jobs.engines.session_settings import session_settings
+from spark_jobs.engines.spark_drain import plan_fold
 from spark_jobs.stream_definition import load_definition
-from spark_jobs.stream_drain import NO_FILE_LIMIT, plan_fold
 from tests.benchmarks.data import INSTANT, START_US, Shape, write_batches
 
 INGESTED_US = START_US + 10**15  # later than all events
@@ -98,8 +99,10 @@ def measured_run(
 def _drain(
     spark: SparkSession, lake: Lake, stream: Stream, checkpoint: Path
 ) -> Sequence[StreamingQueryProgress]:
+    fold = load_definition(stream).fold
+    live = LiveQuery(lake, stream, fold, str(checkpoint), None, None, compacting=False, settings={})
     query = (
-        plan_fold(spark, lake, stream, load_definition(stream).fold, None, NO_FILE_LIMIT)
+        plan_fold(spark, live)
         .writeStream.foreachBatch(_discard)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)

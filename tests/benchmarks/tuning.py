@@ -31,7 +31,9 @@ from include.rocksdb.tune_rocksdb import tune_rocksdb
 from include.rocksdb.tuning import Outcome
 from include.streams import PROJECT, stream_named
 from spark_jobs.compact_state import JOB as COMPACT_STATE
-from spark_jobs.job import recorded_run, session_settings
+from spark_jobs.engines.session_settings import session_settings
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.job import recorded_run
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_drain import drain_stream
 from tests.benchmarks.contender import session
@@ -69,7 +71,7 @@ def run_once(spark: SparkSession, lake: Lake, feed: Feed) -> Outcome:
     """What the Dag does for a run: drain what has landed, and tune."""
     feed.land()
     forget_state(spark)  # the limit on memory is of a process, and this is to be a new one
-    drain(spark, lake, STREAM)
+    drain(SparkEngine(spark), lake, STREAM)
     return tune_rocksdb(lake, STREAM)
 
 
@@ -78,7 +80,7 @@ def compact(spark: SparkSession, lake: Lake, feed: Feed) -> None:
     feed.land()
     forget_state(spark)
     with recorded_run(lake, COMPACT_STATE, STREAM.name, None) as record:
-        drain_stream(spark, lake, STREAM, record, compacting=True)
+        drain_stream(SparkEngine(spark), lake, STREAM, record, compacting=True)
 
 
 def tune(spark: SparkSession, lake: Lake, runs: int) -> None:

@@ -15,6 +15,7 @@ from include.instants import micros_of
 from include.lake import Lake
 from include.streams import Stream
 from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.run_stream import drain
 from tests.bronze import Happened, StampedRow, append_commit
@@ -57,7 +58,7 @@ def drained(
         append_commit(lake, stream.source, fold, rows)
         if number * runs // len(stamped) > (number - 1) * runs // len(stamped):
             with with_conf(spark, "spark.sql.shuffle.partitions", str(stream.state_partitions)):
-                drain(spark, lake, stream)
+                drain(SparkEngine(spark), lake, stream)
 
 
 def plain(value: Any) -> Any:

@@ -41,7 +41,7 @@ from spark_jobs.fold.definition import (
     REMOVED,
     KeyedFold,
 )
-from spark_jobs.fold.settle import Emitted
+from spark_jobs.fold.emitted import Emitted, Rejected
 from spark_jobs.fold.states import KeyState, States
 from tests.bronze import StampedRow
 from tests.fold.arrivals import as_key_state, as_known
@@ -65,6 +65,7 @@ class PlainOperator:
         self.timers: set[tuple[int, int]] = set()  # (bucket, ms)
         self.watermark_ms = 0  # Spark's, before any
         self.emitted = Emitted([], [], [])
+        self.rejected: list[Rejected] = []
         self.late = self.excluded = 0
 
     def seed(self, initial: Iterable[KeyState]) -> None:
@@ -146,8 +147,12 @@ class PlainOperator:
             done = ("rows_folded", "rows_late", "rows_excluded", "pending_change")
             assert report["rows_in"] == sum(report[part] for part in done)
             if report["outputs"] is not None:
-                for mine, new in zip(self.emitted, emitted_in(report["outputs"]), strict=True):
+                for mine, new in zip(
+                    self.emitted[:3], emitted_in(report["outputs"])[:3], strict=True
+                ):
                     mine.extend(new)
+            if report["rejected"] is not None:
+                self.rejected.extend(calls_in(report["rejected"]))
 
     def pending(self) -> int:
         return sum(value[2] for (name, _), value in self.values.items() if name == PENDING)
@@ -227,6 +232,11 @@ def emitted_in(outputs: bytes) -> Emitted:
     return Emitted(list(zip(*plain, strict=True)), emitted_at_us, removed)
 
 
+def calls_in(rejected: bytes) -> list[Rejected]:
+    """The rejected calls of an Arrow stream."""
+    return [Rejected(**row) for row in from_stream(rejected).to_pylist()]
+
+
 def _plain(value: Any) -> Any:
     return (value - EPOCH) // MICROSECOND if isinstance(value, datetime) else value
 
@@ -236,6 +246,7 @@ class Replayed(NamedTuple):
 
     emitted: Counter[Any]
     states: dict[Any, Known]
+    rejected: list[Rejected]
 
 
 def replay(
@@ -251,7 +262,9 @@ def replay(
     (outputs,), (stored,) = made["outputs"].to_pylist(), made["states"].to_pylist()
     emitted = Counter()
     if outputs is not None:
-        rows_out, emitted_at_us, _ = emitted_in(outputs)
+        rows_out, emitted_at_us, *_ = emitted_in(outputs)
         emitted = Counter(zip(rows_out, emitted_at_us, strict=True))
     after = states_from_rows(fold, from_stream(stored))
-    return Replayed(emitted, {known.key: as_known(known) for known in after})
+    (rejected,) = made["rejected"].to_pylist()
+    calls = [] if rejected is None else calls_in(rejected)
+    return Replayed(emitted, {known.key: as_known(known) for known in after}, calls)

@@ -12,6 +12,7 @@ from include.instants import micros_of
 from include.ops import read_ops
 from spark_jobs.engines import live_batch
 from spark_jobs.engines.replay import replay_fold
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.fold.admission import until_us
 from spark_jobs.lake.batches import complete_until, last_batch
 from spark_jobs.run_stream import drain
@@ -52,9 +53,10 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
     for number, rows in enumerate(stamped, 1):
         append_commit(lake, stream.source, fold, rows)
         if number * runs // len(stamped) > (number - 1) * runs // len(stamped):
-            drain(spark, lake, stream)
+            drain(SparkEngine(spark), lake, stream)
 
     assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
+    assert not lake.is_delta_table(lake.rejected(stream.name))
     assert stored_states(spark, lake, stream, fold) == {
         key: (known.state[0], known.changed_at_us) for key, known in oracle.states().items()
     }
@@ -105,7 +107,7 @@ def test_replay_of_what_live_admitted_gives_the_same(spark, lake, stream, fold, 
 @pytest.mark.parametrize(("stream", "fold", "event"), CASES)
 def test_a_table_says_what_its_columns_mean(spark, lake, stream, fold, event):
     append_commit(lake, stream.source, fold, stamp(make_commits(event, 6, 1))[0])
-    drain(spark, lake, stream)
+    drain(SparkEngine(spark), lake, stream)
     table = DeltaTable(lake.table(stream.name))
     assert all(field.metadata["comment"] for field in table.schema().fields)
     metadata = table.metadata()
@@ -120,11 +122,11 @@ def test_old_rows_of_the_batches_table_may_be_deleted(spark, lake):
     stamped = stamp(make_commits(user_event, seed=8, commits=3))
     for rows in stamped[:2]:
         append_commit(lake, COUNTS.source, user_counts.FOLD, rows)
-        drain(spark, lake, COUNTS)
+        drain(SparkEngine(spark), lake, COUNTS)
     newest = last_batch(lake, COUNTS.name, 1)["batch_id"]
     DeltaTable(lake.ops("batches")).delete(f"batch_id < {newest}")
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[2])
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
     oracle = local_run(user_counts.FOLD, stamped)
     assert last_batch(lake, COUNTS.name, 1)["rows_pending"] == oracle.pending()
     assert last_batch(lake, COUNTS.name, 1)["total_late"] == oracle.late
@@ -132,9 +134,9 @@ def test_old_rows_of_the_batches_table_may_be_deleted(spark, lake):
 
 def test_a_run_with_nothing_new_changes_nothing(spark, lake):
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 3, 1))[0])
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
     before = version_and_state(spark, lake)
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
     assert version_and_state(spark, lake) == before
     first, second = sorted(read_ops(lake, "runs").to_pylist(), key=lambda run: run["ended_at"])
     assert (second["batches"], second["rows_in"], second["rows_out"]) == (0, 0, 0)
@@ -152,16 +154,16 @@ def test_a_batch_killed_after_its_writes_is_finished_once(
 ):
     stamped = stamp(make_commits(event, seed=4, commits=3))
     append_commit(lake, stream.source, fold, stamped[0])
-    drain(spark, lake, stream)
+    drain(SparkEngine(spark), lake, stream)
     append_commit(lake, stream.source, fold, stamped[1])
 
     with monkeypatch.context() as patched:
         patched.setattr(live_batch.BatchWriter, "_record", killed_in_record(point))
         with pytest.raises(Exception, match="KilledError"):
-            drain(spark, lake, stream)
-    drain(spark, lake, stream)
+            drain(SparkEngine(spark), lake, stream)
+    drain(SparkEngine(spark), lake, stream)
     append_commit(lake, stream.source, fold, stamped[2])
-    drain(spark, lake, stream)
+    drain(SparkEngine(spark), lake, stream)
 
     oracle = local_run(fold, stamped)
     assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
@@ -186,14 +188,14 @@ def killed_in_record(point: str):
 def test_a_commit_log_lost_after_the_product_commit_is_written_again(spark, lake):
     stamped = stamp(make_commits(user_event, seed=5, commits=2))
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[0])
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
     forget_last_commit(Path(lake.checkpoint(COUNTS.name, 1)))
     version = DeltaTable(lake.table(COUNTS.name)).version()
 
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
     assert DeltaTable(lake.table(COUNTS.name)).version() == version
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[1])
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
 
     oracle = local_run(user_counts.FOLD, stamped)
     assert table_rows(lake, COUNTS, user_counts.FOLD) == expected_rows(oracle, user_counts.FOLD)

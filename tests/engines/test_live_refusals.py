@@ -17,6 +17,7 @@ from include.lake import LakeError
 from include.ops import read_ops
 from include.streams import SettingsError
 from spark_jobs.engines.replay import replay_fold
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.fold.records import DefinitionError
 from spark_jobs.lake.row_counts import RowCountError
 from spark_jobs.lake.tables import TableSchemaError
@@ -42,7 +43,7 @@ def test_a_table_of_other_columns_is_refused_before_anything_is_read(spark, lake
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 6, 1))[0])
     spark.range(1).write.format("delta").save(lake.table(COUNTS.name))
     with pytest.raises(TableSchemaError, match=r"has columns .*but the stream now writes"):
-        drain(spark, lake, COUNTS)
+        drain(SparkEngine(spark), lake, COUNTS)
     assert not Path(lake.checkpoint(COUNTS.name, 1)).exists()
 
 
@@ -52,10 +53,10 @@ def test_a_table_of_other_columns_is_refused_before_anything_is_read(spark, lake
 )
 def test_what_the_first_run_pinned_cannot_change_unnoticed(spark, lake, change):
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
     before = version_and_state(spark, lake)
     with pytest.raises(SettingsError, match=f"user_counts: {next(iter(change))}.* is now"):
-        drain(spark, lake, replace(COUNTS, **change))
+        drain(SparkEngine(spark), lake, replace(COUNTS, **change))
     assert version_and_state(spark, lake) == before
 
 
@@ -64,9 +65,9 @@ def test_what_a_failed_first_run_had_is_not_pinned(spark, lake):
     other = Path(lake.table(COUNTS.name))
     spark.range(1).write.format("delta").save(str(other))
     with pytest.raises(TableSchemaError):
-        drain(spark, lake, COUNTS)
+        drain(SparkEngine(spark), lake, COUNTS)
     shutil.rmtree(other)
-    drain(spark, lake, replace(COUNTS, buckets=6))
+    drain(SparkEngine(spark), lake, replace(COUNTS, buckets=6))
     assert table_rows(lake, COUNTS, user_counts.FOLD).total() > 0
 
 
@@ -82,10 +83,10 @@ def test_a_checkpoint_and_a_table_of_other_times_are_refused(spark, lake, lost, 
     stamped = stamp(make_commits(user_event, seed=9, commits=3))
     checkpoint, table = Path(lake.checkpoint(COUNTS.name, 1)), Path(lake.table(COUNTS.name))
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[0])
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
     copy = shutil.copytree(checkpoint, checkpoint.with_name("copy"))
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[1])
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
     batches = read_ops(lake, "batches").num_rows
 
     shutil.rmtree(table if lost == "table" else checkpoint)
@@ -93,7 +94,7 @@ def test_a_checkpoint_and_a_table_of_other_times_are_refused(spark, lake, lost, 
         copy.rename(checkpoint)
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[2])
     with pytest.raises(LakeError, match=message):
-        drain(spark, lake, COUNTS)
+        drain(SparkEngine(spark), lake, COUNTS)
     assert read_ops(lake, "batches").num_rows == batches
 
 
@@ -101,7 +102,7 @@ def test_an_error_in_a_state_function_is_what_the_runs_table_says(spark, lake, m
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
     monkeypatch.setattr(user_counts, "FOLD", replace(user_counts.FOLD, function=broken))
     with pytest.raises(StreamingQueryException):
-        drain(spark, lake, COUNTS)
+        drain(SparkEngine(spark), lake, COUNTS)
     (run,) = read_ops(lake, "runs").to_pylist()
     assert "broken failed for user_id 'user" in run["error"]
     assert "ZeroDivisionError" in run["error"]
@@ -120,26 +121,26 @@ def test_what_a_failed_first_batch_pinned_can_be_mended(spark, lake, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr(user_counts, "FOLD", replace(user_counts.FOLD, function=broken))
         with pytest.raises(StreamingQueryException):
-            drain(spark, lake, COUNTS)
+            drain(SparkEngine(spark), lake, COUNTS)
     checkpoint = lake.checkpoint(COUNTS.name, 1)
     with pytest.raises(
         SettingsError, match=f"no batch has been written yet, so delete {checkpoint}"
     ):
-        drain(spark, lake, replace(COUNTS, buckets=6))
+        drain(SparkEngine(spark), lake, replace(COUNTS, buckets=6))
     shutil.rmtree(checkpoint)
-    drain(spark, lake, replace(COUNTS, buckets=6))
+    drain(SparkEngine(spark), lake, replace(COUNTS, buckets=6))
     with pytest.raises(SettingsError, match="put that back"):
-        drain(spark, lake, COUNTS)
+        drain(SparkEngine(spark), lake, COUNTS)
 
 
 def test_rows_that_do_not_add_up_fail_the_run_with_a_finding(spark, lake):
     stamped = stamp(make_commits(user_event, seed=8, commits=2))
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[0])
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
     DeltaTable(lake.ops("batches")).update(updates={"total_folded": "total_folded + 1"})
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[1])
     with pytest.raises(RowCountError, match=r"ops/batches says \d+ were read, and \d+ accounted"):
-        drain(spark, lake, COUNTS)
+        drain(SparkEngine(spark), lake, COUNTS)
     found = read_ops(lake, "findings").to_pylist()
     assert [row["finding"] for row in found if row["severity"] == "error"] == ["rows_do_not_add_up"]
 
@@ -148,10 +149,10 @@ def test_a_cut_commit_fails_loudly_and_writes_nothing(spark, lake):
     early, late = Signal(1, START_US, 0), Signal(1, START_US + 60 * MINUTE_US, 0)
     (stamped,) = stamp([[late, early]])
     append_commit(lake, SIGNALS.source, device_signals.FOLD, stamped[:1])
-    drain(spark, lake, SIGNALS)
+    drain(SparkEngine(spark), lake, SIGNALS)
     append_commit(lake, SIGNALS.source, device_signals.FOLD, stamped[1:])
     with pytest.raises(Exception, match="bronze commit was cut"):
-        drain(spark, lake, SIGNALS)
+        drain(SparkEngine(spark), lake, SIGNALS)
     assert table_rows(lake, SIGNALS, device_signals.FOLD) == Counter()
     outcomes = Counter(run["outcome"] for run in read_ops(lake, "runs").to_pylist())
     assert outcomes == {"succeeded": 1, "failed": 1}
@@ -159,7 +160,7 @@ def test_a_cut_commit_fails_loudly_and_writes_nothing(spark, lake):
 
 def test_without_bronze_a_run_says_what_to_do(spark, lake):
     with pytest.raises(LakeError, match="ingest user_events first"):
-        drain(spark, lake, COUNTS)
+        drain(SparkEngine(spark), lake, COUNTS)
     assert not Path(lake.checkpoint(COUNTS.name, 1)).exists()
 
 

@@ -20,6 +20,7 @@ from spark_jobs import stream_drain
 from spark_jobs.engines.local import LocalFold
 from spark_jobs.engines.packing import INSTANTS
 from spark_jobs.engines.replay import Replayed, replay_fold
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.lake.batches import complete_until, last_batch
 from spark_jobs.run_stream import drain
@@ -269,7 +270,7 @@ def test_silent_users_sessions_are_closed_by_clock_rows(spark, lake, buckets):
     closed = []
     for rows in stamp(commits):
         append_commit(lake, stream.source, fold, rows)
-        drain(spark, lake, stream)
+        drain(SparkEngine(spark), lake, stream)
         closed.append(sorted(row[0] for row, _ in table_of(lake, stream, fold)))
     assert closed == [[], ["ann"], ["ann", "bob"]]
 

@@ -4,6 +4,7 @@ Few keys and instants, so that equal keys, equal times and whole equal rows are 
 that timeouts meet events, watermarks and each other exactly, and by one microsecond.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from spark_jobs.engines.local import LocalFold
 from spark_jobs.fold.admission import NEVER_US
 from spark_jobs.fold.definition import KeyedFold
+from spark_jobs.fold.emitted import Rejected
 from spark_jobs.fold.states import NO_STATE_US, KeyState
 from tests.bronze import ClockAt, Happened, StampedRow, rows_for, stamp
+from tests.fold import oracle
 from tests.fold.oracle import Known, Result, projected
 
 DELAY_US = 5_000
@@ -151,7 +154,22 @@ def came_to(
     if fold.output_mode == "update":
         table = merged(fold, projected(fold, initial or {}), emitted, engine.emitted.removed)
     states = {key: as_known(known) for key, known in engine.states().items()}
-    return Result(table, states, engine.pending(), engine.late, engine.excluded)
+    rejected = rejected_in(fold, engine.rejected)
+    return Result(table, states, engine.pending(), engine.late, engine.excluded, rejected)
+
+
+def rejected_in(fold: KeyedFold, rejected: Iterable[Rejected]) -> Counter[oracle.Rejected]:
+    """Rejected calls as the oracle has them; their numbers must count those of each instant."""
+    found: Counter[oracle.Rejected] = Counter()
+    numbers: dict[Any, list[int]] = {}
+    for call in rejected:
+        assert (call.event is None) == (call.cause == "timeout")
+        numbers.setdefault((call.key, call.at_us), []).append(call.number)
+        event = None if call.event is None else fold.event(**json.loads(call.event))
+        key = int(call.key) if fold.key_column.kind == "bigint" else call.key
+        found[oracle.Rejected(key, call.at_us, event)] += 1
+    assert all(given == list(range(len(given))) for given in numbers.values())
+    return found
 
 
 def merged(

@@ -4,6 +4,8 @@ Per key, from the first instant to `until`: its events and its timeouts in the o
 data first at equal instants. Written from design.md, section 2.
 """
 
+import math
+import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,6 +30,18 @@ class Called(NamedTuple):
     timeout_us: int | None
 
 
+class Failed(NamedTuple):
+    """A call that failed, in a stream that goes on all the same."""
+
+
+class Rejected(NamedTuple):
+    """What it was called for: an event, or None for a timeout."""
+
+    key: Any
+    at_us: int
+    event: Any
+
+
 class Result(NamedTuple):
     """Everything that must not depend on how input was cut."""
 
@@ -36,17 +50,22 @@ class Result(NamedTuple):
     pending: int
     late: int
     excluded: int
+    rejected: Mapping[Rejected, int]  # how often; equal events are rejected each for itself
 
 
 # (key, event or None for a timeout, state or None, clock) -> Called
-Call = Callable[[Any, Any, Any, int], Called]
+Call = Callable[[Any, Any, Any, int], Called | Failed]
 NOTHING = Known(None, None, None)
 
 
 def fold_key(
     call: Call, key: Any, rows: Sequence[StampedRow], until_us: int, known: Known
-) -> Iterator[tuple[int, Called]]:
-    """Each call for one key before `until_us`, with its instant."""
+) -> Iterator[tuple[int, Any, Called | Failed]]:
+    """Each call for one key before `until_us`, with its instant and its event.
+
+    An event whose call fails might as well not have come: state and timeout are what they were.
+    A timeout whose call fails is over, and nothing else has changed.
+    """
     state, timeout_us = known.state, known.timeout_at_us
     waiting = sorted((row for row in rows if row.time_us < until_us), key=by_time_and_whole_row)
     while waiting or (timeout_us is not None and timeout_us < until_us):
@@ -55,12 +74,23 @@ def fold_key(
         else:
             event, clock_us, *_ = waiting.pop(0)
         called = call(key, event, state, clock_us)
-        _, state, timeout_us = called
-        yield clock_us, called
+        if isinstance(called, Called):
+            _, state, timeout_us = called
+        elif event is None:
+            timeout_us = None
+        yield clock_us, event, called
 
 
 def by_time_and_whole_row(row: StampedRow) -> tuple[Any, ...]:
-    return (row.time_us, [(value is not None, value) for value in row.event])  # nulls first
+    return (row.time_us, [rank(value) for value in row.event])
+
+
+def rank(value: Any) -> tuple[Any, ...]:
+    """None first, then NaN, then by value; floats that compare as equal by their sign and bits."""
+    if not isinstance(value, float):
+        return (0,) if value is None else (2, value)
+    sign, bits = int(math.copysign(1, value)), int.from_bytes(struct.pack(">d", abs(value)))
+    return (1, sign * bits) if value != value else (2, value, sign)
 
 
 def until(rows: Iterable[StampedRow], delay_us: int) -> int:
@@ -96,18 +126,23 @@ def expected(
     by_key = defaultdict(list)
     for row in admitted:
         by_key[getattr(row.event, fold.key)].append(row)
-    states, emitted = dict(initial or {}), Counter()
+    states, emitted, rejected = dict(initial or {}), Counter(), Counter()
     for key in {**by_key, **states}:
-        for clock_us, called in fold_key(
+        for clock_us, event, called in fold_key(
             call, key, by_key[key], until_us, states.get(key, NOTHING)
         ):
+            if isinstance(called, Failed):
+                rejected[Rejected(key, clock_us, event)] += 1
+                if event is None:
+                    states[key] = states[key]._replace(timeout_at_us=None)
+                continue
             emitted.update((tuple(output), clock_us) for output in called.outputs)
             has_state = called.state is not None
             states[key] = Known(called.state, clock_us if has_state else None, called.timeout_us)
     states = {key: known for key, known in states.items() if known != NOTHING}
     table = emitted if fold.output_mode == "append" else projected(fold, states)
     pending = sum(row.time_us >= until_us for row in admitted)
-    return Result(table, states, pending, late, excluded)
+    return Result(table, states, pending, late, excluded, rejected)
 
 
 def projected(fold: KeyedFold, states: Mapping[Any, Known]) -> dict[Any, tuple[Any, int]]:
@@ -153,9 +188,14 @@ class PlainGroup:
 def calls_of(fold: KeyedFold) -> Call:
     """The fold's own state function, called with a PlainGroup."""
 
-    def call(key: Any, event: Any, state: Any, clock_us: int) -> Called:
+    def call(key: Any, event: Any, state: Any, clock_us: int) -> Called | Failed:
         group = PlainGroup(state, clock_us, timed_out=event is None)
-        outputs = list(fold.function(key, iter(() if event is None else (event,)), group))
+        try:
+            outputs = list(fold.function(key, iter(() if event is None else (event,)), group))
+        except Exception:
+            if fold.on_error == "stop":
+                raise
+            return Failed()
         return Called(outputs, group.getOption, group.timeout_us)
 
     return call

@@ -11,12 +11,14 @@ import pytest
 import spark_jobs.streams
 from include.lake import Lake
 from include.ops import append_ops
+from include.savepoints.lineage import REJECTS
 from include.streams import SettingsError, Stream, stream_named
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.lake.initial_state import read_fingerprint
 from spark_jobs.plans import code_fingerprint as module
 from spark_jobs.plans.code_fingerprint import code_fingerprint
 from spark_jobs.plans.stream_identity import stream_identity
+from spark_jobs.stream_definition import load_definition, pinned_settings
 from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table
 
 STREAM = Stream(
@@ -191,6 +193,25 @@ def test_a_release_whose_fold_comes_to_other_results_counts(files, monkeypatch):
 def test_a_wrong_entry_is_refused(files):
     with pytest.raises(SettingsError, match="its settings are step"):
         files.fingerprint(stream=replace(STREAM, settings={}))
+
+
+def test_a_stream_that_rejects_has_the_same_name_with_a_mark_behind_it(files):
+    rejecting = replace(STREAM, on_error="quarantine")
+    assert files.fingerprint(stream=rejecting) == files.fingerprint() + REJECTS
+    assert replace(STREAM, on_error="stop") == STREAM
+
+
+def test_whether_a_stream_rejects_is_no_pinned_setting(files):
+    files.write(SOURCE, HELPER)
+    rejecting = replace(STREAM, on_error="quarantine")
+    folds = [load_definition(stream).fold for stream in (STREAM, rejecting)]
+    assert [fold.on_error for fold in folds] == ["stop", "quarantine"]
+    assert pinned_settings(STREAM, folds[0]) == pinned_settings(rejecting, folds[1])
+
+
+def test_an_unknown_way_to_take_errors_is_refused():
+    with pytest.raises(SettingsError, match="tried_stream: on_error must be stop or quarantine"):
+        replace(STREAM, on_error="ignore")
 
 
 HEALTH = stream_named("service_health")

@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include.generations import pinned_row
+from include.instants import micros_of
 from include.ops import append_ops, update_ops
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.lineage import mapped_lineage
@@ -33,6 +34,7 @@ from tests.changed_stream import (
     deployed_in,
     fold_of,
 )
+from tests.coverage.ledgers import entry, record
 
 START_US = 1_750_032_000_000_000
 SECOND_US = 1_000_000
@@ -52,6 +54,14 @@ class Lived:
         self.code = stream_identity(lake, STREAM).code
         self.pins = pinned_settings(STREAM, fold_of(old))
         assert not pin_generation(lake, STREAM, 1, self.pins, self.code)
+        self.bronze_id = pin_bronze(lake, STREAM.source).table_id
+        self.cover("live", None, at(6), (self.code,))
+
+    def cover(self, kind: str, from_: datetime | None, until: datetime, codes, **columns) -> None:
+        """What the table holds is of the rows until then, by that code."""
+        from_us = None if from_ is None else micros_of(from_)
+        known = {"stream": NAME, "codes": codes, "bronze_id": self.bronze_id} | columns
+        record(self.lake, entry(0, kind, from_us, micros_of(until), **known))
 
     def savepoint(self, second: int, **columns) -> str:
         """One of all events before that second, but for what `columns` say."""
@@ -77,6 +87,10 @@ class Lived:
         self.files.deploy(source)
         row = intent_row(self.lake, STREAM, plan_reseed(self.lake, STREAM, options))
         append_ops(self.lake, "generations", [row], (f"{NAME}/{row['generation']}", 0))
+        # Its rows are in the table, and the switch has not been made.
+        mapped = {"mapped_from": self.code} if options.from_state else {}
+        made = {"generation": row["generation"], "bronze_ingested_at_us": 2**52} | mapped
+        self.cover("reseed", row["base_until"], row["until"], (row["code"],), **made)
         return row
 
     def base_id(self, options: ReseedOptions = MAPPED) -> str | None:
@@ -177,18 +191,19 @@ def test_one_that_was_cut_off_under_other_code_begins_anew_as_a_migration(lived)
 
 
 def test_it_is_given_up_by_putting_the_old_file_back(lived):
-    lived.savepoint(2)
+    first = lived.savepoint(2)
     lived.begun(NEW, MAPPED)
     lived.files.deploy(OLD)
     plan = plan_reseed(lived.lake, STREAM, ReseedOptions())
-    assert (plan.options.recompute, plan.base.savepoint) == (True, None)
+    assert plan.base.savepoint is not None
+    assert (plan.base.savepoint.savepoint_id, plan.base.mapped) == (first, False)
 
 
 def test_after_a_cut_off_reseed_from_the_beginning_no_savepoint_serves(lived):
     lived.savepoint(2)
     lived.begun(NEW, ReseedOptions(recompute=True))
     lived.files.deploy(MENDED)
-    refused(lived, "from the beginning was cut off")
+    refused(lived, "none of the 1 savepoints .* or give RECOMPUTE=1")
 
 
 def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
@@ -199,7 +214,7 @@ def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
     code, schema = stream_identity(lived.lake, STREAM).code, row["state_schema"]
     # Made by the same code from the beginning, as a backfill of early dates does.
     lived.savepoint(4, code=code.partition("+")[0], state_schema=schema)
-    assert lived.base_id(ReseedOptions()) is None
+    refused(lived, "gives the mapped state up", ReseedOptions())
     later = lived.savepoint(3, code=row["code"], state_schema=schema)
     assert lived.base_id(ReseedOptions(buckets=3)) == later
     intent = intent_row(lived.lake, STREAM, plan_reseed(lived.lake, STREAM, ReseedOptions()))

@@ -18,6 +18,7 @@ from include.state_care.checkpoint_size import CheckpointSize
 from include.state_care.measure_checkpoint import measure_checkpoint
 from include.streams import Limits, stream_named
 from spark_jobs.compact_state import compact
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.streams import user_counts
 from spark_jobs.streams.user_counts import UserEvent
 from tests.bronze import stamp
@@ -67,7 +68,7 @@ def test_what_spark_wrote_is_measured_as_spark_reads_it(spark, lake):
     run(2)
     assert replayed_by_batch(lake, second.position.next_version) == replay_of(second)
     with with_conf(spark, "spark.sql.shuffle.partitions", str(STREAM.state_partitions)):
-        compact(spark, lake, STREAM)
+        compact(SparkEngine(spark), lake, STREAM)
     compacted = measured(lake)
     assert replay_of(compacted) == 0
     assert [store.snapshots for store in compacted.stores] == [2, 2]

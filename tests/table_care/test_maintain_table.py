@@ -18,9 +18,10 @@ from include.clock import read_logged_clock
 from include.lake import Lake
 from include.lease import hold_lease
 from include.ops import append_ops, read_ops
-from include.stream_position import has_waiting_rows
 from include.streams import TABLE_CARE, Stream, source_named, stream_named
 from include.table_care.cared_tables import spark_tables_named
+from include.waiting_rows import has_waiting_rows
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.ingest_source import ingest
 from spark_jobs.lake.batches import complete_until
 from spark_jobs.maintain_table import maintain, vacuum
@@ -112,7 +113,7 @@ def test_a_source_and_its_stream_go_on_over_optimized_and_vacuumed_tables(spark,
 
     land(0)
     land(1)
-    drain(spark, lake, DEVICES)
+    drain(SparkEngine(spark), lake, DEVICES)
     forget_retention(bronze, quarantine, product)
     before = read_logged_clock(lake, SIGNALS), counted_rows(lake)
     care_for(spark, lake, "bronze/signals", "quarantine/signals", "tables/device_signals")
@@ -125,7 +126,9 @@ def test_a_source_and_its_stream_go_on_over_optimized_and_vacuumed_tables(spark,
     forget_commit(lake, 1)
     forget_newest_batch(lake, DEVICES)
     land(2)
-    drain(spark, lake, DEVICES)  # which adds up the rows of bronze, by the log's statistics
+    drain(
+        SparkEngine(spark), lake, DEVICES
+    )  # which adds up the rows of bronze, by the log's statistics
     assert counted_rows(lake) == counted_signals(landed, complete_until(lake, DEVICES.name, 1))
     assert len(landed) == 12 > counted_rows(lake).total() > before[1].total()
 
@@ -153,7 +156,7 @@ def test_bronze_is_not_vacuumed_while_a_stream_has_yet_to_read_what_was_replaced
 ):
     bronze = lake.bronze("user_events")
     append(lake, user_commits[:2])
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
     append(lake, user_commits[2:4])
     forget_retention(bronze)
     care_for(spark, lake, "bronze/user_events")
@@ -164,10 +167,10 @@ def test_bronze_is_not_vacuumed_while_a_stream_has_yet_to_read_what_was_replaced
     unguarded = Lake(shutil.copytree(lake.root, f"{lake.root}_unguarded"))
     vacuum(spark, unguarded.bronze("user_events"))
     with pytest.raises(StreamingQueryException, match=r"(?s)part-.*parquet.* does not exist"):
-        drain(spark, unguarded, COUNTS)
+        drain(SparkEngine(spark), unguarded, COUNTS)
 
     append(lake, user_commits[4:])
-    drain(spark, lake, COUNTS)
+    drain(SparkEngine(spark), lake, COUNTS)
     assert table_is_right(lake, COUNTS, user_commits)
     product = lake.table("user_counts")
     forget_retention(product)
@@ -177,7 +180,7 @@ def test_bronze_is_not_vacuumed_while_a_stream_has_yet_to_read_what_was_replaced
     assert only_its_newest_files_are_left(product)
     assert table_is_right(lake, COUNTS, user_commits)
     # One that starts now reads files of many commits each.
-    drain(spark, lake, SESSIONS)
+    drain(SparkEngine(spark), lake, SESSIONS)
     assert table_is_right(lake, SESSIONS, user_commits)
 
 

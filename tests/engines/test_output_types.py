@@ -1,0 +1,205 @@
+"""What an output's field declares is what its table holds: nothing is bent to fit, nothing lost."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.engines.bucket import outputs_table
+from spark_jobs.engines.schemas import output_schema
+from spark_jobs.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold, flat_map_groups_with_state
+from spark_jobs.fold.records import DefinitionError, Instant, columns_of
+from spark_jobs.fold.settle import Emitted
+
+EXACT = 2**53  # up to here each int is a double
+
+
+class Event(NamedTuple):
+    key: str
+    event_time_us: int
+
+
+class State(NamedTuple):
+    seen: int
+
+
+class Ints(NamedTuple):
+    key: str
+    given: tuple[int, ...]
+
+
+class Floats(NamedTuple):
+    key: str
+    given: tuple[float, ...]
+
+
+class Texts(NamedTuple):
+    key: str
+    given: tuple[str, ...]
+
+
+class Flags(NamedTuple):
+    key: str
+    given: tuple[bool, ...]
+
+
+class MaybeInts(NamedTuple):
+    key: str
+    given: tuple[int, ...] | None
+
+
+class Int(NamedTuple):
+    key: str
+    given: int
+
+
+class Float(NamedTuple):
+    key: str
+    given: float
+
+
+class MaybeFloat(NamedTuple):
+    key: str
+    given: float | None
+
+
+class At(NamedTuple):
+    key: str
+    given: Instant
+
+
+class Text(NamedTuple):
+    key: str
+    given: str
+
+
+ARRAYS = (Ints, Floats, Texts, Flags, MaybeInts)
+SCALARS = (Int, Float, MaybeFloat, At, Text)
+
+
+def never(key, events, state):
+    yield from ()
+
+
+def fold_for(output: type) -> KeyedFold:
+    return flat_map_groups_with_state(
+        never, key="key", event=Event, state=State, output=output, output_mode="append"
+    )
+
+
+def table_of(output: type, values: list) -> pa.Table:
+    rows = [output("a", value) for value in values]
+    return outputs_table(fold_for(output), Emitted(rows, [1] * len(rows), []))
+
+
+def given_is(output: type) -> tuple[str, bool]:
+    _, column = columns_of(output)
+    return column.kind.removeprefix("array<").removesuffix(">"), column.nullable
+
+
+def fits(value, kind: str) -> bool:
+    """Whether the column can hold the value exactly."""
+    if kind == "double":
+        return type(value) is float or (type(value) is int and abs(value) <= EXACT)
+    if kind in ("bigint", "timestamp"):
+        return type(value) is int and -(2**63) <= value < 2**63
+    return type(value) is {"string": str, "boolean": bool}[kind]
+
+
+def held(value, kind: str):
+    return float(value) if kind == "double" and value is not None else value
+
+
+ITEMS = st.one_of(
+    st.sampled_from([0, 1, -1, EXACT, EXACT + 1, -EXACT - 1, 2**63 - 1, 2**63, 2**64, 10**30]),
+    st.sampled_from([1.9, 2.5, 2.0, -0.0, float("inf")]),
+    st.sampled_from(["", "a", "1"]),
+    st.booleans(),
+    st.none(),
+    st.sampled_from([b"x", (1,)]),
+)
+# Mostly of one kind, or nearly nothing would be taken.
+ALIKE = st.sampled_from([(0, 1, 2), (1, 2.5), (1.5, 2.5), ("a", "b"), (True, False), (None,)])
+MOSTLY = ALIKE.flatmap(lambda kinds: st.sampled_from(kinds) | st.sampled_from(kinds) | ITEMS)
+
+
+@pytest.mark.parametrize("output", ARRAYS)
+@given(data=st.data())
+def test_an_array_is_held_exactly_or_refused(output, data):
+    kind, nullable = given_is(output)
+    items = data.draw(st.sampled_from([ALIKE.flatmap(st.sampled_from), MOSTLY, ITEMS]))
+    tuples = st.lists(items, max_size=3).map(tuple)
+    values = data.draw(st.lists(tuples | tuples | st.none(), min_size=1, max_size=4))
+    right = all(
+        nullable if value is None else all(fits(item, kind) for item in value) for value in values
+    )
+    if not right:
+        with pytest.raises(DefinitionError, match="output given "):
+            table_of(output, values)
+        return
+    found = table_of(output, values)["given"]
+    assert found.type == output_schema(fold_for(output)).field("given").type
+    expected = [None if v is None else [held(item, kind) for item in v] for v in values]
+    assert repr(found.to_pylist()) == repr(expected)
+
+
+@pytest.mark.parametrize("output", SCALARS)
+@given(data=st.data())
+def test_a_plain_value_is_held_exactly_or_refused(output, data):
+    kind, nullable = given_is(output)
+    values = data.draw(st.lists(data.draw(st.just(MOSTLY)), min_size=1, max_size=4))
+    right = all(nullable if value is None else fits(value, kind) for value in values)
+    if not right:
+        with pytest.raises(DefinitionError, match="output given "):
+            table_of(output, values)
+        return
+    found = table_of(output, values)["given"].combine_chunks()
+    found = found.cast(pa.int64()) if kind == "timestamp" else found
+    assert repr(found.to_pylist()) == repr([held(value, kind) for value in values])
+
+
+@pytest.mark.parametrize(
+    ("output", "values", "message"),
+    [
+        (Ints, [(1.9, 2.5)], r"output given is list<item: double>, but declared list<item: int64>"),
+        (Ints, [(1,), (2, 2.5)], r"is list<item: double>, but declared list<item: int64>"),
+        (Ints, [(1, None)], r"has None among its items, but declared list<item: int64>"),
+        (Ints, [(None,), (None, None)], r"has None among its items"),
+        (Ints, [None], r"output given is None, but is not declared `\| None`"),
+        (Ints, [("1",)], r"is list<item: string>, but declared list<item: int64>"),
+        (Ints, [(True,)], r"is list<item: bool>, but declared list<item: int64>"),
+        (Ints, [(1, True)], r"is a mix of bool and int, but declared list<item: int64>"),
+        (Ints, [(1,), ("a",)], r"is a mix of int and str, but declared list<item: int64>"),
+        (Ints, [(1,), 2], r"is a mix of int and tuple, but declared list<item: int64>"),
+        (Ints, [3], r"is int64, but declared list<item: int64>"),
+        (Ints, [(2**63,)], r"has 9223372036854775808, but declared list<item: int64>"),
+        (Floats, [(EXACT + 1,)], r"has 9007199254740993, but declared list<item: double>"),
+        (Floats, [(1.5, EXACT + 1)], r"has 9007199254740993, but declared list<item: double>"),
+        (Floats, [(1.5,), (True,)], r"is a mix of bool and float, but declared list<item: double>"),
+        (Float, [1.5, True], r"is a mix of bool and float, but declared double"),
+        (Float, [EXACT + 1], r"output given has 9007199254740993, but declared double"),
+        (Int, [2**63], r"output given has 9223372036854775808, but declared int64"),
+        (Text, ["a", 1], r"output given is a mix of int and str, but declared string"),
+        (At, [True, 1], r"output given is a mix of bool and int, but declared int64"),
+    ],
+)
+def test_a_refusal_names_the_field_and_what_was_found(output, values, message):
+    with pytest.raises(DefinitionError, match=message):
+        table_of(output, values)
+
+
+@pytest.mark.parametrize("output", ARRAYS)
+def test_empty_arrays_are_of_the_declared_type(output):
+    found = table_of(output, [(), ()])
+    assert found.schema == output_schema(fold_for(output))
+    assert found["given"].to_pylist() == [[], []]
+
+
+def test_a_removed_key_has_no_array():
+    fold = replace(fold_for(Ints), output_mode="update", project=lambda key, state: Ints(key, ()))
+    table = outputs_table(fold, Emitted([("a", None), Ints("b", (1,))], [1, 2], [True, False]))
+    assert table.schema.names == ["key", "given", EMITTED_AT_US, REMOVED]
+    assert table["given"].to_pylist() == [None, [1]]

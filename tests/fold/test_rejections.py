@@ -1,0 +1,300 @@
+"""Calls that fail in a stream that rejects, one example for each rule; and what still stops it."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from enum import IntEnum, StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from spark_jobs.engines.bucket import outputs_table
+from spark_jobs.engines.local import LocalFold
+from spark_jobs.fold import rejected_call
+from spark_jobs.fold.call_checks import CallChecks
+from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
+from spark_jobs.fold.emitted import Emitted
+from spark_jobs.fold.failures import TIMEOUTS_IN_A_ROW
+from spark_jobs.fold.group_state import GroupState
+from spark_jobs.fold.records import DefinitionError, Instant
+from spark_jobs.fold.rejected_call import CUT, cut
+from spark_jobs.fold.settle import StateFunctionError
+from tests.bronze import ClockAt, stamp
+
+SECOND_US = 1_000_000
+END = ClockAt(60 * SECOND_US)
+
+
+class Word(NamedTuple):
+    key: str
+    event_time_us: int
+    text: str | None = None
+
+
+class Count(NamedTuple):
+    words: int
+    last: str | None = None
+
+
+class Said(NamedTuple):
+    key: str
+    words: int
+
+
+Acts = Callable[[Word | None, GroupState[Count]], Any]
+
+
+def fold_of(act: Acts, **settings: Any) -> KeyedFold:
+    """Counts words, and does `act` with each: None for a timeout."""
+
+    def counting(key: str, words: Iterator[Word], state: GroupState[Count]) -> Iterator[Said]:
+        word = next(words, None)
+        count = Count((state.get.words if state.exists else 0) + 1)
+        state.update(count)
+        yield Said(key, count.words)
+        act(word, state)
+
+    known = {"key": "key", "event": Word, "state": Count, "output": Said, "output_mode": "append"}
+    fold = flat_map_groups_with_state(counting, **(known | settings))
+    return replace(fold, on_error="quarantine")
+
+
+def run(fold: KeyedFold, *words: Word) -> LocalFold:
+    """One commit for each word, and at last a clock row."""
+    engine = LocalFold(fold, delay_us=0, buckets=2)
+    for rows in stamp([*([word] for word in words), END]):
+        engine.run_batch(rows)
+    return engine
+
+
+def fail_at(text: str) -> Acts:
+    def act(word: Word | None, state: GroupState[Count]) -> None:
+        if word is not None and word.text == text:
+            raise ValueError(f"no {text!r} here")
+
+    return act
+
+
+WORDS = Word("a", SECOND_US, "x"), Word("a", 2 * SECOND_US, "bad"), Word("a", 3 * SECOND_US, "y")
+
+
+def test_a_rejected_event_leaves_no_trace_but_its_record():
+    engine = run(fold_of(fail_at("bad")), *WORDS)
+    assert engine.emitted.rows == [Said("a", 1), Said("a", 2)]
+    assert engine.states()["a"].state == Count(2)
+    (call,) = engine.rejected
+    assert call[:4] == ("a", 2 * SECOND_US, 0, "event")
+    assert json.loads(call.event) == {"key": "a", "event_time_us": 2 * SECOND_US, "text": "bad"}
+    assert (call.error, call.message) == ("ValueError", "no 'bad' here")
+
+
+def test_the_traceback_begins_with_the_function_and_names_no_file():
+    (call,) = run(fold_of(fail_at("bad")), *WORDS).rejected
+    first, last = call.traceback.split("\n")
+    assert f"{__name__}:" in first
+    assert "in fold_of.<locals>.counting: act(word, state)" in first
+    assert "in fail_at.<locals>.act: raise ValueError" in last
+    assert "/" not in call.traceback
+
+
+def test_without_the_word_quarantine_the_first_failed_call_stops_the_fold():
+    with pytest.raises(StateFunctionError, match="no 'bad' here"):
+        run(replace(fold_of(fail_at("bad")), on_error="stop"), *WORDS)
+
+
+def test_a_key_of_which_all_is_rejected_has_no_state_and_no_row():
+    for mode in ("append", "update"):
+        project = {"project": lambda key, count: Said(key, count.words)}
+        fold = fold_of(fail_at("bad"), output_mode=mode, **(project if mode == "update" else {}))
+        engine = run(fold, Word("b", SECOND_US, "bad"), Word("b", 2 * SECOND_US, "bad"))
+        assert not engine.states()
+        assert engine.emitted.rows == []
+        assert len(engine.rejected) == 2
+
+
+def test_a_rejected_event_leaves_the_timeout_that_was_set_before_it():
+    def act(word: Word | None, state: GroupState[Count]) -> None:
+        fail_at("bad")(word, state)
+        if word is not None:
+            state.setTimeoutTimestamp(timestampUs=state.clock_us + 5 * SECOND_US)
+
+    engine = run(fold_of(act, timeout="EventTimeTimeout"), WORDS[0], WORDS[1])
+    assert engine.emitted.emitted_at_us == [SECOND_US, 6 * SECOND_US]
+    assert [call.at_us for call in engine.rejected] == [2 * SECOND_US]
+
+
+def test_a_rejected_timeout_has_fired_and_leaves_the_state():
+    def act(word: Word | None, state: GroupState[Count]) -> None:
+        state.setTimeoutTimestamp(timestampUs=state.clock_us + 5 * SECOND_US)
+        if word is None:
+            raise KeyError("silent")
+
+    engine = run(fold_of(act, timeout="EventTimeTimeout"), WORDS[0])
+    (call,) = engine.rejected
+    assert call[:5] == ("a", 6 * SECOND_US, 0, "timeout", None)
+    (known,) = engine.states().values()
+    assert known[:3] == ("a", Count(1), SECOND_US)
+    assert engine.emitted.rows == [Said("a", 1)]
+
+
+def test_equal_events_are_numbered_as_rejections_of_one_instant():
+    bad = Word("a", SECOND_US, "bad")
+    engine = run(fold_of(fail_at("bad")), bad)
+    assert [call.number for call in engine.rejected] == [0]
+    engine = LocalFold(fold_of(fail_at("bad")), delay_us=0)
+    for rows in stamp([[bad, Word("a", SECOND_US, "good"), bad, bad._replace(key="b")], END]):
+        engine.run_batch(rows)
+    assert [(call.key, call.number) for call in engine.rejected] == [("a", 0), ("a", 1), ("b", 0)]
+
+
+def test_a_state_of_another_class_is_the_same_for_the_next_call_as_from_a_store():
+    """Else what fails would depend on whether a batch ended between the two."""
+
+    def act(word: Word | None, state: GroupState[Count]) -> None:
+        state.update(tuple(state.get))  # type: ignore[arg-type]
+
+    together = LocalFold(fold_of(act), delay_us=0)
+    for rows in stamp([list(WORDS), END]):
+        together.run_batch(rows)
+    assert not together.rejected
+    assert together.states() == run(fold_of(act), *WORDS).states()
+
+
+def test_half_a_surrogate_pair_is_rejected_and_can_be_written():
+    def act(word: Word | None, state: GroupState[Count]) -> None:
+        state.update(Count(1, json.loads(r'"\ud800"')))
+
+    (call,) = run(fold_of(act), WORDS[0]).rejected
+    assert call.error == "UnicodeEncodeError"
+    "".join(filter(None, (call.message, call.event, call.traceback))).encode()
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt, SystemExit])
+def test_what_is_not_the_functions_fault_is_never_rejected(error):
+    def act(word: Word | None, state: GroupState[Count]) -> None:
+        raise error("enough")
+
+    with pytest.raises((error, StateFunctionError), match="enough"):
+        run(fold_of(act), WORDS[0])
+
+
+def test_an_update_function_is_called_once_for_each_event():
+    """One call for two events would reject both, or none."""
+    project = {"output_mode": "update", "project": lambda key, count: Said(key, count.words)}
+    engine = LocalFold(fold_of(fail_at("bad"), **project), delay_us=0)
+    for rows in stamp([list(WORDS), END]):
+        engine.run_batch(rows)
+    assert engine.emitted.rows == [Said("a", 2)]
+    assert engine.emitted.emitted_at_us == [3 * SECOND_US]
+
+
+@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
+@pytest.mark.parametrize("step_us", [1, 1_000])
+def test_timeouts_set_in_a_loop_stop_the_fold(on_error, step_us):
+    def act(word: Word | None, state: GroupState[Count]) -> None:
+        state.setTimeoutTimestamp(timestampUs=state.clock_us + step_us)
+
+    fold = replace(fold_of(act, timeout="EventTimeTimeout"), on_error=on_error)
+    with pytest.raises(StateFunctionError, match=r"key 'a' \(timeout at .*sets its timeout again"):
+        run(fold, WORDS[0])
+
+
+@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
+def test_many_timeouts_in_a_row_are_no_loop_when_the_clock_moves(on_error):
+    def act(word: Word | None, state: GroupState[Count]) -> None:
+        state.setTimeoutTimestamp(timestampUs=state.clock_us + 1_001)
+
+    fold = replace(fold_of(act, timeout="EventTimeTimeout"), on_error=on_error)
+    assert len(run(fold, WORDS[0]).emitted.rows) > 2 * TIMEOUTS_IN_A_ROW
+
+
+class Error(Exception):
+    """An exception that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_an_exception_without_a_text_and_its_cause_are_recorded():
+    def act(word: Word | None, state: GroupState[Count]) -> None:
+        try:
+            int("x")
+        except ValueError as error:
+            raise Error from error
+
+    (call,) = run(fold_of(act), WORDS[0]).rejected
+    assert call.error == f"{__name__}.Error"
+    assert "RuntimeError" in call.message
+    assert "caused by ValueError: invalid literal" in call.traceback
+
+
+def test_an_endless_recursion_is_cut_in_the_middle():
+    def act(word: Word | None, state: GroupState[Count]) -> None:
+        act(word, state)
+
+    (call,) = run(fold_of(act), WORDS[0]).rejected
+    assert call.error == "RecursionError"
+    assert CUT in call.traceback.split("\n")
+    assert len(call.traceback) <= rejected_call.TRACEBACK_BYTES
+
+
+@pytest.mark.parametrize("text", ["", "abc", "é" * 100, "\ud800" * 9, "😀" * 50])
+@pytest.mark.parametrize("size", [4, 10, 17])
+def test_texts_are_cut_to_bytes_that_are_text(text, size):
+    shortened = cut(text, size)
+    assert len(shortened.encode()) <= size
+    assert shortened.endswith(CUT) or shortened.encode() == text.encode("utf-8", "backslashreplace")
+
+
+class Color(IntEnum):
+    RED = 1
+
+
+class Name(StrEnum):
+    ANN = "ann"
+
+
+class All(NamedTuple):
+    key: str
+    whole: int | None = None
+    real: float | None = None
+    text: str | None = None
+    yes: bool | None = None
+    at: Instant | None = None
+    many: tuple[int, ...] | None = None
+    words: tuple[str, ...] | None = None
+    reals: tuple[float, ...] | None = None
+
+
+VALUES = {
+    "whole": [1, -1, 2**63 - 1, 2**63, 1.0, True, "1", Color.RED, np.int64(3), 2.5, b"1"],
+    "real": [1, 1.5, 2**53, 2**53 + 1, True, "1", np.float64(2), float("nan"), Color.RED],
+    "text": ["", "é", "\ud800", b"x", 1, Name.ANN, np.str_("x")],
+    "yes": [True, False, 1, "x", np.True_],
+    "at": [1, 2**63, 1.5, True, "x"],
+    "many": [(), [1], {1}, (1, None), [2.0], [2.5], [True], ["x"], 1, np.array([1, 2]), (2**63,)],
+    "words": [("a",), ["é", None], "ab", ["\ud800"], [1], iter("a")],
+    "reals": [(1, 2.5), [2**53 + 1], [True, 2.5], [None], (1,), np.array([1.5]), {}, {"a": 1.0}],
+}
+CASES = [(name, value) for name, values in VALUES.items() for value in values]
+
+
+# By number: an iterator is named by its address, and two processes would differ.
+@pytest.mark.parametrize(
+    ("name", "value"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)]
+)
+def test_an_output_is_rejected_exactly_when_arrow_would_refuse_it(name, value):
+    """Then a stream that begins to reject rejects nothing that it has let through before."""
+    fold = replace(fold_of(fail_at("bad")), output=All)
+    row = All("a", **{name: value})
+    try:
+        taken = outputs_table(fold, Emitted([row], [1], []))
+    except (DefinitionError, TypeError, ValueError, OverflowError):
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            CallChecks(fold).output(row)
+        return
+    checked = CallChecks(fold).output(row)
+    assert repr(outputs_table(fold, Emitted([checked], [1], [])).to_pylist()) == repr(
+        taken.to_pylist()
+    )

@@ -1,0 +1,73 @@
+"""Whose states serve whom: code, mapped states, and streams that begin or cease to reject."""
+
+import pytest
+
+from include.generations import pinned_row
+from include.lake import Lake
+from include.ops import append_ops
+from include.savepoints.lineage import current_lineage, serves
+from spark_jobs.lake.generations import note_code, pin_generation
+from tests.changed_stream import STREAM
+
+SAVEPOINT = "20260101T000000000000-abc"
+
+
+@pytest.mark.parametrize(
+    ("lineage", "wanted", "good"),
+    [
+        ("x", "x", True),
+        ("x!", "x!", True),
+        ("x", "x!", True),
+        ("x!", "x", False),
+        ("y", "x!", False),
+        ("y!", "x!", False),
+        (None, "x!", False),
+        (f"x+{SAVEPOINT}", f"x!+{SAVEPOINT}", True),
+        (f"x!+{SAVEPOINT}", f"x+{SAVEPOINT}", False),
+        ("x", f"x!+{SAVEPOINT}", False),
+        (f"x+{SAVEPOINT}", "x!", False),
+    ],
+)
+def test_states_that_rejected_nothing_serve_who_rejects_and_never_the_other_way(
+    lineage, wanted, good
+):
+    assert serves(lineage, wanted) is good
+
+
+@pytest.mark.parametrize(
+    ("known", "code", "lineage"),
+    [
+        (f"x+{SAVEPOINT}", "x", f"x+{SAVEPOINT}"),
+        (f"x+{SAVEPOINT}", "x!", f"x!+{SAVEPOINT}"),
+        (f"x!+{SAVEPOINT}", "x!", f"x!+{SAVEPOINT}"),
+        (f"x!+{SAVEPOINT}", "x", "x"),
+        (f"y+{SAVEPOINT}", "x!", "x!"),
+        ("x", "x!", "x!"),
+        (None, "x!", "x!"),
+    ],
+)
+def test_mapped_states_stay_mapped_when_the_stream_begins_to_reject(known, code, lineage):
+    assert current_lineage({"code": known}, code) == lineage
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "changed", "known"),
+    [
+        ("x", "x!", False, "x!"),
+        ("x!", "x", True, "x!"),
+        ("x", "y!", True, "x"),
+        ("x", "x", False, "x"),
+    ],
+)
+def test_a_generation_is_told_that_its_stream_rejects_from_now_on(
+    lake: Lake, first, then, changed, known
+):
+    """Its later savepoints carry the mark; what has rejected does not become what stops."""
+    reseeded = {"stream": STREAM.name, "generation": 1, "seed_savepoint": "s", "code": first}
+    append_ops(lake, "generations", [reseeded], (f"{STREAM.name}/1", 0))
+    assert pin_generation(lake, STREAM, 1, {}, then) is changed
+    assert pinned_row(lake, STREAM.name, 1)["code"] == first  # until something is written by it
+    note_code(lake, STREAM.name, 1, then, changed, "key string")
+    row = pinned_row(lake, STREAM.name, 1)
+    assert row["code"] == known
+    assert (row["code_changed_at"] is not None) is changed

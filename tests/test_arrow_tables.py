@@ -1,0 +1,218 @@
+"""The product tables that delta-rs writes: each batch once, ranges replaced, nothing for nothing."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.delta_log import read_actions
+from include.instants import micros_of
+from include.lake import Lake
+from spark_jobs.engines.arrow_product import ArrowProductTable
+from spark_jobs.engines.schemas import output_schema
+from spark_jobs.engines.state_rows import states_to_rows
+from spark_jobs.fold.definition import Definition, flat_map_groups_with_state
+from spark_jobs.fold.states import States
+from spark_jobs.lake import arrow_commits, arrow_tables
+from spark_jobs.lake.arrow_transaction import transaction
+from spark_jobs.lake.range_change import RangeChange
+from spark_jobs.lake.tables import TableSchemaError
+
+DAY_US = 24 * 3_600_000_000
+START_US = 20_000 * DAY_US
+
+
+class Event(NamedTuple):
+    userId: str  # capitals, which SQL would fold
+    event_time_us: int
+
+
+class Total(NamedTuple):
+    total: int
+
+
+class Row(NamedTuple):
+    userId: str
+    order: int  # a word of SQL
+    share: float | None
+    parts: tuple[int, ...]
+
+
+def row_of(key: str, total: Total) -> Row:
+    return Row(key, total.total, float("nan"), (total.total,))
+
+
+def definition(mode: str, output: type = Row) -> Definition:
+    fold = flat_map_groups_with_state(
+        lambda key, events, state: iter(()),
+        key="userId",
+        event=Event,
+        state=Total,
+        output=output,
+        output_mode=mode,
+        project=row_of if mode == "update" else None,
+    )
+    return Definition(fold, "What users did", dict.fromkeys(output._fields, "A column"))
+
+
+def table_in(lake: Lake, mode: str) -> ArrowProductTable:
+    table = ArrowProductTable(lake, "tried", definition(mode))
+    table.ensure()
+    return table
+
+
+def emitted(rows: list[tuple[str, int, int]], mode: str = "append", removed=()) -> pa.Table:
+    """(user, order, emitted at) as an engine hands them over."""
+    schema = output_schema(definition(mode).fold)
+    columns = [
+        [user for user, _, _ in rows],
+        [order for _, order, _ in rows],
+        [float("nan")] * len(rows),
+        [[order, None] for _, order, _ in rows],
+        [START_US + at_us for _, _, at_us in rows],
+    ]
+    if mode == "update":
+        columns.append([user in removed for user, _, _ in rows])
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def rows_in(table: ArrowProductTable) -> Counter[tuple[str, int, int]]:
+    rows = DeltaTable(table.path).to_pyarrow_table().to_pylist()
+    return Counter((r["userId"], r["order"], micros_of(r["emitted_at"]) - START_US) for r in rows)
+
+
+def version(table: ArrowProductTable) -> int:
+    return DeltaTable(table.path).version()
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_batch_is_written_once_whoever_repeats_it(lake, mode):
+    table = table_in(lake, mode)
+    table.write_once(emitted([("a", 1, 0)], mode), "tried/1/table", 3, "first")
+    table.write_once(emitted([("b", 1, 0)], mode), "tried/1/table", 3, "again")
+    table.write_once(emitted([("c", 1, 0)], mode), "tried/1/table", 2, "older")
+    assert rows_in(table) == Counter([("a", 1, 0)])
+    table.write_once(emitted([("d", 1, 0)], mode), "tried/2/table", 0, "next")
+    assert rows_in(table) == Counter([("a", 1, 0), ("d", 1, 0)])
+    marks = [commit.get("userMetadata") for commit in DeltaTable(table.path).history()]
+    assert marks == ["next", "first", None]
+
+
+def test_an_update_table_has_the_latest_row_of_each_key(lake):
+    table = table_in(lake, "update")
+    table.write_once(emitted([("a", 1, 0), ("b", 1, 0)], "update"), "x", 0, "m")
+    rows = emitted([("a", 2, 5), ("b", 2, 5), ("c", 1, 5), ("d", 1, 5)], "update", ("b", "d"))
+    table.write_once(rows, "x", 1, "m")
+    assert rows_in(table) == Counter([("a", 2, 5), ("c", 1, 5)])
+    changes = pa.table(DeltaTable(table.path).load_cdf(starting_version=2)).to_pylist()
+    assert Counter(c["_change_type"] for c in changes) == Counter(
+        ["update_preimage", "update_postimage", "delete", "insert"]
+    )
+
+
+def test_the_projection_of_states_replaces_all_rows(lake):
+    table = table_in(lake, "update")
+    table.write_once(emitted([("a", 1, 0), ("b", 1, 0)], "update"), "x", 0, "m")
+    fold = definition("update").fold
+    states = States(fold)
+    states.put("c", Total(9), START_US + 7)
+    table.replace_all(states_to_rows(fold, states, 0), "all")
+    assert rows_in(table) == Counter([("c", 9, 7)])
+    assert version(table) == 2
+    assert DeltaTable(table.path).history(1)[0]["userMetadata"] == "all"
+
+
+# At the edges of days and of milliseconds, which Delta's statistics are cut to.
+INSTANTS = st.builds(
+    lambda day, us: day * DAY_US + us, st.integers(-1, 2), st.sampled_from([-1, 0, 1, 999, 1000])
+)
+ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1), INSTANTS), max_size=8)
+
+
+@given(old=ROWS, new=ROWS, from_us=st.none() | INSTANTS, until_us=st.none() | INSTANTS)
+def test_a_range_holds_the_new_rows_and_all_others_stay(
+    tmp_path_factory, old, new, from_us, until_us
+):
+    lake = Lake(str(tmp_path_factory.mktemp("lake")))
+    table = table_in(lake, "append")
+    for number, row in enumerate(old):
+        table.write_once(emitted([row]), "x", number, "m")
+    before = version(table)
+
+    def within(rows: list[tuple[str, int, int]]) -> Counter[tuple[str, int, int]]:
+        return Counter(
+            row
+            for row in rows
+            if (from_us is None or row[2] >= from_us) and (until_us is None or row[2] < until_us)
+        )
+
+    bounds = [None if us is None else START_US + us for us in (from_us, until_us)]
+    change = table.replace_range([emitted(new[::2]), emitted(new[1::2])], *bounds, "range")
+    was, now = within(old), within(new)
+    assert change == RangeChange(was.total(), now.total(), (was - now).total(), (now - was).total())
+    assert rows_in(table) == Counter(old) - was + now
+    assert version(table) == before + (was != now)
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_commit_that_comes_between_is_followed_by_another_try(lake, mode, monkeypatch):
+    table = table_in(lake, mode)
+    table.write_once(emitted([("a", 1, 0)], mode), "x", 0, "m")
+    other = ArrowProductTable(lake, "tried", definition(mode))
+    module = arrow_commits if mode == "append" else arrow_tables
+    opened, tries = module.DeltaTable, []
+
+    def open_then_overtake(path):
+        found = opened(path)
+        if not tries:
+            tries.append(path)
+            monkeypatch.setattr(module, "DeltaTable", opened)
+            other.write_once(emitted([("b", 1, 0)], mode), "y", 0, "m")
+        return found
+
+    monkeypatch.setattr(module, "DeltaTable", open_then_overtake)
+    if mode == "append":
+        change = table.replace_range([emitted([("c", 1, 0)])], None, None, "all")
+        assert change == RangeChange(2, 1, 2, 1)
+    else:
+        fold = definition(mode).fold
+        states = States(fold)
+        states.put("c", Total(1), START_US)
+        table.replace_all(states_to_rows(fold, states, 0), "all")
+    assert rows_in(table) == Counter([("c", 1, 0)])
+
+
+def test_a_batch_that_another_process_writes_meanwhile_is_not_written_again(lake):
+    table = table_in(lake, "append")
+    stale = DeltaTable(table.path)
+    table.write_once(emitted([("a", 1, 0)]), "x", 0, "m")
+    commit = CommitProperties(app_transactions=[transaction("x", 0)])
+    rows = DeltaTable(table.path).to_pyarrow_table()
+    with pytest.raises(CommitFailedError):  # delta-rs sees it, and write_once looks again
+        write_deltalake(stale, rows, mode="append", commit_properties=commit)
+
+
+class Other(NamedTuple):
+    userId: str
+    order: float
+
+
+def test_a_table_of_other_columns_is_refused(lake):
+    table_in(lake, "append")
+    with pytest.raises(TableSchemaError, match="order double"):
+        ArrowProductTable(lake, "tried", definition("append", Other)).ensure()
+
+
+def test_the_record_of_a_batch_says_when_or_spark_takes_it_for_expired(lake):
+    table = table_in(lake, "append")
+    table.write_once(emitted([("a", 1, 0)]), "x", 0, "m")
+    actions = read_actions(lake, table.path, version(table))
+    (record,) = [action["txn"] for action in actions if "txn" in action]
+    assert record["lastUpdated"] > 1_600_000_000_000

@@ -1,0 +1,71 @@
+"""Each commit to a stream's table says in the table's log what coverage it brought."""
+
+import json
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from include.instants import micros_of
+from include.lake import Lake
+from include.ops import read_ops
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.lake.exactly_once import USER_METADATA
+from spark_jobs.plans.reseed_options import ReseedOptions
+from spark_jobs.recompute_interval import recompute
+from spark_jobs.reseed_stream import reseed
+from spark_jobs.stream_definition import load_definition
+from tests.engines.lake_runs import drained
+from tests.late_lakes import DAYS_US, at, commits, small
+
+pytestmark = pytest.mark.spark
+
+
+def marks(lake: Lake, stream) -> list[dict[str, Any]]:
+    """What the commits to the table say, oldest first; all but the one that created it."""
+    history = DeltaTable(lake.table(stream.name)).history()
+    *written, created = history
+    assert created["operation"].startswith("CREATE")
+    return [json.loads(commit["userMetadata"])["coverage"] for commit in reversed(written)]
+
+
+def run_of(lake: Lake, job: str) -> str:
+    (run,) = read_ops(lake, "runs", {"job": job}).to_pylist()
+    return run["run_id"]
+
+
+def test_commits_to_an_append_table_are_marked(spark, lake):
+    stream = small("device_signals")
+    fold, stamped = load_definition(stream).fold, commits(seed=31, days=2, late=4)
+    drained(spark, lake, stream, fold, stamped, runs=1)
+    live = marks(lake, stream)
+    assert {(mark["kind"], mark["generation"]) for mark in live} == {("live", 1)}
+    assert {mark["run_id"] for mark in live} == {run_of(lake, "run_stream")}
+    assert [mark["batch_id"] for mark in live] == list(range(len(live)))
+    # What live had settled before the batch: nothing, in a first run.
+    assert all("until_us" not in mark for mark in live)
+
+    recompute(SparkEngine(spark), lake, stream, at(DAYS_US[0]), at(DAYS_US[1]))
+    (recomputed,) = marks(lake, stream)[len(live) :]
+    assert (recomputed["kind"], recomputed["generation"]) == ("recompute", 1)
+    assert recomputed["run_id"] == run_of(lake, "recompute_interval")
+    assert (recomputed["from_us"], recomputed["until_us"]) == (DAYS_US[0], DAYS_US[1])
+    assert recomputed["codes"] == live[0]["codes"]
+    assert recomputed["bronze_version"] == DeltaTable(lake.bronze(stream.source)).version()
+
+
+def test_commits_to_an_update_table_are_marked_also_a_merge(spark, lake):
+    stream = small("user_counts")
+    fold = load_definition(stream).fold
+    stamped = commits(seed=32, days=2, source=stream.source, late=4)
+    drained(spark, lake, stream, fold, stamped, runs=1)
+    live = marks(lake, stream)
+    assert {mark["kind"] for mark in live} == {"live"}
+    assert spark.conf.get(USER_METADATA, None) is None
+
+    reseed(SparkEngine(spark), lake, stream, ReseedOptions(recompute=True))
+    (replaced,) = marks(lake, stream)[len(live) :]
+    (row,) = read_ops(lake, "generations", {"generation": 2}).to_pylist()
+    assert (replaced["kind"], replaced["generation"]) == ("reseed", 2)
+    assert replaced["until_us"] == micros_of(row["until"])
+    assert replaced["run_id"] == run_of(lake, "reseed_stream")

@@ -1,0 +1,180 @@
+"""A product table takes any output record: whatever its fields are called."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+from include.instants import micros_of
+from spark_jobs.engines.bucket import outputs_table
+from spark_jobs.engines.packing import to_stream, unpack
+from spark_jobs.engines.schemas import output_ddl
+from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
+from spark_jobs.fold.records import DefinitionError, columns_of
+from spark_jobs.fold.settle import Emitted
+from spark_jobs.lake.range_change import RangeChange
+from spark_jobs.lake.tables import DeltaProduct
+
+DAY_US = 86_400_000_000
+
+
+class Event(NamedTuple):
+    key: str
+    event_time_us: int
+
+
+class State(NamedTuple):
+    seen: int
+
+
+class Named(NamedTuple):
+    """Fields called as something is on the way to the table."""
+
+    key: str
+    before: int
+    after: int
+    net: float
+    sign: int
+    new: str
+    old: str | None
+    bucket: int
+    outputs: tuple[str, ...]
+    events: int
+    rows: int
+    row: str
+    value: bool
+    select: int
+    table: str
+    date: str
+    count: int
+    target: int
+    source: str
+    c0: int
+    c1: int
+    größe: int
+
+
+def never(key, events, state):
+    yield from ()
+
+
+def fold_of(mode: str, output: type = Named) -> KeyedFold:
+    return flat_map_groups_with_state(
+        never,
+        key="key",
+        event=Event,
+        state=State,
+        output=output,
+        output_mode=mode,
+        project=lambda key, state: None,
+    )
+
+
+def named(key: str, number: int) -> Named:
+    old = None if number % 2 else "an old one"
+    return Named(
+        key, number, -number, number / 2, 1, "n", old, 3, ("a", key), 5, 6, "r", number > 1, 7,
+        "t", "d", 8, 9, "s", 0, 1, 10,
+    )  # fmt: skip
+
+
+def frame(spark, fold, rows, removed=()):
+    """(row, emitted at) as a batch hands them over: packed, and unpacked."""
+    values, times_us = zip(*rows, strict=True)
+    emitted = Emitted(list(values), list(times_us), list(removed))
+    stream = bytearray(to_stream(outputs_table(fold, emitted)))
+    packed = spark.createDataFrame([(0, stream)], "bucket int, outputs binary")
+    return unpack(packed, "outputs", output_ddl(fold))
+
+
+def product_table(spark, lake, fold) -> DeltaProduct:
+    comments = {column.name: "one" for column in columns_of(fold.output)}
+    table = DeltaProduct(lake.table("named"), fold, comments)
+    table.ensure(spark, "A table")
+    table.ensure(spark, "A table")  # it has the columns that it was made with
+    return table
+
+
+def rows_in(table: DeltaProduct) -> Counter:
+    rows = DeltaTable(table.path).to_pyarrow_table().to_pylist()
+    made = []
+    for row in rows:
+        values = (tuple(v) if isinstance(v, list) else v for v in map(row.get, Named._fields))
+        made.append((Named(*values), micros_of(row["emitted_at"])))
+    return Counter(made)
+
+
+@pytest.mark.spark
+def test_an_append_table_takes_any_names_from_batches_and_from_recomputes(spark, lake):
+    fold = fold_of("append")
+    table = product_table(spark, lake, fold)
+    early = [(named("a", 1), 5), (named("b", 2), 7)]
+    late = [(named("a", 3), DAY_US + 1), (named("a", 3), DAY_US + 1)]
+    for _ in range(2):
+        table.write_once(frame(spark, fold, early + late), "named/1/table", 0, "{}")
+    assert rows_in(table) == Counter(early + late)
+
+    corrected = [(named("a", 3), DAY_US + 1), (named("c", 4), DAY_US + 2)]
+    change = table.replace_range(frame(spark, fold, corrected), DAY_US, None, "{}")
+    assert change == RangeChange(before=2, after=2, removed=1, added=1)
+    assert rows_in(table) == Counter(early + corrected)
+
+    version = DeltaTable(table.path).version()
+    change = table.replace_range(frame(spark, fold, early), None, DAY_US, "{}")
+    assert change == RangeChange(before=2, after=2, removed=0, added=0)
+    assert DeltaTable(table.path).version() == version
+
+
+@pytest.mark.spark
+def test_an_update_table_takes_any_names_from_batches_and_from_reseeds(spark, lake):
+    fold = fold_of("update")
+    table = product_table(spark, lake, fold)
+    first = [(named("a", 1), 5), (named("b", 2), 7)]
+    for _ in range(2):
+        table.write_once(frame(spark, fold, first, [False] * 2), "named/1/table", 0, "{}")
+    assert rows_in(table) == Counter(first)
+
+    gone = Named(*["a"] + [None] * (len(Named._fields) - 1))
+    second = [(gone, 8), (named("b", 3), 9), (named("c", 4), 9)]
+    table.write_once(frame(spark, fold, second, [True, False, False]), "named/1/table", 1, "{}")
+    assert rows_in(table) == Counter(second[1:])
+
+    anew = frame(spark, fold, first, [False] * 2).where(F.col("key") == "b")
+    table.replace_all(anew, "{}")
+    assert rows_in(table) == Counter(first[1:])
+
+
+class TwoCases(NamedTuple):
+    key: str
+    total: int
+    Total: int
+
+
+class OtherCase(NamedTuple):
+    key: str
+    Emitted_At: int
+
+
+class RemovedInOtherCase(NamedTuple):
+    key: str
+    Removed: int
+
+
+@pytest.mark.parametrize(
+    ("mode", "output", "message"),
+    [
+        ("append", TwoCases, "total and Total differ only in upper and lower case"),
+        ("update", TwoCases, "total and Total differ only in upper and lower case"),
+        ("append", OtherCase, "cannot have a field Emitted_At"),
+        ("update", RemovedInOtherCase, "cannot have a field Removed"),
+    ],
+)
+def test_names_that_spark_takes_for_one_are_refused_when_they_are_defined(mode, output, message):
+    with pytest.raises(DefinitionError, match=message):
+        fold_of(mode, output)
+
+
+def test_an_append_table_may_have_a_column_that_only_update_streams_add():
+    assert fold_of("append", RemovedInOtherCase).output is RemovedInOtherCase

@@ -1,0 +1,294 @@
+"""A table that is not what our commits have made it is noticed, and no other is."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from include.delta_log import read_actions
+from include.lake import Lake
+from include.ops import append_ops, read_ops
+from include.table_seal import Actions, read_seal, rows_by_date, seal, what_changed
+
+TABLE = "tables/counts"
+FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)
+OURS = '{"writer": "ours"}'
+
+
+@pytest.fixture
+def path(lake: Lake) -> Path:
+    """A table of three commits, sealed after the last."""
+    for day in (FIRST, SECOND, SECOND):
+        append(lake, day, 2)
+    seal(lake, TABLE)
+    return Path(lake.root, TABLE)
+
+
+def append(lake: Lake, day: date | None, rows: int, mark: str | None = None) -> None:
+    data = pa.table({"day": pa.array([day] * rows, pa.date32()), "n": list(range(rows))})
+    properties = CommitProperties(custom_metadata={"userMetadata": mark}) if mark else None
+    write_deltalake(
+        f"{lake.root}/{TABLE}",
+        data,
+        mode="append",
+        partition_by=["day"],
+        commit_properties=properties,
+    )
+
+
+def commit_file(path: Path, version: int) -> Path:
+    return path / "_delta_log" / f"{version:020}.json"
+
+
+def is_marked(info: Mapping[str, Any], actions: Actions) -> bool:
+    return bool(info.get("userMetadata") == OURS)
+
+
+def test_a_table_that_was_never_sealed_is_believed(lake: Lake):
+    assert what_changed(lake, TABLE) is None
+    append(lake, FIRST, 2)
+    assert what_changed(lake, TABLE) is None
+
+
+def test_a_seal_says_what_the_table_was(lake: Lake, path: Path):
+    append(lake, None, 3, OURS)
+    seal(lake, TABLE)
+    (row,) = read_ops(lake, "tables").to_pylist()
+    assert row["table"] == TABLE
+    assert (row["version"], row["rows"], row["mark"]) == (3, 9, OURS)
+    assert row["table_id"] == str(DeltaTable(path).metadata().id)
+    rows = {"2026-03-01": 2, "2026-03-02": 4, "null": 3}
+    assert json.loads(row["rows_by_date"]) == rows == rows_by_date(lake, TABLE)
+    assert what_changed(lake, TABLE) is None
+
+
+def test_an_unpartitioned_table_has_one_count_and_an_empty_one_none(lake: Lake):
+    path = f"{lake.root}/{TABLE}"
+    DeltaTable.create(path, schema=pa.schema([("n", pa.int64())]))
+    assert rows_by_date(lake, TABLE) == {}
+    seal(lake, TABLE)
+    write_deltalake(path, pa.table({"n": [1, 2]}), mode="append")
+    assert rows_by_date(lake, TABLE) == {"": 2}
+    assert "is not ours and changes its data: WRITE" in str(what_changed(lake, TABLE))
+    assert str(what_changed(lake, TABLE)).endswith(", 2 rows and not 0")
+
+
+def test_rows_are_counted_where_the_log_has_no_statistics(lake: Lake, path: Path):
+    log = commit_file(path, 2)
+    actions = [json.loads(line) for line in log.read_text().split("\n") if line]
+    for action in actions:
+        if "add" in action:
+            action["add"]["stats"] = None
+    log.write_text("\n".join(map(json.dumps, actions)))
+    assert rows_by_date(lake, TABLE) == {"2026-03-01": 2, "2026-03-02": 4}
+    assert what_changed(lake, TABLE) is None
+
+
+def test_a_table_that_is_gone_or_another_is_noticed(lake: Lake, path: Path):
+    away = path.rename(path.with_name("away"))
+    assert what_changed(lake, TABLE) == (
+        f"{path} is missing, but it had version 2 after our last commit"
+    )
+    for day in (FIRST, SECOND, SECOND):
+        append(lake, day, 2)
+    assert f"{path} is another table (id " in str(what_changed(lake, TABLE))
+    shutil.rmtree(path)
+    away.rename(path)
+    assert what_changed(lake, TABLE) is None
+
+
+def test_an_emptied_newest_commit_is_noticed(lake: Lake, path: Path):
+    commit_file(path, 2).write_text("")
+    assert DeltaTable(path).version() == 2  # what makes it dangerous
+    assert what_changed(lake, TABLE) == (
+        f"commit 2 of {path} is empty, as after a power cut: on 2026-03-02 2 rows and not 4"
+    )
+
+
+def test_an_emptied_commit_that_came_after_the_seal_is_noticed(lake: Lake, path: Path):
+    append(lake, FIRST, 1, OURS)
+    commit_file(path, 3).write_text("")
+    empty = f"commit 3 of {path} is empty, as after a power cut"
+    assert what_changed(lake, TABLE, is_marked) == empty
+    commit_file(path, 3).unlink()
+    assert what_changed(lake, TABLE, is_marked) is None
+
+
+def test_an_emptied_merge_is_noticed_though_it_changed_no_count(lake: Lake, path: Path):
+    DeltaTable(path).update({"n": "n + 1"})
+    seal(lake, TABLE)
+    commit_file(path, 3).write_text("")
+    assert what_changed(lake, TABLE) == (
+        f"commit 3 of {path} is empty, as after a power cut: as many rows, in other files"
+    )
+
+
+def test_a_cut_commit_is_noticed(lake: Lake, path: Path):
+    log = commit_file(path, 2)
+    log.write_text(log.read_text()[:-20])
+    assert f"the log of {path} cannot be read (" in str(what_changed(lake, TABLE))
+
+
+def test_a_deleted_newest_commit_is_noticed(lake: Lake, path: Path):
+    commit_file(path, 2).unlink()
+    assert what_changed(lake, TABLE) == (
+        f"{path} is at version 1, older than 2, which our last commit made it"
+    )
+
+
+def test_a_copy_of_two_versions_ago_is_noticed_even_after_it_went_on(lake: Lake, path: Path):
+    copy = shutil.copytree(path, path.with_name("copy"))
+    for _ in range(2):
+        append(lake, FIRST, 1, OURS)
+    seal(lake, TABLE)
+    shutil.rmtree(path)
+    copy.rename(path)
+    assert "is at version 2, older than 4" in str(what_changed(lake, TABLE, is_marked))
+    for _ in range(3):
+        append(lake, SECOND, 1, OURS)
+    assert what_changed(lake, TABLE, is_marked) == (
+        f"version 4 of {path} is not what our last commit made it: "
+        "on 2026-03-01 2 rows and not 4, on 2026-03-02 6 rows and not 4"
+    )
+
+
+def test_commits_that_change_no_data_are_fine(lake: Lake, path: Path):
+    DeltaTable(path).optimize.compact()
+    DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"})
+    DeltaTable(path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert DeltaTable(path).version() > 4
+    assert what_changed(lake, TABLE) is None
+
+
+def test_data_that_somebody_else_changed_is_noticed(lake: Lake, path: Path):
+    DeltaTable(path).delete("n = 1")
+    told = str(what_changed(lake, TABLE, is_marked))
+    assert told.startswith(
+        f"commit 3 of {path} is not ours and changes its data: DELETE, delta-rs:py-"
+    )
+    assert told.endswith(", on 2026-03-01 1 rows and not 2, on 2026-03-02 2 rows and not 4")
+
+
+def test_rows_that_somebody_else_appended_are_noticed_behind_ours(lake: Lake, path: Path):
+    append(lake, SECOND, 1, OURS)
+    append(lake, FIRST, 4)
+    append(lake, SECOND, 1, OURS)
+    told = str(what_changed(lake, TABLE, is_marked))
+    assert f"commit 4 of {path} is not ours and changes its data: WRITE" in told
+    assert told.endswith(", on 2026-03-01 6 rows and not 2")
+    assert f"commit 3 of {path} is not ours" in str(what_changed(lake, TABLE))
+
+
+def test_a_restore_is_noticed(lake: Lake, path: Path):
+    DeltaTable(path).restore(1)
+    told = str(what_changed(lake, TABLE, is_marked))
+    assert f"commit 3 of {path} is not ours and changes its data: RESTORE" in told
+    assert told.endswith("on 2026-03-02 2 rows and not 4")
+
+
+def test_commits_of_ours_are_fine_without_a_seal(lake: Lake, path: Path):
+    """A job that died between its commit and the seal."""
+    append(lake, SECOND, 1, OURS)
+    assert what_changed(lake, TABLE, is_marked) is None
+    assert "is not ours" in str(what_changed(lake, TABLE))
+    seal(lake, TABLE)
+    assert what_changed(lake, TABLE) is None
+
+
+def clean_up_log(path: Path) -> None:
+    """As Delta does it: what the newest checkpoint makes superfluous."""
+    table = DeltaTable(path)
+    table.create_checkpoint()
+    for version in range(table.version()):
+        for file in commit_file(path, version).parent.glob(f"{version:020}.*"):
+            file.unlink()
+
+
+def test_a_log_that_was_cleaned_up_is_told_by_rows(lake: Lake, path: Path):
+    DeltaTable(path).optimize.compact()
+    clean_up_log(path)
+    assert what_changed(lake, TABLE) is None
+    append(lake, SECOND, 1)
+    assert f"commit 4 of {path} is not ours" in str(what_changed(lake, TABLE))
+    assert what_changed(lake, TABLE, lambda *_: True) is None
+    clean_up_log(path)
+    assert what_changed(lake, TABLE, lambda *_: True) == (
+        f"{path} has other rows at version 4 than at 2, after our last commit (on 2026-03-02 "
+        "5 rows and not 4); what came between is no longer in its log"
+    )
+
+
+def test_a_clean_up_at_the_sealed_version_hides_nothing(lake: Lake, path: Path):
+    clean_up_log(path)
+    assert what_changed(lake, TABLE) is None
+    append(lake, SECOND, 1, OURS)
+    assert what_changed(lake, TABLE, is_marked) is None
+    assert f"commit 3 of {path} is not ours" in str(what_changed(lake, TABLE))
+
+
+def test_many_dates_are_told_in_a_few_words(lake: Lake, path: Path):
+    days = [date(2026, 4, day) for day in range(1, 9)]
+    data = pa.table({"day": days, "n": [1] * len(days)})
+    write_deltalake(path, data, mode="append")
+    assert str(what_changed(lake, TABLE)).endswith(
+        "on 2026-04-05 1 rows and not 0, and 3 more dates"
+    )
+
+
+def test_each_table_has_one_row_and_the_newest_counts(lake: Lake, path: Path):
+    other = "tables/other"
+    write_deltalake(f"{lake.root}/{other}", pa.table({"n": [1]}))
+    seal(lake, other)
+    append(lake, FIRST, 1)
+    seal(lake, TABLE)
+    assert read_ops(lake, "tables").num_rows == 2
+    row = read_seal(lake, TABLE)
+    assert row is not None
+    append_ops(lake, "tables", [row])  # as two first seals at once may leave it
+    seal(lake, TABLE)
+    rows = read_ops(lake, "tables", {"table": TABLE}).to_pylist()
+    assert rows == [read_seal(lake, TABLE)] * 2
+    assert what_changed(lake, TABLE) is None
+    assert what_changed(lake, other) is None
+
+
+STEPS = st.lists(st.sampled_from(["append", "optimize", "delete", "seal"]), max_size=6)
+
+
+@given(steps=STEPS)
+@settings(max_examples=25)
+def test_what_is_sealed_or_ours_is_fine_and_all_else_is_not(
+    tmp_path_factory: Any, steps: list[str]
+):
+    """Any commits of ours: fine. The newest one emptied: noticed where rows or files were its."""
+    lake = Lake(str(tmp_path_factory.mktemp("lake")))
+    append(lake, FIRST, 3, OURS)
+    seal(lake, TABLE)
+    path = Path(lake.root, TABLE)
+    marked = CommitProperties(custom_metadata={"userMetadata": OURS})
+    for step in steps:
+        if step == "append":
+            append(lake, SECOND, 2, OURS)
+        elif step == "optimize":
+            DeltaTable(path).optimize.compact()
+        elif step == "delete":
+            DeltaTable(path).delete("n = 0", commit_properties=marked)
+        else:
+            seal(lake, TABLE)
+    assert what_changed(lake, TABLE, is_marked) is None
+    seal(lake, TABLE)
+    newest = DeltaTable(path).version()
+    had_files = any(
+        action.keys() & {"add", "remove"} for action in read_actions(lake, str(path), newest)
+    )
+    commit_file(path, newest).write_text("")
+    # Nothing is lost with a commit that had found nothing to change.
+    assert (what_changed(lake, TABLE, is_marked) is not None) == had_files
