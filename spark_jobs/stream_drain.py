@@ -6,7 +6,7 @@ from functools import cache
 
 from include.checkpoint import newest_committed, newest_planned
 from include.coverage.entries import Entry
-from include.coverage.ledger import begin_live, reconcile
+from include.coverage.ledger import begin_live, reconcile, seal_made
 from include.findings import Finding, record_error, record_findings
 from include.generations import current_generation, current_row, is_reseeded, pinned_row
 from include.lake import Lake
@@ -16,7 +16,7 @@ from include.rocksdb.profiles import profile_for_run
 from include.spark_conf import COMPACTING
 from include.stream_position import is_settled
 from include.streams import SettingsError, Stream, source_named
-from spark_jobs.engines.engine import Engine, LiveQuery
+from spark_jobs.engines.engine import Engine, LiveQuery, ProductTable
 from spark_jobs.engines.live_batch import BatchWriter
 from spark_jobs.engines.schemas import event_ddl
 from spark_jobs.fold.definition import KeyedFold
@@ -58,7 +58,7 @@ def drain_stream(
     refuse_unreadable_events(engine, lake, stream.name, generation, fold, code)
     start = plan_start(engine, lake, stream.name, generation, fold)
     table = engine.product_table(lake, stream, definition)
-    table.ensure()
+    ensure(lake, stream.name, table)
     engine.check_events(lake, stream.source, fold)
     # Last: what a failed first attempt got wrong must not be pinned.
     pins = pinned_settings(stream, fold) | start.pins
@@ -101,6 +101,14 @@ def drain_stream(
     reconcile(lake, stream.name)
     record_position(lake, stream, generation, record)
     check_rows(lake, stream, generation, record["run_id"])
+
+
+def ensure(lake: Lake, stream: str, table: ProductTable) -> None:
+    """Make the table unless it is there: what was recorded of one before it is not of this one."""
+    is_new = not lake.is_delta_table(lake.table(stream))
+    table.ensure()
+    if is_new:
+        seal_made(lake, stream)
 
 
 def refuse_unreadable_events(

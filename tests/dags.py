@@ -8,15 +8,20 @@ import pyarrow as pa
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.api.datamodels._generated import DagRun
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.clock import Clock
+from include.coverage.entries import Entry
+from include.instants import micros_of
 from include.lake import Lake
 from include.ops import append_ops
+from include.streams import stream_named
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
+from tests.coverage.ledgers import entry, record
 
+DELAY_US = stream_named("user_counts").watermark_delay // timedelta(microseconds=1)
 ROOT = Path(__file__).resolve().parents[1]
 LATER = datetime(2026, 3, 1, 5, tzinfo=UTC)
 
@@ -72,3 +77,14 @@ def bring_late_row(lake: Lake) -> None:
         append_commit(lake, "user_events", FOLD, rows)
     batch = {"stream": "user_counts", "generation": 1, "rows_late": 1}
     append_ops(lake, "batches", [batch | {"late_from": late, "late_to": late}])
+
+
+def lived(lake: Lake) -> Entry:
+    """What live had in its table before the late row came."""
+    bring_late_row(lake)
+    settle(lake, LATER)
+    bronze_id = str(DeltaTable(lake.bronze("user_events")).metadata().id)
+    until_us = micros_of(LATER)
+    live = entry(0, "live", None, until_us, bronze_id=bronze_id, delay_us=DELAY_US)
+    record(lake, live)
+    return live

@@ -9,27 +9,23 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from deltalake import DeltaTable
 
 from include import streams
-from include.coverage.entries import Entry
-from include.instants import micros_of
 from include.lake import Lake
 from include.ops import append_ops
 from include.stream_result import recompute_extra
 from include.streams import source_named, stream_named
-from tests.coverage.ledgers import entry, record
+from tests.coverage.ledgers import record
 from tests.dags import (
     LATER,
     before,
-    bring_late_row,
     land,
+    lived,
     load_dags,
     raise_watermark,
     settle,
 )
 
-DELAY_US = stream_named("user_counts").watermark_delay // timedelta(microseconds=1)
 GRACE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 
@@ -105,17 +101,6 @@ def before_promote(
     run = DagRun.model_construct(run_type=run_type, **interval)
     context = {"dag": dag, "dag_run": run, "ti": Runs(*queued), "params": {"promote": promote}}
     dag.get_task("promote")._pre_execute_hook(context)
-
-
-def lived(lake: Lake) -> Entry:
-    """What live had in its table before the late row came."""
-    bring_late_row(lake)
-    settle(lake, LATER)
-    bronze_id = str(DeltaTable(lake.bronze("user_events")).metadata().id)
-    until_us = micros_of(LATER)
-    live = entry(0, "live", None, until_us, bronze_id=bronze_id, delay_us=DELAY_US)
-    record(lake, live)
-    return live
 
 
 def test_only_a_backfill_with_the_parameter_promotes(lake, lake_dags):

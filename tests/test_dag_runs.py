@@ -12,7 +12,7 @@ from include.ops import append_ops, read_ops
 from include.stream_result import asset_extra
 from include.streams import stream_named
 from tests.airflow_runs import migrated_airflow, run_script
-from tests.dags import LATER, ROOT, bring_late_row, land, settle
+from tests.dags import LATER, ROOT, land, lived, settle
 
 HOUR = timedelta(hours=1)
 TENDING = ("check_checkpoint", "compact_state", "tune_rocksdb")
@@ -156,7 +156,7 @@ def test_a_backfill_of_what_is_not_settled_makes_its_run_red(airflow_environment
 def test_a_promote_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails(
     lake, airflow_environment
 ):
-    bring_late_row(lake)
+    lived(lake)
     settle(lake, LATER + HOUR)
     run = {"stream": "user_counts", "dag_run_id": f"manual__{LATER.isoformat()}"}
     times = {"start": LATER - HOUR, "until": LATER, "recomputed_at": LATER}

@@ -22,6 +22,7 @@ from include.ops import read_ops
 from include.streams import SOURCES, TableCare
 from include.table_care.cared_tables import spark_tables_named
 from include.table_seal import read_seal
+from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.ingest_source import RunCounts, ingest
 from spark_jobs.lake import bronze, clock_row
 from spark_jobs.lake.clock_row import write_clock_row, write_still_row
@@ -167,7 +168,7 @@ def test_streams_refuse_bronze_that_was_ingested_anew_until_they_are_reseeded(
         "a.jsonl", [signal(second, device_id=second // 60 % 3) for second in range(0, 9000, 60)]
     )
     ingest(spark, lake, SIGNALS)
-    drain(spark, lake, stream)
+    drain(SparkEngine(spark), lake, stream)
     before = sorted(DeltaTable(lake.table(stream.name)).to_pyarrow_table().to_pylist(), key=str)
     for folder in (
         lake.bronze("signals"),
@@ -177,12 +178,12 @@ def test_streams_refuse_bronze_that_was_ingested_anew_until_they_are_reseeded(
         Path(folder).rename(f"{folder}-away")
     ingest(spark, lake, SIGNALS)
     with pytest.raises(Exception, match=r"(?i)table") as refusal:
-        drain(spark, lake, stream)
+        drain(SparkEngine(spark), lake, stream)
     assert not isinstance(refusal.value, AssertionError)
-    reseed(spark, lake, stream, ReseedOptions())
+    reseed(SparkEngine(spark), lake, stream, ReseedOptions())
     landed.add("b.jsonl", [signal(20_000)])
     ingest(spark, lake, SIGNALS)
-    drain(spark, lake, stream)
+    drain(SparkEngine(spark), lake, stream)
     after = sorted(DeltaTable(lake.table(stream.name)).to_pyarrow_table().to_pylist(), key=str)
     assert before
     assert [row for row in after if row in before] == before

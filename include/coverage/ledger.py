@@ -103,6 +103,12 @@ def write_look(lake: Lake, stream: str, seen: Look) -> None:
         seal(lake, _table(stream))
 
 
+def seal_made(lake: Lake, stream: str) -> None:
+    """Seal a table that was just made where one had been, of which nothing was to be kept."""
+    if read_seal(lake, _table(stream)) is not None:
+        seal(lake, _table(stream))
+
+
 def _table(stream: str) -> str:
     return f"tables/{stream}"
 

@@ -76,7 +76,7 @@ def test_what_a_failed_first_run_had_is_not_pinned(spark, lake):
     [
         ("checkpoint", r"checkpoint .* is missing, but .* has batch"),
         ("new batches", r"checkpoint .* ends at batch \d+, but .* has batch"),
-        ("table", r"tables/user_counts is missing, but .* has written to it"),
+        ("table", r"tables/user_counts is not what was recorded of it: it is missing"),
     ],
 )
 def test_a_checkpoint_and_a_table_of_other_times_are_refused(spark, lake, lost, message):
