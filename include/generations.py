@@ -26,19 +26,24 @@ def current_generation(lake: Lake, stream: str) -> int:
 
 def current_row(lake: Lake, stream: str) -> GenerationRow | None:
     """The row of the current generation; None before the stream's first run or reseed."""
-    rows = [row for row in generation_rows(lake, stream) if row["status"] != INTENT]
-    return max(rows, key=lambda row: row["generation"], default=None)
+    return _current(generation_rows(lake, stream))
+
+
+def _current(rows: Iterable[GenerationRow]) -> GenerationRow | None:
+    lived = [row for row in rows if row["status"] != INTENT]
+    return max(lived, key=lambda row: row["generation"], default=None)
 
 
 def open_intent(lake: Lake, stream: str) -> GenerationRow | None:
     """The reseed that was begun and not finished; None when there is none."""
-    current = current_row(lake, stream)
+    rows = generation_rows(lake, stream)
+    current = _current(rows)
     newest = FIRST - 1 if current is None else current["generation"]
     # One below the current generation was overtaken by a reseed that was finished; a deleted one
     # was given up.
     open_ = [
         row
-        for row in generation_rows(lake, stream)
+        for row in rows
         if row["status"] == INTENT and row["generation"] > newest and row["deleted_at"] is None
     ]
     return max(open_, key=lambda row: row["generation"], default=None)

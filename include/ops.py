@@ -137,8 +137,9 @@ def read_ops(lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> p
     if not lake.is_delta_table(lake.ops(name)):
         return SCHEMAS[name].empty_table()
     rows = dataset_of(lake.ops(name)).to_table()
+    known = set(rows.column_names)
     for column in SCHEMAS[name]:
-        if column.name not in rows.column_names:  # written by an earlier release
+        if column.name not in known:  # written by an earlier release
             rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
     # Not while reading: the files of an update hold string views (delta-rs, issue 4579), for
     # which Arrow has no comparison. As columns of the table's schema they are strings.

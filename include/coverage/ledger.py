@@ -19,7 +19,7 @@ from include.coverage.marks import is_marked, marks_since, oldest_commit
 from include.generations import FIRST, current_row, generation_rows, open_intent
 from include.lake import Lake, LakeError
 from include.ops import read_ops
-from include.table_seal import read_seal, seal, what_changed
+from include.table_seal import is_sealed, read_seal, seal, what_changed
 
 NEVER_RECORDED = (
     "it was written before there was a ledger (release 0.5 or older), or the ledger was lost"
@@ -99,7 +99,9 @@ def write_look(lake: Lake, stream: str, seen: Look) -> None:
         add_entries(lake, seen.added)
     for entry in seen.changed:
         change_entry(lake, entry)
-    if lake.is_delta_table(lake.table(stream)):
+    is_table = lake.is_delta_table(lake.table(stream))
+    # `look` has compared one that is sealed at its newest version.
+    if is_table and (seen.distrust is not None or not is_sealed(lake, _table(stream))):
         seal(lake, _table(stream))
 
 

@@ -57,10 +57,12 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "rewind": {"kill": RESEED_KILLS, "ago": HOURS},
     "migrate": {"kill": RESEED_KILLS},
     "give_up": {},
+    "way_out": {},
     "repair_clock": {"kill": KILLS, "ago": st.sampled_from([0, 5, 30, 240])},
     "change_delay": {"minutes": st.sampled_from([0, 10, 60, 600])},
     "usual_delay": {},
     "deploy": {"variant": st.sampled_from(["a", "b", "c", "d"])},
+    "deploy_failing": {},
     "back_up": {"part": PARTS},
     "put_back": {"part": PARTS},
     "lose": {"part": PARTS},
@@ -81,12 +83,14 @@ WEIGHTS = {
     "back_up": 2,
     "lose": 2,
     "deploy": 2,
+    "deploy_failing": 2,
     "migrate": 2,
 }
 # Of these a simulation has some, or none: a lake that is always being harmed never gets far.
 FEATURES = {
     "harm": {"back_up", "put_back", "lose", "power_cut"},
     "changes": {"deploy", "migrate"},
+    "rejections": {"deploy_failing"},
     "clocks": {"land_far_ahead", "repair_clock"},
     "delays": {"change_delay", "usual_delay"},
     "care": {"optimize", "clean_log"},

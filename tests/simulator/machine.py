@@ -16,7 +16,8 @@ class Simulation(RuleBasedStateMachine):
 
     @initialize(kind=KIND_OF_STREAM, features=SOME_FEATURES)
     def open(self, kind: str, features: frozenset[str]) -> None:
-        self._operations = Operations(kind)
+        on_error = "quarantine" if "rejections" in features else "stop"
+        self._operations = Operations(kind, on_error)
         self._actions = actions(features)
         self._operations.some_days()
 

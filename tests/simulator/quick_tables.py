@@ -9,8 +9,10 @@ All that open the newest version of a table share it. Who holds one while anothe
 it move on: in a simulation one process runs at a time.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -36,6 +38,10 @@ class QuickTables:
         self._open: dict[str, _Open] = {}
         self._rows: dict[str, tuple[_Open, pa.Table]] = {}
         self._files: dict[str, dict[str, pa.Table]] = {}
+        self._answers: dict[tuple[Any, ...], tuple[_Open | None, pa.Table]] = {}
+        self._read_ops_of: Callable[..., pa.Table] = include.ops.read_ops
+        self._adds: dict[tuple[str, int, bool], tuple[Any, Any]] = {}
+        self._add_actions_of: Callable[..., Any] = DeltaTable.get_add_actions
         self._init: Callable[..., None] = DeltaTable.__init__
         self._ensure: Callable[[Lake, str], DeltaTable] = include.ops._ensure_table
 
@@ -48,6 +54,10 @@ class QuickTables:
 
         patch.setattr(DeltaTable, "__init__", init)
         patch.setattr(include.ops, "dataset_of", self._dataset_of)
+        for module in [each for each in sys.modules.values() if _reads_ops(each)]:
+            patch.setattr(module, "read_ops", self._read_ops)
+        get = lambda table, flatten=False: quick._get_add_actions(table, flatten)  # noqa: E731
+        patch.setattr(DeltaTable, "get_add_actions", get)
         patch.setattr(include.ops, "_ensure_table", self._ensure_table)
 
     def _open_table(
@@ -94,6 +104,30 @@ class QuickTables:
         self._files[path] = now
         return pa.concat_tables([schema.empty_table(), *now.values()]).combine_chunks()
 
+    def _get_add_actions(self, table: DeltaTable, flatten: bool = False) -> Any:
+        """In the place of `DeltaTable.get_add_actions`."""
+        path, version = table.table_uri, table.version()
+        asked = (path, version, flatten)
+        commit = _commit(path.removeprefix("file://").rstrip("/"), version)
+        known = self._adds.get(asked)
+        if known is None or commit is None or known[0] != commit:
+            known = commit, self._add_actions_of(table, flatten)
+            self._adds[asked] = known
+        return known[1]
+
+    def _read_ops(self, lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> pa.Table:
+        """In the place of `include.ops.read_ops`: the same question of the same commit once."""
+        path = lake.ops(name)
+        if not lake.is_delta_table(path):
+            return self._read_ops_of(lake, name, where)
+        DeltaTable(path)
+        asked = (path, *sorted((where or {}).items()))
+        known = self._answers.get(asked)
+        if known is None or known[0] != self._open.get(path):
+            known = self._open.get(path), self._read_ops_of(lake, name, where)
+            self._answers[asked] = known
+        return known[1]
+
     def _ensure_table(self, lake: Lake, name: str) -> DeltaTable:
         """In the place of `include.ops._ensure_table`, which does what is not done yet."""
         path = lake.ops(name)
@@ -103,6 +137,10 @@ class QuickTables:
             if wanted <= {field.name for field in table.schema().fields}:
                 return table
         return self._ensure(lake, name)
+
+
+def _reads_ops(module: ModuleType) -> bool:
+    return getattr(module, "read_ops", None) is include.ops.read_ops
 
 
 class _Rows:

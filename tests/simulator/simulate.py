@@ -2,8 +2,8 @@
 
     python -m tests.simulator.simulate --seeds 100 --first 1 [--plant L1] [--jobs 2]
 
-Each seed is some ten simulations of thirty actions, shrunk and shown when one goes wrong; the
-same seed replays it. What was done is added up over all sittings in `.simulate/sittings.jsonl`.
+Each seed is some ten simulations of up to sixty actions, shrunk and shown when one goes wrong; the
+same seed replays it. What was done is added up over all sittings in `.simulate/seeds.jsonl`.
 With `--plant` a bug of release 0.5 is put back first, and the seeds end when it is found.
 """
 
@@ -28,8 +28,8 @@ from tests.simulator.machine import Simulation
 from tests.simulator.operations import DONE
 from tests.simulator.planted import PLANTED
 
-SITTINGS = Path(__file__).resolve().parents[2] / ".simulate" / "sittings.jsonl"
-EXAMPLES, STEPS = 10, 30
+SEEDS = Path(__file__).resolve().parents[2] / ".simulate" / "seeds.jsonl"
+EXAMPLES, STEPS = 10, 60
 
 
 def main() -> int:
@@ -40,17 +40,17 @@ def main() -> int:
         done.update(actions)
         found = found or failure
         say(f"seed {seed}: {sum(actions.values()):,} actions{', WRONG' if failure else ''}")
-        if failure and args.plant:
+        if args.plant and failure:
             break
-    seconds = time.monotonic() - began
-    total = sum(done.values())
+        if not args.plant:
+            record({"seed": seed, "actions": sum(actions.values()), "wrong": bool(failure)})
     say(found)
-    say(f"{total:,} actions in {seconds:,.0f} s: {dict(done.most_common())}")
+    seconds = time.monotonic() - began
+    say(f"{sum(done.values()):,} actions in {seconds:,.0f} s: {dict(done.most_common())}")
     if args.plant:
         say(f"{args.plant} was {'found' if found else 'NOT found'}")
         return 0 if found else 1
-    sitting = {"seeds": args.seeds, "first": args.first, "actions": total, "wrong": bool(found)}
-    record(sitting | {"seconds": round(seconds)})
+    say_of_all()
     return 1 if found else 0
 
 
@@ -115,15 +115,17 @@ def planted(plant: str | None) -> Iterator[None]:
         yield
 
 
-def record(sitting: dict[str, Any]) -> None:
-    """Add the sitting to the file of all, and say what they come to."""
-    SITTINGS.parent.mkdir(exist_ok=True)
-    with SITTINGS.open("a") as file:
-        file.write(json.dumps(sitting) + "\n")
-    known = [json.loads(line) for line in SITTINGS.read_text().splitlines()]
-    total, seconds = (sum(each[name] for each in known) for name in ("actions", "seconds"))
-    wrong = sum(each["wrong"] for each in known)
-    say(f"all sittings: {total:,} actions in {seconds:,} s, {wrong} of {len(known)} went wrong")
+def record(seed: dict[str, Any]) -> None:
+    """Add a seed to the file of all, so that what was done counts when a sitting is ended."""
+    SEEDS.parent.mkdir(exist_ok=True)
+    with SEEDS.open("a") as file:
+        file.write(json.dumps(seed) + "\n")
+
+
+def say_of_all() -> None:
+    known = [json.loads(line) for line in SEEDS.read_text().splitlines()]
+    actions, wrong = (sum(each[name] for each in known) for name in ("actions", "wrong"))
+    say(f"ever: {actions:,} actions of {len(known):,} seeds, {wrong} went wrong")
 
 
 def say(text: str) -> None:
