@@ -18,6 +18,11 @@ INTENT, CURRENT = "intent", "current"
 GenerationRow = Mapping[str, Any]  # of ops/generations
 
 
+def app_id(stream: str, generation: int, table: str) -> str:
+    """Names a generation's writes to one table, for the exactly-once writers."""
+    return f"{stream}/{generation}/{table}"
+
+
 def current_generation(lake: Lake, stream: str) -> int:
     """The generation of the checkpoint that `stream` runs on; FIRST before its first run."""
     row = current_row(lake, stream)

@@ -18,8 +18,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from include.clock_repair import refuse_before_reset
-from include.coverage.ledger import distrust_error, enter, has_begun, look, reconcile, write_look
+from include.coverage.ledger import distrust_error, enter, look, reconcile, write_look
 from include.coverage.marks import mark_of
+from include.coverage.trust import has_begun
 from include.generations import CURRENT, GenerationRow, open_intent
 from include.instants import US_PER_MS, instant_of, micros_of
 from include.lake import Lake, LakeError, open_lake

@@ -8,18 +8,19 @@ reseed, which makes it anew, no longer counted on.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
-
-from include.checkpoint import newest_committed, newest_planned
 from include.coverage.entries import Entry, add_entries, change_entry, read_entries
 from include.coverage.judge import newest_own
 from include.coverage.live import UNPROVED_US, begun_by, changed_unseen, extended, progress_of
-from include.coverage.marks import is_marked, marks_since, oldest_commit
-from include.generations import FIRST, current_row, generation_rows, open_intent
+from include.coverage.marks import marks_since, oldest_commit
+from include.coverage.trust import (
+    entered_version,
+    older_than_generation,
+    table_version,
+    why_not_trusted,
+)
+from include.generations import current_row
 from include.lake import Lake, LakeError
-from include.ops import read_ops
-from include.table_seal import is_sealed, read_seal, seal, what_changed
+from include.table_seal import is_sealed, read_seal, seal
 
 NEVER_RECORDED = (
     "it was written before there was a ledger (release 0.5 or older), or the ledger was lost"
@@ -58,7 +59,8 @@ def look(lake: Lake, stream: str) -> Look:
     distrust = why_not_trusted(lake, stream, known.entries)
     if distrust is None:
         known = _with_marks(lake, stream, known)
-    else:
+        distrust = older_than_generation(lake, stream, known.entries)
+    if distrust is not None:
         void = _void(lake, stream, distrust)
         known = replace(known.with_added(void), distrust=distrust)
     return _extended(lake, stream, known)
@@ -115,87 +117,12 @@ def _table(stream: str) -> str:
     return f"tables/{stream}"
 
 
-def why_not_trusted(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
-    """Why a stream's table is not what its ledger says; None when it is."""
-    own = newest_own(entries)
-    sealed = read_seal(lake, _table(stream))
-    if sealed is None and (own is None or (own.kind != "void" and own.until_us is None)):
-        return None  # nothing was in it yet, or nobody had looked
-    if not lake.is_delta_table(lake.table(stream)):
-        return "it is missing" if own is None or own.kind != "void" else None
-    if sealed is None:
-        return f"nothing says any more what it was: {lake.ops('tables')} was lost"
-    return (
-        what_changed(lake, _table(stream), is_marked)
-        or _older_than_ledger(lake, stream, entries)
-        or _older_generations(lake, stream, entries)
-        or _older_batches(lake, stream)
-    )
-
-
-def _older_than_ledger(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
-    version, entered = _version(lake, stream), _entered(entries)
-    if version is None or version >= entered:
-        return None
-    return f"it is at version {version}, and the ledger has entered version {entered}"
-
-
-def _older_generations(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
-    """Whether the ledger knows of generations what `ops/generations` does not."""
-    known = max((row["generation"] for row in generation_rows(lake, stream)), default=0)
-    newest = max((entry.generation for entry in entries), default=0)
-    begun = open_intent(lake, stream)
-    has_run = begun is not None and has_begun(lake, stream, entries, begun["generation"])
-    if newest <= known and not has_run:
-        return None
-    generation = newest if begun is None or newest > known else begun["generation"]
-    return (
-        f"it has rows of generation {generation}, which {lake.ops('generations')} "
-        f"{'does not know' if newest > known else 'takes for one that has not begun'}: that one is "
-        "an older copy, or was lost"
-    )
-
-
-def has_begun(lake: Lake, stream: str, entries: Sequence[Entry], generation: int) -> bool:
-    """Whether live has run on a generation, whatever its row says."""
-    if any(one.kind == "live" and one.generation == generation for one in entries):
-        return True
-    return newest_planned(lake, lake.checkpoint(stream, generation)) is not None
-
-
-def _older_batches(lake: Lake, stream: str) -> str | None:
-    """Each batch is in `ops/batches` before its checkpoint commits it."""
-    row = current_row(lake, stream)
-    generation = FIRST if row is None else row["generation"]
-    committed = newest_committed(lake, lake.checkpoint(stream, generation))
-    if committed is None:
-        return None
-    recorded = read_ops(lake, "batches", {"stream": stream, "generation": generation})
-    newest = max(recorded["batch_id"].to_pylist(), default=None)
-    if newest is not None and newest >= committed:
-        return None
-    ends = "has none of them" if newest is None else f"ends at batch {newest}"
-    return (
-        f"its checkpoint has committed batch {committed}, and {lake.ops('batches')} {ends}: what "
-        "was put back is older than the checkpoint"
-    )
-
-
-def _entered(entries: Sequence[Entry]) -> int:
-    """The table's version up to which its commits are entered, since it last became another."""
-    versions = [-1]
-    for entry in entries:
-        versions = [-1] if entry.kind == "void" else versions
-        versions.append(-1 if entry.table_version is None else entry.table_version)
-    return max(versions)
-
-
 def _with_marks(lake: Lake, stream: str, known: Look) -> Look:
     """With what commits of the table say that the ledger has not entered."""
     path = lake.table(stream)
     if not lake.is_delta_table(path):
         return known
-    entered = _entered(known.entries)
+    entered = entered_version(known.entries)
     is_whole = not _lacks_commits(lake, stream, known.entries, entered)
     if not is_whole:
         known, entered = known.with_added(_void(lake, stream, NEVER_RECORDED)), -1
@@ -234,7 +161,7 @@ def _with_mark(lake: Lake, stream: str, known: Look, mark: Entry | None) -> Look
         return known.with_changed(replace(same[-1], until_us=mark.until_us))
     if same:
         return known
-    return known.with_added(replace(mark, table_version=_version(lake, stream)))
+    return known.with_added(replace(mark, table_version=table_version(lake, stream)))
 
 
 def _same_writing(entry: Entry, mark: Entry) -> bool:
@@ -242,14 +169,6 @@ def _same_writing(entry: Entry, mark: Entry) -> bool:
         return (entry.generation, entry.codes) == (mark.generation, mark.codes)
     one, other = ((each.kind, each.run_id, each.generation) for each in (entry, mark))
     return one == other
-
-
-def _version(lake: Lake, stream: str) -> int | None:
-    path = lake.table(stream)
-    try:
-        return DeltaTable(path).version() if lake.is_delta_table(path) else None
-    except DeltaError:
-        return None  # its log is no log: `what_changed` says so
 
 
 def _void(lake: Lake, stream: str, reason: str) -> Entry:
@@ -263,7 +182,7 @@ def _void(lake: Lake, stream: str, reason: str) -> Entry:
         delay_us=0,
         codes=(),
         bronze_id=None,
-        table_version=_version(lake, stream),
+        table_version=table_version(lake, stream),
         reason=reason,
     )
 
@@ -283,7 +202,7 @@ def _extended(lake: Lake, stream: str, known: Look) -> Look:
     reached = extended(row, begun, progress)
     if reached == begun and begun.number:
         return known
-    reached = replace(reached, table_version=_version(lake, stream))
+    reached = replace(reached, table_version=table_version(lake, stream))
     return known.with_changed(reached) if begun.number else known.with_added(reached)
 
 
@@ -293,7 +212,7 @@ def enter(lake: Lake, entry: Entry) -> None:
 
 
 def _with_version(lake: Lake, entry: Entry) -> Entry:
-    return replace(entry, table_version=_version(lake, entry.stream))
+    return replace(entry, table_version=table_version(lake, entry.stream))
 
 
 def _numbered(entries: Sequence[Entry], entry: Entry) -> Entry:

@@ -8,12 +8,12 @@ from typing import Any
 
 from include.coverage.entries import Entry
 from include.coverage.marks import mark_of
+from include.generations import app_id
 from include.lake import Lake
 from include.ops import append_ops
 from spark_jobs.engines.engine import FoldedBatch, ProductTable, RejectedTable
 from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.lake.batches import TOTALS, last_batch, running_totals
-from spark_jobs.lake.generations import app_id
 
 SUMMED = (
     "rows_in",

@@ -9,11 +9,11 @@ from typing import Any
 
 from deltalake import DeltaTable as DeltaLog
 
-from include.checkpoint import newest_committed, newest_planned
-from include.generations import GenerationRow, current_row, is_reseeded, pinned_row
+from include.checkpoint import newest_planned
+from include.generations import GenerationRow, app_id, current_row, is_reseeded, pinned_row
 from include.lake import Lake, LakeError
 from include.log_retention import refuse_cut_off
-from include.ops import append_ops, read_ops, update_ops
+from include.ops import append_ops, update_ops
 from include.savepoints.lineage import same_code, serves
 from include.stream_position import read_position
 from include.streams import SettingsError, Stream
@@ -21,17 +21,12 @@ from include.streams import SettingsError, Stream
 KEY = ("stream", "generation")
 
 
-def app_id(stream: str, generation: int, table: str) -> str:
-    """Names a generation's writes to one table, for the exactly-once writers."""
-    return f"{stream}/{generation}/{table}"
-
-
 def refuse_foreign_checkpoint(lake: Lake, stream: str, generation: int) -> None:
     """LakeError when the checkpoint and what was written under it are not of the same time.
 
     Under a missing or older checkpoint batches get numbers that the tables take for
-    written: their rows would be dropped without a word. A table that is gone would come
-    back with only what is new.
+    written: their rows would be dropped without a word. (That the table is not older than the
+    checkpoint, or gone, the ledger has seen to.)
     """
     checkpoint = lake.checkpoint(stream, generation)
     planned = newest_planned(lake, checkpoint)
@@ -48,15 +43,6 @@ def refuse_foreign_checkpoint(lake: Lake, stream: str, generation: int) -> None:
     row = current_row(lake, stream)
     if row is not None:
         refuse_cut_off(lake, stream, row["source"])
-    committed = newest_committed(lake, checkpoint)
-    if committed is not None:
-        _refuse_older_table(lake, stream, generation, committed)
-    if committed is not None and not lake.is_delta_table(lake.table(stream)):
-        raise LakeError(
-            f"{lake.table(stream)} is missing, but {checkpoint} has written to it up to batch "
-            f"{committed}: it would come back with new rows only. Put the table back, or make "
-            f"it anew from bronze: `make reseed STREAM={stream} APPLY=1`"
-        )
 
 
 def _refuse_older_bronze(lake: Lake, stream: str, checkpoint: str, planned: int | None) -> None:
@@ -75,22 +61,6 @@ def _refuse_older_bronze(lake: Lake, stream: str, checkpoint: str, planned: int 
             f"{bronze.version - 1} of it: it is an older copy. Put back one that is not older; or "
             f"move it, its quarantine and its ingest checkpoint away, ingest {row['source']} anew, "
             f"and then `make reseed STREAM={stream} APPLY=1`"
-        )
-
-
-def _refuse_older_table(lake: Lake, stream: str, generation: int, committed: int) -> None:
-    """A table that lacks rows of a batch which the checkpoint has committed."""
-    recorded = read_ops(lake, "batches", {"stream": stream, "generation": generation}).to_pylist()
-    wrote = [row["batch_id"] for row in recorded if row["rows_out"]]
-    newest = max((batch for batch in wrote if batch <= committed), default=None)
-    path = lake.table(stream)
-    has = _written(lake, path, app_id(stream, generation, "table"))
-    if newest is not None and (has is None or has < newest):
-        ends = "has none of its batches" if has is None else f"ends at batch {has}"
-        raise LakeError(
-            f"{path} {ends}, but {lake.checkpoint(stream, generation)} has written batch {newest} "
-            "to it: it is an older copy, or lost its newest commit. Put back one that is not "
-            f"older, or make it anew from bronze: `make reseed STREAM={stream} APPLY=1`"
         )
 
 

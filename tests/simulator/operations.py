@@ -2,12 +2,13 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -34,7 +35,7 @@ from tests.simulator.checkpoint_log import CheckpointError
 from tests.simulator.damage import Copies, clean_log, empty_newest_commit, lose, parts_of
 from tests.simulator.oracle import Landed
 from tests.simulator.world import DELAY, MINUTE_US, SOURCE, START_US, World, open_world
-from tests.simulator.writes import killed_at
+from tests.simulator.writes import Killed, killed_at
 
 HOUR = timedelta(hours=1)
 HOUR_US = 60 * MINUTE_US
@@ -48,9 +49,14 @@ DONE: Counter[str] = Counter()  # all actions of this process, by name
 class Operations:
     """`do` carries an action out, and looks at everything after it."""
 
-    def __init__(self, kind: str, on_error: str = "stop") -> None:
+    def __init__(
+        self,
+        kind: str,
+        on_error: str = "stop",
+        opened: AbstractContextManager[World] | None = None,
+    ) -> None:
         self._stack = ExitStack()
-        self.world: World = self._stack.enter_context(open_world())
+        self.world: World = self._stack.enter_context(opened or open_world())
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         self.copies = Copies(self.world, folder)
         self.kind = kind
@@ -58,6 +64,7 @@ class Operations:
         self.auditor = Auditor(self.world, kind)
         self.auditor.note_code()
         self.harmed = False
+        self._dies = False
 
     def close(self) -> None:
         self._stack.close()
@@ -271,12 +278,25 @@ class Operations:
 
     # How
 
+    @contextmanager
+    def dying_before(self, function: str) -> Iterator[None]:
+        """The process of whatever is done in the body dies before it calls `function`."""
+
+        def die(*_: Any, **__: Any) -> None:
+            raise Killed(f"before {function}")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(function, die)
+            self._dies = True
+            yield
+            self._dies = False
+
     def _do(self, job: Callable[[], object], kill: int | None) -> None:
         """Do it, to its end or to a kill; what it refuses must be for a reason."""
         self.world.pass_time(timedelta(seconds=3))
         try:
             if kill is None:
-                job()
+                self._do_to_its_end(job)
             else:
                 killed_at(kill, job)
         except REFUSALS:
@@ -286,6 +306,14 @@ class Operations:
                 raise
         self.world.note_repairs()
         self._audit()
+
+    def _do_to_its_end(self, job: Callable[[], object]) -> None:
+        try:
+            job()
+        except Killed:
+            assert self._dies
+        else:
+            assert not self._dies, "it was to die"
 
     def _audit(self) -> None:
         with suppress(*REFUSALS):  # it cannot even be judged, and says so

@@ -1,13 +1,14 @@
 """Bugs of release 0.5, planted again one by one: the simulator must find each of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from include import streams
-from include.coverage import judge, ledger
+from include.coverage import judge, ledger, trust
 from include.coverage.judge import Coverage
 from include.coverage.late_groups import LateGroup, late_groups
 from include.coverage.live import progress_of
@@ -16,7 +17,6 @@ from include.instants import micros_of
 from include.lake import Lake
 from include.savepoints.identity import StreamIdentity
 from spark_jobs import compact_state, write_savepoint
-from spark_jobs.lake import generations
 from spark_jobs.plans import reseed_base
 
 
@@ -99,8 +99,8 @@ def mapped_states_given_up(patch: pytest.MonkeyPatch) -> None:
 
 def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:
     """L8. Only a checkpoint that is older than its table is noticed."""
-    patch.setattr(ledger, "what_changed", lambda *_: None)
-    patch.setattr(generations, "_refuse_older_table", lambda *_: None)
+    patch.setattr(trust, "what_changed", lambda *_: None)
+    patch.setattr(trust, "_older_batches", lambda *_: None)
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
@@ -113,3 +113,12 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "L7": mapped_states_given_up,
     "L8": a_table_older_than_its_checkpoint,
 }
+
+
+@contextmanager
+def planted(plant: str | None) -> Iterator[None]:
+    """A bug put back, by its name, while the body runs; None: none."""
+    with pytest.MonkeyPatch.context() as patch:
+        if plant is not None:
+            PLANTED[plant](patch)
+        yield

@@ -15,18 +15,16 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 import tests.conftest  # noqa: F401  (the environment of the tests)
 from tests.simulator.machine import Simulation
 from tests.simulator.operations import DONE
-from tests.simulator.planted import PLANTED
+from tests.simulator.planted import PLANTED, planted
 
 SEEDS = Path(__file__).resolve().parents[2] / ".simulate" / "seeds.jsonl"
 EXAMPLES, STEPS = 10, 60
@@ -105,14 +103,6 @@ def _settings(shrink: bool) -> settings:
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, *([Phase.shrink] if shrink else [])],
     )
-
-
-@contextmanager
-def planted(plant: str | None) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        if plant is not None:
-            PLANTED[plant](patch)
-        yield
 
 
 def record(seed: dict[str, Any]) -> None:

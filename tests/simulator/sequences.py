@@ -1,0 +1,202 @@
+"""Sequences that went wrong once, here or in release 0.5, by name: what `make simulate` has found.
+
+Each begins after some ordinary days (`Operations.some_days`), and each step is audited.
+"""
+
+from collections.abc import Callable
+
+from tests.simulator.operations import Operations
+
+Sequence = Callable[[Operations], None]
+SWITCH = "spark_jobs.reseed_stream._switch"  # the table is replaced, and live goes on as before
+ENTERED = "spark_jobs.reseed_stream.enter"  # ... and the ledger has not been told
+BATCH_RECORDED = "spark_jobs.engines.live_batch.append_ops"  # a batch's rows are in the table
+
+
+def days_in_time(do: Operations) -> None:
+    """Three days without a late row, each with a savepoint that a reseed may begin with."""
+    do.reseed(None)
+    for _ in range(3):
+        for minutes in (480, 960):
+            do.pass_time(minutes)
+            do.land_in_time("a", [3, 1], 1)
+            do.land_in_time("b", [2], 2)
+        do.run(None)
+
+
+def rewind_cut_off_then_other_buckets(do: Operations) -> None:
+    days_in_time(do)
+    with do.dying_before(SWITCH):
+        do.rewind(None, ago=30)
+    do.rescale(None, buckets=3)
+
+
+def rewind_then_late_rows_then_promote(do: Operations) -> None:
+    days_in_time(do)
+    do.rewind(None, ago=30)
+    do.land_late("a", [40], 1)
+    do.promote(None)
+    do.run(None)
+
+
+def lost_table_then_reseed_cut_off(do: Operations) -> None:
+    do.lose("table")
+    with do.dying_before(ENTERED):
+        do.reseed(None)
+    do.land_late("b", [25], 2)
+    do.run(None)
+    do.reseed(None)
+
+
+def late_rows_unread_then_a_later_day_then_promote(do: Operations) -> None:
+    days_in_time(do)
+    do.land_late("a", [50, 30], 1)
+    do.backfill(ago=20, span=24, kill=None)
+    do.promote(None)
+
+
+def late_rows_then_a_longer_delay_then_reseed(do: Operations) -> None:
+    do.land_late("a", [0], 1)
+    do.run(None)
+    do.backfill(ago=3, span=3, kill=None)
+    do.change_delay(600)
+    do.land_in_time("b", [1], 1)
+    do.run(None)  # is refused
+    do.reseed(None)
+    do.run(None)
+
+
+def compaction_beside_a_reseed_that_was_cut_off(do: Operations) -> None:
+    do.land_in_time("a", [3, 1], 1)
+    do.pass_time(60)
+    do.land_in_time("b", [1], 2)
+    with do.dying_before(SWITCH):
+        do.reseed(None)
+    do.compact(None)
+    do.run(None)
+
+
+def a_day_by_other_code_then_the_old_code_again(do: Operations) -> None:
+    do.deploy("b")
+    do.backfill(ago=20, span=24, kill=None)
+    do.deploy("a")
+    do.land_in_time("a", [1], 1)
+    do.run(None)
+    do.reseed(None)
+
+
+def mapped_states_then_a_row_from_before_the_mapping(do: Operations) -> None:
+    do.reseed(None)
+    do.pass_time(120)
+    do.clock_row()
+    do.run(None)
+    do.migrate(None)
+    do.land_late("a", [40], 3)
+    do.run(None)
+    do.promote(None)  # is refused: it would give the mapped states up
+    do.recompute_all(None)
+
+
+def older_table_then_compaction(do: Operations) -> None:
+    days_in_time(do)
+    parts = ("table", "ops/tables", "ops/coverage")
+    for part in parts:
+        do.back_up(part)
+    do.land_in_time("a", [2], 1)
+    do.pass_time(60)
+    do.land_in_time("b", [2], 1)
+    do.run(None)
+    for part in parts:
+        do.put_back(part)
+    do.compact(None)  # is refused
+    do.reseed(None)
+    do.compact(None)
+
+
+def older_table_from_before_a_reseed(do: Operations) -> None:
+    days_in_time(do)
+    parts = ("table", "ops/tables", "ops/coverage")
+    for part in parts:
+        do.back_up(part)
+    do.land_late("a", [40], 1)
+    do.reseed(None)
+    for part in parts:
+        do.put_back(part)
+    do.run(None)  # is refused
+    do.reseed(None)
+    do.run(None)
+
+
+def a_finished_reseed_that_a_copy_does_not_know(do: Operations) -> None:
+    with do.dying_before(SWITCH):
+        do.rescale(None, buckets=3)
+    do.back_up("ops/generations")  # it has the intent
+    do.reseed(None)
+    do.land_in_time("a", [1], 1)
+    do.run(None)
+    do.put_back("ops/generations")
+    do.run(None)
+    do.recompute_all(None)
+
+
+def lost_ledger_behind_a_cleaned_log(do: Operations) -> None:
+    do.deploy("b")
+    do.land_in_time("a", [1], 1)
+    do.pass_time(60)
+    do.land_in_time("a", [1], 1)
+    do.run(None)
+    do.deploy("a")
+    do.lose("ops/coverage")
+    do.clean_log("table")
+    do.run(None)
+    do.reseed(None)
+
+
+def batch_cut_off_then_rewind(do: Operations) -> None:
+    do.land_in_time("a", [2], 1)
+    do.pass_time(60)
+    do.land_in_time("b", [1], 1)
+    with do.dying_before(BATCH_RECORDED):
+        do.run(None)
+    do.rewind(None, ago=6)
+    do.run(None)
+
+
+def clock_that_ran_ahead(do: Operations) -> None:
+    do.land_far_ahead("a", 30)
+    do.land_in_time("b", [1], 2)  # late, by that clock
+    do.run(None)
+    with do.dying_before(SWITCH):
+        do.repair_clock(None, ago=5)
+    do.repair_clock(None, ago=5)
+    do.land_in_time("b", [0], 1)
+    do.run(None)
+
+
+# A bug of release 0.5 (see `planted.py`), and what brings it out.
+FINDS: dict[str, Sequence] = {
+    "L1": rewind_cut_off_then_other_buckets,
+    "L2": lost_table_then_reseed_cut_off,
+    "L3": late_rows_unread_then_a_later_day_then_promote,
+    "L4": late_rows_then_a_longer_delay_then_reseed,
+    "L5": compaction_beside_a_reseed_that_was_cut_off,
+    "L6": a_day_by_other_code_then_the_old_code_again,
+    "L7": mapped_states_then_a_row_from_before_the_mapping,
+    "L8": older_table_then_compaction,
+}
+SEQUENCES: tuple[Sequence, ...] = (
+    rewind_cut_off_then_other_buckets,
+    rewind_then_late_rows_then_promote,
+    lost_table_then_reseed_cut_off,
+    late_rows_unread_then_a_later_day_then_promote,
+    late_rows_then_a_longer_delay_then_reseed,
+    compaction_beside_a_reseed_that_was_cut_off,
+    a_day_by_other_code_then_the_old_code_again,
+    mapped_states_then_a_row_from_before_the_mapping,
+    older_table_then_compaction,
+    older_table_from_before_a_reseed,
+    a_finished_reseed_that_a_copy_does_not_know,
+    lost_ledger_behind_a_cleaned_log,
+    batch_cut_off_then_rewind,
+    clock_that_ran_ahead,
+)

@@ -1,0 +1,82 @@
+"""The hardest sequences of operations, by the local engine and on Spark itself."""
+
+import importlib
+from contextlib import contextmanager
+
+import pytest
+from pyspark import cloudpickle
+
+from spark_jobs.engines.spark_engine import SparkEngine
+from tests.simulator.auditor import WrongError
+from tests.simulator.operations import Operations
+from tests.simulator.planted import planted
+from tests.simulator.sequences import (
+    FINDS,
+    SEQUENCES,
+    compaction_beside_a_reseed_that_was_cut_off,
+    late_rows_unread_then_a_later_day_then_promote,
+    rewind_cut_off_then_other_buckets,
+)
+from tests.simulator.stream_files import KINDS
+from tests.simulator.world import open_world
+
+ALWAYS = (
+    compaction_beside_a_reseed_that_was_cut_off,
+    late_rows_unread_then_a_later_day_then_promote,
+    rewind_cut_off_then_other_buckets,
+)
+
+
+@contextmanager
+def spark_world(spark):
+    """A world whose jobs run on Spark; its workers do not find the streams' files."""
+    with open_world(quick=False) as world:
+        world.engine = SparkEngine(spark)
+        deploy_file = world.deploy
+
+        def deploy(kind, variant):
+            deploy_file(kind, variant)
+            module = importlib.import_module(f"spark_jobs.streams.{world.streams[kind].name}")
+            cloudpickle.register_pickle_by_value(module)
+
+        world.deploy = deploy
+        for kind in KINDS:
+            world.deploy(kind, "a")
+        yield world
+
+
+def check(kind, sequence, opened=None):
+    operations = Operations(kind, opened=opened)
+    try:
+        operations.some_days()
+        sequence(operations)
+        operations.way_out()
+    finally:
+        operations.close()
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+@pytest.mark.parametrize(
+    "kind",
+    ["silences", *(pytest.param(k, marks=pytest.mark.full) for k in ("counts", "counts_per_key"))],
+)
+def test_a_sequence_is_right_or_says_where_not(kind, sequence):
+    check(kind, sequence)
+
+
+@pytest.mark.parametrize("bug", FINDS)
+def test_a_bug_that_is_put_back_is_found_by_its_sequence(bug):
+    with planted(bug), pytest.raises(WrongError):
+        check("counts", FINDS[bug])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "sequence",
+    [
+        pytest.param(sequence, marks=[] if sequence in ALWAYS else pytest.mark.full)
+        for sequence in SEQUENCES
+    ],
+)
+def test_a_sequence_is_right_on_spark_too(spark, sequence):
+    check("silences", sequence, spark_world(spark))
