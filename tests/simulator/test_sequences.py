@@ -19,6 +19,7 @@ from tests.simulator.sequences import (
 )
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import open_world
+from tests.simulator.writes import Killed
 
 ALWAYS = (
     compaction_beside_a_reseed_that_was_cut_off,
@@ -45,8 +46,9 @@ def spark_world(spark):
         yield world
 
 
-def check(kind, sequence, opened=None):
+def check(kind, sequence, opened=None, death=Killed):
     operations = Operations(kind, opened=opened)
+    operations.death = death
     try:
         operations.some_days()
         sequence(operations)
@@ -79,4 +81,4 @@ def test_a_bug_that_is_put_back_is_found_by_its_sequence(bug):
     ],
 )
 def test_a_sequence_is_right_on_spark_too(spark, sequence):
-    check("silences", sequence, spark_world(spark))
+    check("silences", sequence, spark_world(spark), RuntimeError)
