@@ -43,10 +43,19 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     },
     "land_late": {"key": KEYS, "ago": st.lists(HOURS, min_size=1, max_size=3), "value": VALUES},
     "land_ahead": {"key": KEYS, "ahead": st.integers(1, 50)},
+    "land_meanwhile": {
+        "before_write": st.integers(1, 20),
+        "job": st.sampled_from(
+            ["run", "run", "reseed", "rewind", "backfill", "compact", "savepoint"]
+        ),
+        "key": KEYS,
+        "ago": HOURS,
+    },
     "land_far_ahead": {"key": KEYS, "hours": st.sampled_from([2, 30, 200])},
     "pass_time": {"span": st.sampled_from([5, 30, 60, 240, 1440])},
     "clock_row": {},
     "run": {"kill": KILLS},
+    "run_other": {"kill": KILLS},
     "compact": {"kill": KILLS},
     "savepoint": {"kill": KILLS},
     "backfill": {"ago": HOURS, "span": st.sampled_from([1, 3, 24]), "kill": KILLS},
@@ -75,6 +84,7 @@ WEIGHTS = {
     "land_in_time": 4,
     "land_late": 4,
     "backfill": 3,
+    "land_meanwhile": 3,
     "pass_time": 3,
     "reseed": 3,
     "rewind": 2,

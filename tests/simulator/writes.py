@@ -30,8 +30,9 @@ class Killed(BaseException):  # what happens to a process, not an error of it
 class Writes:
     """The writes since `killing` began. `names` are those that happened."""
 
-    def __init__(self, at: int | None) -> None:
+    def __init__(self, at: int | None, meanwhile: Callable[[], None] | None = None) -> None:
         self._at = at
+        self._meanwhile = meanwhile
         self.names: list[str] = []
         self.killed = False
 
@@ -41,10 +42,19 @@ class Writes:
         return len(self.names)
 
     def before(self, name: str) -> None:
-        if self.killed or (self._at is not None and self.count + 1 >= self._at):
+        if self._meanwhile is not None:
+            self._let_happen(name)
+        elif self.killed or (self._at is not None and self.count + 1 >= self._at):
             self.killed = True
             raise Killed(f"before write {self.count + 1}: {name}")
+        else:
+            self.names.append(name)
+
+    def _let_happen(self, name: str) -> None:
         self.names.append(name)
+        if self.count == self._at:
+            assert self._meanwhile is not None
+            self._meanwhile()
 
 
 _current: Writes | None = None
@@ -57,16 +67,17 @@ def write_point(name: str) -> None:
 
 
 @contextmanager
-def killing(at: int | None = None) -> Iterator[Writes]:
+def killing(at: int | None = None, meanwhile: Callable[[], None] | None = None) -> Iterator[Writes]:
     """Count the writes while the body runs; die before write number `at`, from 1. None: never.
 
+    With `meanwhile` nobody dies: that is what another process does just before that write.
     `Killed` comes out of the body; `writes_of` and `killed_at` catch it.
     """
     global _current
     assert _current is None, "one process at a time"
     with pytest.MonkeyPatch.context() as patch:
         _patch_delta(patch)
-        _current = Writes(at)
+        _current = Writes(at, meanwhile)
         try:
             yield _current
         finally:
