@@ -19,6 +19,8 @@ from include.stream_position import read_position
 from include.streams import SettingsError, Stream
 
 KEY = ("stream", "generation")
+# A savepoint made under another one of these still serves a reseed.
+CHANGE_NO_STATE = ("buckets", "state_partitions", "watermark_delay_ms")
 
 
 def refuse_foreign_checkpoint(lake: Lake, stream: str, generation: int) -> None:
@@ -164,8 +166,9 @@ def _way_out(lake: Lake, stream: str, generation: int, setting: str) -> str:
         " In place of RECOMPUTE=1, FROM_STATE=1 maps the states of a savepoint to the new schema by "
         "the function migrate_state of the stream's file, and replays only what came after it"
     )
+    option = "" if setting in CHANGE_NO_STATE else " RECOMPUTE=1"
     return (
         "put that back, or make its state and its table anew from bronze: `make reseed "
-        f"STREAM={stream} RECOMPUTE=1` shows what that would do, and APPLY=1 does it."
+        f"STREAM={stream}{option}` shows what that would do, and APPLY=1 does it."
         f"{mapped if setting == 'state_schema' else ''}"
     )

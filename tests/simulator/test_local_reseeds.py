@@ -2,12 +2,14 @@
 
 import random
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from include.instants import instant_of, micros_of
 from include.ops import read_ops
+from include.streams import SettingsError
 from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -87,6 +89,26 @@ def test_a_reseed_to_other_buckets_changes_no_row(world, kind):
     assert world.table(kind) == table_of(world, kind, all_rows(world))
     checkpoint = world.lake.checkpoint(world.streams[kind].name, 2)
     assert {path.name for path in Path(checkpoint, "state/0").iterdir()} >= {"0", "1", "2"}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"buckets": 5}, {"state_partitions": 3}, {"watermark_delay": timedelta(hours=2)}],
+    ids=["buckets", "state_partitions", "watermark_delay"],
+)
+def test_the_reseed_that_a_refused_setting_names_is_enough(world, setting):
+    land(world, [("a", 0, 1), ("b", MINUTE_US, 2)])
+    run(world, "counts")
+    stream = world.configure("counts", **setting)
+    land(world, [("a", 0, 1), ("d", 0, 1)], minutes=300)
+    with pytest.raises(SettingsError, match=f"`make reseed STREAM={stream.name}` shows"):
+        run(world, "counts")
+    reseed(world.engine, world.lake, stream, ReseedOptions())
+    run(world, "counts")
+    until_us = oracle.until_us(world.commits, stream.watermark_delay // timedelta(microseconds=1))
+    rows = Counter(oracle.outputs("counts", "a", all_rows(world), until_us))
+    assert rows <= world.table("counts")  # what was settled under the shorter delay stays
+    assert rows
 
 
 @pytest.mark.parametrize("kind", KINDS)
