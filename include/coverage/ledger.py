@@ -14,7 +14,7 @@ from include.coverage.live import UNPROVED_US, begun_by, changed_unseen, extende
 from include.coverage.marks import marks_since, oldest_commit
 from include.coverage.trust import (
     entered_version,
-    older_than_generation,
+    other_generation,
     table_version,
     why_not_trusted,
 )
@@ -59,7 +59,7 @@ def look(lake: Lake, stream: str) -> Look:
     distrust = why_not_trusted(lake, stream, known.entries)
     if distrust is None:
         known = _with_marks(lake, stream, known)
-        distrust = older_than_generation(lake, stream, known.entries)
+        distrust = other_generation(lake, stream, known.entries)
     if distrust is not None:
         void = _void(lake, stream, distrust)
         known = replace(known.with_added(void), distrust=distrust)

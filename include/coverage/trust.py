@@ -41,7 +41,6 @@ def why_not_trusted(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | 
     return (
         what_changed(lake, f"tables/{stream}", is_marked)
         or _older_than_ledger(lake, stream, entries)
-        or _older_generations(lake, stream, entries)
         or _older_batches(lake, stream)
     )
 
@@ -51,6 +50,25 @@ def _older_than_ledger(lake: Lake, stream: str, entries: Sequence[Entry]) -> str
     if version is None or version >= entered:
         return None
     return f"it is at version {version}, and the ledger has entered version {entered}"
+
+
+def other_generation(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
+    """Why table and ledger, and `ops/generations`, are not of one time; None when they are.
+
+    `entries` with what the table's own log says. A reseed has its row before it writes, and is
+    entered, or marked in the table, before the stream is switched to it.
+    """
+    return _older_generations(lake, stream, entries) or _older_table(lake, stream, entries)
+
+
+def _older_table(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
+    own, generation = newest_own(entries), current_generation(lake, stream)
+    if own is None or own.kind == "void" or own.generation >= generation:
+        return None
+    return (
+        f"it has rows of generation {own.generation}, and the stream runs on generation "
+        f"{generation}: it is an older copy"
+    )
 
 
 def _older_generations(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
@@ -74,19 +92,6 @@ def has_begun(lake: Lake, stream: str, entries: Sequence[Entry], generation: int
     if any(one.kind == "live" and one.generation == generation for one in entries):
         return True
     return newest_planned(lake, lake.checkpoint(stream, generation)) is not None
-
-
-def older_than_generation(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
-    """Whether the stream runs on a reseed of which table and ledger know nothing: each is entered,
-    or marked in the table, before the stream is switched to it."""
-    own = newest_own(entries)
-    generation = current_generation(lake, stream)
-    if own is None or own.kind == "void" or own.generation >= generation:
-        return None
-    return (
-        f"it has rows of generation {own.generation}, and the stream runs on generation "
-        f"{generation}: it is an older copy"
-    )
 
 
 def _committed(lake: Lake, stream: str) -> int | None:

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
+from deltalake import DeltaTable
 from pyarrow import fs
 
 from include.backfill.plan_recompute import estimate_seconds, rows_emitted
@@ -11,7 +13,14 @@ from include.coverage.effect import reseed_effect
 from include.coverage.entries import read_entries
 from include.coverage.judge import Coverage
 from include.coverage.table_coverage import TableCoverage, table_coverage
-from include.generations import INTENT, GenerationRow, current_row, generation_rows, open_intent
+from include.generations import (
+    INTENT,
+    GenerationRow,
+    app_id,
+    current_row,
+    generation_rows,
+    open_intent,
+)
 from include.instants import instant_of, micros_of
 from include.lake import Lake
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
@@ -214,7 +223,22 @@ def _new_generation(lake: Lake, stream: str) -> int:
     folder = lake.path_in_filesystem(lake.checkpoint(stream, 0)).rpartition("/")[0]
     selector = fs.FileSelector(folder, allow_not_found=True)
     names = [info.base_name for info in lake.filesystem.get_file_info(selector)]
-    return 1 + max([*numbers, *(int(name) for name in names if name.isdecimal())], default=0)
+    newest = max([*numbers, *(int(name) for name in names if name.isdecimal())], default=0)
+    return next(number for number in count(newest + 1) if not _is_known(lake, stream, number))
+
+
+def _is_known(lake: Lake, stream: str, generation: int) -> bool:
+    """Whether a table has rows of such a generation, of which all records were put back older."""
+    paths = {
+        "table": lake.table(stream),
+        "rejected": lake.rejected(stream),
+        "batches": lake.ops("batches"),
+    }
+    return any(
+        lake.is_delta_table(path)
+        and DeltaTable(path).transaction_version(app_id(stream, generation, name)) is not None
+        for name, path in paths.items()
+    )
 
 
 def _kind(options: ReseedOptions) -> str:

@@ -9,7 +9,7 @@ import pytest
 from include.coverage.give_up import give_up_reseed
 from include.coverage.ledger import CoverageError
 from include.coverage.rebuild import apply_rebuilt
-from include.generations import open_intent
+from include.generations import current_row, open_intent
 from include.lake import LakeError
 from spark_jobs import reseed_stream
 from spark_jobs.plans.reseed_options import ReseedOptions
@@ -25,6 +25,7 @@ from tests.coverage.test_ledger import (
     run,
     some_hours,
 )
+from tests.simulator.actions import RESTORED
 from tests.simulator.damage import empty_newest_commit, lose, parts_of
 from tests.simulator.world import World, open_world
 
@@ -106,6 +107,7 @@ def test_an_older_table_is_noticed_though_the_ledger_is_lost(world, tmp_path):
     "parts",
     [
         ("table", "ops/tables"),
+        ("table", "ops/tables", "ops/coverage"),
         ("table", "ops/tables", "ops/coverage", "ops/batches", "ops/generations", "ops/savepoints"),
     ],
 )
@@ -119,6 +121,26 @@ def test_parts_that_are_older_than_the_rest_are_noticed(world, tmp_path, parts):
     assert names(world) == ["table_changed"]
     refused(world, run, "make reseed STREAM=sim_counts APPLY=1")
     mend(world)
+
+
+def test_a_table_that_is_newer_than_all_that_is_known_of_it_is_noticed(world, tmp_path):
+    """All was put back but the table, which a reseed had made since, and live gone on with."""
+    some_hours(world, hours=2)
+    stream = world.streams[KIND]
+    reseed(world.engine, world.lake, stream, ReseedOptions())
+    run(world)
+    backup = Backup(world, tmp_path, *(part for part in RESTORED if part != "table"))
+    reseed(world.engine, world.lake, stream, ReseedOptions(buckets=3))
+    for hour in (3, 4):
+        land(world, hour)
+        run(world)
+    backup.put_back()
+    assert names(world) == ["table_changed"]
+    refused(world, run, "does not know")
+    # Not under the number of the generation that the table knows: it would take what live
+    # writes for written.
+    mend(world)
+    assert current_row(world.lake, stream.name)["generation"] == 4
 
 
 def test_a_rebuilt_ledger_makes_nothing_right_that_is_not_ours(world):

@@ -19,6 +19,17 @@ PARTS = st.sampled_from(
     ["table", "checkpoint", "savepoint rows"] * 3
     + ["ops/coverage", "ops/tables", "ops/generations", "ops/savepoints", "ops/batches"]
 )
+# What a backup of the lake holds of a stream. Bronze is its source's.
+RESTORED = (
+    "table",
+    "checkpoint",
+    "savepoint rows",
+    "ops/coverage",
+    "ops/tables",
+    "ops/generations",
+    "ops/savepoints",
+    "ops/batches",
+)
 
 CARED = st.sampled_from(["table", "bronze", "savepoint rows", "ops/coverage", "ops/generations"])
 
@@ -74,6 +85,8 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "deploy_failing": {},
     "back_up": {"part": PARTS},
     "put_back": {"part": PARTS},
+    "back_up_lake": {},
+    "put_back_parts": {"parts": st.frozensets(st.sampled_from(RESTORED), min_size=2)},
     "lose": {"part": PARTS},
     "power_cut": {},
     "optimize": {"part": CARED},
@@ -91,6 +104,8 @@ WEIGHTS = {
     "compact": 2,
     "put_back": 3,
     "back_up": 2,
+    "back_up_lake": 2,
+    "put_back_parts": 3,
     "lose": 2,
     "deploy": 2,
     "deploy_failing": 2,
@@ -99,6 +114,7 @@ WEIGHTS = {
 # Of these a simulation has some, or none: a lake that is always being harmed never gets far.
 FEATURES = {
     "harm": {"back_up", "put_back", "lose", "power_cut"},
+    "restores": {"back_up_lake", "put_back_parts"},
     "changes": {"deploy", "migrate"},
     "rejections": {"deploy_failing"},
     "clocks": {"land_far_ahead", "repair_clock"},

@@ -280,6 +280,18 @@ class Operations:
             self.copies.put_back(self.kind, part)
             self._audit()
 
+    def back_up_lake(self) -> None:
+        for part in parts_of(self.world, self.kind):
+            self.back_up(part)
+
+    def put_back_parts(self, parts: frozenset[str]) -> None:
+        """Some of one backup, as whoever misses a part restores too little or too much."""
+        for part in sorted(parts):
+            if self.copies.has(part):
+                self.harmed = True
+                self.copies.put_back(self.kind, part)
+        self._audit()
+
     def lose(self, part: str) -> None:
         self.harmed = True
         lose(self.world, self.kind, part)
