@@ -22,6 +22,7 @@ from spark_jobs.engines.packing import (
     clock_column,
     from_stream,
 )
+from spark_jobs.engines.pending import pending_events
 from spark_jobs.engines.schemas import KEYS, PENDING, REJECTED, STATES, output_schema
 from spark_jobs.engines.state_fingerprint import Fingerprint, StateFingerprint
 from spark_jobs.engines.state_rows import states_to_rows
@@ -67,7 +68,9 @@ class LiveModel:
         batch_id = log.newest("commits")
         parts = [] if batch_id is None else log.read_state(batch_id + 1)
         states = self.states(checkpoint, fold, -1 if batch_id is None else batch_id)
-        waiting = [row for s in self.waiting(checkpoint) for row in from_stream(s).to_pylist()]
+        waiting = [
+            row for s in self.waiting(checkpoint) for row in pending_events(fold, s).to_pylist()
+        ]
         timers = [{"timer": timer} for part in parts for timer in part["timers"]]
         return StateFingerprint(
             _fingerprint(states.to_pylist()), _fingerprint(waiting), _fingerprint(timers)
