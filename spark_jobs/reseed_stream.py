@@ -44,6 +44,7 @@ from spark_jobs.job import (
 from spark_jobs.lake.range_change import NO_CHANGE
 from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.plans.migrate_plan import MIGRATE
+from spark_jobs.plans.reseed_base import refuse_unreadable_table
 from spark_jobs.plans.reseed_options import ReseedOptions, add_arguments, options_of
 from spark_jobs.plans.reseed_plan import intent_row, plan_reseed
 from spark_jobs.plans.stream_identity import stream_identity
@@ -102,6 +103,7 @@ def finish_open_reseed(
     row = open_intent(lake, stream.name)
     if row is None:
         return False
+    refuse_unreadable_table(lake, stream.name)
     seen = look(lake, stream.name)
     begun = has_begun(lake, stream.name, seen.entries, row["generation"])
     if seen.distrust is not None and (row["base_savepoint"] is not None or begun):

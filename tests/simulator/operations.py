@@ -226,19 +226,24 @@ class Operations:
 
     def way_out(self) -> None:
         """What all messages name in the end makes the table right, whatever has happened to it."""
-        lake, stream = self.world.lake, self.stream
-        if is_reset_missing(lake, SOURCE.name):
+        if is_reset_missing(self.world.lake, SOURCE.name):
             return  # the clock comes first
         self.world.pass_time(timedelta(seconds=3))
-        with suppress(DeltaError):
-            if not DeltaTable.is_deltatable(lake.table(stream.name)):
-                lose(self.world, self.kind, "table")  # a log that nobody can read, as is said
         try:
-            self._reseed(ReseedOptions(recompute=True))
+            self._recompute_or_move_away()
             self._run_if_waiting()
         except LOUD as error:
             raise WrongError(f"there is no way out: {error}") from error
         self._audit()
+
+    def _recompute_or_move_away(self) -> None:
+        try:
+            self._reseed(ReseedOptions(recompute=True))
+        except LakeError as error:
+            if "move it away and repeat" not in str(error):
+                raise
+            lose(self.world, self.kind, "table")  # its log cannot be read
+            self._reseed(ReseedOptions(recompute=True))
 
     def repair_clock(self, kill: int | None, ago: int) -> None:
         """To some instant before now; or what is left of one."""

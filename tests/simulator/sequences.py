@@ -9,6 +9,7 @@ from tests.simulator.operations import Operations
 
 Sequence = Callable[[Operations], None]
 SWITCH = "spark_jobs.reseed_stream._switch"  # the table is replaced, and live goes on as before
+MADE = "spark_jobs.reseed_stream.write_look"  # the table is there, and has no rows
 ENTERED = "spark_jobs.reseed_stream.enter"  # ... and the ledger has not been told
 BATCH_RECORDED = "spark_jobs.engines.live_batch.append_ops"  # a batch's rows are in the table
 
@@ -46,6 +47,15 @@ def lost_table_then_reseed_cut_off(do: Operations) -> None:
     do.land_late("b", [25], 2)
     do.run(None)
     do.reseed(None)
+
+
+def table_made_anew_and_its_log_emptied(do: Operations) -> None:
+    do.lose("table")
+    with do.dying_before(MADE):
+        do.reseed(None)
+    do.power_cut()  # of the table's first commit
+    do.backfill(ago=20, span=24, kill=None)  # is refused
+    do.run(None)
 
 
 def late_rows_unread_then_a_later_day_then_promote(do: Operations) -> None:
@@ -188,6 +198,7 @@ SEQUENCES: tuple[Sequence, ...] = (
     rewind_cut_off_then_other_buckets,
     rewind_then_late_rows_then_promote,
     lost_table_then_reseed_cut_off,
+    table_made_anew_and_its_log_emptied,
     late_rows_unread_then_a_later_day_then_promote,
     late_rows_then_a_longer_delay_then_reseed,
     compaction_beside_a_reseed_that_was_cut_off,

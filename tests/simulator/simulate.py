@@ -37,12 +37,13 @@ def main() -> int:
     for seed, actions, failure in results(args):
         done.update(actions)
         found = found or failure
-        say(f"seed {seed}: {sum(actions.values()):,} actions{', WRONG' if failure else ''}")
+        say(
+            f"seed {seed}: {sum(actions.values()):,} actions{f', WRONG: {failure}' * bool(failure)}"
+        )
         if args.plant and failure:
             break
         if not args.plant:
             record({"seed": seed, "actions": sum(actions.values()), "wrong": bool(failure)})
-    say(found)
     seconds = time.monotonic() - began
     say(f"{sum(done.values()):,} actions in {seconds:,.0f} s: {dict(done.most_common())}")
     if args.plant:
