@@ -18,6 +18,12 @@ from include.waiting_rows import has_waiting_rows
 STREAM = stream_named("user_counts")
 
 
+@pytest.fixture(autouse=True)
+def table(lake: Lake) -> None:
+    """A run makes the stream's table before its first batch."""
+    DeltaTable.create(lake.table(STREAM.name), pa.schema([("n", pa.int64())]))
+
+
 def append_bronze(lake: Lake, rows: int = 2) -> DeltaTable:
     path = lake.bronze(STREAM.source)
     write_deltalake(path, pa.table({"n": list(range(rows))}), mode="append")

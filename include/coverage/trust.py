@@ -5,6 +5,7 @@ seal, its log, the ledger, `ops/generations`, `ops/batches`, and the checkpoint.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -35,13 +36,14 @@ def why_not_trusted(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | 
         has_run = _committed(lake, stream) is not None
         return "it is missing" if has_run or not (is_new or is_void) else None
     if is_new:
-        return _older_batches(lake, stream)
+        return _lacks_batches(lake, stream)
     if sealed is None:
         return f"nothing says any more what it was: {lake.ops('tables')} was lost"
     return (
         what_changed(lake, f"tables/{stream}", is_marked)
         or _older_than_ledger(lake, stream, entries)
         or _older_batches(lake, stream)
+        or _lacks_batches(lake, stream)
     )
 
 
@@ -99,28 +101,38 @@ def _committed(lake: Lake, stream: str) -> int | None:
 
 
 def _older_batches(lake: Lake, stream: str) -> str | None:
-    """Each batch is in the table, then in `ops/batches`, before its checkpoint commits it."""
+    """Each batch is in `ops/batches` before its checkpoint commits it."""
     committed = _committed(lake, stream)
-    if committed is None:
-        return None
-    generation = current_generation(lake, stream)
-    recorded = read_ops(lake, "batches", {"stream": stream, "generation": generation})
-    batches = recorded.select(["batch_id", "rows_out"]).to_pylist()
-    newest = max((row["batch_id"] for row in batches), default=None)
-    if newest is None or newest < committed:
-        return (
-            f"its checkpoint has committed batch {committed}, and {lake.ops('batches')} "
-            f"{_ends(newest)}: what was put back is older than the checkpoint"
-        )
-    wrote = [row["batch_id"] for row in batches if row["rows_out"] and row["batch_id"] <= committed]
-    name = app_id(stream, generation, "table")
-    has = DeltaTable(lake.table(stream)).transaction_version(name)
-    if not wrote or (has is not None and has >= max(wrote)):
+    newest = max((row["batch_id"] for row in _batches(lake, stream)), default=None)
+    if committed is None or (newest is not None and newest >= committed):
         return None
     return (
-        f"its checkpoint has written batch {max(wrote)} to it, and it {_ends(has)}: it is an "
-        "older copy, or lost its newest commit"
+        f"its checkpoint has committed batch {committed}, and {lake.ops('batches')} "
+        f"{_ends(newest)}: what was put back is older than the checkpoint"
     )
+
+
+def _lacks_batches(lake: Lake, stream: str) -> str | None:
+    """And its rows are in the table before that."""
+    committed = _committed(lake, stream)
+    wrote = [row["batch_id"] for row in _batches(lake, stream) if row["rows_out"]]
+    newest = max((n for n in wrote if committed is not None and n <= committed), default=None)
+    name = app_id(stream, current_generation(lake, stream), "table")
+    has = None if newest is None else DeltaTable(lake.table(stream)).transaction_version(name)
+    if newest is None or (has is not None and has >= newest):
+        return None
+    return (
+        f"its checkpoint has written batch {newest} to it, and it {_ends(has)}: it is an older "
+        "copy, or lost its newest commit"
+    )
+
+
+def _batches(lake: Lake, stream: str) -> list[dict[str, Any]]:
+    of_now = {"stream": stream, "generation": current_generation(lake, stream)}
+    rows: list[dict[str, Any]] = (
+        read_ops(lake, "batches", of_now).select(["batch_id", "rows_out"]).to_pylist()
+    )
+    return rows
 
 
 def _ends(batch: int | None) -> str:

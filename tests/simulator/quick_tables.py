@@ -45,8 +45,7 @@ class QuickTables:
         self._late: dict[tuple[Any, ...], tuple[_Open | None, list[LateGroup]]] = {}
         self._generations: tuple[pa.Table, list[dict[str, Any]]] | None = None
         self._late_groups_of = late_groups
-        self._adds: dict[tuple[str, int, bool], tuple[Any, Any]] = {}
-        self._add_actions_of: Callable[..., Any] = DeltaTable.get_add_actions
+        self._said: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._init: Callable[..., None] = DeltaTable.__init__
         self._ensure: Callable[[Lake, str], DeltaTable] = include.ops._ensure_table
 
@@ -64,8 +63,8 @@ class QuickTables:
         _replace(patch, "upsert_ops", include.ops.upsert_ops, self._upsert_ops)
         _replace(patch, "generation_rows", generation_rows, self._generation_rows)
         _replace(patch, "late_groups", late_groups, self._late_groups)
-        get = lambda table, flatten=False: quick._get_add_actions(table, flatten)  # noqa: E731
-        patch.setattr(DeltaTable, "get_add_actions", get)
+        for name in ("get_add_actions", "history", "to_pyarrow_dataset", "transaction_version"):
+            patch.setattr(DeltaTable, name, self._once(getattr(DeltaTable, name)))
         patch.setattr(include.ops, "_ensure_table", self._ensure_table)
 
     def _open_table(
@@ -112,16 +111,22 @@ class QuickTables:
         self._files[path] = now
         return pa.concat_tables([schema.empty_table(), *now.values()]).combine_chunks()
 
-    def _get_add_actions(self, table: DeltaTable, flatten: bool = False) -> Any:
-        """In the place of `DeltaTable.get_add_actions`."""
-        path, version = table.table_uri, table.version()
-        asked = (path, version, flatten)
-        commit = _commit(path.removeprefix("file://").rstrip("/"), version)
-        known = self._adds.get(asked)
-        if known is None or commit is None or known[0] != commit:
-            known = commit, self._add_actions_of(table, flatten)
-            self._adds[asked] = known
-        return known[1]
+    def _once(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method of `DeltaTable` that says the same of the same version each time."""
+
+        def answer(table: DeltaTable, *args: Any, **named: Any) -> Any:
+            path, version = table.table_uri, table.version()
+            # (A dataset's file system follows from the path.)
+            given = tuple(sorted((n, v) for n, v in named.items() if n != "filesystem"))
+            asked = (method.__name__, path, version, args, given)
+            commit = _commit(path.removeprefix("file://").rstrip("/"), version)
+            known = self._said.get(asked)
+            if known is None or commit is None or known[0] != commit:
+                known = commit, method(table, *args, **named)
+                self._said[asked] = known
+            return known[1]
+
+        return answer
 
     def _read_ops(self, lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> pa.Table:
         """In the place of `include.ops.read_ops`: the same question of the same commit once."""
