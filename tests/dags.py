@@ -85,6 +85,6 @@ def lived(lake: Lake) -> Entry:
     settle(lake, LATER)
     bronze_id = str(DeltaTable(lake.bronze("user_events")).metadata().id)
     until_us = micros_of(LATER)
-    live = entry(0, "live", None, until_us, bronze_id=bronze_id, delay_us=DELAY_US)
+    live = entry(0, "live", None, until_us, bronze_id=bronze_id, delay_us=DELAY_US, generation=2)
     record(lake, live)
     return live
