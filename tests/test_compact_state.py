@@ -9,7 +9,9 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from include.lake import Lake
@@ -146,6 +148,7 @@ def drained_lake(spark, lake):
 def test_no_other_stream_of_the_source_is_woken(spark, drained_lake):
     twin_stream = drained_lake.checkpoint("other", 1)
     shutil.copytree(drained_lake.checkpoint(HEALTH.name, 1), twin_stream)
+    DeltaTable.create(drained_lake.table("other"), pa.schema([("n", pa.int64())]))
     compact(SparkEngine(spark), drained_lake, BY_EVENT_TIME)
     assert not has_waiting_rows(drained_lake, BY_EVENT_TIME)
     newest = replace(BY_EVENT_TIME, name="other")

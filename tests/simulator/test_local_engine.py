@@ -183,18 +183,19 @@ def test_a_run_over_bronze_that_has_lost_commits_fails(world, loss):
         run(world, "counts")
 
 
-def test_a_savepoint_with_a_damaged_file_is_told_from_a_passing_fault(world):
-    land(world, [("a", 0, 1), ("b", 3_600_000_000, 1)])
-    run(world, "counts")
-    (savepoint,) = savepoints_of(world.lake, world.streams["counts"].name)
-    (file,) = (Path(world.lake.root) / savepoint.path).glob("*/*.parquet")
-    whole = file.read_bytes()
-    found = world.engine.savepoint_contents(world.lake, savepoint.path, savepoint.savepoint_id)
-    assert (found.keys, found.checksum) == (savepoint.keys, savepoint.checksum)
-    for damage in (whole[: len(whole) // 2], whole[:-1] + b"x", None):
-        file.unlink() if damage is None else file.write_bytes(damage)
-        with pytest.raises(SavepointError):
-            world.engine.savepoint_contents(world.lake, savepoint.path, savepoint.savepoint_id)
+def test_a_savepoint_with_a_damaged_file_is_told_from_a_passing_fault():
+    with open_world(quick=False) as world:
+        land(world, [("a", 0, 1), ("b", 3_600_000_000, 1)])
+        run(world, "counts")
+        (savepoint,) = savepoints_of(world.lake, world.streams["counts"].name)
+        (file,) = (Path(world.lake.root) / savepoint.path).glob("*/*.parquet")
+        whole = file.read_bytes()
+        found = world.engine.savepoint_contents(world.lake, savepoint.path, savepoint.savepoint_id)
+        assert (found.keys, found.checksum) == (savepoint.keys, savepoint.checksum)
+        for damage in (whole[: len(whole) // 2], whole[:-1] + b"x", None):
+            file.unlink() if damage is None else file.write_bytes(damage)
+            with pytest.raises(SavepointError):
+                world.engine.savepoint_contents(world.lake, savepoint.path, savepoint.savepoint_id)
 
 
 def test_a_local_engine_runs_no_live_query_by_itself(world):
