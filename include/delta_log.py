@@ -19,6 +19,22 @@ def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n") if line]
 
 
+def commit_info(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What a commit says of itself; empty for one that says nothing."""
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+
+
+def adds_data(actions: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a commit adds rows: what a stream reads. OPTIMIZE and the like do not."""
+    return any(action.get("add", {}).get("dataChange", False) for action in actions)
+
+
+def changes_data(actions: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a commit adds or takes away rows; one that does not say counts as if it did."""
+    parts = (action.get(kind) for action in actions for kind in ("add", "remove"))
+    return any(part.get("dataChange", True) for part in parts if part)
+
+
 def made_at(actions: Sequence[Mapping[str, Any]]) -> datetime:
     """When a commit was made, by its writer's clock; one that does not say is as old as can be."""
     millis = [

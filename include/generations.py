@@ -9,6 +9,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from deltalake import DeltaTable
+
 from include.lake import Lake, LakeError
 from include.ops import read_ops
 
@@ -21,6 +23,14 @@ GenerationRow = Mapping[str, Any]  # of ops/generations
 def app_id(stream: str, generation: int, table: str) -> str:
     """Names a generation's writes to one table, for the exactly-once writers."""
     return f"{stream}/{generation}/{table}"
+
+
+def written_batch(lake: Lake, path: str, stream: str, generation: int, table: str) -> int | None:
+    """The newest batch of a generation that is in the table at `path`; None: none, or no table."""
+    if not lake.is_delta_table(path):
+        return None
+    version: int | None = DeltaTable(path).transaction_version(app_id(stream, generation, table))
+    return version
 
 
 def current_generation(lake: Lake, stream: str) -> int:

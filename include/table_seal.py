@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from include.delta_log import read_actions
+from include.delta_log import changes_data, commit_info, read_actions
 from include.lake import Lake, files_of
 from include.ops import read_ops, upsert_ops
 
@@ -193,12 +193,10 @@ def _foreign_commit(
         actions = _actions(lake, path, version)
         if not actions:
             return f"commit {version} of {path} is empty, as after a power cut"
-        infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
-        info: Mapping[str, Any] = infos[0] if infos else {}
-        before = _count(files)
-        changes_data = _apply(path, files, actions)
+        info, before = commit_info(actions), _count(files)
+        _apply(path, files, actions)
         difference = _difference(before, _count(files))
-        if (changes_data or difference) and not is_ours(info, actions):
+        if (changes_data(actions) or difference) and not is_ours(info, actions):
             return (
                 f"commit {version} of {path} is not ours and changes its data: {_who(info)}"
                 f"{f', {difference}' if difference else ''}"
@@ -206,8 +204,8 @@ def _foreign_commit(
     return None
 
 
-def _apply(path: str, files: Files, actions: Actions) -> bool:
-    """Take the commit's files into `files`; whether it says that it changes data."""
+def _apply(path: str, files: Files, actions: Actions) -> None:
+    """Take the commit's files into `files`."""
     for action in actions:
         if "remove" in action:
             files.pop(action["remove"]["path"], None)
@@ -217,8 +215,6 @@ def _apply(path: str, files: Files, actions: Actions) -> bool:
             rows = json.loads(add.get("stats") or "{}").get("numRecords")
             date = values[0] if values else UNPARTITIONED
             files[add["path"]] = DataFile(date, _rows_of(path, add["path"], rows))
-    bodies = [action.get("add") or action.get("remove") for action in actions]
-    return any(body["dataChange"] for body in bodies if body)
 
 
 def _who(info: Mapping[str, Any]) -> str:
@@ -280,11 +276,8 @@ def _actions(lake: Lake, path: str, version: int) -> list[dict[str, Any]] | None
 
 
 def _mark(lake: Lake, path: str, version: int) -> str | None:
-    for action in _actions(lake, path, version) or []:
-        if "commitInfo" in action:
-            mark = action["commitInfo"].get("userMetadata")
-            return None if mark is None else str(mark)
-    return None
+    mark = commit_info(_actions(lake, path, version) or []).get("userMetadata")
+    return None if mark is None else str(mark)
 
 
 def _path(lake: Lake, table: str) -> str:

@@ -12,7 +12,7 @@ from include.clock import moves_nothing
 from include.clock_repair import why_not_run
 from include.coverage.ledger import look
 from include.coverage.live import was_cut_off
-from include.delta_log import read_actions
+from include.delta_log import adds_data, read_actions
 from include.generations import FIRST, current_row, is_reseeded, open_intent
 from include.lake import Lake
 from include.log_retention import needed_commit
@@ -91,4 +91,4 @@ def _has_data(lake: Lake, bronze: str, version: int) -> bool:
         return True  # cleaned up already: the run will say what that means
     if any(moves_nothing(action.get("commitInfo", {})) for action in actions):
         return False
-    return any(action.get("add", {}).get("dataChange", False) for action in actions)
+    return adds_data(actions)

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pyarrow import fs
 
 from include.coverage.entries import Entry
-from include.delta_log import read_actions
+from include.delta_log import changes_data, commit_info, read_actions
 from include.lake import Lake
 
 MARK = "coverage"
@@ -50,7 +50,7 @@ def marks_since(lake: Lake, table: str, version: int) -> Iterator[Entry | None]:
     for number in range(max(version + 1, oldest_commit(lake, table)), newest + 1):
         actions = read_actions(lake, table, number)
         if changes_data(actions):
-            yield entry_in(_commit_info(actions))
+            yield entry_in(commit_info(actions))
 
 
 def oldest_commit(lake: Lake, table: str) -> int:
@@ -59,14 +59,3 @@ def oldest_commit(lake: Lake, table: str) -> int:
     names = (info.base_name for info in lake.filesystem.get_file_info(selector))
     found = (name.removesuffix(".json") for name in names if name.endswith(".json"))
     return min((int(name) for name in found if name.isdecimal()), default=0)
-
-
-def changes_data(actions: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a commit adds or takes away rows. OPTIMIZE and the like do not."""
-    parts = (action.get(kind) for action in actions for kind in ("add", "remove"))
-    return any(part.get("dataChange", False) for part in parts if part)
-
-
-def _commit_info(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    infos: list[Mapping[str, Any]] = [a["commitInfo"] for a in actions if "commitInfo" in a]
-    return infos[0] if infos else {}

@@ -5,7 +5,7 @@ seal, its log, the ledger, `ops/generations`, `ops/batches`, and the checkpoint.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -15,35 +15,43 @@ from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.coverage.marks import is_marked
 from include.generations import (
-    app_id,
     current_generation,
     generation_rows,
     open_intent,
+    written_batch,
 )
 from include.lake import Lake
 from include.ops import read_ops
 from include.table_seal import read_seal, what_changed
 
 
+class _Batches(NamedTuple):
+    """How far a generation's batches have come, each time the newest one."""
+
+    generation: int
+    committed: int  # by the checkpoint
+    recorded: int | None  # in `ops/batches`
+    wrote: int | None  # ... and committed, with rows for the table
+
+
 def why_not_trusted(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
     """Why a stream's table is not what its ledger says; None when it is."""
     own = newest_own(entries)
     sealed = read_seal(lake, f"tables/{stream}")
+    batches = _batches(lake, stream)
     # Nothing was in it yet, or nobody had looked.
     is_new = sealed is None and (own is None or (own.kind != "void" and own.until_us is None))
     if not lake.is_delta_table(lake.table(stream)):
         is_void = own is not None and own.kind == "void"
-        has_run = _committed(lake, stream) is not None
-        return "it is missing" if has_run or not (is_new or is_void) else None
+        return "it is missing" if batches or not (is_new or is_void) else None
     if is_new:
-        return _lacks_batches(lake, stream)
+        return _lacks_batches(lake, stream, batches) if batches else None
     if sealed is None:
         return f"nothing says any more what it was: {lake.ops('tables')} was lost"
     return (
         what_changed(lake, f"tables/{stream}", is_marked)
         or _older_than_ledger(lake, stream, entries)
-        or _older_batches(lake, stream)
-        or _lacks_batches(lake, stream)
+        or (batches and (_older_batches(lake, batches) or _lacks_batches(lake, stream, batches)))
     )
 
 
@@ -96,43 +104,40 @@ def has_begun(lake: Lake, stream: str, entries: Sequence[Entry], generation: int
     return newest_planned(lake, lake.checkpoint(stream, generation)) is not None
 
 
-def _committed(lake: Lake, stream: str) -> int | None:
-    return newest_committed(lake, lake.checkpoint(stream, current_generation(lake, stream)))
+def _batches(lake: Lake, stream: str) -> _Batches | None:
+    """Those of the current generation; None before its checkpoint commits the first."""
+    generation = current_generation(lake, stream)
+    committed = newest_committed(lake, lake.checkpoint(stream, generation))
+    if committed is None:
+        return None
+    rows = read_ops(lake, "batches", {"stream": stream, "generation": generation})
+    known = rows.select(["batch_id", "rows_out"]).to_pylist()
+    wrote = [row["batch_id"] for row in known if row["rows_out"] and row["batch_id"] <= committed]
+    recorded = max((row["batch_id"] for row in known), default=None)
+    return _Batches(generation, committed, recorded, max(wrote, default=None))
 
 
-def _older_batches(lake: Lake, stream: str) -> str | None:
+def _older_batches(lake: Lake, batches: _Batches) -> str | None:
     """Each batch is in `ops/batches` before its checkpoint commits it."""
-    committed = _committed(lake, stream)
-    newest = max((row["batch_id"] for row in _batches(lake, stream)), default=None)
-    if committed is None or (newest is not None and newest >= committed):
+    if batches.recorded is not None and batches.recorded >= batches.committed:
         return None
     return (
-        f"its checkpoint has committed batch {committed}, and {lake.ops('batches')} "
-        f"{_ends(newest)}: what was put back is older than the checkpoint"
+        f"its checkpoint has committed batch {batches.committed}, and {lake.ops('batches')} "
+        f"{_ends(batches.recorded)}: what was put back is older than the checkpoint"
     )
 
 
-def _lacks_batches(lake: Lake, stream: str) -> str | None:
+def _lacks_batches(lake: Lake, stream: str, batches: _Batches) -> str | None:
     """And its rows are in the table before that."""
-    committed = _committed(lake, stream)
-    wrote = [row["batch_id"] for row in _batches(lake, stream) if row["rows_out"]]
-    newest = max((n for n in wrote if committed is not None and n <= committed), default=None)
-    name = app_id(stream, current_generation(lake, stream), "table")
-    has = None if newest is None else DeltaTable(lake.table(stream)).transaction_version(name)
-    if newest is None or (has is not None and has >= newest):
+    if batches.wrote is None:
+        return None
+    has = written_batch(lake, lake.table(stream), stream, batches.generation, "table")
+    if has is not None and has >= batches.wrote:
         return None
     return (
-        f"its checkpoint has written batch {newest} to it, and it {_ends(has)}: it is an older "
-        "copy, or lost its newest commit"
+        f"its checkpoint has written batch {batches.wrote} to it, and it {_ends(has)}: it is an "
+        "older copy, or lost its newest commit"
     )
-
-
-def _batches(lake: Lake, stream: str) -> list[dict[str, Any]]:
-    of_now = {"stream": stream, "generation": current_generation(lake, stream)}
-    rows: list[dict[str, Any]] = (
-        read_ops(lake, "batches", of_now).select(["batch_id", "rows_out"]).to_pylist()
-    )
-    return rows
 
 
 def _ends(batch: int | None) -> str:

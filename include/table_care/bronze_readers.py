@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from pyarrow import fs
 
 from include.checkpoint import newest_committed, newest_planned
-from include.delta_log import made_at, read_actions
+from include.delta_log import adds_data, made_at, read_actions
 from include.generations import FIRST, GenerationRow, current_row, is_reseeded, open_intent
 from include.lake import Lake
 from include.stream_position import BronzePosition, read_position
@@ -105,8 +105,7 @@ def _read_lag(lake: Lake, path: str, newest: int, reader: Reader) -> Lag | None:
             actions = read_actions(lake, path, version)
         except FileNotFoundError:
             return Lag(reader, version, None)
-        added = any(action.get("add", {}).get("dataChange", False) for action in actions)
         # What OPTIMIZE replaced may be of the version that a starting reader reads.
-        if added or reader.is_starting:
+        if adds_data(actions) or reader.is_starting:
             return Lag(reader, version, made_at(actions))
     return None

@@ -10,7 +10,13 @@ from typing import Any
 from deltalake import DeltaTable as DeltaLog
 
 from include.checkpoint import newest_planned
-from include.generations import GenerationRow, app_id, current_row, is_reseeded, pinned_row
+from include.generations import (
+    GenerationRow,
+    current_row,
+    is_reseeded,
+    pinned_row,
+    written_batch,
+)
 from include.lake import Lake, LakeError
 from include.log_retention import refuse_cut_off
 from include.ops import append_ops, update_ops
@@ -33,7 +39,7 @@ def refuse_foreign_checkpoint(lake: Lake, stream: str, generation: int) -> None:
     checkpoint = lake.checkpoint(stream, generation)
     planned = newest_planned(lake, checkpoint)
     for path, table in ((lake.table(stream), "table"), (lake.ops("batches"), "batches")):
-        written = _written(lake, path, app_id(stream, generation, table))
+        written = written_batch(lake, path, stream, generation, table)
         if written is not None and (planned is None or planned < written):
             ends = "is missing" if planned is None else f"ends at batch {planned}"
             raise LakeError(
@@ -41,33 +47,27 @@ def refuse_foreign_checkpoint(lake: Lake, stream: str, generation: int) -> None:
                 "it reads next would be lost. Put back the checkpoint, or a copy that is not older; "
                 f"or make a new one from bronze: `make reseed STREAM={stream} APPLY=1`"
             )
-    _refuse_older_bronze(lake, stream, checkpoint, planned)
     row = current_row(lake, stream)
     if row is not None:
+        if planned is not None:
+            _refuse_older_bronze(lake, row, f"{checkpoint}/offsets/{planned}")
         refuse_cut_off(lake, stream, row["source"])
 
 
-def _refuse_older_bronze(lake: Lake, stream: str, checkpoint: str, planned: int | None) -> None:
+def _refuse_older_bronze(lake: Lake, row: GenerationRow, offset: str) -> None:
     """A stream that has read more than there is would pass over what comes in its place."""
-    row = current_row(lake, stream)
-    if planned is None or row is None or not lake.is_delta_table(lake.bronze(row["source"])):
+    stream, source = row["stream"], row["source"]
+    path = lake.bronze(source)
+    if not lake.is_delta_table(path):
         return
-    path, bronze = (
-        lake.bronze(row["source"]),
-        read_position(lake, f"{checkpoint}/offsets/{planned}"),
-    )
-    table = DeltaLog(path)
+    bronze, table = read_position(lake, offset), DeltaLog(path)
     if str(table.metadata().id) == bronze.table_id and table.version() + 1 < bronze.version:
         raise LakeError(
             f"{path} ends at version {table.version()}, but {stream} has read version "
             f"{bronze.version - 1} of it: it is an older copy. Put back one that is not older; or "
-            f"move it, its quarantine and its ingest checkpoint away, ingest {row['source']} anew, "
+            f"move it, its quarantine and its ingest checkpoint away, ingest {source} anew, "
             f"and then `make reseed STREAM={stream} APPLY=1`"
         )
-
-
-def _written(lake: Lake, path: str, app: str) -> int | None:
-    return DeltaLog(path).transaction_version(app) if lake.is_delta_table(path) else None
 
 
 def pin_generation(
@@ -159,7 +159,7 @@ def _rejects_from_now_on(pinned: GenerationRow, code: str) -> bool:
 def _way_out(lake: Lake, stream: str, generation: int, setting: str) -> str:
     checkpoint = lake.checkpoint(stream, generation)
     tables = ((lake.table(stream), "table"), (lake.ops("batches"), "batches"))
-    written = [_written(lake, path, app_id(stream, generation, name)) for path, name in tables]
+    written = [written_batch(lake, path, stream, generation, name) for path, name in tables]
     if written == [None, None]:
         return f"no batch has been written yet, so delete {checkpoint} and run again"
     mapped = (

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from deltalake import DeltaTable
 from pyarrow import fs
 
 from include.backfill.plan_recompute import estimate_seconds, rows_emitted
@@ -16,10 +15,10 @@ from include.coverage.table_coverage import TableCoverage, table_coverage
 from include.generations import (
     INTENT,
     GenerationRow,
-    app_id,
     current_row,
     generation_rows,
     open_intent,
+    written_batch,
 )
 from include.instants import instant_of, micros_of
 from include.lake import Lake
@@ -235,8 +234,7 @@ def _is_known(lake: Lake, stream: str, generation: int) -> bool:
         "batches": lake.ops("batches"),
     }
     return any(
-        lake.is_delta_table(path)
-        and DeltaTable(path).transaction_version(app_id(stream, generation, name)) is not None
+        written_batch(lake, path, stream, generation, name) is not None
         for name, path in paths.items()
     )
 
