@@ -8,6 +8,7 @@ from deltalake.exceptions import DeltaError
 from include.coverage.judge import Coverage
 from include.coverage.segments import BEGINNING_US
 from include.coverage.table_coverage import TableCoverage
+from include.delta_log import read_actions
 from include.generations import current_row
 from include.lake import Lake, LakeError
 from include.savepoints.bronze_pin import BronzePin
@@ -94,12 +95,20 @@ def _mapping_given_up(stream: str) -> SettingsError:
 def refuse_unreadable_table(lake: Lake, stream: str) -> None:
     """LakeError when the table's log is no log: nobody can write to it, either."""
     path = lake.table(stream)
-    try:
-        if lake.is_delta_table(path):
-            DeltaTable(path)
-    except DeltaError as error:
-        reason = str(error).partition("\n")[0]
+    reason = _why_unreadable(lake, path) if lake.is_delta_table(path) else None
+    if reason is not None:
         raise LakeError(
             f"the log of {path} cannot be read ({reason}): put the table back from a copy, or move "
             "it away and repeat: all its rows come anew from bronze"
-        ) from error
+        )
+
+
+def _why_unreadable(lake: Lake, path: str) -> str | None:
+    try:
+        version = DeltaTable(path).version()
+    except DeltaError as error:
+        return str(error).partition("\n")[0]
+    # delta-rs takes the schema from the sum beside the commit, which Spark does not believe.
+    if version == 0 and not read_actions(lake, path, 0):
+        return "its first commit is empty, as after a power cut"
+    return None

@@ -62,6 +62,14 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "key": KEYS,
         "ago": HOURS,
     },
+    "cut_off": {
+        "job": st.sampled_from(["reseed", "reseed", "rewind", "rescale", "run", "backfill"]),
+        "kill": st.integers(2, 10),
+        "then": st.sampled_from(
+            ["run", "compact", "savepoint", "backfill", "promote", "reseed", "rescale", "rewind"]
+        ),
+        "ago": HOURS,
+    },
     "land_far_ahead": {"key": KEYS, "hours": st.sampled_from([2, 30, 200])},
     "pass_time": {"span": st.sampled_from([5, 30, 60, 240, 1440])},
     "clock_row": {},
@@ -98,6 +106,7 @@ WEIGHTS = {
     "land_late": 4,
     "backfill": 3,
     "land_meanwhile": 3,
+    "cut_off": 4,
     "pass_time": 3,
     "reseed": 3,
     "rewind": 2,

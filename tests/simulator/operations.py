@@ -69,6 +69,7 @@ class Operations:
         self._dies = False
         # On Spark an Exception: the JVM waits for ever for a callback that ends otherwise.
         self.death: type[BaseException] = Killed
+        self.restart: Callable[[], object] = lambda: None  # what a process knows is gone
 
     def close(self) -> None:
         self._stack.close()
@@ -104,16 +105,23 @@ class Operations:
     def land_meanwhile(self, before_write: int, job: str, key: str, ago: int) -> None:
         """Rows come while a job is at work, and somebody looks at its table just then."""
         rows = [Landed(key, self._ago(60 * ago + 20), 1), Landed(key, self._ago(1), 2)]
-        jobs = {
-            "run": lambda: self.run(None),
-            "compact": lambda: self.compact(None),
-            "savepoint": lambda: self.savepoint(None),
-            "reseed": lambda: self.reseed(None),
-            "rewind": lambda: self.rewind(None, ago=30),
-            "backfill": lambda: self.backfill(ago=ago, span=24, kill=None),
-        }
         with killing(before_write, lambda: self._land_unless_leased(rows)):
-            jobs[job]()
+            self._start(job, ago)
+
+    def cut_off(self, job: str, kill: int, then: str, ago: int) -> None:
+        """A process dies at its job, and another job comes upon what it left."""
+        for minute in (30, 1):  # something to do, a part of which is settled
+            self.land_in_time("a", [minute], 1)
+        self._start(job, ago, kill)
+        self._start(then, ago)
+
+    def _start(self, job: str, ago: int, kill: int | None = None) -> None:
+        given = {
+            "rewind": {"ago": 30},
+            "rescale": {"buckets": 3},
+            "backfill": {"ago": ago, "span": 24},
+        }
+        getattr(self, job)(kill=kill, **given.get(job, {}))
 
     def _land_unless_leased(self, rows: list[Landed]) -> None:
         with suppress(LeaseTakenError), hold_lease(self.world.lake, f"ingest-{SOURCE.name}"):
@@ -305,6 +313,7 @@ class Operations:
     def power_cut(self) -> None:
         self.harmed = True
         empty_newest_commit(self.world, self.kind)
+        self.restart()
         self._audit()
 
     # Care, and what time does

@@ -16,11 +16,9 @@ from tests.simulator.sequences import (
     compaction_beside_a_reseed_that_was_cut_off,
     late_rows_unread_then_a_later_day_then_promote,
     rewind_cut_off_then_other_buckets,
-    table_made_anew_and_its_log_emptied,
 )
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import open_world
-from tests.simulator.writes import Killed
 
 ALWAYS = (
     compaction_beside_a_reseed_that_was_cut_off,
@@ -47,9 +45,11 @@ def spark_world(spark):
         yield world
 
 
-def check(kind, sequence, opened=None, death=Killed):
-    operations = Operations(kind, opened=opened)
-    operations.death = death
+def check(kind, sequence, spark=None):
+    operations = Operations(kind, opened=spark and spark_world(spark))
+    if spark:
+        operations.death = RuntimeError
+        operations.restart = spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache
     try:
         operations.some_days()
         sequence(operations)
@@ -79,9 +79,7 @@ def test_a_bug_that_is_put_back_is_found_by_its_sequence(bug):
     [
         pytest.param(sequence, marks=[] if sequence in ALWAYS else pytest.mark.full)
         for sequence in SEQUENCES
-        # Spark has kept the table's log in memory, and fails (loudly) in its own words.
-        if sequence is not table_made_anew_and_its_log_emptied
     ],
 )
 def test_a_sequence_is_right_on_spark_too(spark, sequence):
-    check("silences", sequence, spark_world(spark), RuntimeError)
+    check("silences", sequence, spark)
