@@ -9,8 +9,8 @@ from pyarrow import fs
 
 from include.backfill.plan_recompute import estimate_seconds, rows_emitted
 from include.coverage.effect import reseed_effect
-from include.coverage.entries import read_entries
 from include.coverage.judge import Coverage
+from include.coverage.ledger import look
 from include.coverage.table_coverage import TableCoverage, table_coverage
 from include.generations import (
     INTENT,
@@ -218,7 +218,7 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
 def _new_generation(lake: Lake, stream: str) -> int:
     """One whose number no table has seen: under one that it has, writes would be passed over."""
     numbers = [row["generation"] for row in generation_rows(lake, stream)]
-    numbers += [entry.generation for entry in read_entries(lake, stream)]
+    numbers += [entry.generation for entry in look(lake, stream).entries]
     folder = lake.path_in_filesystem(lake.checkpoint(stream, 0)).rpartition("/")[0]
     selector = fs.FileSelector(folder, allow_not_found=True)
     names = [info.base_name for info in lake.filesystem.get_file_info(selector)]

@@ -162,6 +162,13 @@ def lost_ledger_behind_a_cleaned_log(do: Operations) -> None:
     do.reseed(None)
 
 
+def lost_ledger_and_generations(do: Operations) -> None:
+    do.reseed(kill=2)  # its intent is there
+    do.rewind(None, ago=30)
+    do.lose("ops/generations")
+    do.lose("ops/coverage")  # only the table's own log knows of generation 3 now
+
+
 def batch_cut_off_then_rewind(do: Operations) -> None:
     do.land_in_time("a", [2], 1)
     do.pass_time(60)
@@ -208,6 +215,7 @@ SEQUENCES: tuple[Sequence, ...] = (
     older_table_from_before_a_reseed,
     a_finished_reseed_that_a_copy_does_not_know,
     lost_ledger_behind_a_cleaned_log,
+    lost_ledger_and_generations,
     batch_cut_off_then_rewind,
     clock_that_ran_ahead,
 )
