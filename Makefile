@@ -49,13 +49,13 @@ setup: ## Check Python and Java, make .venv, install it, fetch the jars (each on
 	@include/setup/setup.sh
 
 run: setup ## Start Airflow, run every stream, show the results, serve until Ctrl-C [LAKE= PORT= ONCE=1]
-	@$(RUN) include.local_airflow $(if $(ONCE),--once)
+	@$(RUN) include.airflow.local_airflow $(if $(ONCE),--once)
 
 stream: setup ## Ingest and drain one stream once, without Airflow [STREAM= LAKE=]
 	@$(RUN) include.run_local stream --stream '$(STREAM)'
 
 tend: setup ## Check the checkpoint of a stream, compact and tune its state [STREAM= LAKE= ARGS=--dry-run]
-	@$(RUN) include.state_care.tend_state --stream '$(STREAM)' $(ARGS)
+	@$(RUN) include.care.tend_state --stream '$(STREAM)' $(ARGS)
 
 inspect: ## Show what the state of a stream holds [STREAM= LAKE= JSON=1]
 	@include/setup/setup.sh >&2
@@ -82,16 +82,16 @@ repair-clock: setup ## Set the clock of a source back, and reseed its streams: t
 	@$(RUN) spark_jobs.state_admin repair-clock --source '$(SOURCE)' $(if $(TO),--to '$(TO)') $(if $(APPLY),--apply)
 
 sample-data: setup ## Write sample input into the lake's landing folder [LAKE= ARGS=]
-	@$(RUN) include.sample_data --lake '$(LAKE)' $(ARGS)
+	@$(RUN) include.sample.sample_data --lake '$(LAKE)' $(ARGS)
 
 reingest: setup ## Take corrected rows of the quarantine in again [SOURCE= CORRECTIONS= LAKE=]
 	@$(RUN) include.run_local reingest --source '$(SOURCE)' $(if $(CORRECTIONS),--corrections '$(CORRECTIONS)')
 
 maintain-tables: setup ## Optimize and vacuum what needs it, without Airflow [LAKE= ARGS=--dry-run]
-	@$(RUN) include.table_care.run_maintenance --lake '$(LAKE)' $(ARGS)
+	@$(RUN) include.care.run_maintenance --lake '$(LAKE)' $(ARGS)
 
 demo-internals: setup ## Show plan, state, progress and logs of stateful operators (docs/internals.md)
-	@$(RUN) include.show_internals
+	@$(RUN) include.sample.show_internals
 
 compose-env: ## Write new random secrets for docker compose into .env
 	@$(or $(PYTHON),$(wildcard $(VENV)/bin/python),python3) -m include.docker.compose_env

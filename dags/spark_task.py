@@ -18,14 +18,14 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
-from include.spark_conf import job_conf
-from include.spark_master import (
+from include.spark.conf import job_conf
+from include.spark.master import (
     MasterUnreachableError,
     check_reachable,
     checked_master,
     is_kubernetes,
 )
-from include.spark_submit import SPARK_SUBMIT, jars_argument, job_environment, job_path
+from include.spark.submit import SPARK_SUBMIT, jars_argument, job_environment, job_path
 from include.streams import SettingsError, Stream
 
 log = logging.getLogger(__name__)

@@ -40,8 +40,8 @@ from airflow.sdk import DAG, Param, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import spark_task
-from include.pools import stream_pool
-from include.reseed_request import read_plan, reseed_options
+from include.airflow.pools import stream_pool
+from include.spark.reseed_request import read_plan, reseed_options
 from include.streams import STREAMS, SettingsError, Stream, default_lake
 
 log = logging.getLogger(__name__)

@@ -58,7 +58,7 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import skip, spark_task
-from include.pools import source_pool, stream_pool
+from include.airflow.pools import source_pool, stream_pool
 from include.streams import STREAMS, Stream, default_lake, source_named
 
 log = logging.getLogger(__name__)
@@ -80,8 +80,8 @@ PROMOTE = Param(
 
 def before_ingest(context: Any, lake: str, stream: Stream) -> None:
     """Skip when no file waits in landing and no clock row is due."""
-    from include.clock import why_not_ingest
-    from include.lake import open_lake
+    from include.lake.paths import open_lake
+    from include.landing.clock import why_not_ingest
 
     interval_end = context["dag_run"].data_interval_end
     source = source_named(stream.source)
@@ -91,8 +91,8 @@ def before_ingest(context: Any, lake: str, stream: Stream) -> None:
 
 def before_run_stream(context: Any, lake: str, stream: Stream) -> None:
     """Skip when bronze has nothing that the stream has not read."""
-    from include.lake import open_lake
-    from include.waiting_rows import has_waiting_rows
+    from include.lake.paths import open_lake
+    from include.plans.waiting_rows import has_waiting_rows
 
     if not has_waiting_rows(open_lake(lake), stream):
         skip(f"{stream.name} has read all of bronze/{stream.source}")
@@ -105,8 +105,8 @@ def is_backfill(dag_run: Any) -> bool:
 
 def before_recompute(context: Any, lake: str, stream: Stream) -> None:
     """Fail for good, without a JVM, when the stream has not settled the interval yet."""
-    from include.backfill.plan_recompute import NotSettledError, check_settled
-    from include.lake import open_lake
+    from include.lake.paths import open_lake
+    from include.plans.plan_recompute import NotSettledError, check_settled
 
     try:
         check_settled(open_lake(lake), stream, context["dag_run"].data_interval_end)
@@ -116,8 +116,8 @@ def before_recompute(context: Any, lake: str, stream: Stream) -> None:
 
 def before_promote(context: Any, lake: str, stream: Stream) -> None:
     """Skip unless this run is the one of its backfill that promotes."""
-    from include.backfill.promote import why_not_promote
-    from include.lake import open_lake
+    from include.lake.paths import open_lake
+    from include.plans.promote import why_not_promote
 
     dag_run, dag_id = context["dag_run"], context["dag"].dag_id
     if not (is_backfill(dag_run) and context["params"]["promote"]):
@@ -134,8 +134,8 @@ def before_promote(context: Any, lake: str, stream: Stream) -> None:
 
 def before_compact_state(context: Any, lake: str, stream: Stream) -> None:
     """Skip when a compaction would gain nothing worth a JVM."""
-    from include.lake import open_lake
-    from include.state_care.check_checkpoint import check_checkpoint
+    from include.care.check_checkpoint import check_checkpoint
+    from include.lake.paths import open_lake
 
     compaction = check_checkpoint(open_lake(lake), stream).compaction
     if not compaction.needed:
@@ -144,8 +144,8 @@ def before_compact_state(context: Any, lake: str, stream: Stream) -> None:
 
 def news(lake: str, stream: Stream, dag_run: Any) -> dict[str, Any] | None:
     """What this Dag run has to tell the readers of the table; None if it has done nothing."""
-    from include.lake import open_lake
-    from include.stream_result import asset_extra, last_run, recompute_extra
+    from include.lake.paths import open_lake
+    from include.lake.stream_result import asset_extra, last_run, recompute_extra
 
     opened = open_lake(lake)
     if is_backfill(dag_run):
@@ -227,9 +227,9 @@ def stream_dag(stream: Stream) -> DAG:
         @task(pool=stream_pool(stream), retries=2)
         def check_checkpoint() -> None:
             """Figures and findings into the log and `ops`; red only if a person is needed."""
-            from include.lake import open_lake
-            from include.state_care import check_checkpoint as care
-            from include.state_care.check_report import format_check
+            from include.care import check_checkpoint as care
+            from include.care.check_report import format_check
+            from include.lake.paths import open_lake
 
             result = care.check_checkpoint(open_lake(lake), stream)
             care.record_check(open_lake(lake), result)
@@ -252,9 +252,9 @@ def stream_dag(stream: Stream) -> DAG:
         @task(pool=stream_pool(stream), retries=2, trigger_rule="none_failed_min_one_success")
         def tune_rocksdb(dag_run: Any) -> None:
             """At most one change of a setting, tried out by the next runs."""
-            from include.lake import open_lake
-            from include.rocksdb import tune_rocksdb as tuner
-            from include.rocksdb.outcome_table import format_outcome
+            from include.care.rocksdb import tune_rocksdb as tuner
+            from include.care.rocksdb.outcome_table import format_outcome
+            from include.lake.paths import open_lake
 
             if is_backfill(dag_run):
                 skip("a backfill has not run the stream: there is no new batch to judge by")

@@ -37,7 +37,7 @@ from typing import Any
 from airflow.sdk import DAG, CronDataIntervalTimetable, task
 
 from dags.spark_task import spark_task
-from include.pools import source_pool, stream_pool
+from include.airflow.pools import source_pool, stream_pool
 from include.streams import STREAMS, TABLE_CARE, Stream, default_lake, stream_named
 
 log = logging.getLogger(__name__)
@@ -65,11 +65,11 @@ SPARK_TASKS = {
 @task.branch(retries=2)
 def plan_tables(lake: str) -> list[str]:
     """The tasks that have something to do: a skipped one costs no process."""
-    from include.lake import open_lake
-    from include.old_generations import find_old_generations, format_old_generations
-    from include.table_care.care_report import format_plan
-    from include.table_care.cared_tables import spark_tables_named
-    from include.table_care.plan_care import plan_table_care, record_plan_findings
+    from include.care.care_report import format_plan
+    from include.care.cared_tables import spark_tables_named
+    from include.care.old_generations import find_old_generations, format_old_generations
+    from include.care.plan_care import plan_table_care, record_plan_findings
+    from include.lake.paths import open_lake
 
     opened, now = open_lake(lake), datetime.now(UTC)
     plans = plan_table_care(opened, TABLE_CARE, now)
@@ -92,17 +92,17 @@ def plan_tables(lake: str) -> list[str]:
 
 @task(retries=2)
 def delete_generations(name: str, lake: str) -> list[int]:
-    from include.lake import open_lake
-    from include.old_generations import delete_old_generations
+    from include.care.old_generations import delete_old_generations
+    from include.lake.paths import open_lake
 
     return delete_old_generations(open_lake(lake), stream_named(name))
 
 
 @task(retries=2)
 def maintain_ops(lake: str) -> None:
-    from include.lake import open_lake
-    from include.table_care import maintain_ops as ops
-    from include.table_care.plan_care import plan_table_care
+    from include.care import maintain_ops as ops
+    from include.care.plan_care import plan_table_care
+    from include.lake.paths import open_lake
 
     opened = open_lake(lake)
     ops.maintain_ops(opened, plan_table_care(opened, TABLE_CARE, datetime.now(UTC)), TABLE_CARE)

@@ -15,14 +15,14 @@ from tempfile import TemporaryDirectory
 
 from pyarrow import fs
 
-from include.clock import why_not_ingest
-from include.committed_batch import committed_batch
-from include.lake import Lake, LakeError, open_lake
-from include.local_jobs import absolute_lake, run_job, say
-from include.state_care.tend_state import tend_state
-from include.stream_result import format_result, read_result
+from include.care.tend_state import tend_state
+from include.checkpoint.committed_batch import committed_batch
+from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.stream_result import format_result, read_result
+from include.landing.clock import why_not_ingest
+from include.plans.waiting_rows import has_waiting_rows
+from include.spark.local_jobs import absolute_lake, run_job, say
 from include.streams import SettingsError, Stream, default_lake, source_named, stream_named
-from include.waiting_rows import has_waiting_rows
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

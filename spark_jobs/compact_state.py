@@ -7,7 +7,7 @@ them; each is forced by a clock row in bronze that moves no watermark. So it is 
 can be killed and repeated like any other, and changes no state, which is proved by reading
 all of it before and after. Batches before it can no longer be read.
 
-Whether it is worth a run, the caller decides: include/state_care/check_checkpoint.py.
+Whether it is worth a run, the caller decides: include/care/check_checkpoint.py.
 """
 
 import logging
@@ -16,25 +16,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from include.checkpoint import newest_planned
-from include.clock_repair import refuse_run
-from include.findings import record_error
-from include.generations import current_generation
-from include.lake import Lake, open_lake
-from include.lease import hold_lease
-from include.state_care.compaction_report import format_compaction
-from include.state_care.measure_checkpoint import measure_checkpoint
-from include.state_care.recorded_sizes import record_sizes
-from include.stream_position import is_settled
+from include.care.compaction_report import format_compaction
+from include.care.recorded_sizes import record_sizes
+from include.checkpoint.measure_checkpoint import measure_checkpoint
+from include.checkpoint.offsets import newest_planned
+from include.checkpoint.pin_generation import refuse_other_state
+from include.checkpoint.position import is_settled
+from include.lake.findings import record_error
+from include.lake.generations import current_generation
+from include.lake.lease import hold_lease
+from include.lake.paths import Lake, open_lake
+from include.landing.clock_repair import refuse_run
+from include.plans.waiting_rows import has_waiting_rows
+from include.stream_definition import load_definition, pinned_settings
 from include.streams import Stream, source_named, stream_named
-from include.waiting_rows import has_waiting_rows
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session
-from spark_jobs.lake.generations import refuse_other_state
 from spark_jobs.reseed_stream import finish_open_reseed
 from spark_jobs.run_stream import JOB as RUN_STREAM
-from spark_jobs.stream_definition import load_definition, pinned_settings
 from spark_jobs.stream_drain import INGEST_PATIENCE, drain_stream
 
 JOB = "compact_state"

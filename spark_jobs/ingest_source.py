@@ -4,7 +4,7 @@
 
 Repeating a batch after a crash changes nothing: both tables remember the batches they
 have, and a batch that is repeated keeps its files and the time by which it judges them.
-A run of a source with a clock ends with a clock row, where one is due (include/clock.py).
+A run of a source with a clock ends with a clock row, where one is due (include/landing/clock.py).
 """
 
 import argparse
@@ -18,23 +18,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from include.clock import check_clock_order
-from include.clock_repair import refuse_before_reset
-from include.file_log_seal import check_file_log, seal_file_log
-from include.findings import record_findings
-from include.ingest_seal import seal_tables
-from include.lake import Lake, open_lake
-from include.landing_position import newest_committed_batch, read_planned_batch
-from include.lease import hold_lease
+from include.lake.findings import record_findings
+from include.lake.lease import hold_lease
+from include.lake.paths import Lake, open_lake
+from include.landing.clock import check_clock_order
+from include.landing.clock_repair import refuse_before_reset
+from include.landing.file_log_seal import check_file_log, seal_file_log
+from include.landing.ingest_checkpoint import app_id, refuse_foreign_checkpoint
+from include.landing.ingest_seal import seal_tables
+from include.landing.position import newest_committed_batch, read_planned_batch
 from include.streams import Source, source_named
 from spark_jobs import job
-from spark_jobs.lake import bronze
-from spark_jobs.lake.clock_row import write_clock_row
-from spark_jobs.lake.exactly_once import append_once, rows_committed
-from spark_jobs.lake.ingest_checkpoint import app_id, refuse_foreign_checkpoint
-from spark_jobs.lake.landing import ACCEPTED, FILE, REFUSED, parse_batch, stream_of_batches
-from spark_jobs.lake.ordered_append import append_in_order
-from spark_jobs.lake.watermark_jump import Jump, find_jump, jump_findings
+from spark_jobs.tables import bronze
+from spark_jobs.tables.clock_row import write_clock_row
+from spark_jobs.tables.exactly_once import append_once, rows_committed
+from spark_jobs.tables.landing import ACCEPTED, FILE, REFUSED, parse_batch, stream_of_batches
+from spark_jobs.tables.ordered_append import append_in_order
+from spark_jobs.tables.watermark_jump import Jump, find_jump, jump_findings
 
 # A compaction of a stream's state holds the lease for half a minute or so.
 COMPACTION_PATIENCE = timedelta(minutes=2)

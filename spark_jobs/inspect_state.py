@@ -16,12 +16,15 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from include.checkpoint import newest_committed
-from include.committed_batch import CommittedBatch, check_partitions, committed_batch
-from include.lake import Lake, LakeError, open_lake
-from include.ops import read_ops
-from include.state_figures import StateReport, Timeouts, skew_of
-from include.state_report import format_report, report_json
+from include.care.state_figures import StateReport, Timeouts, skew_of
+from include.care.state_report import format_report, report_json
+from include.checkpoint.committed_batch import CommittedBatch, check_partitions, committed_batch
+from include.checkpoint.offsets import newest_committed
+from include.fold.admission import US_PER_MS, until_us
+from include.fold.definition import KeyedFold
+from include.lake.ops import read_ops
+from include.lake.paths import Lake, LakeError, open_lake
+from include.stream_definition import load_definition, pinned_settings
 from include.streams import SettingsError, Stream, stream_named
 from spark_jobs.engines.state_report import (
     Clock,
@@ -30,10 +33,7 @@ from spark_jobs.engines.state_report import (
     measure_state,
     sum_partitions,
 )
-from spark_jobs.fold.admission import US_PER_MS, until_us
-from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.job import exit_with_main, job_parser, spark_session
-from spark_jobs.stream_definition import load_definition, pinned_settings
 
 JOB = "inspect_state"
 

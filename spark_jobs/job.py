@@ -13,10 +13,10 @@ from uuid import uuid4
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from include.lake import Lake, LakeError
-from include.lease import LeaseTakenError
-from include.ops import append_ops
-from include.spark_master import is_local
+from include.lake.lease import LeaseTakenError
+from include.lake.ops import append_ops
+from include.lake.paths import Lake, LakeError
+from include.spark.master import is_local
 from include.streams import SettingsError
 from spark_jobs.memory import MemorySampler
 from spark_jobs.shared_lake import check_lake_shared
@@ -43,7 +43,7 @@ def job_parser(doc: str | None, subject: str) -> ArgumentParser:
 
 
 def spark_session(app_name: str, lake: Lake) -> SparkSession:
-    """The session that spark-submit configured (`include/spark_conf.py`).
+    """The session that spark-submit configured (`include/spark/conf.py`).
 
     On a cluster its workers get the project's Python. LakeError when they cannot use `lake`.
     """

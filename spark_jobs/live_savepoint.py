@@ -6,23 +6,23 @@ it is read through Spark's state reader, in one pass, and written as Delta rows.
 
 import logging
 
-from include.checkpoint import newest_committed
-from include.committed_batch import check_partitions, committed_batch
-from include.generations import current_generation, pinned_row
-from include.lake import Lake, LakeError
+from include.checkpoint.batches import last_batch, running_totals
+from include.checkpoint.committed_batch import check_partitions, committed_batch
+from include.checkpoint.offsets import newest_committed
+from include.checkpoint.pin_generation import refuse_other_state
+from include.checkpoint.position import is_settled, read_position
+from include.fold.admission import US_PER_MS, until_us
+from include.lake.generations import current_generation, pinned_row
+from include.lake.paths import Lake, LakeError
+from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.choose_base import clean_savepoints
 from include.savepoints.manifest import is_due, savepoints_of
 from include.savepoints.retention import expired, needed_ids, oldest_kept_us, spare_a_base
-from include.stream_position import is_settled, read_position
+from include.stream_definition import load_definition, pinned_settings
 from include.streams import Stream
 from spark_jobs.engines.engine import Engine
-from spark_jobs.fold.admission import US_PER_MS, until_us
-from spark_jobs.lake.batches import last_batch, running_totals
-from spark_jobs.lake.generations import refuse_other_state
-from spark_jobs.plans.stream_identity import stream_identity
 from spark_jobs.savepoints import delete_savepoints, write_savepoint
-from spark_jobs.stream_definition import load_definition, pinned_settings
 
 log = logging.getLogger("job.savepoint")
 

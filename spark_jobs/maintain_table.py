@@ -15,17 +15,17 @@ from datetime import UTC, date, datetime
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from include.lake import Lake, open_lake
-from include.lease import LeaseTakenError, hold_lease
+from include.care.care_record import record_sizes
+from include.care.care_report import format_change, why_nothing
+from include.care.cared_tables import CaredTable, spark_tables_named
+from include.care.plan_care import TablePlan, plan_table_care
+from include.care.table_figures import Partition, TableFigures, open_table, read_figures
+from include.lake.lease import LeaseTakenError, hold_lease
+from include.lake.paths import Lake, open_lake
+from include.lake.table_seal import reseal
 from include.streams import TABLE_CARE, TableCare
-from include.table_care.care_record import record_sizes
-from include.table_care.care_report import format_change, why_nothing
-from include.table_care.cared_tables import CaredTable, spark_tables_named
-from include.table_care.plan_care import TablePlan, plan_table_care
-from include.table_care.table_figures import Partition, TableFigures, open_table, read_figures
-from include.table_seal import reseal
 from spark_jobs.job import exit_with_main, recorded_run, spark_session
-from spark_jobs.lake.savepoint_rows import delete_rows
+from spark_jobs.tables.savepoint_rows import delete_rows
 
 log = logging.getLogger("job.maintain_table")
 

@@ -16,16 +16,19 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from include.backfill.plan_recompute import RecomputePlan, parse_instant, plan_recompute
-from include.clock_repair import refuse_run
 from include.coverage.ledger import enter, reconcile
 from include.coverage.marks import mark_of
 from include.coverage.table_coverage import what_else
-from include.generations import current_row
-from include.instants import US_PER_MS, micros_of
-from include.lake import Lake, open_lake
-from include.lease import hold_lease
-from include.ops import append_ops
+from include.fold.instants import US_PER_MS, micros_of
+from include.lake.generations import current_row
+from include.lake.lease import hold_lease
+from include.lake.ops import append_ops
+from include.lake.paths import Lake, open_lake
+from include.lake.range_change import NO_CHANGE
+from include.landing.clock_repair import refuse_run
+from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_recompute
+from include.plans.stream_identity import stream_identity
+from include.stream_definition import load_definition
 from include.streams import Stream, stream_named
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -37,9 +40,7 @@ from spark_jobs.job import (
     recorded_run,
     spark_session,
 )
-from spark_jobs.lake.range_change import NO_CHANGE
 from spark_jobs.live_savepoint import delete_expired
-from spark_jobs.plans.stream_identity import stream_identity
 from spark_jobs.rejected_rows import replace_rejected
 from spark_jobs.replay_bronze import (
     Replay,
@@ -49,7 +50,6 @@ from spark_jobs.replay_bronze import (
     replayed,
 )
 from spark_jobs.reseed_stream import finish_open_reseed
-from spark_jobs.stream_definition import load_definition
 
 JOB = "recompute_interval"
 

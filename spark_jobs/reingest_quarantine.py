@@ -21,23 +21,23 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from include.clock import check_clock_order
-from include.clock_repair import refuse_before_reset
-from include.ingest_seal import REINGESTED_KEY, seal_tables
-from include.lake import Lake, open_lake
-from include.landing_position import landing_root
-from include.lease import hold_lease
+from include.fold.admission import EPOCH, MICROSECOND
+from include.lake.lease import hold_lease
+from include.lake.paths import Lake, open_lake
+from include.landing.clock import check_clock_order
+from include.landing.clock_repair import refuse_before_reset
+from include.landing.ingest_checkpoint import refuse_foreign_checkpoint
+from include.landing.ingest_seal import REINGESTED_KEY, seal_tables
+from include.landing.landed_file import row_of_raw
+from include.landing.landed_row import RefusedError, to_event
+from include.landing.position import landing_root
 from include.streams import Source, source_named
 from spark_jobs import job
 from spark_jobs.engines.session_settings import session_settings
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.ingest_source import RowsLostError, RunCounts
-from spark_jobs.lake import bronze
-from spark_jobs.lake.corrections import corrected_rows, read_corrections, refuse_corrections
-from spark_jobs.lake.ingest_checkpoint import refuse_foreign_checkpoint
-from spark_jobs.lake.landed_file import row_of_raw
-from spark_jobs.lake.landed_row import RefusedError, to_event
-from spark_jobs.lake.landing import (
+from spark_jobs.tables import bronze
+from spark_jobs.tables.corrections import corrected_rows, read_corrections, refuse_corrections
+from spark_jobs.tables.landing import (
     ACCEPTED,
     FILE,
     REFUSED,
@@ -51,7 +51,7 @@ from spark_jobs.lake.landing import (
     quarantine_id,
     refused,
 )
-from spark_jobs.lake.ordered_append import append_in_order
+from spark_jobs.tables.ordered_append import append_in_order
 
 REINGESTED = {REINGESTED_KEY: True}
 COMMIT_METADATA = "spark.databricks.delta.commitInfo.userMetadata"

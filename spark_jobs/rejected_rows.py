@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from include.findings import record_findings
-from include.instants import instant_of
+from include.fold.instants import instant_of
+from include.lake.findings import record_findings
+from include.lake.run_findings import rejected_findings
 from spark_jobs.engines.engine import Engine, Rows
-from spark_jobs.lake.run_findings import rejected_findings
 from spark_jobs.replay_bronze import Replay
 
 

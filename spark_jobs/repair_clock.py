@@ -15,8 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
-from include.backfill.plan_recompute import parse_instant
-from include.clock_repair import (
+from include.fold.instants import instant_of, micros_of
+from include.lake.generations import current_row
+from include.lake.lease import hold_lease
+from include.lake.paths import Lake, LakeError, open_lake
+from include.landing.clock_repair import (
     ClockRepair,
     begin_repair,
     committed_reset,
@@ -25,18 +28,15 @@ from include.clock_repair import (
     record_reset,
     repaired_streams,
 )
-from include.generations import current_row
-from include.instants import instant_of, micros_of
-from include.lake import Lake, LakeError, open_lake
-from include.lease import hold_lease
-from include.plan_clock_repair import plan_clock_repair, wanted_repair
+from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
+from include.plans.plan_recompute import parse_instant
+from include.plans.reseed_options import ReseedOptions
 from include.savepoints.manifest import savepoints_of
 from include.savepoints.retention import needed_ids
 from include.streams import STREAMS, SettingsError, Source, Stream, source_named
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import PATIENCE, exit_with_main, job_parser, recorded_run, spark_session
-from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.savepoints import delete_savepoints
 

@@ -7,20 +7,20 @@ from datetime import UTC, datetime
 from typing import Literal, Protocol, TypeVar
 
 from include.coverage.entries import Entry
-from include.findings import Finding, record_findings
-from include.instants import MICROSECOND, instant_of
-from include.lake import Lake, LakeError
+from include.fold.definition import KeyedFold
+from include.fold.instants import MICROSECOND, instant_of
+from include.lake.findings import Finding, record_findings
+from include.lake.paths import Lake, LakeError
+from include.lake.range_change import RangeChange
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base
 from include.savepoints.contents import SavepointError
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.manifest import Savepoint, mark_deleted, savepoints_of
+from include.stream_definition import load_definition
 from include.streams import SettingsError, Stream
 from spark_jobs.engines.engine import Engine, Rows, Stage
-from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.lake.range_change import RangeChange
 from spark_jobs.savepoints import read_savepoint, savepoint_at, write_savepoint
-from spark_jobs.stream_definition import load_definition
 
 
 class Planned(Protocol):

@@ -17,19 +17,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from include.clock_repair import refuse_before_reset
 from include.coverage.ledger import distrust_error, enter, look, reconcile, write_look
 from include.coverage.marks import mark_of
 from include.coverage.trust import has_begun
-from include.generations import CURRENT, GenerationRow, open_intent
-from include.instants import US_PER_MS, instant_of, micros_of
-from include.lake import Lake, LakeError, open_lake
-from include.lease import hold_lease
-from include.ops import append_ops, update_ops
+from include.fold.instants import US_PER_MS, instant_of, micros_of
+from include.lake.generations import CURRENT, GenerationRow, open_intent
+from include.lake.lease import hold_lease
+from include.lake.ops import append_ops, update_ops
+from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.range_change import NO_CHANGE
+from include.landing.clock_repair import refuse_before_reset
+from include.plans.migrate_plan import MIGRATE
+from include.plans.reseed_base import refuse_unreadable_table
+from include.plans.reseed_options import ReseedOptions, add_arguments, options_of
+from include.plans.reseed_plan import intent_row, plan_reseed
+from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base
 from include.savepoints.lineage import same_code
 from include.savepoints.manifest import savepoints_of
+from include.stream_definition import load_definition
 from include.streams import Stream, stream_named
 from spark_jobs.engines.engine import Engine, ProductTable
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -41,13 +48,7 @@ from spark_jobs.job import (
     recorded_run,
     spark_session,
 )
-from spark_jobs.lake.range_change import NO_CHANGE
 from spark_jobs.live_savepoint import delete_expired
-from spark_jobs.plans.migrate_plan import MIGRATE
-from spark_jobs.plans.reseed_base import refuse_unreadable_table
-from spark_jobs.plans.reseed_options import ReseedOptions, add_arguments, options_of
-from spark_jobs.plans.reseed_plan import intent_row, plan_reseed
-from spark_jobs.plans.stream_identity import stream_identity
 from spark_jobs.rejected_rows import replace_rejected
 from spark_jobs.replay_bronze import (
     Outcome,
@@ -57,7 +58,6 @@ from spark_jobs.replay_bronze import (
     plan_with_sound_base,
     replayed,
 )
-from spark_jobs.stream_definition import load_definition
 
 JOB = "reseed_stream"
 GENERATION_KEY = ("stream", "generation")

@@ -11,9 +11,9 @@ until then `until` says so.)
 from argparse import Namespace
 from collections.abc import Sequence
 
-from include.clock_repair import refuse_run
-from include.lake import Lake, LakeError, open_lake
-from include.lease import hold_lease
+from include.lake.lease import hold_lease
+from include.lake.paths import Lake, LakeError, open_lake
+from include.landing.clock_repair import refuse_run
 from include.streams import Stream, stream_named
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from include.lake import Lake
+from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.definition import KeyedFold
+from include.lake.paths import Lake
 from include.savepoints.contents import Contents, SavepointError
 from include.savepoints.manifest import Savepoint, mark_deleted, record_savepoint, savepoints_of
 from spark_jobs.engines.engine import Engine, Rows
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
-from spark_jobs.fold.definition import KeyedFold
 
 
 def write_savepoint(

@@ -14,8 +14,8 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyarrow import fs
 from pyspark import SparkContext
 
-from include.lake import Lake, LakeError
-from include.spark_master import is_local
+from include.lake.paths import Lake, LakeError
+from include.spark.master import is_local
 from include.streams import SettingsError
 
 # What Spark says, somewhere in a Java stack trace, of a Python that its workers cannot use.

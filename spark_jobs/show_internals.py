@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
-from include.lake import open_lake
+from include.lake.paths import open_lake
 from spark_jobs.internals import parts
 from spark_jobs.internals.debug_log import (
     LogLine,

@@ -12,16 +12,19 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from datetime import datetime
 
-from include.backfill.plan_backfill import plan_backfill
-from include.backfill.plan_recompute import parse_instant, plan_recompute
-from include.clock import as_text
 from include.coverage.give_up import give_up_reseed
 from include.coverage.rebuild import apply_rebuilt, rebuild
 from include.coverage.table_coverage import coverage_text
-from include.lake import Lake, LakeError, open_lake
-from include.local_jobs import absolute_lake, run_job, say
-from include.plan_clock_repair import plan_clock_repair, wanted_repair
-from include.reseed_request import reseed_options
+from include.lake.paths import Lake, LakeError, open_lake
+from include.landing.clock import as_text
+from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
+from include.plans.plan_backfill import plan_backfill
+from include.plans.plan_recompute import parse_instant, plan_recompute
+from include.plans.reseed_options import add_arguments, options_of
+from include.plans.reseed_plan import plan_reseed
+from include.plans.stream_identity import stream_identity
+from include.spark.local_jobs import absolute_lake, run_job, say
+from include.spark.reseed_request import reseed_options
 from include.streams import (
     SettingsError,
     Source,
@@ -30,9 +33,6 @@ from include.streams import (
     source_named,
     stream_named,
 )
-from spark_jobs.plans.reseed_options import add_arguments, options_of
-from spark_jobs.plans.reseed_plan import plan_reseed
-from spark_jobs.plans.stream_identity import stream_identity
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

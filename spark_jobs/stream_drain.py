@@ -4,34 +4,34 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 
-from include.checkpoint import newest_committed, newest_planned
-from include.coverage.entries import Entry
-from include.coverage.ledger import begin_live, reconcile, seal_made
-from include.findings import Finding, record_error, record_findings
-from include.generations import current_generation, current_row, is_reseeded, pinned_row
-from include.lake import Lake
-from include.lease import hold_lease
-from include.log_retention import needed_commit
-from include.rocksdb.profiles import profile_for_run
-from include.spark_conf import COMPACTING
-from include.stream_position import is_settled
-from include.streams import SettingsError, Stream, source_named
-from spark_jobs.engines.engine import Engine, LiveQuery, ProductTable
-from spark_jobs.engines.live_batch import BatchWriter
-from spark_jobs.engines.schemas import event_ddl
-from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.job import RunRecord
-from spark_jobs.lake.batches import complete_until, last_batch, record_progress
-from spark_jobs.lake.generations import (
+from include.care.rocksdb.profiles import profile_for_run
+from include.checkpoint.batches import complete_until, last_batch, record_progress
+from include.checkpoint.log_retention import needed_commit
+from include.checkpoint.offsets import newest_committed, newest_planned
+from include.checkpoint.pin_generation import (
     is_other_code,
     note_code,
     pin_generation,
     refuse_foreign_checkpoint,
 )
-from spark_jobs.lake.row_counts import RowCountError, check_rows_add_up
-from spark_jobs.lake.run_findings import findings_of_run
-from spark_jobs.plans.stream_identity import stream_identity
-from spark_jobs.stream_definition import load_definition, pinned_settings
+from include.checkpoint.position import is_settled
+from include.checkpoint.row_counts import RowCountError, check_rows_add_up
+from include.coverage.entries import Entry
+from include.coverage.ledger import begin_live, reconcile, seal_made
+from include.fold.definition import KeyedFold
+from include.fold.schemas import event_ddl
+from include.lake.findings import Finding, record_error, record_findings
+from include.lake.generations import current_generation, current_row, is_reseeded, pinned_row
+from include.lake.lease import hold_lease
+from include.lake.paths import Lake
+from include.lake.run_findings import findings_of_run
+from include.plans.stream_identity import stream_identity
+from include.spark.conf import COMPACTING
+from include.stream_definition import load_definition, pinned_settings
+from include.streams import SettingsError, Stream, source_named
+from spark_jobs.engines.engine import Engine, LiveQuery, ProductTable
+from spark_jobs.engines.live_batch import BatchWriter
+from spark_jobs.job import RunRecord
 from spark_jobs.stream_start import plan_start, write_initial_rows
 
 # Ingest goes on in other Dags of the source.

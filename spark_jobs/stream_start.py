@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from include.checkpoint import newest_committed, newest_planned
+from include.checkpoint.offsets import newest_committed, newest_planned
 from include.coverage.entries import Entry
 from include.coverage.marks import mark_of
-from include.generations import GenerationRow, current_row, is_reseeded, pinned_row
-from include.instants import instant_of, micros_of
-from include.lake import Lake, LakeError
+from include.fold.definition import KeyedFold
+from include.fold.instants import instant_of, micros_of
+from include.lake.generations import GenerationRow, current_row, is_reseeded, pinned_row
+from include.lake.paths import Lake, LakeError
+from include.landing.initial_state import read_fingerprint
 from spark_jobs.engines.engine import Engine, ProductTable, Rows, Seed
-from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.lake.initial_state import read_fingerprint
 from spark_jobs.savepoints import read_savepoint, savepoint_at
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from include.lake import Lake
+from include.lake.paths import Lake
 from tests.dags import ROOT
 
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from include.lake import Lake
+from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
+from include.lake.columns import ARROW_TYPES
+from include.lake.paths import Lake
 from include.streams import SOURCES
-from spark_jobs.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
-from spark_jobs.lake.arrow_types import ARROW_TYPES
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INSTANT = pa.timestamp("us", tz="UTC")

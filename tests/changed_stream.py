@@ -11,8 +11,8 @@ import pytest
 from pyspark import cloudpickle
 
 import spark_jobs.streams
+from include.fold.definition import KeyedFold
 from include.streams import Stream, stream_named
-from spark_jobs.fold.definition import KeyedFold
 
 NAME = "tried_totals"
 MODULE = f"spark_jobs.streams.{NAME}"
@@ -26,7 +26,7 @@ STREAM: Stream = replace(
 RECORDS = '''
 """Signals of a device, and when it fell silent."""
 from typing import Any, NamedTuple
-from spark_jobs.fold.definition import flat_map_groups_with_state
+from include.fold.definition import flat_map_groups_with_state
 
 SILENCE_US = 40 * 3_600_000_000
 

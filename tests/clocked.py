@@ -8,10 +8,10 @@ from deltalake import DeltaTable
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from include.clock import Clock
-from include.lake import Lake
+from include.lake.paths import Lake
+from include.landing.clock import Clock
 from include.streams import source_named
-from spark_jobs.lake import bronze
+from spark_jobs.tables import bronze
 
 GRACE = timedelta(minutes=1)
 SIGNALS = replace(source_named("signals"), clock_grace=GRACE, max_clock_step=None)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
-from include.lake import Lake
-from include.spark_conf import STATE, STATE_STORE, job_conf, log4j_option
-from include.spark_submit import jars_argument
+from include.lake.paths import Lake
+from include.spark.conf import STATE, STATE_STORE, job_conf, log4j_option
+from include.spark.submit import jars_argument
 from spark_jobs.job import close_state_stores
 
 # A loaded machine must not fail a test: no limit on time.

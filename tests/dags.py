@@ -10,13 +10,13 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.api.datamodels._generated import DagRun
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from include.clock import Clock
 from include.coverage.entries import Entry
-from include.instants import micros_of
-from include.lake import Lake
-from include.ops import append_ops
+from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.instants import micros_of
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
+from include.landing.clock import Clock
 from include.streams import stream_named
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 from tests.coverage.ledgers import entry, record

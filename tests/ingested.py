@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.lake import Lake
+from include.lake.paths import Lake
 from include.streams import Source, source_named
 
 SIGNALS = source_named("signals")

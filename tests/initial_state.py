@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from include.lake import Lake
+from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.fold.group_state import GroupStateTimeout
+from include.lake.paths import Lake
 from include.streams import SettingsError
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
-from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
-from spark_jobs.fold.group_state import GroupStateTimeout
-from spark_jobs.lake.initial_state import InitialState, read_initial_state
+from spark_jobs.tables.initial_state import InitialState, read_initial_state
 
 STREAM = "service_health"
 AS_OF = datetime(2026, 3, 1, 0, 0, 0, 1, tzinfo=UTC)  # a microsecond that a float would lose

@@ -8,8 +8,8 @@ from typing import Any
 import duckdb
 from deltalake import DeltaTable
 
-from include.instants import micros_of
-from include.lake import Lake
+from include.fold.instants import micros_of
+from include.lake.paths import Lake
 from include.streams import Stream
 
 # What a landed line must be, said once more in SQL. The generator's bad lines break one each.

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from include.lake import Lake
+from include.lake.paths import Lake
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from include.state_care.check_checkpoint import check_checkpoint
+from include.care.check_checkpoint import check_checkpoint
+from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.definition import KeyedFold
+from include.stream_definition import load_definition
 from include.streams import SavepointRules, Stream, stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
-from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.recompute_interval import recompute
-from spark_jobs.stream_definition import load_definition
 from spark_jobs.streams.device_signals import Signal
 from spark_jobs.streams.service_health import LogLine
 from spark_jobs.streams.threshold_alerts import UserEvent

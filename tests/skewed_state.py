@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from include.lake import Lake
+from include.fold.buckets import bucket_ids
+from include.lake.paths import Lake
 from include.streams import stream_named
-from spark_jobs.fold.buckets import bucket_ids
 from spark_jobs.streams import user_counts
 from tests.bronze import stamp
 from tests.engines.lake_runs import START_US, drained

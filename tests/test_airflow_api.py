@@ -4,7 +4,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from include.airflow_api import ATTEMPTS, AirflowApi
+from include.airflow.api import ATTEMPTS, AirflowApi
 
 
 class Busy:

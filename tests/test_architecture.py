@@ -1,26 +1,28 @@
-"""Imports point one way: dags -> include <- spark_jobs; streams -> fold; engines -> fold, lake."""
+"""The border (nothing but `spark_jobs` imports pyspark), and one order of rooms for imports."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS = ("dags", "include", "spark_jobs", "tests")
-# Folder: what of ours it may import, and what of others it must not.
-RULES = {
-    "spark_jobs/fold": ({"spark_jobs.fold"}, {"pyspark", "delta", "airflow"}),
-    "spark_jobs/streams": ({"spark_jobs.fold"}, {"pyspark", "delta", "airflow"}),
-    "spark_jobs/lake": ({"include", "spark_jobs.lake", "spark_jobs.fold"}, {"airflow"}),
-    "spark_jobs/engines": (
-        {"include", "spark_jobs.engines", "spark_jobs.fold", "spark_jobs.lake"},
-        {"airflow"},
-    ),
-    "spark_jobs": ({"include", "spark_jobs"}, {"airflow"}),
-    "include": ({"include"}, {"pyspark", "delta", "airflow"}),
-    "dags": ({"include", "dags"}, {"pyspark", "delta"}),
-}
+# A room imports from its own line and from those above it.
+ORDER = (
+    "include/fold include/lake include/text_table.py",
+    "include/streams.py include/stream_definition.py",
+    "include/spark include/savepoints include/checkpoint",
+    "include/landing",
+    "include/coverage",
+    "include/plans",
+    "include/care include/sample",
+    "include/run_local.py",
+    "include/airflow include/docker include/setup",
+    "dags",
+)
+OF_JOBS = ("spark_jobs/streams", "spark_jobs/tables", "spark_jobs/engines", "spark_jobs")
 
 
 def modules_imported(path: Path) -> Iterator[str]:
@@ -36,26 +38,63 @@ def is_below(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
-@pytest.mark.parametrize("folder", RULES)
-def test_imports_point_one_way(folder):
-    allowed, forbidden = RULES[folder]
-    files = sorted((ROOT / folder).rglob("*.py"))
-    assert [file for file in files if file.stem != "__init__"]
-    for file in files:
+def rooms(*lines: str) -> list[tuple[str, list[str]]]:
+    """Each room with all that it may import from."""
+    seen: list[str] = []
+    found = []
+    for line in lines:
+        seen += line.split()
+        found += [(room, list(seen)) for room in line.split()]
+    return found
+
+
+def files_of(room: str) -> list[Path]:
+    path = ROOT / room
+    files = [path] if path.suffix else sorted(path.rglob("*.py"))
+    assert files
+    return files
+
+
+def is_below_any(module: str, rooms: list[str]) -> bool:
+    return any(is_below(module, room.removesuffix(".py").replace("/", ".")) for room in rooms)
+
+
+@pytest.mark.parametrize(("room", "above"), rooms(*ORDER))
+def test_imports_go_one_way(room, above):
+    for file in files_of(room):
         for module in modules_imported(file):
-            ours = any(is_below(module, package) for package in OURS)
-            reaches = ours and not any(is_below(module, package) for package in allowed)
-            breaks = reaches or any(is_below(module, package) for package in forbidden)
-            assert not breaks, f"{file.relative_to(ROOT)} imports {module}"
+            ours = is_below_any(module, ["include", "dags", "spark_jobs", "tests"])
+            assert not ours or is_below_any(module, above), f"{file} imports {module}"
+            assert not is_below_any(module, ["pyspark", "delta"]), f"{file} imports {module}"
+
+
+def test_what_decides_loads_no_pyspark():
+    files = [file.relative_to(ROOT).with_suffix("") for file in files_of("include")]
+    modules = [".".join(file.parts) for file in files if file.stem != "__main__"]
+    source = f"import {', '.join(modules)}, sys; print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", source], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert "include.plans.reseed_plan" in run.stdout.split()
+    assert "pyspark" not in run.stdout.split()
+
+
+@pytest.mark.parametrize(("room", "above"), rooms(*OF_JOBS))
+def test_jobs_import_include_and_no_airflow(room, above):
+    for file in files_of(room):
+        for module in modules_imported(file):
+            ours = is_below_any(module, ["dags", "spark_jobs", "tests"])
+            assert not ours or is_below_any(module, above), f"{file} imports {module}"
+            assert not is_below_any(module, ["airflow", "include/airflow"]), f"{file}: {module}"
 
 
 @pytest.mark.parametrize(
     "file",
     [
         "include/streams.py",
-        "include/spark_conf.py",
-        "include/spark_master.py",
-        "include/spark_submit.py",
+        "include/spark/conf.py",
+        "include/spark/master.py",
+        "include/spark/submit.py",
     ],
 )
 def test_what_the_scheduler_imports_at_every_parse_needs_no_package(file):
@@ -69,7 +108,6 @@ def test_what_the_scheduler_imports_at_every_parse_needs_no_package(file):
         "compact_state.py",
         "engines/engine.py",
         "engines/live_batch.py",
-        "lake/batches.py",
         "live_savepoint.py",
         "recompute_interval.py",
         "replay_bronze.py",

@@ -10,18 +10,18 @@ from deltalake.exceptions import CommitFailedError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.delta_log import read_actions
-from include.instants import micros_of
-from include.lake import Lake
+from include.fold.definition import Definition, flat_map_groups_with_state
+from include.fold.instants import micros_of
+from include.fold.schemas import output_schema
+from include.fold.states import States
+from include.lake.delta_log import read_actions
+from include.lake.paths import Lake
+from include.lake.range_change import RangeChange
 from spark_jobs.engines.arrow_product import ArrowProductTable
-from spark_jobs.engines.schemas import output_schema
 from spark_jobs.engines.state_rows import states_to_rows
-from spark_jobs.fold.definition import Definition, flat_map_groups_with_state
-from spark_jobs.fold.states import States
-from spark_jobs.lake import arrow_commits, arrow_tables
-from spark_jobs.lake.arrow_transaction import transaction
-from spark_jobs.lake.range_change import RangeChange
-from spark_jobs.lake.tables import TableSchemaError
+from spark_jobs.tables import arrow_commits, arrow_tables
+from spark_jobs.tables.arrow_transaction import transaction
+from spark_jobs.tables.product import TableSchemaError
 
 DAY_US = 24 * 3_600_000_000
 START_US = 20_000 * DAY_US

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from include.generations import pinned_row
-from include.ops import read_ops, update_ops
+from include.fold.schemas import event_ddl
+from include.lake.generations import pinned_row
+from include.lake.ops import read_ops, update_ops
 from include.streams import SettingsError
-from spark_jobs.engines.schemas import event_ddl
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.lake.tables import DeltaProduct
 from spark_jobs.run_stream import drain
 from spark_jobs.streams import device_signals
 from spark_jobs.streams.device_signals import Signal
+from spark_jobs.tables.product import DeltaProduct
 from tests.bronze import append_commit, stamp
 from tests.changed_stream import MODULE, NAME, STREAM, deployed_in, fold_of
 from tests.engines.lake_runs import with_conf
@@ -25,7 +25,7 @@ SECOND_US, START_US = 1_000_000, 1_750_032_000_000_000
 FILE = '''
 """Signals of a device, added up."""
 from typing import NamedTuple
-from spark_jobs.fold.definition import flat_map_groups_with_state
+from include.fold.definition import flat_map_groups_with_state
 
 class Signal(NamedTuple):
     device_id: int

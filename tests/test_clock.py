@@ -11,8 +11,10 @@ from deltalake import CommitProperties, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include import clock
-from include.clock import (
+from include.fold.instants import micros_of
+from include.lake.paths import Lake
+from include.landing import clock
+from include.landing.clock import (
     COMMITS_LOOKED_AT,
     LAGGING,
     Clock,
@@ -22,9 +24,7 @@ from include.clock import (
     read_logged_clock,
     why_not_ingest,
 )
-from include.instants import micros_of
-from include.lake import Lake
-from include.landing_position import files_waiting
+from include.landing.position import files_waiting
 from include.streams import Source, source_named, stream_named
 
 GRACE = timedelta(minutes=1)

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from include.clock import Clock, check_clock_order, read_logged_clock
-from include.delta_log import read_actions
-from include.instants import instant_of, micros_of
-from include.lake import Lake, LakeError
-from include.ops_schemas import INSTANT
-from spark_jobs.lake import bronze, clock_row
-from spark_jobs.lake.clock_row import write_clock_row, write_still_row
+from include.fold.instants import instant_of, micros_of
+from include.lake.delta_log import read_actions
+from include.lake.ops_schemas import INSTANT
+from include.lake.paths import Lake, LakeError
+from include.landing.clock import Clock, check_clock_order, read_logged_clock
+from spark_jobs.tables import bronze, clock_row
+from spark_jobs.tables.clock_row import write_clock_row, write_still_row
 from tests.clocked import SIGNALS
 from tests.landing import START
 

@@ -10,16 +10,16 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from include.clock import LAGGING, Clock
-from include.instants import micros_of
-from include.lake import Lake
-from include.ops import read_ops
+from include.checkpoint.row_counts import count_events
+from include.fold.instants import micros_of
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.landing.clock import LAGGING, Clock
 from include.streams import source_named
 from spark_jobs import ingest_source
 from spark_jobs.ingest_source import RunCounts, ingest
-from spark_jobs.lake import bronze, clock_row
-from spark_jobs.lake.clock_row import write_clock_row
-from spark_jobs.lake.row_counts import count_events
+from spark_jobs.tables import bronze, clock_row
+from spark_jobs.tables.clock_row import write_clock_row
 from tests.clocked import (
     GRACE,
     HOUR,

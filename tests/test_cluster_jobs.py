@@ -15,13 +15,13 @@ from urllib.error import URLError
 import pytest
 from deltalake import DeltaTable
 
-from include.airflow_api import local_opener
-from include.airflow_environment import any_free_port
-from include.lake import Lake
-from include.process_tree import wait_until
+from include.airflow.api import local_opener
+from include.airflow.environment import any_free_port
+from include.lake.paths import Lake
+from include.lake.process_tree import wait_until
 from include.run_local import main
-from include.spark_conf import job_conf
-from include.spark_submit import SPARK_SUBMIT, jars_argument, job_environment
+from include.spark.conf import job_conf
+from include.spark.submit import SPARK_SUBMIT, jars_argument, job_environment
 from include.streams import stream_named
 
 pytestmark = pytest.mark.spark
@@ -133,12 +133,12 @@ def test_a_stream_runs_on_workers_without_the_project(on_cluster, lake, capfd):
 
 JOB = """
 import sys
-from include.lake import open_lake
+from include.lake.paths import open_lake
 from spark_jobs.job import exit_with_main, spark_session
 
 def place(_):
-    import spark_jobs.lake.landing
-    return spark_jobs.lake.landing.__file__
+    import spark_jobs.tables.landing
+    return spark_jobs.tables.landing.__file__
 
 def main():
     spark = spark_session("where", open_lake(sys.argv[1]))
@@ -186,7 +186,7 @@ def test_a_lake_that_a_worker_cannot_see_is_named_before_anything_is_written(
 def test_workers_import_the_project_from_what_was_shipped(cluster, lake, tmp_path):
     done = submit(cluster.master, tmp_path, lake.root)
     (said,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert said.count("project.zip/spark_jobs/lake/landing.py") == 2
+    assert said.count("project.zip/spark_jobs/tables/landing.py") == 2
 
 
 @pytest.mark.full

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from include.committed_batch import committed_batch
-from include.lake import Lake
+from include.checkpoint.committed_batch import committed_batch
+from include.lake.paths import Lake
 from include.run_local import main
 
 STREAM = "user_counts"

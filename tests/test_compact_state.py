@@ -14,17 +14,17 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from include.lake import Lake
-from include.lease import LeaseTakenError, hold_lease
-from include.ops import read_ops
-from include.stream_position import is_settled
+from include.checkpoint.position import is_settled
+from include.lake.lease import LeaseTakenError, hold_lease
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.plans.waiting_rows import has_waiting_rows
+from include.stream_definition import load_definition
 from include.streams import Stream, stream_named
-from include.waiting_rows import has_waiting_rows
 from spark_jobs import compact_state
 from spark_jobs.compact_state import StateChangedError, compact
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_fingerprint import fingerprint_state
-from spark_jobs.stream_definition import load_definition
 from tests.bronze import append_commit, stamp
 from tests.engines.lake_runs import arriving, drained, stored, table_of, with_conf
 

@@ -11,9 +11,9 @@ from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include import streams
-from include.lake import Lake
-from include.ops import append_ops
-from include.stream_result import recompute_extra
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
+from include.lake.stream_result import recompute_extra
 from include.streams import source_named, stream_named
 from tests.coverage.ledgers import record
 from tests.dags import (

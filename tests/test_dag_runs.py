@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from deltalake import DeltaTable
 
-from include.lake import Lake
-from include.ops import append_ops, read_ops
-from include.stream_result import asset_extra
+from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake
+from include.lake.stream_result import asset_extra
 from include.streams import stream_named
 from tests.airflow_runs import migrated_airflow, run_script
 from tests.dags import LATER, ROOT, land, lived, settle

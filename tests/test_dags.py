@@ -16,11 +16,11 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from deltalake import write_deltalake
 
 from include import streams
-from include.backfill.plan_recompute import parse_instant
-from include.clock import LAGGING
-from include.ops import append_ops
-from include.pools import pools
-from include.stream_result import asset_extra
+from include.airflow.pools import pools
+from include.lake.ops import append_ops
+from include.lake.stream_result import asset_extra
+from include.landing.clock import LAGGING
+from include.plans.plan_recompute import parse_instant
 from include.streams import STREAMS, source_named
 from tests.dags import LATER, before, land, load_dags, raise_watermark
 

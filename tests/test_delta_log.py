@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from include.delta_log import read_actions
-from include.waiting_rows import _has_data
+from include.lake.delta_log import read_actions
+from include.plans.waiting_rows import _has_data
 
 # What str.splitlines() takes for ends of lines; JSON leaves most of them as they are.
 LINE_ENDS = ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "\r"]

@@ -7,11 +7,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from include.file_log_seal import check_file_log, taken_files
-from include.lake import Lake, LakeError
-from include.landing_position import files_waiting
-from include.ops import read_ops
-from include.table_seal import read_seal
+from include.lake.ops import read_ops
+from include.lake.paths import Lake, LakeError
+from include.lake.table_seal import read_seal
+from include.landing.file_log_seal import check_file_log, taken_files
+from include.landing.position import files_waiting
 from spark_jobs import ingest_source
 from spark_jobs.ingest_source import RunCounts, ingest
 from tests.ingested import SIGNALS, one_file_a_commit, quarantine_of, values_of
@@ -76,7 +76,7 @@ def test_a_lake_of_before_the_seals_is_looked_through_once(
     landed.add("c.jsonl", [signal(2)])
     assert ingest(spark, lake, SIGNALS).files_landed == 1
     assert [name for name, _ in values_of(spark, lake)] == ["a.jsonl", "b.jsonl", "c.jsonl"]
-    monkeypatch.setattr("include.file_log_seal.taken_files", None)
+    monkeypatch.setattr("include.landing.file_log_seal.taken_files", None)
     assert check_file_log(lake, "signals") == (frozenset({"b.jsonl"}), [])
 
 

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from include import first_runs
-from include.airflow_api import log_text
-from include.first_runs import DagNotReadError, FirstRuns, Run
+from include.airflow import first_runs
+from include.airflow.api import log_text
+from include.airflow.first_runs import DagNotReadError, FirstRuns, Run
 
 START = datetime.now(UTC)
 DAG = "stream_user_counts"

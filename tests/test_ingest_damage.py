@@ -14,23 +14,23 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from include.clock import Clock, read_logged_clock, why_not_ingest
-from include.file_log_seal import check_file_log
-from include.instants import micros_of
-from include.lake import Lake, LakeError
-from include.ops import read_ops
+from include.care.cared_tables import spark_tables_named
+from include.fold.instants import micros_of
+from include.lake.ops import read_ops
+from include.lake.paths import Lake, LakeError
+from include.lake.table_seal import read_seal
+from include.landing.clock import Clock, read_logged_clock, why_not_ingest
+from include.landing.file_log_seal import check_file_log
+from include.plans.reseed_options import ReseedOptions
 from include.streams import SOURCES, TableCare
-from include.table_care.cared_tables import spark_tables_named
-from include.table_seal import read_seal
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.ingest_source import RunCounts, ingest
-from spark_jobs.lake import bronze, clock_row
-from spark_jobs.lake.clock_row import write_clock_row, write_still_row
 from spark_jobs.maintain_table import maintain
-from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.reingest_quarantine import reingest
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
+from spark_jobs.tables import bronze, clock_row
+from spark_jobs.tables.clock_row import write_clock_row, write_still_row
 from tests.clocked import clock_of, in_order
 from tests.ingested import SIGNALS, one_file_a_commit, quarantine_of, values_of
 from tests.landing import START, Landing, signal

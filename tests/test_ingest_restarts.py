@@ -11,11 +11,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.lake import Lake, LakeError
-from include.landing_position import files_waiting
+from include.lake.paths import Lake, LakeError
+from include.landing.position import files_waiting
 from spark_jobs import ingest_source
 from spark_jobs.ingest_source import RunCounts, ingest
-from spark_jobs.lake import bronze
+from spark_jobs.tables import bronze
 from tests.ingested import SIGNALS, bronze_of, events_of, one_file_a_commit, quarantine_of
 from tests.landing import Landing, forget_commit, signal
 

@@ -15,13 +15,13 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from include.clock import Clock
-from include.lake import Lake
-from include.landing_position import files_waiting
+from include.lake.paths import Lake
+from include.landing.clock import Clock
+from include.landing.position import files_waiting
 from include.streams import SettingsError
 from spark_jobs import ingest_source
 from spark_jobs.ingest_source import RunCounts, ingest
-from spark_jobs.lake import bronze, landing
+from spark_jobs.tables import bronze, landing
 from tests.ingested import SIGNALS, bronze_of, events_of, one_file_a_commit, quarantine_of
 from tests.landing import START, Landing, signal
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from include.clock import INGESTED_AT_KEY, WATERMARK_KEY, Clock
-from include.instants import micros_of
-from include.lake import Lake
-from include.landing_position import PlannedBatch, files_waiting
+from include.fold.admission import MICROSECOND
+from include.fold.instants import micros_of
+from include.lake.paths import Lake
+from include.landing.clock import INGESTED_AT_KEY, WATERMARK_KEY, Clock
+from include.landing.position import PlannedBatch, files_waiting
 from spark_jobs import ingest_source
-from spark_jobs.fold.admission import MICROSECOND
 from spark_jobs.ingest_source import RunCounts, ingest
-from spark_jobs.lake import bronze
-from spark_jobs.lake.clock_row import write_clock_row
 from spark_jobs.reingest_quarantine import reingest
+from spark_jobs.tables import bronze
+from spark_jobs.tables.clock_row import write_clock_row
 from tests.clocked import (
     GRACE,
     HOUR,

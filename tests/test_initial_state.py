@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.lake import Lake
+from include.fold.records import DefinitionError
+from include.lake.paths import Lake
+from include.landing.initial_state import read_fingerprint
 from include.streams import SettingsError
-from spark_jobs.fold.records import DefinitionError
-from spark_jobs.lake.initial_state import read_fingerprint, read_initial_state
+from spark_jobs.tables.initial_state import read_initial_state
 from tests.initial_state import (
     AS_OF_TEXT,
     AS_OF_US,

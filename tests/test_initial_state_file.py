@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
-from spark_jobs.lake.initial_state import read_initial_state
+from include.fold.admission import EPOCH, MICROSECOND
+from spark_jobs.tables.initial_state import read_initial_state
 from tests.initial_state import (
     AS_OF_TEXT,
     AS_OF_US,

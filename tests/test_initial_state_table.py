@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from spark_jobs.fold.admission import LAST_INSTANT_US, MICROSECOND
-from spark_jobs.lake.initial_state import read_fingerprint, read_initial_state
+from include.fold.admission import LAST_INSTANT_US, MICROSECOND
+from include.landing.initial_state import read_fingerprint
+from spark_jobs.tables.initial_state import read_initial_state
 from tests.initial_state import (
     AS_OF,
     AS_OF_US,

@@ -16,17 +16,17 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from include.instants import micros_of
-from include.state_figures import KeyFigures, Spread, StateReport, Timeouts
-from include.state_report import format_report, report_json
+from include.care.state_figures import KeyFigures, Spread, StateReport, Timeouts
+from include.care.state_report import format_report, report_json
+from include.fold.buckets import bucket_ids
+from include.fold.definition import KeyedFold
+from include.fold.instants import micros_of
+from include.fold.local import LocalFold
+from include.stream_definition import load_definition
 from include.streams import Stream
-from spark_jobs.engines.local import LocalFold
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.fold.buckets import bucket_ids
-from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.inspect_state import inspect_state
 from spark_jobs.run_stream import drain
-from spark_jobs.stream_definition import load_definition
 from spark_jobs.streams import user_counts
 from spark_jobs.streams.user_sessions import UserEvent
 from tests.bronze import ClockAt, append_commit, rows_for, stamp

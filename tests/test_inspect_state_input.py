@@ -14,12 +14,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from include.lake import Lake, LakeError
-from include.state_report import format_report, report_json
+from include.care.state_report import format_report, report_json
+from include.lake.paths import Lake, LakeError
+from include.stream_definition import load_definition, pinned_settings
 from include.streams import PROJECT, SettingsError, stream_named
 from spark_jobs import inspect_state as job
 from spark_jobs.inspect_state import inspect_state
-from spark_jobs.stream_definition import load_definition, pinned_settings
 from tests.skewed_state import COLD, HOT, SKEWED, drain_skewed, hot_and_cold_users
 
 

@@ -5,13 +5,13 @@ import subprocess
 
 import pytest
 
-from include.lake import Lake
-from include.ops import read_ops
-from include.spark_submit import job_environment, submit_command
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.spark.submit import job_environment, submit_command
+from include.stream_definition import load_definition
 from include.streams import stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
-from spark_jobs.stream_definition import load_definition
 from tests.bronze import append_commit
 from tests.engines.lake_runs import drained, table_of
 from tests.late_lakes import DAYS_US, at, commits, rows_of, truth, until_of

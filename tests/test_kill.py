@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.ops import read_ops
-from include.process_tree import wait_until
-from include.spark_submit import job_environment, submit_command
+from include.lake.ops import read_ops
+from include.lake.process_tree import wait_until
+from include.spark.submit import job_environment, submit_command
 from include.streams import stream_named
 from spark_jobs.streams import user_counts
 from tests.bronze import append_commit, stamp

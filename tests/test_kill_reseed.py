@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.generations import current_generation, open_intent
-from include.lake import Lake
-from include.ops import read_ops
-from include.process_tree import wait_until
-from include.spark_submit import job_environment, submit_command
+from include.lake.generations import current_generation, open_intent
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.lake.process_tree import wait_until
+from include.plans.reseed_options import ReseedOptions
+from include.spark.submit import job_environment, submit_command
+from include.stream_definition import load_definition
 from include.streams import Stream, stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from spark_jobs.stream_definition import load_definition
 from tests.bronze import append_commit
 from tests.engines.lake_runs import drained, table_of
 from tests.late_lakes import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.lake import LakeError, arrow_uri, files_of, open_lake
+from include.lake.paths import LakeError, arrow_uri, files_of, open_lake
 
 
 @pytest.mark.parametrize(

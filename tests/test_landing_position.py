@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from include.lake import Lake, LakeError
-from include.landing_position import (
+from include.lake.paths import Lake, LakeError
+from include.landing.position import (
     files_waiting,
     landed_files,
     newest_batch,

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from include.lake import Lake
-from include.ops import read_ops
+from include.fold.admission import EPOCH
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
 from include.streams import stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.fold.admission import EPOCH
 from spark_jobs.run_stream import drain
 
 pytestmark = pytest.mark.spark

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from include.ops import read_ops
+from include.lake.ops import read_ops
+from include.plans.reseed_options import ReseedOptions
 from include.savepoints.manifest import savepoints_of
+from include.stream_definition import load_definition
 from include.streams import Stream
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
-from spark_jobs.stream_definition import load_definition
 from spark_jobs.streams.threshold_alerts import UserEvent
 from tests.bronze import StampedRow, stamp
 from tests.engines.lake_runs import table_of

@@ -16,14 +16,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from include.lake import Lake
-from include.ops import read_ops
+from include.fold.admission import EPOCH
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
 from include.streams import Stream, source_named, stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.fold.admission import EPOCH
 from spark_jobs.ingest_source import ingest
-from spark_jobs.lake.clock_row import write_clock_row
 from spark_jobs.run_stream import drain
+from spark_jobs.tables.clock_row import write_clock_row
 
 pytestmark = pytest.mark.spark
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from include import lease
-from include.lease import LeaseTakenError, hold_lease
+from include.lake import lease
+from include.lake.lease import LeaseTakenError, hold_lease
 
 
 def test_a_lease_that_is_taken_names_its_holder(lake):

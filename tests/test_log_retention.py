@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from include.lake import Lake, LakeError
-from include.log_retention import needed_commit, refuse_cut_off
+from include.checkpoint.log_retention import needed_commit, refuse_cut_off
+from include.lake.paths import Lake, LakeError
+from include.plans.reseed_options import ReseedOptions
+from include.plans.waiting_rows import has_waiting_rows
 from include.streams import stream_named
-from include.waiting_rows import has_waiting_rows
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.streams import device_signals

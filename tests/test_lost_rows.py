@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import pytest
 
-from include.backfill.promote import why_not_promote
-from include.generations import current_row, open_intent
-from include.lake import LakeError
+from include.lake.generations import current_row, open_intent
+from include.lake.paths import LakeError
+from include.plans.promote import why_not_promote
+from include.plans.reseed_options import ReseedOptions
+from include.plans.waiting_rows import has_waiting_rows
 from include.savepoints.manifest import savepoints_of
 from include.streams import SettingsError
-from include.waiting_rows import has_waiting_rows
 from spark_jobs import reseed_stream
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.streams import device_signals

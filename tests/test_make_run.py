@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.airflow_environment import airflow_environment, free_port_or_error
-from include.lake import Lake, LakeError
-from include.local_airflow import prepare_lake
-from include.ops import read_ops
-from include.stream_result import last_run
+from include.airflow.environment import airflow_environment, free_port_or_error
+from include.airflow.local_airflow import prepare_lake
+from include.lake.ops import read_ops
+from include.lake.paths import Lake, LakeError
+from include.lake.stream_result import last_run
 from include.streams import STREAMS, SettingsError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -222,7 +222,7 @@ def test_airflow_is_told_everything_and_writes_below_the_project(lake):
 
 END_ORPHANS = """
 import subprocess, sys
-from include.process_tree import adopt_orphans, end_descendants
+from include.lake.process_tree import adopt_orphans, end_descendants
 adopt_orphans()
 # A grandchild in a session of its own that heeds no SIGTERM, and whose parent is gone.
 script = "trap '' TERM; echo started; while :; do sleep 1; done"

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PythonException
 
-from include.generations import current_row, open_intent
-from include.ops import read_ops
+from include.lake.generations import current_row, open_intent
+from include.lake.ops import read_ops
+from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import plan_reseed
 from include.savepoints.manifest import savepoints_of
 from include.streams import SettingsError
 from spark_jobs import reseed_stream
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.plans.reseed_options import ReseedOptions
-from spark_jobs.plans.reseed_plan import plan_reseed
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.streams.device_signals import Signal

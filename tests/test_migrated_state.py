@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.fold.admission import NEVER_US
+from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.fold.states import KeyState, States
 from spark_jobs.engines.migrated_state import MigrationError, migrated
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
-from spark_jobs.fold.admission import NEVER_US
-from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
-from spark_jobs.fold.states import KeyState, States
 
 
 class Seen(NamedTuple):

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.lake import LakeError
-from include.waiting_rows import has_waiting_rows
+from include.lake.paths import LakeError
+from include.plans.reseed_options import ReseedOptions
+from include.plans.waiting_rows import has_waiting_rows
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.streams import device_signals

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from include import ops
-from include.ops import append_ops, read_ops, update_ops
+from include.lake import ops
+from include.lake.ops import append_ops, read_ops, update_ops
 from spark_jobs.job import recorded_run
 
 KEY = ("stream", "generation", "batch_id")
@@ -49,7 +49,7 @@ def test_streams_that_write_at_the_same_time_lose_nothing(lake):
 TRACEBACK = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
 Traceback (most recent call last):
   File "worker.py", line 1, in main
-spark_jobs.fold.settle.StateFunctionError: count failed for user_id 'ann': KeyError: 'x'
+include.fold.settle.StateFunctionError: count failed for user_id 'ann': KeyError: 'x'
 JVM stacktrace:
 """
 
@@ -57,7 +57,7 @@ JVM stacktrace:
 @pytest.mark.parametrize(
     ("message", "recorded"),
     [
-        (TRACEBACK, "spark_jobs.fold.settle.StateFunctionError: count failed for user_id 'ann'"),
+        (TRACEBACK, "include.fold.settle.StateFunctionError: count failed for user_id 'ann'"),
         ("no bronze table\nat all", "no bronze table"),
         ("", "RuntimeError"),
     ],

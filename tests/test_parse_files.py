@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.landing.landed_file import CsvRows, JsonRows, open_rows, row_of_raw
+from include.landing.landed_row import MAX_US, Instant, RefusedError, UnreadableFileError, to_event
 from include.streams import Field, Source
-from spark_jobs.lake.landed_file import CsvRows, JsonRows, open_rows, row_of_raw
-from spark_jobs.lake.landed_row import MAX_US, Instant, RefusedError, UnreadableFileError, to_event
 
 SOURCE = Source(
     name="readings",

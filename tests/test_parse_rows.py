@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.streams import Field, Source
-from spark_jobs.lake.landed_row import (
+from include.landing.landed_row import (
     EPOCH,
     MAX_US,
     MICROSECOND,
@@ -18,6 +17,7 @@ from spark_jobs.lake.landed_row import (
     RefusedError,
     to_event,
 )
+from include.streams import Field, Source
 
 SOURCE = Source(
     name="readings",

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from include.instants import micros_of
-from include.lake import Lake
-from include.ops import read_ops
-from include.sample_data import Options, generate
+from include.fold.instants import micros_of
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.sample.sample_data import Options, generate
 from include.streams import Stream, source_named, stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.ingest_source import ingest

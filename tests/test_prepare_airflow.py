@@ -13,12 +13,12 @@ from threading import Thread
 
 import pytest
 
+from include.airflow.pools import pools
 from include.docker import check_health, prepare_airflow
 from include.docker.compose_env import generated_environment
 from include.docker.prepare_airflow import DATABASE, prepare
 from include.docker.prepare_lake import prepare_lake
-from include.lake import LakeError
-from include.pools import pools
+from include.lake.paths import LakeError
 from include.streams import SOURCES, STREAMS, SettingsError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,15 +7,15 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from include.instants import micros_of
-from spark_jobs.engines.bucket import outputs_table
+from include.fold.bucket import outputs_table
+from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.fold.instants import micros_of
+from include.fold.records import DefinitionError, columns_of
+from include.fold.schemas import output_ddl
+from include.fold.settle import Emitted
+from include.lake.range_change import RangeChange
 from spark_jobs.engines.packing import to_stream, unpack
-from spark_jobs.engines.schemas import output_ddl
-from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
-from spark_jobs.fold.records import DefinitionError, columns_of
-from spark_jobs.fold.settle import Emitted
-from spark_jobs.lake.range_change import RangeChange
-from spark_jobs.lake.tables import DeltaProduct
+from spark_jobs.tables.product import DeltaProduct
 
 DAY_US = 86_400_000_000
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from include.fold.local import LocalFold
 from include.streams import SOURCES, Stream
-from spark_jobs.engines.local import LocalFold
 from tests.bronze import stamp
 
 README = (Path(__file__).parents[1] / "README.md").read_text()

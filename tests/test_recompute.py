@@ -3,7 +3,7 @@
 import pytest
 from deltalake import DeltaTable
 
-from include.ops import read_ops, update_ops
+from include.lake.ops import read_ops, update_ops
 from include.savepoints.manifest import savepoints_of
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute

@@ -12,13 +12,13 @@ from deltalake import DeltaTable
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from include.lake import Lake
+from include.lake.paths import Lake
 from include.streams import SettingsError, source_named
 from spark_jobs import reingest_quarantine
 from spark_jobs.ingest_source import RunCounts, ingest
-from spark_jobs.lake import bronze
-from spark_jobs.lake.corrections import read_corrections
 from spark_jobs.reingest_quarantine import reingest
+from spark_jobs.tables import bronze
+from spark_jobs.tables.corrections import read_corrections
 from tests.landing import Landing, signal
 
 SIGNALS = source_named("signals")

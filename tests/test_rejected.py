@@ -8,18 +8,18 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
-from include.instants import micros_of
-from include.ops import read_ops
+from include.fold.emitted import Rejected
+from include.fold.instants import micros_of
+from include.lake.ops import read_ops
+from include.lake.rejected_calls import COLUMNS
+from include.plans.reseed_options import ReseedOptions
 from include.savepoints.manifest import savepoints_of
+from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.fold.emitted import Rejected
-from spark_jobs.lake.rejected import DeltaRejected
-from spark_jobs.lake.rejected_calls import COLUMNS
-from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from spark_jobs.stream_definition import load_definition
+from spark_jobs.tables.rejected import DeltaRejected
 from tests.bronze import append_commit
 from tests.changed_stream import FOLD, RECORDS, STREAM, deployed_in
 from tests.engines.lake_runs import table_of, with_conf

@@ -7,19 +7,19 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from include.clock import RESET_KEY
-from include.clock_repair import newest_repair
-from include.generations import current_row
-from include.instants import micros_of
-from include.lake import Lake, LakeError, dataset_of
+from include.fold.instants import micros_of
+from include.lake.generations import current_row
+from include.lake.paths import Lake, LakeError, dataset_of
+from include.landing.clock import RESET_KEY
+from include.landing.clock_repair import newest_repair
+from include.plans.waiting_rows import has_waiting_rows
 from include.streams import stream_named
-from include.waiting_rows import has_waiting_rows
 from spark_jobs import repair_clock as job
 from spark_jobs import state_admin
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.ingest_source import ingest
-from spark_jobs.lake import arrow_bronze, bronze
 from spark_jobs.run_stream import drain
+from spark_jobs.tables import arrow_bronze, bronze
 from tests.clocked import WITHOUT_CLOCK, clock_of
 from tests.engines.lake_runs import with_conf
 from tests.landing import START, Landing, signal

@@ -4,12 +4,12 @@ from shutil import rmtree
 
 import pytest
 
-from include.generations import current_row, open_intent
-from include.lake import LakeError
-from include.ops import update_ops
+from include.lake.generations import current_row, open_intent
+from include.lake.ops import update_ops
+from include.lake.paths import LakeError
+from include.plans.reseed_options import ReseedOptions
 from spark_jobs import reseed_stream
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain

@@ -9,13 +9,13 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from include.lake import Lake
-from include.landing_position import files_waiting
+from include.lake.paths import Lake
+from include.landing.position import files_waiting
 from include.streams import source_named
 from spark_jobs import ingest_source
 from spark_jobs.ingest_source import RunCounts, ingest
-from spark_jobs.lake import bronze
 from spark_jobs.reingest_quarantine import reingest
+from spark_jobs.tables import bronze
 from tests.landing import Landing, forget_commit, signal
 
 pytestmark = pytest.mark.spark

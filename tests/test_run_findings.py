@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from spark_jobs.lake.run_findings import findings_of_run
+from include.lake.run_findings import findings_of_run
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 NOTHING = {"rows_late": 0, "rows_excluded": 0, "kept_without_timeout": 0, "stream": "user_counts"}

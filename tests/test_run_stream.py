@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from include.stream_definition import load_definition, pinned_settings
 from include.streams import STREAMS, SettingsError, stream_named
-from spark_jobs.stream_definition import load_definition, pinned_settings
 from spark_jobs.streams import user_counts
 
 SPENDING = replace(stream_named("user_counts"), name="spending")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from include.lake import Lake, LakeError
-from include.sample_data import (
+from include.lake.paths import Lake, LakeError
+from include.landing.landed_file import open_rows
+from include.landing.landed_row import Event, RefusedError, to_event
+from include.sample.sample_data import (
     HOUR_US,
     MINUTE_US,
     Options,
@@ -18,10 +20,8 @@ from include.sample_data import (
     last_full_day,
     main,
 )
-from include.sample_formats import EPOCH, FORMATS, MICROSECOND
+from include.sample.sample_formats import EPOCH, FORMATS, MICROSECOND
 from include.streams import SOURCES, SettingsError, Source, source_named
-from spark_jobs.lake.landed_file import open_rows
-from spark_jobs.lake.landed_row import Event, RefusedError, to_event
 
 SIGNALS = source_named("signals")
 START = datetime(2026, 1, 1, tzinfo=UTC)

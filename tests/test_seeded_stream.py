@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from include.ops import read_ops
+from include.lake.ops import read_ops
+from include.stream_definition import load_definition
 from include.streams import SettingsError, stream_named
 from spark_jobs import stream_drain
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
-from spark_jobs.stream_definition import load_definition
 from spark_jobs.streams.service_health import LogLine
 from spark_jobs.streams.user_counts import UserEvent
 from tests.bronze import EPOCH, ClockAt, Happened, append_commit, stamp

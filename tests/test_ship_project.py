@@ -20,7 +20,7 @@ def test_the_same_project_is_shipped_as_the_same_bytes(tmp_path):
 def test_what_is_shipped_can_be_imported_where_the_project_is_not(tmp_path):
     archive = tmp_path / "project.zip"
     zip_project(PROJECT, archive)
-    modules = ["spark_jobs.engines.live", "spark_jobs.engines.replay", "spark_jobs.lake.landing"]
+    modules = ["spark_jobs.engines.live", "spark_jobs.engines.replay", "spark_jobs.tables.landing"]
     modules += [f"spark_jobs.streams.{stream.name}" for stream in STREAMS]
     code = f"import sys, importlib; sys.path.append({str(archive)!r})\n"
     code += f"for name in {modules}: print(importlib.import_module(name).__file__)"

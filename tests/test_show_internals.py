@@ -15,7 +15,7 @@ from spark_jobs.internals.queries import Ran
 
 pytestmark = pytest.mark.spark
 
-MODULE = "include.show_internals"
+MODULE = "include.sample.show_internals"
 
 
 @pytest.fixture(scope="module")

@@ -12,17 +12,17 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.execution_time.task_runner import _execute_task
 
 from dags.spark_task import SparkJobOperator, skip, spark_task
-from include import local_jobs
-from include.airflow_environment import airflow_environment
-from include.lake import open_lake
+from include.airflow.environment import airflow_environment
+from include.lake.paths import open_lake
 from include.run_local import main
-from include.spark_master import (
+from include.spark import local_jobs
+from include.spark.master import (
     MasterUnreachableError,
     check_reachable,
     checked_master,
     is_local,
 )
-from include.spark_submit import default_master, job_environment
+from include.spark.submit import default_master, job_environment
 from include.streams import PROJECT, SettingsError, stream_named
 
 CLUSTERS = [

@@ -18,14 +18,14 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.instants import micros_of
-from include.lake import Lake
-from include.ops import read_ops
+from include.checkpoint.batches import complete_until
+from include.fold.instants import micros_of
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.stream_definition import load_definition
 from include.streams import Stream, stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.lake.batches import complete_until
 from spark_jobs.run_stream import drain
-from spark_jobs.stream_definition import load_definition
 from tests.bronze import append_commit, stamp
 
 pytestmark = pytest.mark.spark

@@ -19,14 +19,14 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.lake import Lake
-from include.ops import read_ops
+from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.stream_definition import Definition
 from include.streams import SavepointRules, stream_named
 from spark_jobs import stream_drain
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
 from spark_jobs.run_stream import drain
-from spark_jobs.stream_definition import Definition
 from tests.bronze import append_commit, stamp
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from include.run_local import main
-from include.spark_submit import SPARK_SUBMIT, job_environment, submit_command
+from include.spark.submit import SPARK_SUBMIT, job_environment, submit_command
 from include.streams import PROJECT, source_named, stream_named
 
 

@@ -8,10 +8,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from deltalake import DeltaTable
 
-from include.backfill.plan_recompute import parse_instant
-from include.generations import current_row
-from include.pools import pools, stream_pool
-from include.reseed_request import reseed_options
+from include.airflow.pools import pools, stream_pool
+from include.lake.generations import current_row
+from include.plans.plan_recompute import parse_instant
+from include.spark.reseed_request import reseed_options
 from include.streams import STREAMS
 from spark_jobs import reseed_stream, state_admin
 from tests.airflow_runs import migrated_airflow, run_script

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from include.state_figures import KeyFigures, Skew, Spread, StateReport, Timeouts
-from include.state_report import format_report, report_json
+from include.care.state_figures import KeyFigures, Skew, Spread, StateReport, Timeouts
+from include.care.state_report import format_report, report_json
 
 NOTHING = StateReport(
     stream="user_counts",

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from include.clock import STILL_KEY
-from include.lake import Lake, LakeError
-from include.ops import append_ops
-from include.stream_position import is_settled, settled_watermark_ms
+from include.checkpoint.position import is_settled, settled_watermark_ms
+from include.lake.ops import append_ops
+from include.lake.paths import Lake, LakeError
+from include.landing.clock import STILL_KEY
+from include.plans.waiting_rows import has_waiting_rows
 from include.streams import stream_named
-from include.waiting_rows import has_waiting_rows
 
 STREAM = stream_named("user_counts")
 

@@ -12,11 +12,11 @@ from airflow.sdk import CronDataIntervalTimetable
 from airflow.sdk.api.datamodels._generated import DagRun
 from deltalake import write_deltalake
 
-from include.lake import Lake
-from include.ops import append_ops, read_ops
-from include.pools import pools
+from include.airflow.pools import pools
+from include.care.cared_tables import cared_tables, spark_tables_named
+from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake
 from include.streams import STREAMS, TABLE_CARE
-from include.table_care.cared_tables import cared_tables, spark_tables_named
 
 ROOT = Path(__file__).resolve().parents[1]
 MANY = TABLE_CARE.min_small_files

@@ -13,10 +13,10 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.delta_log import read_actions
-from include.lake import Lake
-from include.ops import append_ops, read_ops
-from include.table_seal import Actions, read_seal, rows_by_date, seal, what_changed
+from include.lake.delta_log import read_actions
+from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake
+from include.lake.table_seal import Actions, read_seal, rows_by_date, seal, what_changed
 
 TABLE = "tables/counts"
 FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)

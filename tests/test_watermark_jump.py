@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 import pytest
 from pyspark.sql import SparkSession
 
-from include.clock import Clock
-from include.instants import MICROSECOND
-from include.lake import Lake
-from include.ops import read_ops
+from include.fold.instants import MICROSECOND
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.landing.clock import Clock
 from spark_jobs.ingest_source import ingest
-from spark_jobs.lake.landing import ACCEPTED
-from spark_jobs.lake.watermark_jump import SLACK, Jump, find_jump, jump_findings
+from spark_jobs.tables.landing import ACCEPTED
+from spark_jobs.tables.watermark_jump import SLACK, Jump, find_jump, jump_findings
 from tests.clocked import GRACE, SIGNALS, clock_of
 from tests.ingested import SIGNALS as WITHOUT_CLOCK
 from tests.landing import START, Landing, signal

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from include.instants import instant_of, micros_of
-from include.lake import Lake
-from include.ops import append_ops, read_ops, update_ops
+from include.fold.instants import instant_of, micros_of
+from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.paths import Lake
 
 Kind = Literal["live", "recompute", "reseed", "void"]
 LEDGER = "coverage"

@@ -6,8 +6,8 @@ from datetime import date, datetime, timedelta
 from include.coverage.judge import Coverage, Reason, Span
 from include.coverage.late_groups import LateGroup
 from include.coverage.segments import BEGINNING_US
-from include.findings import Finding
-from include.instants import instant_of
+from include.fold.instants import instant_of
+from include.lake.findings import Finding
 from include.streams import Stream
 from include.text_table import first_names
 

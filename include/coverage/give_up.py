@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 
 from include.coverage.ledger import look
-from include.generations import open_intent
-from include.lake import Lake
-from include.lease import hold_lease
-from include.ops import update_ops
+from include.lake.generations import open_intent
+from include.lake.lease import hold_lease
+from include.lake.ops import update_ops
+from include.lake.paths import Lake
 from include.streams import SettingsError, Stream
 
 

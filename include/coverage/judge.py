@@ -13,7 +13,7 @@ from typing import Literal
 from include.coverage.entries import Entry
 from include.coverage.late_groups import LateGroup, late_groups
 from include.coverage.segments import BEGINNING_US, Segment, segments_of
-from include.lake import Lake
+from include.lake.paths import Lake
 from include.savepoints.lineage import serving
 
 Reason = Literal["late rows", "other code", "other bronze", "not recorded", "cut off"]

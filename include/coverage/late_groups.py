@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from include.instants import instant_of, micros_of
-from include.lake import Lake
+from include.fold.instants import instant_of, micros_of
+from include.lake.paths import Lake
 from include.savepoints.bronze_files import BronzeFiles, known, read_files
 
 COLUMNS = ["event_time", "arrival_watermark", "ingested_at", "is_clock"]

@@ -18,9 +18,9 @@ from include.coverage.trust import (
     table_version,
     why_not_trusted,
 )
-from include.generations import current_row
-from include.lake import Lake, LakeError
-from include.table_seal import is_sealed, read_seal, seal
+from include.lake.generations import current_row
+from include.lake.paths import Lake, LakeError
+from include.lake.table_seal import is_sealed, read_seal, seal
 
 NEVER_RECORDED = (
     "it was written before there was a ledger (release 0.5 or older), or the ledger was lost"

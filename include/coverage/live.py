@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from include.checkpoint import newest_committed, newest_planned
+from include.checkpoint.offsets import newest_committed, newest_planned
+from include.checkpoint.position import is_settled, read_position, settled_watermark_ms
 from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
-from include.generations import GenerationRow, is_reseeded
-from include.instants import US_PER_MS, micros_of
-from include.lake import Lake
-from include.stream_position import is_settled, read_position, settled_watermark_ms
+from include.fold.instants import US_PER_MS, micros_of
+from include.lake.generations import GenerationRow, is_reseeded
+from include.lake.paths import Lake
 
 CHANGED = "changed"  # stands for a code that nobody wrote down
 # In place of the instant that an entry begins with: nothing before it runs on is recorded.

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from pyarrow import fs
 
 from include.coverage.entries import Entry
-from include.delta_log import changes_data, commit_info, read_actions
-from include.lake import Lake
+from include.lake.delta_log import changes_data, commit_info, read_actions
+from include.lake.paths import Lake
 
 MARK = "coverage"
 

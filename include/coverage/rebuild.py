@@ -14,11 +14,11 @@ from include.coverage.findings import instant_text
 from include.coverage.ledger import distrust_error, rebuilt_look
 from include.coverage.marks import is_marked
 from include.coverage.segments import Segment, segments_of
-from include.lake import Lake
-from include.lease import hold_lease
-from include.ops import despite_others
+from include.lake.lease import hold_lease
+from include.lake.ops import despite_others
+from include.lake.paths import Lake
+from include.lake.table_seal import seal, what_changed
 from include.streams import Stream
-from include.table_seal import seal, what_changed
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from include.coverage.judge import Coverage, Span, Standpoint, judge
 from include.coverage.ledger import NEVER_RECORDED, distrust_error, look
 from include.coverage.live import was_cut_off
 from include.coverage.segments import BEGINNING_US
-from include.findings import Finding
-from include.generations import GenerationRow, current_row
-from include.instants import micros_of
-from include.lake import Lake
+from include.fold.instants import micros_of
+from include.lake.findings import Finding
+from include.lake.generations import GenerationRow, current_row
+from include.lake.paths import Lake
 from include.savepoints.identity import StreamIdentity
 from include.streams import Stream
 

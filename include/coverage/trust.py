@@ -10,19 +10,19 @@ from typing import NamedTuple
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from include.checkpoint import newest_committed, newest_planned
+from include.checkpoint.offsets import newest_committed, newest_planned
 from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.coverage.marks import is_marked
-from include.generations import (
+from include.lake.generations import (
     current_generation,
     generation_rows,
     open_intent,
     written_batch,
 )
-from include.lake import Lake
-from include.ops import read_ops
-from include.table_seal import read_seal, what_changed
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.lake.table_seal import read_seal, what_changed
 
 
 class _Batches(NamedTuple):

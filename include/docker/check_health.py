@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from http.client import HTTPException
 from typing import Any
 
-from include.airflow_api import local_opener
+from include.airflow.api import local_opener
 
 TIMEOUT = 5.0
 

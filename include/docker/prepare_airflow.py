@@ -21,12 +21,12 @@ from cryptography.fernet import Fernet
 from sqlalchemy import Engine, NullPool, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from include.airflow_environment import checked_parallelism
+from include.airflow.environment import checked_parallelism
+from include.airflow.pools import pools
 from include.docker.prepare_lake import prepare_lake
-from include.lake import LakeError
-from include.local_jobs import say
-from include.pools import pools
-from include.spark_master import checked_master
+from include.lake.paths import LakeError
+from include.spark.local_jobs import say
+from include.spark.master import checked_master
 from include.streams import STREAMS, SettingsError
 
 DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
@@ -179,7 +179,7 @@ def migrate_database() -> None:
 def make_pools() -> None:
     """One call for all: each costs five seconds. Existing ones are set back to one slot."""
     described = {
-        pool: {"slots": 1, "description": "One writer at a time (include/pools.py)"}
+        pool: {"slots": 1, "description": "One writer at a time (include/airflow/pools.py)"}
         for pool in pools(STREAMS)
     }
     with NamedTemporaryFile("w", suffix=".json") as file:

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from pyarrow import ArrowException, fs
 
-from include.lake import REASON_CHARACTERS, Lake, LakeError
+from include.lake.paths import REASON_CHARACTERS, Lake, LakeError
 from include.streams import SOURCES
 
 

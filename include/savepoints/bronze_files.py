@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow import dataset as ds
 
-from include.instants import US_PER_MS
-from include.lake import files_of
+from include.fold.instants import US_PER_MS
+from include.lake.paths import files_of
 
 INSTANT = pa.timestamp("us", tz="UTC")
 DAY_US = 24 * 3_600_000_000

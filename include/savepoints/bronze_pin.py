@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from include.instants import instant_of, micros_of
-from include.lake import Lake, LakeError
+from include.fold.instants import instant_of, micros_of
+from include.lake.paths import Lake, LakeError
 from include.savepoints.bronze_files import INSTANT, BronzeFiles, known, read_files
 
 CLOCKS = pa.schema([("ingested_at", INSTANT), ("commit_watermark", INSTANT)])

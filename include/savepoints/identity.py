@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class StreamIdentity:
-    """A stream as its file and entry are now. Made by `spark_jobs/plans/stream_identity.py`."""
+    """A stream as its file and entry are now. Made by `include/plans/stream_identity.py`."""
 
     stream: str
     source: str

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from include.instants import MICROSECOND, micros_of
-from include.lake import Lake
-from include.ops import append_ops, read_ops, update_ops
+from include.fold.instants import MICROSECOND, micros_of
+from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.paths import Lake
 from include.streams import SavepointRules
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from include.generations import current_row, open_intent
-from include.instants import MICROSECOND
-from include.lake import Lake
+from include.fold.instants import MICROSECOND
+from include.lake.generations import current_row, open_intent
+from include.lake.paths import Lake
 from include.savepoints.manifest import Savepoint, struck_off_at
 from include.streams import SavepointRules
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from include.setup.java import SetupError
-from include.spark_conf import JARS
+from include.spark.conf import JARS
 
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 CHECKSUMS = Path(__file__).resolve().parents[1] / "jars.sha256"

@@ -2,10 +2,10 @@
 
 import pyarrow as pa
 
-from include.lake import Lake
+from include.fold.definition import Definition
+from include.lake.paths import Lake
 from spark_jobs.engines.state_rows import projected
-from spark_jobs.fold.definition import Definition
-from spark_jobs.lake.arrow_tables import ArrowProduct
+from spark_jobs.tables.arrow_tables import ArrowProduct
 
 
 class ArrowProductTable(ArrowProduct):

@@ -5,10 +5,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_jobs.engines.schemas import KEYS, STATES
-from spark_jobs.fold.admission import NEVER_US
-from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.fold.states import NO_STATE_US
+from include.fold.admission import NEVER_US
+from include.fold.definition import KeyedFold
+from include.fold.schemas import KEYS, STATES
+from include.fold.states import NO_STATE_US
 
 
 def read_variable(session: SparkSession, checkpoint: str, name: str, **options: Any) -> DataFrame:

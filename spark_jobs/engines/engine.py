@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from include.lake import Lake
+from include.fold.definition import Definition, KeyedFold, MigrateState
+from include.lake.paths import Lake
+from include.lake.range_change import RangeChange
+from include.lake.rejected_calls import Summary
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
 from include.streams import Source, Stream
-from spark_jobs.fold.definition import Definition, KeyedFold, MigrateState
-from spark_jobs.lake.range_change import RangeChange
-from spark_jobs.lake.rejected_calls import Summary
 
 Rows = Any
 

@@ -21,7 +21,19 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from spark_jobs.engines.bucket import Settled, check_not_folded, no_events, settle
+from include.fold.admission import (
+    MICROSECOND,
+    NEVER_US,
+    US_PER_MS,
+    timer_ms,
+    until_us,
+    watermark_us,
+)
+from include.fold.bucket import Settled, check_not_folded, no_events, settle
+from include.fold.buckets import bucket_ids
+from include.fold.definition import KeyedFold
+from include.fold.schemas import KEYS, PENDING, PENDING_DDL, STATES, keys_ddl, states_ddl
+from include.fold.states import States
 from spark_jobs.engines.engine import Seed
 from spark_jobs.engines.packing import (
     Admission,
@@ -32,19 +44,7 @@ from spark_jobs.engines.packing import (
     to_stream,
 )
 from spark_jobs.engines.pending import pending_events
-from spark_jobs.engines.schemas import KEYS, PENDING, PENDING_DDL, STATES, keys_ddl, states_ddl
 from spark_jobs.engines.state_rows import group_states, states_from_rows
-from spark_jobs.fold.admission import (
-    MICROSECOND,
-    NEVER_US,
-    US_PER_MS,
-    timer_ms,
-    until_us,
-    watermark_us,
-)
-from spark_jobs.fold.buckets import bucket_ids
-from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.fold.states import States
 
 FOLDED_DDL = (
     "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "

@@ -6,14 +6,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from include.checkpoint.batches import TOTALS, last_batch, running_totals
 from include.coverage.entries import Entry
 from include.coverage.marks import mark_of
-from include.generations import app_id
-from include.lake import Lake
-from include.ops import append_ops
+from include.fold.admission import EPOCH, MICROSECOND
+from include.lake.generations import app_id
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
 from spark_jobs.engines.engine import FoldedBatch, ProductTable, RejectedTable
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
-from spark_jobs.lake.batches import TOTALS, last_batch, running_totals
 
 SUMMED = (
     "rows_in",

@@ -13,28 +13,28 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow import fs
 
-from include.instants import instant_of
-from include.lake import Lake, files_of
+from include.fold.admission import NEVER_US
+from include.fold.bucket import settle
+from include.fold.definition import Definition, KeyedFold, MigrateState
+from include.fold.instants import instant_of
+from include.fold.records import DefinitionError
+from include.fold.schemas import REJECTED, event_schema, output_schema
+from include.fold.states import States
+from include.lake.columns import INSTANT, arrow_type
+from include.lake.paths import Lake, files_of
+from include.landing.initial_state import check_as_of, default_timeout_us
+from include.landing.initial_state_file import document_fingerprint, read_document, typed_rows
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
 from include.streams import SettingsError, Source, Stream
 from spark_jobs.engines.arrow_product import ArrowProductTable
-from spark_jobs.engines.bucket import settle
 from spark_jobs.engines.engine import InitialStates, LiveQuery, Stage, WriteBatch
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.packing import INSTANTS
 from spark_jobs.engines.pending import PendingEventsError, pending_events
-from spark_jobs.engines.schemas import REJECTED, event_schema, output_schema
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
-from spark_jobs.fold.admission import NEVER_US
-from spark_jobs.fold.definition import Definition, KeyedFold, MigrateState
-from spark_jobs.fold.records import DefinitionError
-from spark_jobs.fold.states import States
-from spark_jobs.lake import arrow_bronze, arrow_savepoints
-from spark_jobs.lake.arrow_rejected import ArrowRejected
-from spark_jobs.lake.arrow_types import INSTANT, arrow_type
-from spark_jobs.lake.initial_state import check_as_of, default_timeout_us
-from spark_jobs.lake.initial_state_file import document_fingerprint, read_document, typed_rows
+from spark_jobs.tables import arrow_bronze, arrow_savepoints
+from spark_jobs.tables.arrow_rejected import ArrowRejected
 
 
 class LiveRunner(Protocol):

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from spark_jobs.engines.schemas import state_rows_ddl
+from include.fold.admission import NEVER_US
+from include.fold.definition import Key, KeyedFold, MigrateState
+from include.fold.schemas import state_rows_ddl
+from include.fold.states import NO_STATE_US, States
 from spark_jobs.engines.state_rows import states_to_rows
-from spark_jobs.fold.admission import NEVER_US
-from spark_jobs.fold.definition import Key, KeyedFold, MigrateState
-from spark_jobs.fold.states import NO_STATE_US, States
 
 
 class MigrationError(RuntimeError):

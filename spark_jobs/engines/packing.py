@@ -13,10 +13,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_jobs.engines.schemas import event_schema
-from spark_jobs.fold.admission import NEVER_US, is_late
-from spark_jobs.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
-from spark_jobs.fold.records import DefinitionError
+from include.fold.admission import NEVER_US, is_late
+from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
+from include.fold.records import DefinitionError
+from include.fold.schemas import event_schema
 
 PACKED_DDL = (
     "bucket int, events binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "

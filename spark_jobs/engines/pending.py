@@ -7,10 +7,10 @@ older one, until something settles there.
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from include.fold.definition import KeyedFold
+from include.fold.schemas import PENDING, event_schema
 from spark_jobs.engines.checkpointed_states import read_variable
 from spark_jobs.engines.packing import from_stream, texts_of
-from spark_jobs.engines.schemas import PENDING, event_schema
-from spark_jobs.fold.definition import KeyedFold
 
 
 class PendingEventsError(RuntimeError):

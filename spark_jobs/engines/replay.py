@@ -10,7 +10,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_jobs.engines.bucket import no_events, settle
+from include.fold.bucket import no_events, settle
+from include.fold.buckets import bucket_ids
+from include.fold.definition import KeyedFold
+from include.fold.schemas import REJECTED_DDL, output_ddl, state_rows_ddl
 from spark_jobs.engines.packing import (
     INSTANTS,
     Admission,
@@ -20,10 +23,7 @@ from spark_jobs.engines.packing import (
     to_stream,
     unpack,
 )
-from spark_jobs.engines.schemas import REJECTED_DDL, output_ddl, state_rows_ddl
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
-from spark_jobs.fold.buckets import bucket_ids
-from spark_jobs.fold.definition import KeyedFold
 
 REPLAYED_DDL = "bucket int, outputs binary, states binary, rows_folded bigint, rejected binary"
 

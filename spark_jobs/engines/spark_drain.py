@@ -8,13 +8,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from include.fold.definition import KeyedFold
+from include.fold.schemas import REJECTED_DDL, output_ddl
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.live_batch import SUMMED
 from spark_jobs.engines.packing import unpack
-from spark_jobs.engines.schemas import REJECTED_DDL, output_ddl
 from spark_jobs.engines.session_settings import session_settings
-from spark_jobs.fold.definition import KeyedFold
 
 # A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
 NO_FILE_LIMIT = str(2**31 - 1)

@@ -6,7 +6,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.lake import Lake
+from include.fold.definition import Definition, KeyedFold, MigrateState
+from include.lake.paths import Lake
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
 from include.streams import Source, Stream
@@ -27,11 +28,10 @@ from spark_jobs.engines.spark_drain import run_query
 from spark_jobs.engines.spark_events import count_by_step, events_between
 from spark_jobs.engines.spark_product import SparkProduct
 from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
-from spark_jobs.fold.definition import Definition, KeyedFold, MigrateState
-from spark_jobs.lake import savepoint_rows
-from spark_jobs.lake.clock_row import write_reset_row, write_still_row
-from spark_jobs.lake.initial_state import read_initial_state, state_rows
-from spark_jobs.lake.rejected import DeltaRejected
+from spark_jobs.tables import savepoint_rows
+from spark_jobs.tables.clock_row import write_reset_row, write_still_row
+from spark_jobs.tables.initial_state import read_initial_state, state_rows
+from spark_jobs.tables.rejected import DeltaRejected
 
 
 class SparkEngine:

@@ -3,8 +3,8 @@
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.fold.definition import KeyedFold
 from spark_jobs.engines.packing import INSTANTS
-from spark_jobs.fold.definition import KeyedFold
 
 
 def events_between(

@@ -6,10 +6,10 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.fold.definition import EMITTED_AT_US, Definition
+from include.lake.range_change import RangeChange
 from spark_jobs.engines.state_rows import project_states
-from spark_jobs.fold.definition import EMITTED_AT_US, Definition
-from spark_jobs.lake.range_change import RangeChange
-from spark_jobs.lake.tables import DeltaProduct
+from spark_jobs.tables.product import DeltaProduct
 
 
 class SparkProduct:

@@ -7,18 +7,18 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from include.state_figures import (
+from include.care.state_figures import (
     QUANTILE_ACCURACY,
     BucketFigures,
     KeyFigures,
     PartitionFigures,
     Spread,
 )
+from include.fold.admission import EPOCH, MICROSECOND, until_us
+from include.fold.buckets import bucket_ids, murmur3
+from include.fold.definition import KeyedFold
+from include.fold.schemas import PENDING
 from spark_jobs.engines.checkpointed_states import read_states, read_variable
-from spark_jobs.engines.schemas import PENDING
-from spark_jobs.fold.admission import EPOCH, MICROSECOND, until_us
-from spark_jobs.fold.buckets import bucket_ids, murmur3
-from spark_jobs.fold.definition import KeyedFold
 
 BIGGEST_KEYS = 10
 STATE_CHARACTERS = 200  # shown of a big key's state

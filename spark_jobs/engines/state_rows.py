@@ -6,14 +6,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from spark_jobs.engines.bucket import outputs_table
+from include.fold.admission import NEVER_US
+from include.fold.bucket import outputs_table
+from include.fold.definition import KeyedFold
+from include.fold.schemas import arrow_schema, output_ddl, output_schema
+from include.fold.settle import Emitted, project
+from include.fold.states import NO_STATE_US, States
+from include.lake.columns import arrow_type
 from spark_jobs.engines.packing import bucket_of, to_stream
-from spark_jobs.engines.schemas import arrow_schema, output_ddl, output_schema
-from spark_jobs.fold.admission import NEVER_US
-from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.fold.settle import Emitted, project
-from spark_jobs.fold.states import NO_STATE_US, States
-from spark_jobs.lake.arrow_types import arrow_type
 
 GROUPED_DDL = "bucket int, states binary"
 

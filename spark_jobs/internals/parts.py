@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.fold.schemas import KEYS, PENDING, STATES
 from spark_jobs.engines.checkpointed_states import read_states
-from spark_jobs.engines.schemas import KEYS, PENDING, STATES
 from spark_jobs.internals.queries import PARTITIONS, Ran
 from spark_jobs.internals.text import UUID, frame_table, table
 from spark_jobs.streams.device_signals import FOLD

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from include.spark_conf import STATE, STATE_STORE
+from include.spark.conf import STATE, STATE_STORE
 from spark_jobs.engines.live import live_fold
 from spark_jobs.internals.signals import SILENCE, WATERMARK_DELAY
 from spark_jobs.streams.device_signals import FOLD

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from spark_jobs.fold.definition import flat_map_groups_with_state
-from spark_jobs.fold.group_state import GroupState
+from include.fold.definition import flat_map_groups_with_state
+from include.fold.group_state import GroupState
 
 
 class Signal(NamedTuple):

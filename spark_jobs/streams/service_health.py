@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import NamedTuple
 
-from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
-from spark_jobs.fold.group_state import GroupState
-from spark_jobs.fold.settings import span_us, timeout_in
+from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.fold.group_state import GroupState
+from include.fold.settings import span_us, timeout_in
 
 
 class LogLine(NamedTuple):

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import NamedTuple
 
-from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
-from spark_jobs.fold.group_state import GroupState
-from spark_jobs.fold.records import DefinitionError, Instant
-from spark_jobs.fold.settings import count_of, span_us
+from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.fold.group_state import GroupState
+from include.fold.records import DefinitionError, Instant
+from include.fold.settings import count_of, span_us
 
 
 class UserEvent(NamedTuple):

@@ -10,17 +10,17 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.backfill.plan_backfill import plan_backfill, schedule_intervals
-from include.backfill.plan_recompute import NotSettledError, rows_emitted
-from include.generations import CURRENT
-from include.lake import Lake
-from include.ops import append_ops
+from include.fold.admission import EPOCH, MICROSECOND
+from include.lake.generations import CURRENT
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
+from include.plans.plan_backfill import plan_backfill, schedule_intervals
+from include.plans.plan_recompute import NotSettledError, rows_emitted
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import mapped_lineage
 from include.savepoints.manifest import record_savepoint
 from include.streams import SettingsError, stream_named
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
 from spark_jobs.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 

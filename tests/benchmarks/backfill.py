@@ -28,18 +28,18 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from include.lake import Lake
-from include.ops import read_ops
+from include.fold.admission import EPOCH, MICROSECOND
+from include.lake.columns import ARROW_TYPES
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
 from include.savepoints.manifest import savepoints_of
-from include.spark_conf import job_conf
-from include.spark_submit import jars_argument, job_environment
+from include.spark.conf import job_conf
+from include.spark.submit import jars_argument, job_environment
+from include.stream_definition import load_definition
 from include.streams import PROJECT, STREAMS, SavepointRules, Stream, source_named, stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
-from spark_jobs.lake.arrow_types import ARROW_TYPES
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.run_stream import drain
-from spark_jobs.stream_definition import load_definition
 
 BENCH = PROJECT / ".bench" / "backfill"
 COMPARED = ("device_signals", "user_counts")  # one with a row for each event, one for each key

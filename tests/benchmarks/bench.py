@@ -20,7 +20,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from include.spark_submit import job_environment
+from include.spark.submit import job_environment
 from include.streams import PROJECT
 from tests.benchmarks import backfill
 from tests.benchmarks.contender import settings

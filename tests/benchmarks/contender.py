@@ -19,11 +19,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from include.spark_conf import BASE, STATE, driver_java_options, jars
+from include.fold.schemas import output_ddl
+from include.spark.conf import BASE, STATE, driver_java_options, jars
 from include.streams import stream_named
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.packing import unpack
-from spark_jobs.engines.schemas import output_ddl
 from spark_jobs.streams import user_counts
 
 DELAY = stream_named("user_counts").watermark_delay

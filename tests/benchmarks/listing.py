@@ -17,9 +17,9 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from include.lake import Lake
-from include.state_care.check_checkpoint import check_checkpoint
-from include.state_care.measure_checkpoint import measure_checkpoint
+from include.care.check_checkpoint import check_checkpoint
+from include.checkpoint.measure_checkpoint import measure_checkpoint
+from include.lake.paths import Lake
 from include.streams import stream_named
 from tests.state_care.spark_checkpoint import SparkCheckpoint
 

@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from include.generations import current_generation
-from include.lake import Lake
-from include.ops import read_ops
-from include.spark_submit import job_environment, submit_command
+from include.lake.generations import current_generation
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.spark.submit import job_environment, submit_command
 from include.streams import PROJECT, stream_named
 
 BENCH = PROJECT / ".bench" / "scale"

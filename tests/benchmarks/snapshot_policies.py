@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from include.lake import Lake
-from include.rocksdb.profiles import choose_profile
-from include.spark_conf import COMPACTING, STATE_STORE
+from include.care.rocksdb.profiles import choose_profile
+from include.lake.paths import Lake
+from include.spark.conf import COMPACTING, STATE_STORE
 from include.streams import PROJECT, stream_named
 from tests.benchmarks.contender import session
 from tests.benchmarks.data import Shape

@@ -21,13 +21,13 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from include.lake import Lake
-from include.spark_conf import STATE_STORE
+from include.lake.paths import Lake
+from include.spark.conf import STATE_STORE
+from include.stream_definition import load_definition
 from include.streams import Stream
 from spark_jobs.engines.engine import LiveQuery
 from spark_jobs.engines.session_settings import session_settings
 from spark_jobs.engines.spark_drain import plan_fold
-from spark_jobs.stream_definition import load_definition
 from tests.benchmarks.data import INSTANT, START_US, Shape, write_batches
 
 INGESTED_US = START_US + 10**15  # later than all events

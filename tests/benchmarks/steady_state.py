@@ -22,11 +22,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from include.lake import Lake
-from include.ops import read_ops
-from include.spark_conf import job_conf
-from include.spark_submit import jars_argument, job_environment, submit_command
-from include.state_care.check_checkpoint import check_checkpoint, record_check
+from include.care.check_checkpoint import check_checkpoint, record_check
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.spark.conf import job_conf
+from include.spark.submit import jars_argument, job_environment, submit_command
 from include.streams import source_named, stream_named
 from spark_jobs.ingest_source import ingest
 

@@ -19,16 +19,16 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from include.lake import Lake
-from include.ops import append_ops, read_ops
-from include.rocksdb.history import CLOCKS, COUNTERS, Batch, read_history
-from include.rocksdb.likeness import as_percent, changes, noise
-from include.rocksdb.memory_limit import machine_memory_bytes
-from include.rocksdb.outcome_table import format_outcome
-from include.rocksdb.profiles import active_profile, complete_settings
-from include.rocksdb.settings import MAX_MEMORY_MB, WRITE_BUFFER_RATIO
-from include.rocksdb.tune_rocksdb import tune_rocksdb
-from include.rocksdb.tuning import Outcome
+from include.care.rocksdb.history import CLOCKS, COUNTERS, Batch, read_history
+from include.care.rocksdb.likeness import as_percent, changes, noise
+from include.care.rocksdb.memory_limit import machine_memory_bytes
+from include.care.rocksdb.outcome_table import format_outcome
+from include.care.rocksdb.profiles import active_profile, complete_settings
+from include.care.rocksdb.settings import MAX_MEMORY_MB, WRITE_BUFFER_RATIO
+from include.care.rocksdb.tune_rocksdb import tune_rocksdb
+from include.care.rocksdb.tuning import Outcome
+from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake
 from include.streams import PROJECT, stream_named
 from spark_jobs.compact_state import JOB as COMPACT_STATE
 from spark_jobs.engines.session_settings import session_settings

@@ -8,8 +8,8 @@ from deltalake import DeltaTable
 from hypothesis import strategies as st
 
 from include.coverage.entries import Entry, add_entries, read_entries
-from include.lake import Lake
-from include.table_seal import seal
+from include.lake.paths import Lake
+from include.lake.table_seal import seal
 
 NO_ROWS = pa.schema([("emitted_at", pa.timestamp("us", tz="UTC")), ("emitted_date", pa.date32())])
 TICKS = 10

@@ -6,7 +6,7 @@ from include.coverage.findings import coverage_findings
 from include.coverage.judge import Coverage, Span
 from include.coverage.late_groups import LateGroup
 from include.coverage.segments import BEGINNING_US
-from include.instants import micros_of
+from include.fold.instants import micros_of
 from include.streams import stream_named
 
 STREAM = stream_named("user_counts")

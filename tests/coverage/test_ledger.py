@@ -11,15 +11,15 @@ from include.coverage.give_up import give_up_reseed
 from include.coverage.ledger import CoverageError
 from include.coverage.rebuild import apply_rebuilt, rebuild
 from include.coverage.table_coverage import coverage_text, find_coverage, table_coverage
-from include.generations import current_row, open_intent
-from include.ops import read_ops
+from include.lake.generations import current_row, open_intent
+from include.lake.ops import read_ops
+from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import plan_reseed
+from include.plans.waiting_rows import has_waiting_rows
 from include.streams import SettingsError
-from include.waiting_rows import has_waiting_rows
 from spark_jobs import reseed_stream
 from spark_jobs.compact_state import compact
 from spark_jobs.engines import live_batch
-from spark_jobs.plans.reseed_options import ReseedOptions
-from spark_jobs.plans.reseed_plan import plan_reseed
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
@@ -64,7 +64,7 @@ def check(world: World) -> None:
 
 
 def at_hour(hour: int):
-    from include.instants import instant_of
+    from include.fold.instants import instant_of
 
     return instant_of(START_US + hour * HOUR_US)
 

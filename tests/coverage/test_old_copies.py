@@ -9,11 +9,11 @@ import pytest
 from include.coverage.give_up import give_up_reseed
 from include.coverage.ledger import CoverageError
 from include.coverage.rebuild import apply_rebuilt
-from include.generations import current_row, open_intent
-from include.lake import LakeError
+from include.lake.generations import current_row, open_intent
+from include.lake.paths import LakeError
+from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import plan_reseed
 from spark_jobs import reseed_stream
-from spark_jobs.plans.reseed_options import ReseedOptions
-from spark_jobs.plans.reseed_plan import plan_reseed
 from spark_jobs.reseed_stream import finish_open_reseed, reseed
 from tests.coverage.test_ledger import (
     KIND,

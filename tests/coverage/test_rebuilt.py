@@ -8,8 +8,8 @@ import pytest
 from include.coverage.live import begun_by
 from include.coverage.rebuild import apply_rebuilt, rebuild
 from include.coverage.table_coverage import find_coverage, table_coverage
-from include.generations import current_row
-from spark_jobs.plans.reseed_options import ReseedOptions
+from include.lake.generations import current_row
+from include.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain

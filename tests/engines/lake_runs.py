@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.instants import micros_of
-from include.lake import Lake
+from include.fold.definition import KeyedFold
+from include.fold.instants import micros_of
+from include.lake.paths import Lake
 from include.streams import Stream
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.fold.definition import KeyedFold
 from spark_jobs.run_stream import drain
 from tests.bronze import Happened, StampedRow, append_commit
 from tests.fold.oracle import Known

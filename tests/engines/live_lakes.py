@@ -8,11 +8,11 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from include.instants import micros_of
-from include.ops import read_ops
+from include.fold.instants import micros_of
+from include.fold.local import LocalFold
+from include.lake.ops import read_ops
 from include.streams import stream_named
 from spark_jobs.engines.checkpointed_states import read_states
-from spark_jobs.engines.local import LocalFold
 from spark_jobs.streams import user_counts
 from spark_jobs.streams.device_signals import Signal
 from spark_jobs.streams.user_counts import UserEvent

@@ -16,6 +16,17 @@ from zlib import crc32
 import pandas as pd
 import pyarrow as pa
 
+from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.definition import (
+    EMITTED_AT_US,
+    EVENT_TIME_US,
+    INGESTED_AT_US,
+    REMOVED,
+    KeyedFold,
+)
+from include.fold.emitted import Emitted, Rejected
+from include.fold.schemas import KEYS, PENDING, STATES, event_schema
+from include.fold.states import KeyState, States
 from spark_jobs.engines.live import BucketProcessor
 from spark_jobs.engines.packing import (
     ADMITTED,
@@ -31,18 +42,7 @@ from spark_jobs.engines.packing import (
     to_stream,
 )
 from spark_jobs.engines.replay import _replay_bucket
-from spark_jobs.engines.schemas import KEYS, PENDING, STATES, event_schema
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
-from spark_jobs.fold.definition import (
-    EMITTED_AT_US,
-    EVENT_TIME_US,
-    INGESTED_AT_US,
-    REMOVED,
-    KeyedFold,
-)
-from spark_jobs.fold.emitted import Emitted, Rejected
-from spark_jobs.fold.states import KeyState, States
 from tests.bronze import StampedRow
 from tests.fold.arrivals import as_key_state, as_known
 from tests.fold.oracle import Known, is_late

@@ -8,13 +8,13 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from include.instants import micros_of
-from include.ops import read_ops
+from include.checkpoint.batches import complete_until, last_batch
+from include.fold.admission import until_us
+from include.fold.instants import micros_of
+from include.lake.ops import read_ops
 from spark_jobs.engines import live_batch
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.fold.admission import until_us
-from spark_jobs.lake.batches import complete_until, last_batch
 from spark_jobs.run_stream import drain
 from spark_jobs.streams import device_signals, user_counts
 from tests.bronze import append_commit, stamp

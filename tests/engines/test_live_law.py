@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.fold.definition import KeyedFold
+from include.fold.definition import KeyedFold
 from spark_jobs.streams import user_sessions
 from spark_jobs.streams.user_sessions import UserEvent
 from tests.bronze import ClockAt, stamp

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.engines.bucket import order_events, settle
-from spark_jobs.engines.schemas import event_schema
-from spark_jobs.fold.definition import flat_map_groups_with_state
-from spark_jobs.fold.states import States
+from include.fold.bucket import order_events, settle
+from include.fold.definition import flat_map_groups_with_state
+from include.fold.schemas import event_schema
+from include.fold.states import States
 from tests.engines.plain_operator import PlainOperator
 from tests.fold.arrivals import DELAY_US, KEYS, arrivals, came_to, engine_for, happenings, run
 from tests.fold.oracle import calls_of, expected

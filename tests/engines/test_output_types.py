@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.engines.bucket import outputs_table
-from spark_jobs.engines.schemas import output_schema
-from spark_jobs.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold, flat_map_groups_with_state
-from spark_jobs.fold.records import DefinitionError, Instant, columns_of
-from spark_jobs.fold.settle import Emitted
+from include.fold.bucket import outputs_table
+from include.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold, flat_map_groups_with_state
+from include.fold.records import DefinitionError, Instant, columns_of
+from include.fold.schemas import output_schema
+from include.fold.settle import Emitted
 
 EXACT = 2**53  # up to here each int is a double
 

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.engines.bucket import order_events, outputs_table, settle
+from include.fold.admission import NEVER_US
+from include.fold.bucket import order_events, outputs_table, settle
+from include.fold.definition import flat_map_groups_with_state
+from include.fold.records import DefinitionError
+from include.fold.schemas import event_schema
+from include.fold.settle import Emitted
+from include.fold.states import States
 from spark_jobs.engines.packing import (
     ADMITTED,
     BUCKET,
@@ -23,12 +29,6 @@ from spark_jobs.engines.packing import (
     packed_rows,
     to_stream,
 )
-from spark_jobs.engines.schemas import event_schema
-from spark_jobs.fold.admission import NEVER_US
-from spark_jobs.fold.definition import flat_map_groups_with_state
-from spark_jobs.fold.records import DefinitionError
-from spark_jobs.fold.settle import Emitted
-from spark_jobs.fold.states import States
 from spark_jobs.streams import user_counts
 from spark_jobs.streams.user_counts import UserCount
 

@@ -13,18 +13,18 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
-from include.instants import micros_of
-from include.ops import read_ops
+from include.checkpoint.batches import complete_until, last_batch
+from include.fold.definition import KeyedFold
+from include.fold.instants import micros_of
+from include.fold.local import LocalFold
+from include.lake.ops import read_ops
+from include.stream_definition import Definition, load_definition
 from include.streams import SavepointRules, Stream
 from spark_jobs import stream_drain
-from spark_jobs.engines.local import LocalFold
 from spark_jobs.engines.packing import INSTANTS
 from spark_jobs.engines.replay import Replayed, replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.lake.batches import complete_until, last_batch
 from spark_jobs.run_stream import drain
-from spark_jobs.stream_definition import Definition, load_definition
 from spark_jobs.streams import threshold_alerts
 from spark_jobs.streams.service_health import LogLine
 from spark_jobs.streams.user_sessions import UserEvent

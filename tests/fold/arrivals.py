@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from spark_jobs.engines.local import LocalFold
-from spark_jobs.fold.admission import NEVER_US
-from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.fold.emitted import Rejected
-from spark_jobs.fold.states import NO_STATE_US, KeyState
+from include.fold.admission import NEVER_US
+from include.fold.definition import KeyedFold
+from include.fold.emitted import Rejected
+from include.fold.local import LocalFold
+from include.fold.states import NO_STATE_US, KeyState
 from tests.bronze import ClockAt, Happened, StampedRow, rows_for, stamp
 from tests.fold import oracle
 from tests.fold.oracle import Known, Result, projected

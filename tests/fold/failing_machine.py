@@ -10,8 +10,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.fold.group_state import GroupState
+from include.fold.definition import KeyedFold
+from include.fold.group_state import GroupState
 from tests.fold.machine import NODES, At, Machine, Mark, Seen, a_machine, fold_of, project
 from tests.fold.oracle import Called, Failed
 

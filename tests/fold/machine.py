@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import strategies as st
 
-from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
-from spark_jobs.fold.group_state import GroupState
+from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.fold.group_state import GroupState
 from tests.fold.arrivals import KEYS, arrivals, happenings
 from tests.fold.oracle import Called
 

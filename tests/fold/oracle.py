@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from spark_jobs.fold.definition import KeyedFold
+from include.fold.definition import KeyedFold
 from tests.bronze import StampedRow
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from spark_jobs.fold.definition import KeyedFold
+from include.fold.definition import KeyedFold
 from spark_jobs.streams import (
     device_signals,
     service_health,

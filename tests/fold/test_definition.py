@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
-from spark_jobs.engines.local import LocalFold
-from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
-from spark_jobs.fold.group_state import GroupState, GroupStateError
-from spark_jobs.fold.records import Column, DefinitionError, columns_of
-from spark_jobs.fold.settle import StateFunctionError
+from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
+from include.fold.group_state import GroupState, GroupStateError
+from include.fold.local import LocalFold
+from include.fold.records import Column, DefinitionError, columns_of
+from include.fold.settle import StateFunctionError
 from tests.bronze import stamp
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.engines.local import LocalFold
-from spark_jobs.fold.definition import KeyedFold
+from include.fold.definition import KeyedFold
+from include.fold.local import LocalFold
 from spark_jobs.streams import device_signals, user_counts
 from spark_jobs.streams.device_signals import Signal
 from spark_jobs.streams.user_counts import UserEvent

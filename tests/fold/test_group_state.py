@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from pyspark.sql.streaming.state import GroupState as SparksGroupState
 
-from spark_jobs.fold.admission import LAST_INSTANT_US, NEVER_US
-from spark_jobs.fold.group_state import GroupState, GroupStateError
+from include.fold.admission import LAST_INSTANT_US, NEVER_US
+from include.fold.group_state import GroupState, GroupStateError
 
 CLOCK_US = 1_750_000_000_123_456  # a call in 2025, not at a whole millisecond
 CLOCK_MS = 1_750_000_000_123

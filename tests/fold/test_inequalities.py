@@ -1,4 +1,4 @@
-"""Each inequality of `spark_jobs.fold.admission`, at equality and one microsecond beside it."""
+"""Each inequality of `include.fold.admission`, at equality and one microsecond beside it."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.engines.bucket import check_not_folded
-from spark_jobs.engines.local import LocalFold
-from spark_jobs.engines.schemas import event_schema
-from spark_jobs.fold.admission import is_late, timer_ms, until_us, watermark_us
-from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
-from spark_jobs.fold.group_state import GroupState
-from spark_jobs.fold.settle import BrokenInvariantError
-from spark_jobs.fold.states import KeyState
+from include.fold.admission import is_late, timer_ms, until_us, watermark_us
+from include.fold.bucket import check_not_folded
+from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.fold.group_state import GroupState
+from include.fold.local import LocalFold
+from include.fold.schemas import event_schema
+from include.fold.settle import BrokenInvariantError
+from include.fold.states import KeyState
 from tests.bronze import ClockAt, Happened, StampedRow, stamp
 
 DELAY_US = 5_000

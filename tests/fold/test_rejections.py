@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from spark_jobs.engines.bucket import outputs_table
-from spark_jobs.engines.local import LocalFold
-from spark_jobs.fold import rejected_call
-from spark_jobs.fold.call_checks import CallChecks
-from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state
-from spark_jobs.fold.emitted import Emitted
-from spark_jobs.fold.failures import TIMEOUTS_IN_A_ROW
-from spark_jobs.fold.group_state import GroupState
-from spark_jobs.fold.records import DefinitionError, Instant
-from spark_jobs.fold.rejected_call import CUT, cut
-from spark_jobs.fold.settle import StateFunctionError
+from include.fold import rejected_call
+from include.fold.bucket import outputs_table
+from include.fold.call_checks import CallChecks
+from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.fold.emitted import Emitted
+from include.fold.failures import TIMEOUTS_IN_A_ROW
+from include.fold.group_state import GroupState
+from include.fold.local import LocalFold
+from include.fold.records import DefinitionError, Instant
+from include.fold.rejected_call import CUT, cut
+from include.fold.settle import StateFunctionError
 from tests.bronze import ClockAt, stamp
 
 SECOND_US = 1_000_000

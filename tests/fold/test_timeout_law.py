@@ -6,7 +6,7 @@ The local engine against the oracle, which knows nothing of commits, batches and
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.fold.definition import KeyedFold
+from include.fold.definition import KeyedFold
 from tests.fold.arrivals import (
     TIMES,
     Arrivals,

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from spark_jobs.engines.local import LocalFold
-from spark_jobs.fold.admission import NEVER_US
-from spark_jobs.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
-from spark_jobs.fold.group_state import GroupState
-from spark_jobs.fold.settle import StateFunctionError
-from spark_jobs.fold.states import NO_STATE_US
+from include.fold.admission import NEVER_US
+from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
+from include.fold.group_state import GroupState
+from include.fold.local import LocalFold
+from include.fold.settle import StateFunctionError
+from include.fold.states import NO_STATE_US
 from tests.bronze import ClockAt, stamp
 
 SECOND_US = 1_000_000

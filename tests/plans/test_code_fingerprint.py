@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 import spark_jobs.streams
-from include.lake import Lake
-from include.ops import append_ops
+from include.fold.admission import EPOCH, MICROSECOND
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
+from include.landing.initial_state import read_fingerprint
+from include.plans import code_fingerprint as module
+from include.plans.code_fingerprint import code_fingerprint
+from include.plans.stream_identity import stream_identity
 from include.savepoints.lineage import REJECTS
+from include.stream_definition import load_definition, pinned_settings
 from include.streams import SettingsError, Stream, stream_named
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
-from spark_jobs.lake.initial_state import read_fingerprint
-from spark_jobs.plans import code_fingerprint as module
-from spark_jobs.plans.code_fingerprint import code_fingerprint
-from spark_jobs.plans.stream_identity import stream_identity
-from spark_jobs.stream_definition import load_definition, pinned_settings
 from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table
 
 STREAM = Stream(
@@ -28,6 +28,14 @@ STREAM = Stream(
     watermark_delay=timedelta(minutes=10),
     settings={"step": timedelta(minutes=1)},
 )
+# What lakes of release 0.5 hold of its streams, whose functions have not changed since.
+OF_0_5 = {
+    "device_signals": "5e45e189313288aa",
+    "user_counts": "fc58b36807b3930d",
+    "user_sessions": "4c6b2e4b31bffad1",
+    "threshold_alerts": "46d61181a498a230",
+    "service_health": "8bec302f03d1573b",
+}
 HELPER = """
 def added(total, value):
     return total + value
@@ -35,7 +43,7 @@ def added(total, value):
 SOURCE = '''
 """The title."""
 from typing import NamedTuple
-from spark_jobs.fold.definition import flat_map_groups_with_state
+from include.fold.definition import flat_map_groups_with_state
 from spark_jobs.streams.tried_helper import added
 
 class Signal(NamedTuple):
@@ -119,6 +127,11 @@ def changed(text: str, old: str, new: str) -> str:
 )
 def test_words_and_formatting_do_not_count(files, old, new):
     assert files.fingerprint(changed(SOURCE, old, new)) == files.fingerprint()
+
+
+@pytest.mark.parametrize("name", OF_0_5)
+def test_a_lake_of_0_5_knows_the_functions_again(name):
+    assert code_fingerprint(stream_named(name), None) == OF_0_5[name]
 
 
 def test_words_in_what_it_imports_do_not_count(files):

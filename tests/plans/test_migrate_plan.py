@@ -7,21 +7,21 @@ from datetime import UTC, datetime
 import pytest
 from deltalake import DeltaTable
 
-from include.generations import pinned_row
-from include.instants import micros_of
-from include.ops import append_ops, update_ops
+from include.checkpoint.pin_generation import pin_generation
+from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.instants import micros_of
+from include.lake.generations import pinned_row
+from include.lake.ops import append_ops, update_ops
+from include.plans.migrate_plan import MIGRATE
+from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import intent_row, plan_reseed
+from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.lineage import mapped_lineage
 from include.savepoints.manifest import record_savepoint
+from include.stream_definition import pinned_settings
 from include.streams import SettingsError
 from spark_jobs import reseed_stream, state_admin
-from spark_jobs.fold.admission import EPOCH, MICROSECOND
-from spark_jobs.lake.generations import pin_generation
-from spark_jobs.plans.migrate_plan import MIGRATE
-from spark_jobs.plans.reseed_options import ReseedOptions
-from spark_jobs.plans.reseed_plan import intent_row, plan_reseed
-from spark_jobs.plans.stream_identity import stream_identity
-from spark_jobs.stream_definition import pinned_settings
 from spark_jobs.streams.device_signals import Signal
 from tests.bronze import append_commit, stamp
 from tests.changed_stream import (

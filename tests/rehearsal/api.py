@@ -8,7 +8,7 @@ from http.client import HTTPException
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 
-from include.airflow_api import AirflowApi
+from include.airflow.api import AirflowApi
 
 SECONDS_BETWEEN_TRIES = 1.0
 # Of one call, in a row: longer than a start of the whole cluster.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from include.docker.compose_env import generated_environment, write_new
-from include.lake import Lake
+from include.lake.paths import Lake
 from include.streams import PROJECT
 from tests.rehearsal import postgres
 from tests.rehearsal.compose_file import Service, load_compose, read_env_file, read_services

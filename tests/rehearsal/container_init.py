@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from include.process_tree import adopt_orphans, descendants
+from include.lake.process_tree import adopt_orphans, descendants
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1)
 SECONDS_BETWEEN_LOOKS = 0.1

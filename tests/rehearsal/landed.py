@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from include.clock import LAGGING
-from include.lake import Lake
-from include.sample_data import Options, generate
+from include.lake.paths import Lake
+from include.landing.clock import LAGGING
+from include.sample.sample_data import Options, generate
 from include.streams import source_named
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

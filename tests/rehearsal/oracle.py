@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
-from include.generations import current_row
-from include.instants import micros_of
-from include.lake import Lake, dataset_of
-from include.ops import read_ops
-from include.stream_result import last_run
+from include.fold.instants import micros_of
+from include.lake.generations import current_row
+from include.lake.ops import read_ops
+from include.lake.paths import Lake, dataset_of
+from include.lake.stream_result import last_run
 from include.streams import Stream
 from tests.landed_sql import oracle_rows, table_rows
 

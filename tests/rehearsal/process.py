@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from include.process_tree import wait_until
+from include.lake.process_tree import wait_until
 from include.streams import PROJECT
 from tests.rehearsal.compose_file import Service
 

@@ -18,10 +18,14 @@ from pathlib import Path
 from tempfile import mkdtemp
 from urllib.error import URLError
 
-from include.first_runs import DagNotReadError
-from include.lake import LakeError
-from include.local_airflow import StopRequestedError, heed_no_more_signals, stop_signals_raised
-from include.local_jobs import say
+from include.airflow.first_runs import DagNotReadError
+from include.airflow.local_airflow import (
+    StopRequestedError,
+    heed_no_more_signals,
+    stop_signals_raised,
+)
+from include.lake.paths import LakeError
+from include.spark.local_jobs import say
 from include.streams import STREAMS, SettingsError, stream_named
 from tests.rehearsal.cluster import COMPOSE, Cluster, make_cluster
 from tests.rehearsal.compose_file import load_compose

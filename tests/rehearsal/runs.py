@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from include.checkpoint import newest_committed, newest_planned
-from include.first_runs import FINAL, FirstRuns, Run
-from include.generations import current_generation
-from include.lake import Lake
+from include.airflow.first_runs import FINAL, FirstRuns, Run
+from include.checkpoint.offsets import newest_committed, newest_planned
+from include.lake.generations import current_generation
+from include.lake.paths import Lake
 from include.streams import Stream
 from tests.rehearsal.api import RehearsalApi, patiently
 from tests.rehearsal.landed import Landing

@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from include.lake import Lake
-from include.ops import read_ops
-from include.process_tree import wait_until
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.lake.process_tree import wait_until
 from include.streams import STREAMS, Stream, stream_named
 from tests.rehearsal.api import RehearsalApi
 from tests.rehearsal.cluster import USER, Cluster
@@ -121,7 +121,7 @@ class Scenario:
 
     def compaction(self, stream: Stream) -> None:
         with self.step(f"compact the state of {stream.name}"):
-            self._execute("compact", "include.state_care.tend_state", "--compact", stream)
+            self._execute("compact", "include.care.tend_state", "--compact", stream)
 
     def backfill(self, stream: Stream) -> None:
         """Late rows, which live does not fold: a backfill with promote takes them in."""

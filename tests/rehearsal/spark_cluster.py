@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.error import URLError
 
-from include.airflow_api import local_opener
+from include.airflow.api import local_opener
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from urllib.error import HTTPError, URLError
 
 import pytest
 
-from include.clock import LAGGING
-from include.instants import micros_of
-from include.lake import Lake
+from include.fold.instants import micros_of
+from include.lake.paths import Lake
+from include.landing.clock import LAGGING
 from include.streams import stream_named
 from tests.landed_sql import oracle_rows
 from tests.rehearsal import api

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from include.rocksdb.history import Batch
+from include.care.rocksdb.history import Batch
 
 
 def batch(batch_id: int, value: float, logs: int = 8, rows: int = 1_000, **figures: float) -> Batch:

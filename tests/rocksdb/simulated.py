@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from include.rocksdb.history import CLOCKS, COUNTERS, history_of
-from include.rocksdb.profiles import RecordedProfile, complete_settings
-from include.rocksdb.settings import MAX_MEMORY_MB, WRITE_BUFFER_RATIO
-from include.rocksdb.tuning import Outcome, Record, decide
+from include.care.rocksdb.history import CLOCKS, COUNTERS, history_of
+from include.care.rocksdb.profiles import RecordedProfile, complete_settings
+from include.care.rocksdb.settings import MAX_MEMORY_MB, WRITE_BUFFER_RATIO
+from include.care.rocksdb.tuning import Outcome, Record, decide
 from include.streams import GIB, MIB, Stream, stream_named
 
 STREAM = stream_named("user_counts")

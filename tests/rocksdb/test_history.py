@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from include.ops import append_ops
-from include.rocksdb.history import CLOCKS, COUNTERS, read_history
+from include.care.rocksdb.history import CLOCKS, COUNTERS, read_history
+from include.lake.ops import append_ops
 from include.streams import stream_named
 
 STREAM = stream_named("user_counts")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.rocksdb.likeness import as_percent, changes, is_like, noise
+from include.care.rocksdb.likeness import as_percent, changes, is_like, noise
 from tests.rocksdb.made_batches import batch, batches
 
 FIGURE = "bytes_rewritten"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.rocksdb import memory_limit
-from include.rocksdb.memory_limit import (
+from include.care.rocksdb import memory_limit
+from include.care.rocksdb.memory_limit import (
     FLOOR_MB,
     MACHINE_SHARE,
     PER_PARTITION_MB,

@@ -6,16 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from include.ops import append_ops, read_ops
-from include.rocksdb.memory_limit import machine_memory_bytes, memory_limit_mb
-from include.rocksdb.profiles import (
+from include.care.rocksdb.memory_limit import machine_memory_bytes, memory_limit_mb
+from include.care.rocksdb.profiles import (
     active_profile,
     complete_settings,
     profile_for_run,
     record_profile,
     record_verdict,
 )
-from include.rocksdb.settings import SETTINGS
+from include.care.rocksdb.settings import SETTINGS
+from include.lake.ops import append_ops, read_ops
 from include.streams import GIB, SettingsError, stream_named
 
 STREAM = stream_named("user_counts")

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from include.rocksdb.profiles import Profile, complete_settings
-from include.rocksdb.rules import Situation, propose
+from include.care.rocksdb.profiles import Profile, complete_settings
+from include.care.rocksdb.rules import Situation, propose
 from include.streams import GIB, MIB, stream_named
 from tests.rocksdb.made_batches import batches
 

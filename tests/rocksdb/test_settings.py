@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.rocksdb.hand_settings import hand_settings
-from include.rocksdb.settings import PINNED, SETTINGS
-from include.rocksdb.values import Choice, Range
-from include.spark_conf import STATE, STATE_STORE
+from include.care.rocksdb.hand_settings import hand_settings
+from include.care.rocksdb.settings import PINNED, SETTINGS
+from include.care.rocksdb.values import Choice, Range
+from include.spark.conf import STATE, STATE_STORE
 from include.streams import SettingsError, stream_named
 
 STREAM = stream_named("user_counts")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from include.rocksdb.trials import MAX_RUNS, MIN_BATCHES, can_be_judged, judge
+from include.care.rocksdb.trials import MAX_RUNS, MIN_BATCHES, can_be_judged, judge
 from tests.rocksdb.made_batches import batch, batches
 
 FIGURE = "bytes_rewritten"

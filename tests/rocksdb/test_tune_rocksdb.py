@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from include.ops import append_ops, read_ops
-from include.rocksdb.outcome_table import format_outcome
-from include.rocksdb.profiles import active_profile, profile_for_run, record_profile
-from include.rocksdb.tune_rocksdb import main, tune_rocksdb
+from include.care.rocksdb.outcome_table import format_outcome
+from include.care.rocksdb.profiles import active_profile, profile_for_run, record_profile
+from include.care.rocksdb.tune_rocksdb import main, tune_rocksdb
+from include.lake.ops import append_ops, read_ops
 from include.streams import GIB, SettingsError, stream_named
 from tests.rocksdb.simulated import Simulation, needs_memory
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.rocksdb.memory_limit import FLOOR_MB, memory_ceiling_mb
-from include.rocksdb.settings import MAX_MEMORY_MB, PINNED, SETTINGS, TUNED, WRITE_BUFFER_RATIO
-from include.rocksdb.tuning import PATIENCE_RUNS, decide
+from include.care.rocksdb.memory_limit import FLOOR_MB, memory_ceiling_mb
+from include.care.rocksdb.settings import MAX_MEMORY_MB, PINNED, SETTINGS, TUNED, WRITE_BUFFER_RATIO
+from include.care.rocksdb.tuning import PATIENCE_RUNS, decide
 from include.streams import GIB, MIB, Limits
 from tests.rocksdb.simulated import MACHINE, STREAM, Simulation, indifferent, needs_memory
 

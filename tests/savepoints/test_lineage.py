@@ -2,11 +2,11 @@
 
 import pytest
 
-from include.generations import pinned_row
-from include.lake import Lake
-from include.ops import append_ops
+from include.checkpoint.pin_generation import note_code, pin_generation
+from include.lake.generations import pinned_row
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
 from include.savepoints.lineage import current_lineage, serves
-from spark_jobs.lake.generations import note_code, pin_generation
 from tests.changed_stream import STREAM
 
 SAVEPOINT = "20260101T000000000000-abc"

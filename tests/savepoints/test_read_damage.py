@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from include.lake import Lake
-from include.ops import read_ops
+from include.fold.schemas import state_rows_ddl
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
 from include.savepoints.contents import SavepointError
 from include.savepoints.manifest import Savepoint, savepoints_of
-from spark_jobs.engines.schemas import state_rows_ddl
+from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.lake.read_damage import Cause, is_damage
 from spark_jobs.replay_bronze import plan_with_sound_base
 from spark_jobs.savepoints import read_savepoint, write_savepoint
-from spark_jobs.stream_definition import load_definition
+from spark_jobs.tables.read_damage import Cause, is_damage
 from tests.late_lakes import START_US, small
 
 STREAM = small("user_counts")

@@ -9,8 +9,8 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.lake import Lake
-from include.ops import append_ops
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
 from include.savepoints.bronze_pin import count_before, pin_bronze
 from include.savepoints.choose_base import choose_base
 from include.savepoints.identity import StreamIdentity

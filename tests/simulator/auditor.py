@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from include.coverage.judge import Coverage
 from include.coverage.segments import BEGINNING_US
 from include.coverage.table_coverage import find_coverage, findings_on, table_coverage
-from include.findings import Finding
-from include.generations import current_row, generation_rows
-from include.instants import micros_of
-from include.ops import read_ops
+from include.fold.instants import micros_of
+from include.lake.findings import Finding
+from include.lake.generations import current_row, generation_rows
+from include.lake.ops import read_ops
+from include.plans.stream_identity import stream_identity
 from include.savepoints.lineage import code_of, is_mapped
 from include.streams import Stream
-from spark_jobs.plans.stream_identity import stream_identity
 from tests.simulator import oracle
 from tests.simulator.oracle import Emitted, Folded, Landed
 from tests.simulator.world import World

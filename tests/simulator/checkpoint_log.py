@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from include.committed_batch import STATE_FORMAT
-from include.spark_conf import RETAINED_BATCHES
+from include.checkpoint.committed_batch import STATE_FORMAT
+from include.spark.conf import RETAINED_BATCHES
 from tests.simulator.writes import write_point
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"

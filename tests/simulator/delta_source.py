@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from include.delta_log import read_actions
-from include.lake import Lake, files_of
+from include.lake.delta_log import read_actions
+from include.lake.paths import Lake, files_of
 from tests.simulator.checkpoint_log import CheckpointError, Offset
 
 

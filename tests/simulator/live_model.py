@@ -16,6 +16,10 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from include.fold.admission import MICROSECOND, US_PER_MS
+from include.fold.definition import KeyedFold
+from include.fold.schemas import KEYS, PENDING, REJECTED, STATES, output_schema
+from include.fold.states import States
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.live_batch import SUMMED
 from spark_jobs.engines.packing import (
@@ -23,12 +27,8 @@ from spark_jobs.engines.packing import (
     from_stream,
 )
 from spark_jobs.engines.pending import pending_events
-from spark_jobs.engines.schemas import KEYS, PENDING, REJECTED, STATES, output_schema
 from spark_jobs.engines.state_fingerprint import Fingerprint, StateFingerprint
 from spark_jobs.engines.state_rows import states_to_rows
-from spark_jobs.fold.admission import MICROSECOND, US_PER_MS
-from spark_jobs.fold.definition import KeyedFold
-from spark_jobs.fold.states import States
 from tests.simulator.checkpoint_log import CheckpointError, CheckpointLog, Offset, Planned
 from tests.simulator.delta_source import DeltaSource
 from tests.simulator.live_operator import Operator

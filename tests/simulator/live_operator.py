@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from include.fold.schemas import event_schema
 from spark_jobs.engines.engine import LiveQuery
 from spark_jobs.engines.local_engine import as_events
 from spark_jobs.engines.packing import (
@@ -24,7 +25,6 @@ from spark_jobs.engines.packing import (
     packed_rows,
     to_stream,
 )
-from spark_jobs.engines.schemas import event_schema
 from tests.engines.plain_operator import PlainOperator, bucket_of
 
 BRONZE_COLUMNS = ("event_time", "ingested_at", "arrival_watermark", "commit_watermark", "is_clock")

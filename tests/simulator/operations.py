@@ -12,19 +12,19 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from include.backfill.plan_recompute import settled_until
-from include.backfill.promote import why_not_promote
-from include.clock_repair import is_reset_missing, open_repair
 from include.coverage.give_up import give_up_reseed
-from include.generations import current_row, open_intent
-from include.instants import instant_of, micros_of
-from include.lake import LakeError
-from include.lease import LeaseTakenError, hold_lease
+from include.fold.instants import instant_of, micros_of
+from include.lake.generations import current_row, open_intent
+from include.lake.lease import LeaseTakenError, hold_lease
+from include.lake.paths import LakeError
+from include.landing.clock_repair import is_reset_missing, open_repair
+from include.plans.plan_recompute import settled_until
+from include.plans.promote import why_not_promote
+from include.plans.reseed_options import ReseedOptions
+from include.plans.waiting_rows import has_waiting_rows
 from include.savepoints.lineage import is_mapped, same_code
 from include.streams import SettingsError
-from include.waiting_rows import has_waiting_rows
 from spark_jobs.compact_state import compact
-from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.repair_clock import repair_clock
 from spark_jobs.reseed_stream import reseed

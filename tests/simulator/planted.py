@@ -13,12 +13,12 @@ from include.coverage import judge, ledger, trust
 from include.coverage.judge import Coverage
 from include.coverage.late_groups import LateGroup, late_groups
 from include.coverage.live import progress_of
-from include.generations import current_row
-from include.instants import micros_of
-from include.lake import Lake
+from include.fold.instants import micros_of
+from include.lake.generations import current_row
+from include.lake.paths import Lake
+from include.plans import reseed_base
 from include.savepoints.identity import StreamIdentity
 from spark_jobs import compact_state, write_savepoint
-from spark_jobs.plans import reseed_base
 from tests.simulator.world import DELAY
 
 

@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-import include.ops
+import include.lake.ops
 from include.coverage.late_groups import LateGroup, late_groups
-from include.generations import generation_rows
-from include.lake import Lake
-from include.ops import append_ops
-from include.ops_schemas import SCHEMAS
+from include.lake.generations import generation_rows
+from include.lake.ops import append_ops
+from include.lake.ops_schemas import SCHEMAS
+from include.lake.paths import Lake
 
 
 class _Open(NamedTuple):
@@ -41,13 +41,13 @@ class QuickTables:
         self._rows: dict[str, tuple[_Open, pa.Table]] = {}
         self._files: dict[str, dict[str, pa.Table]] = {}
         self._answers: dict[tuple[Any, ...], tuple[_Open | None, pa.Table]] = {}
-        self._read_ops_of: Callable[..., pa.Table] = include.ops.read_ops
+        self._read_ops_of: Callable[..., pa.Table] = include.lake.ops.read_ops
         self._late: dict[tuple[Any, ...], tuple[_Open | None, list[LateGroup]]] = {}
         self._generations: tuple[pa.Table, list[dict[str, Any]]] | None = None
         self._late_groups_of = late_groups
         self._said: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._init: Callable[..., None] = DeltaTable.__init__
-        self._ensure: Callable[[Lake, str], DeltaTable] = include.ops._ensure_table
+        self._ensure: Callable[[Lake, str], DeltaTable] = include.lake.ops._ensure_table
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         quick = self
@@ -57,15 +57,15 @@ class QuickTables:
             quick._open_table(table, str(table_uri), version, given)
 
         patch.setattr(DeltaTable, "__init__", init)
-        patch.setattr(include.ops, "dataset_of", self._dataset_of)
-        _replace(patch, "read_ops", include.ops.read_ops, self._read_ops)
-        _replace(patch, "update_ops", include.ops.update_ops, self._update_ops)
-        _replace(patch, "upsert_ops", include.ops.upsert_ops, self._upsert_ops)
+        patch.setattr(include.lake.ops, "dataset_of", self._dataset_of)
+        _replace(patch, "read_ops", include.lake.ops.read_ops, self._read_ops)
+        _replace(patch, "update_ops", include.lake.ops.update_ops, self._update_ops)
+        _replace(patch, "upsert_ops", include.lake.ops.upsert_ops, self._upsert_ops)
         _replace(patch, "generation_rows", generation_rows, self._generation_rows)
         _replace(patch, "late_groups", late_groups, self._late_groups)
         for name in ("get_add_actions", "history", "to_pyarrow_dataset", "transaction_version"):
             patch.setattr(DeltaTable, name, self._once(getattr(DeltaTable, name)))
-        patch.setattr(include.ops, "_ensure_table", self._ensure_table)
+        patch.setattr(include.lake.ops, "_ensure_table", self._ensure_table)
 
     def _open_table(
         self, table: Any, path: str, version: int | None, named: dict[str, Any]
@@ -91,7 +91,7 @@ class QuickTables:
             self._open[path] = _Open(table._table, version, commit)
 
     def _dataset_of(self, path: str) -> "_Rows":
-        """In the place of `include.lake.dataset_of`: as much of it as `read_ops` uses."""
+        """In the place of `include.lake.paths.dataset_of`: as much of it as `read_ops` uses."""
         table = DeltaTable(path)
         known = self._open[path]
         if path not in self._rows or self._rows[path][0] != known:
@@ -129,7 +129,7 @@ class QuickTables:
         return answer
 
     def _read_ops(self, lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> pa.Table:
-        """In the place of `include.ops.read_ops`: the same question of the same commit once."""
+        """In the place of `include.lake.ops.read_ops`: the same question of the same commit once."""
         path = lake.ops(name)
         if not lake.is_delta_table(path):
             return self._read_ops_of(lake, name, where)
@@ -144,7 +144,7 @@ class QuickTables:
     def _update_ops(
         self, lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
     ) -> None:
-        """In the place of `include.ops.update_ops`: one commit as well, but no MERGE."""
+        """In the place of `include.lake.ops.update_ops`: one commit as well, but no MERGE."""
         before = self._read_ops(lake, name).to_pylist()
         after = [dict(row) for row in before]
         for known in after:
@@ -159,7 +159,7 @@ class QuickTables:
     def _upsert_ops(
         self, lake: Lake, name: str, key: Sequence[str], row: Mapping[str, Any]
     ) -> None:
-        """In the place of `include.ops.upsert_ops`."""
+        """In the place of `include.lake.ops.upsert_ops`."""
         known = self._read_ops(lake, name, {column: row[column] for column in key})
         if known.num_rows:
             self._update_ops(lake, name, key, [row])
@@ -167,7 +167,7 @@ class QuickTables:
             append_ops(lake, name, [row])
 
     def _generation_rows(self, lake: Lake, stream: str) -> list[dict[str, Any]]:
-        """In the place of `include.generations.generation_rows`."""
+        """In the place of `include.lake.generations.generation_rows`."""
         table = self._read_ops(lake, "generations", {"stream": stream})
         if self._generations is None or self._generations[0] is not table:
             self._generations = table, table.to_pylist()
@@ -186,7 +186,7 @@ class QuickTables:
         return known[1]
 
     def _ensure_table(self, lake: Lake, name: str) -> DeltaTable:
-        """In the place of `include.ops._ensure_table`, which does what is not done yet."""
+        """In the place of `include.lake.ops._ensure_table`, which does what is not done yet."""
         path = lake.ops(name)
         wanted = set(SCHEMAS[name].names)
         if lake.is_delta_table(path):
@@ -198,8 +198,9 @@ class QuickTables:
 
 def _replace(patch: pytest.MonkeyPatch, name: str, old: Any, new: Any) -> None:
     """In all modules that have imported it; a planted bug in its place stays."""
-    for module in list(sys.modules.values()):
-        if getattr(module, name, None) is old:
+    for path, module in list(sys.modules.items()):
+        is_ours = path.startswith(("include.", "spark_jobs.", "tests."))
+        if is_ours and getattr(module, name, None) is old:
             patch.setattr(module, name, new)
 
 

@@ -4,9 +4,9 @@ import random
 from collections import Counter
 from datetime import timedelta
 
-from spark_jobs.fold.definition import KeyedFold
+from include.fold.definition import KeyedFold
+from include.stream_definition import load_definition
 from spark_jobs.run_stream import drain
-from spark_jobs.stream_definition import load_definition
 from tests.simulator import oracle
 from tests.simulator.oracle import Landed
 from tests.simulator.world import DELAY, MINUTE_US, World

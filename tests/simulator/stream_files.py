@@ -15,7 +15,7 @@ VARIANTS = ("a", "b", "c", "d")
 RECORDS = '''
 """{title}"""
 from typing import Any, NamedTuple
-from spark_jobs.fold.definition import flat_map_groups_with_state
+from include.fold.definition import flat_map_groups_with_state
 
 class Landed(NamedTuple):
     key: str

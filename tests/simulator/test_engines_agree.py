@@ -6,15 +6,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from include.instants import micros_of
+from include.checkpoint.row_counts import count_events
+from include.fold.instants import micros_of
+from include.fold.schemas import output_ddl, output_schema
 from include.savepoints.manifest import savepoints_of
+from include.stream_definition import load_definition
 from include.streams import stream_named
 from spark_jobs.engines.arrow_product import ArrowProductTable
 from spark_jobs.engines.local_engine import LocalEngine
-from spark_jobs.engines.schemas import output_ddl, output_schema
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.lake.row_counts import count_events
-from spark_jobs.stream_definition import load_definition
 from tests.bronze import FIRST_INGESTED_US, append_commit, stamp
 from tests.engines.live_lakes import DELAY_US, make_commits, signal, user_event
 from tests.simulator.steps import land, run

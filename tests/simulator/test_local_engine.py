@@ -11,17 +11,17 @@ from deltalake import DeltaTable
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from include.instants import instant_of
-from include.lake import LakeError
+from include.checkpoint.measure_checkpoint import measure_checkpoint
+from include.checkpoint.row_counts import check_rows_add_up
+from include.fold.instants import instant_of
+from include.lake.paths import LakeError
+from include.plans.waiting_rows import has_waiting_rows
 from include.savepoints.contents import SavepointError
 from include.savepoints.manifest import savepoints_of
-from include.state_care.measure_checkpoint import measure_checkpoint
-from include.waiting_rows import has_waiting_rows
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.local_engine import LocalEngine
-from spark_jobs.lake.arrow_bronze import create_bronze
-from spark_jobs.lake.row_counts import check_rows_add_up
 from spark_jobs.run_stream import drain
+from spark_jobs.tables.arrow_bronze import create_bronze
 from tests.simulator import oracle
 from tests.simulator.checkpoint_log import CheckpointError
 from tests.simulator.steps import (

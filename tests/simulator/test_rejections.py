@@ -7,13 +7,13 @@ import pytest
 from deltalake import DeltaTable
 
 from include.coverage.table_coverage import table_coverage
-from include.generations import current_row
-from include.instants import instant_of, micros_of
-from include.lake import dataset_of
-from include.ops import read_ops
-from spark_jobs.plans.reseed_options import ReseedOptions
-from spark_jobs.plans.reseed_plan import plan_reseed
-from spark_jobs.plans.stream_identity import stream_identity
+from include.fold.instants import instant_of, micros_of
+from include.lake.generations import current_row
+from include.lake.ops import read_ops
+from include.lake.paths import dataset_of
+from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import plan_reseed
+from include.plans.stream_identity import stream_identity
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator import oracle

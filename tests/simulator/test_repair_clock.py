@@ -10,24 +10,24 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.clock import read_logged_clock, why_not_ingest
-from include.clock_repair import newest_repair, open_repair, refuse_before_reset
-from include.generations import current_row
-from include.instants import instant_of, micros_of
-from include.lake import LakeError
-from include.ops import read_ops
-from include.plan_clock_repair import plan_clock_repair
+from include.fold.instants import instant_of, micros_of
+from include.lake.generations import current_row
+from include.lake.ops import read_ops
+from include.lake.paths import LakeError
+from include.landing.clock import read_logged_clock, why_not_ingest
+from include.landing.clock_repair import newest_repair, open_repair, refuse_before_reset
+from include.plans.clock_repair_plan import plan_clock_repair
+from include.plans.reseed_options import ReseedOptions
+from include.plans.waiting_rows import has_waiting_rows
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.manifest import savepoints_of
 from include.streams import SettingsError
-from include.waiting_rows import has_waiting_rows
 from spark_jobs.compact_state import compact
-from spark_jobs.lake import arrow_bronze
-from spark_jobs.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.repair_clock import repair_clock
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
+from spark_jobs.tables import arrow_bronze
 from spark_jobs.write_savepoint import savepoint
 from tests.simulator import oracle
 from tests.simulator.oracle import Emitted, Landed

@@ -24,13 +24,13 @@ from deltalake import DeltaTable
 
 import include.streams
 import spark_jobs.streams
-from include.clock import RESET_KEY
-from include.ingest_seal import WATERMARK_KEY
-from include.instants import instant_of, micros_of
-from include.lake import Lake, dataset_of
+from include.fold.instants import instant_of, micros_of
+from include.lake.paths import Lake, dataset_of
+from include.landing.clock import RESET_KEY
+from include.landing.ingest_seal import WATERMARK_KEY
 from include.streams import Field, SavepointRules, Source, Stream
 from spark_jobs.engines.local_engine import LocalEngine
-from spark_jobs.lake import arrow_bronze, bronze
+from spark_jobs.tables import arrow_bronze, bronze
 from tests.simulator.live_model import LiveModel
 from tests.simulator.oracle import Commit, Emitted, Landed
 from tests.simulator.quick_tables import QuickTables

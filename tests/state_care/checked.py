@@ -3,9 +3,9 @@
 import shutil
 from collections.abc import Callable
 
-from include.lake import Lake
-from include.ops import append_ops
-from include.state_care.check_checkpoint import CheckResult
+from include.care.check_checkpoint import CheckResult
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
 from include.streams import stream_named
 from tests.state_care.spark_checkpoint import SparkCheckpoint, remove, write
 

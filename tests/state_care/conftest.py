@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from include.lake import Lake
+from include.lake.paths import Lake
 from tests.state_care.checked import STREAM
 from tests.state_care.spark_checkpoint import SparkCheckpoint
 

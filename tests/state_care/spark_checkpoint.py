@@ -2,7 +2,7 @@
 
 Written after Spark's RocksDBFileManager: batches, snapshots that share SST files, batches that
 are killed and repeated, the deletion of old versions. `Trace` is the oracle: it loads a version
-step by step and notes the files that this takes. It looks at nothing of `include.state_care`.
+step by step and notes the files that this takes. It looks at nothing of `include`.
 """
 
 import json

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from include.ops import append_ops, read_ops
-from include.state_care.check_checkpoint import check_checkpoint, record_check
+from include.care.check_checkpoint import check_checkpoint, record_check
+from include.lake.ops import append_ops, read_ops
 from include.streams import Limits
 from tests.state_care.checked import STREAM, found, recorded_batch
 

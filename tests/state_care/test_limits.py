@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.state_care.checkpoint_size import CheckpointSize, PartSize, Position
-from include.state_care.limit_findings import SKEW_FLOOR_BYTES, limit_findings
-from include.state_care.plan_compaction import GARBAGE_FLOOR_BYTES, plan_compaction
-from include.state_care.recorded_sizes import Recorded
-from include.state_care.store_size import StoreSize
+from include.care.limit_findings import SKEW_FLOOR_BYTES, limit_findings
+from include.care.plan_compaction import GARBAGE_FLOOR_BYTES, plan_compaction
+from include.care.recorded_sizes import Recorded
+from include.checkpoint.checkpoint_size import CheckpointSize, PartSize, Position
+from include.checkpoint.store_size import StoreSize
 from include.streams import GIB, MIB, STREAMS, Limits, SettingsError, stream_named
 
 NO_LIMITS = Limits(**dict.fromkeys(vars(Limits())))

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from include.lake import Lake
-from include.state_care.measure_checkpoint import measure_checkpoint
-from include.state_care.store_size import StoreSize
+from include.checkpoint.measure_checkpoint import measure_checkpoint
+from include.checkpoint.store_size import StoreSize
+from include.lake.paths import Lake
 from tests.state_care.spark_checkpoint import (
     CannotLoadError,
     SparkCheckpoint,

@@ -12,10 +12,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from include.ops import read_ops
-from include.state_care.check_checkpoint import check_checkpoint
-from include.state_care.checkpoint_size import CheckpointSize
-from include.state_care.measure_checkpoint import measure_checkpoint
+from include.care.check_checkpoint import check_checkpoint
+from include.checkpoint.checkpoint_size import CheckpointSize
+from include.checkpoint.measure_checkpoint import measure_checkpoint
+from include.lake.ops import read_ops
 from include.streams import Limits, stream_named
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from include.lake import Lake
-from include.ops import append_ops
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
 
 SOURCE = "user_events"
 FIRST_DAY = date(2026, 3, 1)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from include.lake import LakeError
-from include.table_care.bronze_readers import Lag, read_lags
+from include.checkpoint.bronze_readers import Lag, read_lags
+from include.lake.paths import LakeError
 from tests.table_care.bronze_lake import (
     SOURCE,
     append,

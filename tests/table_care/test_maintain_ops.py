@@ -10,12 +10,12 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from include.lake import Lake
-from include.ops import append_ops, read_ops, update_ops
+from include.care import maintain_ops as module
+from include.care.maintain_ops import maintain_ops
+from include.care.plan_care import plan_table_care
+from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.paths import Lake
 from include.streams import TABLE_CARE
-from include.table_care import maintain_ops as module
-from include.table_care.maintain_ops import maintain_ops
-from include.table_care.plan_care import plan_table_care
 
 EAGER = replace(TABLE_CARE, min_small_files=2, min_garbage_files=1)
 KEY = ("stream", "generation", "batch_id")

@@ -13,20 +13,20 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import StreamingQueryException
 
-from include.checkpoint import newest_committed
-from include.clock import read_logged_clock
-from include.lake import Lake
-from include.lease import hold_lease
-from include.ops import append_ops, read_ops
+from include.care.cared_tables import spark_tables_named
+from include.checkpoint.batches import complete_until
+from include.checkpoint.offsets import newest_committed
+from include.lake.lease import hold_lease
+from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake
+from include.landing.clock import read_logged_clock
+from include.plans.waiting_rows import has_waiting_rows
+from include.stream_definition import load_definition
 from include.streams import TABLE_CARE, Stream, source_named, stream_named
-from include.table_care.cared_tables import spark_tables_named
-from include.waiting_rows import has_waiting_rows
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.ingest_source import ingest
-from spark_jobs.lake.batches import complete_until
 from spark_jobs.maintain_table import maintain, vacuum
 from spark_jobs.run_stream import drain
-from spark_jobs.stream_definition import load_definition
 from tests.bronze import append_commit, stamp
 from tests.engines.lake_runs import plain
 from tests.engines.live_lakes import expected_rows, local_run, make_commits, user_event

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
-from include import ops
-from include.generations import current_generation, generation_rows
-from include.lake import Lake, LakeError
-from include.lease import hold_lease
-from include.old_generations import (
+from include.care.old_generations import (
     delete_old_generations,
     find_old_generations,
     format_old_generations,
 )
-from include.ops import append_ops, update_ops
+from include.lake import ops
+from include.lake.generations import current_generation, generation_rows
+from include.lake.lease import hold_lease
+from include.lake.ops import append_ops, update_ops
+from include.lake.paths import Lake, LakeError
 from include.streams import SavepointRules, Stream, stream_named
 
 COUNTS = stream_named("user_counts")
@@ -154,7 +154,9 @@ def test_a_reseed_in_between_is_seen_under_the_lease(lake, monkeypatch):
     answers = iter(
         [find_old_generations(lake, COUNTS, NOW), find_old_generations(lake, COUNTS, LATELY)]
     )
-    monkeypatch.setattr("include.old_generations.find_old_generations", lambda *_: next(answers))
+    monkeypatch.setattr(
+        "include.care.old_generations.find_old_generations", lambda *_: next(answers)
+    )
     assert delete_old_generations(lake, COUNTS) == []
     assert folders(lake) == {"1", "2"}
 

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from include.delta_log import read_actions
-from include.lake import Lake
-from include.ops import read_ops
-from include.ops_schemas import SCHEMAS
+from include.care.care_record import record_sizes
+from include.care.care_report import format_plan
+from include.care.cared_tables import cared_tables, spark_tables_named
+from include.care.plan_care import TablePlan, plan_table_care, record_plan_findings
+from include.lake.delta_log import read_actions
+from include.lake.ops import read_ops
+from include.lake.ops_schemas import SCHEMAS
+from include.lake.paths import Lake
 from include.streams import TABLE_CARE, SettingsError
-from include.table_care.care_record import record_sizes
-from include.table_care.care_report import format_plan
-from include.table_care.cared_tables import cared_tables, spark_tables_named
-from include.table_care.plan_care import TablePlan, plan_table_care, record_plan_findings
 from tests.table_care.bronze_lake import (
     FIRST_DAY,
     SOURCE,

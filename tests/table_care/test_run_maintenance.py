@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from include.lake import Lake
-from include.ops import append_ops, read_ops
+from include.care import run_maintenance
+from include.care.run_maintenance import main
+from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake
 from include.streams import TABLE_CARE
-from include.table_care import run_maintenance
-from include.table_care.run_maintenance import main
 
 MANY = TABLE_CARE.min_small_files
 

@@ -4,9 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from include.lake import LakeError
-from include.table_care.bronze_readers import Lag, Reader
-from include.table_care.vacuum_guard import (
+from include.checkpoint.bronze_readers import Lag, Reader
+from include.checkpoint.vacuum_guard import (
     FILE_RETENTION,
     LOG_RETENTION,
     MARGIN,
@@ -14,6 +13,7 @@ from include.table_care.vacuum_guard import (
     retention,
     why_not_vacuum,
 )
+from include.lake.paths import LakeError
 
 NOW = datetime(2026, 3, 31, 3, 20, tzinfo=UTC)
 KEPT = timedelta(days=7)

@@ -1,0 +1,98 @@
+"""What Airflow is told, so that all it writes lies in .airflow and nothing depends on HOME."""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from include.lake.paths import Lake
+from include.spark.submit import default_master
+from include.streams import PROJECT, SettingsError
+
+HOST = "127.0.0.1"
+HOME = PROJECT / ".airflow"
+PASSWORDS = HOME / "passwords.json"
+USER = "admin"
+
+
+def airflow_environment(inherited: Mapping[str, str], lake: Lake, port: int) -> dict[str, str]:
+    """All that Airflow is told: nothing is read from the user's home folder.
+
+    Raises SettingsError for a PARALLELISM or a SPARK_MASTER that is none.
+    """
+    url = f"http://{HOST}:{port}"
+    return {
+        **inherited,
+        "LAKE": lake.root,
+        # `standalone` starts its parts as `airflow`; the jobs find spark-submit beside it.
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}",
+        "PYTHONPATH": str(PROJECT),
+        # The tasks talk to the API on this machine: not through the machine's proxy.
+        "NO_PROXY": _with_host(inherited.get("NO_PROXY", "")),
+        "no_proxy": _with_host(inherited.get("no_proxy", "")),
+        "AIRFLOW_HOME": str(HOME),
+        # JSON takes a master as it is; a URL would need the brackets of local[2] quoted.
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": default_master()}),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": checked_parallelism(inherited.get("PARALLELISM") or "2"),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(PASSWORDS),
+        "AIRFLOW__API__HOST": HOST,
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API__BASE_URL": url,
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME / 'airflow.db'}",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
+        # Fixed by default, so a second Airflow on this machine could not serve its logs.
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(any_free_port()),
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(any_free_port()),
+    }
+
+
+def checked_parallelism(text: str) -> str:
+    """Tasks at once, of any kind: so at most as many Spark JVMs, of a gigabyte and more each.
+
+    SettingsError for what is no limit: 0 is none to Airflow, and its scheduler ends with words.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise SettingsError(f"PARALLELISM={text} is no number of tasks: give 1 or more")
+    return text
+
+
+def _with_host(no_proxy: str) -> str:
+    return f"{no_proxy},{HOST}" if no_proxy else HOST
+
+
+def any_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def free_port_or_error(text: str) -> int:
+    """The port in `text`; SettingsError when it is none, or taken."""
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise SettingsError(f"PORT={text} is not a port number")
+    with socket.socket() as probe:
+        # As the server does: a port that is only waiting to be reused is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, int(text)))
+        except OSError as error:
+            raise SettingsError(
+                f"port {text} cannot be used ({error.strerror}): stop what holds it, "
+                "or give another with PORT="
+            ) from None
+    return int(text)
+
+
+def password() -> str:
+    """The password that Airflow generated at its first start."""
+    return str(json.loads(PASSWORDS.read_text())[USER])

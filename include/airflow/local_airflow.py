@@ -1,0 +1,252 @@
+"""Airflow on this machine, from one command: `make run`.
+
+    python -m include.airflow.local_airflow [--once]       (LAKE and PORT come from the environment)
+
+Starts `airflow standalone` with everything it writes in the project's .airflow, runs each
+stream once, shows the results, and serves until Ctrl-C. What it started ends with it.
+"""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from urllib.error import URLError
+
+from include.airflow.api import AirflowApi
+from include.airflow.environment import (
+    HOME,
+    HOST,
+    USER,
+    airflow_environment,
+    free_port_or_error,
+    password,
+)
+from include.airflow.first_runs import DagNotReadError, FirstRuns
+from include.airflow.pools import pools
+from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.process_tree import (
+    adopt_orphans,
+    end_descendants,
+    interrupt_me_with_parent,
+    wait_until,
+)
+from include.run_local import has_landing_files, show_result
+from include.spark.local_jobs import absolute_lake, say
+from include.streams import PROJECT, STREAMS, SettingsError, default_lake
+
+LOG = HOME / "standalone.log"
+READY_DEADLINE = 600.0
+# The scheduler waits for running tasks when asked to stop; a person at Ctrl-C does not.
+STOP_PATIENCE = 15.0
+LOG_TAIL = 30
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+COMPONENTS = ("metadatabase", "scheduler", "dag_processor")
+
+
+class AirflowDiedError(Exception):
+    """Airflow ended, or never answered."""
+
+
+class StopRequestedError(BaseException):
+    """Ctrl-C, or a signal that asks this process to end."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = ArgumentParser(description="Run Airflow here, with every stream.")
+    parser.add_argument("--once", action="store_true", help="end after the first successful runs")
+    args = parser.parse_args(argv)
+    try:
+        port = free_port_or_error(os.environ.get("PORT") or "8080")
+        lake = prepare_lake(absolute_lake(default_lake()))
+    except (SettingsError, LakeError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    try:
+        with stop_signals_raised(), only_one_here():
+            return run(lake, port, once=args.once)
+    except SettingsError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except (AirflowDiedError, DagNotReadError, LakeError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    except (URLError, TimeoutError) as error:
+        sys.stderr.write(f"error: Airflow's API answers {error}. The end of {LOG}:\n{log_tail()}\n")
+        return 1
+
+
+def run(lake: Lake, port: int, *, once: bool) -> int:
+    """Exit code: 130 when stopped before the streams had run, as for any interrupted command.
+
+    A stream that fails does not end the serving: the UI is where to look into it.
+    """
+    code = 128 + signal.SIGINT
+    try:
+        make_sample_data(lake)
+        with airflow(lake, port) as process:
+            code = run_streams(process, port, lake)
+            show_places(lake, port)
+            if not once:
+                say("serving until Ctrl-C")
+                process.wait()
+                raise AirflowDiedError(f"Airflow has ended by itself:\n{log_tail()}")
+    except StopRequestedError:
+        pass
+    return code
+
+
+def prepare_lake(root: str) -> Lake:
+    """The readable lake at `root`; a local folder is made when it is not there."""
+    if "://" not in root:
+        try:
+            Path(root).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LakeError(f"the lake {root} cannot be made: {error.strerror}") from error
+    return open_lake(root)
+
+
+def make_sample_data(lake: Lake) -> None:
+    """Generate sample input when nothing at all has landed."""
+    if has_landing_files(lake):
+        return
+    say(f"landing/ is empty: generating sample input in {lake.root}/landing")
+    command = [sys.executable, "-m", "include.sample.sample_data", "--lake", lake.root]
+    if subprocess.run(command, cwd=PROJECT, check=False).returncode != 0:
+        raise LakeError(f"no sample input could be generated in {lake.root}/landing: see above")
+
+
+@contextmanager
+def only_one_here() -> Iterator[None]:
+    """Airflow's database serves one Airflow: a second would end the first one's runs."""
+    HOME.mkdir(exist_ok=True)
+    with (HOME / "make-run.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SettingsError(
+                "`make run` is serving already from this folder: stop it, or use a second clone"
+            ) from None
+        yield
+
+
+@contextmanager
+def stop_signals_raised() -> Iterator[None]:
+    """Turn the first request to stop into StopRequestedError; further ones change nothing.
+
+    Set outright: a shell starts background jobs with SIGINT ignored, and Airflow inherits it.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        heed_no_more_signals()
+        raise StopRequestedError
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, stop)
+    yield
+
+
+def heed_no_more_signals() -> None:
+    """Once the end has begun, a second Ctrl-C must not cut it short: parts would be left."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, _heed_no_more)
+
+
+def _heed_no_more(number: int, frame: FrameType | None) -> None:
+    """Not SIG_IGN, which a process started now would inherit."""
+
+
+@contextmanager
+def airflow(lake: Lake, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Airflow while the body runs; no process of it is left afterwards."""
+    adopt_orphans()
+    HOME.mkdir(exist_ok=True)
+    if LOG.exists():
+        LOG.replace(LOG.with_suffix(".log.1"))
+    say(f"starting Airflow on port {port} (log: {LOG})")
+    with LOG.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "airflow", "standalone"],
+            cwd=PROJECT,
+            env=airflow_environment(os.environ, lake, port),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            # Its own session: Ctrl-C in the terminal reaches only us, and we pass it on.
+            start_new_session=True,
+            preexec_fn=interrupt_me_with_parent,
+        )
+    try:
+        yield process
+    finally:
+        heed_no_more_signals()
+        stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGINT, because at SIGTERM standalone leaves its parts behind; then whatever is left."""
+    say("stopping Airflow")
+    process.send_signal(signal.SIGINT)
+    wait_until(lambda: process.poll() is not None, STOP_PATIENCE)
+    left = end_descendants()
+    if left:
+        say(f"these processes could not be ended: {left}")
+
+
+def run_streams(process: subprocess.Popen[bytes], port: int, lake: Lake) -> int:
+    """Run each stream's Dag once and show what its table holds then; 1 when one has failed."""
+    started_at = datetime.now(UTC)
+    api = AirflowApi(f"http://{HOST}:{port}")
+
+    def check_alive() -> None:
+        if process.poll() is not None:
+            raise AirflowDiedError(f"Airflow has ended by itself. The end of {LOG}:\n{log_tail()}")
+
+    wait_until_ready(api, check_alive)
+    api.log_in(USER, password())
+    for pool in pools(STREAMS):
+        api.ensure_pool(pool, slots=1)
+    say("Airflow is ready: running the streams")
+    first_runs = FirstRuns(api, started_at, say, check_alive)
+    runs = [first_runs.start(f"stream_{stream.name}") for stream in STREAMS]
+    failures = first_runs.wait([run for run in runs if run is not None])
+    for stream in STREAMS:
+        show_result(lake, stream.name)
+    for failure in failures:
+        sys.stderr.write(f"\nerror: {failure}\n")
+    return 1 if failures else 0
+
+
+def wait_until_ready(api: AirflowApi, check_alive: Callable[[], None]) -> None:
+    def is_ready() -> bool:
+        check_alive()
+        health = api.health()
+        return health is not None and all(
+            health[component]["status"] == "healthy" for component in COMPONENTS
+        )
+
+    if not wait_until(is_ready, READY_DEADLINE, interval=1.0):
+        raise AirflowDiedError(
+            f"Airflow was not ready within {READY_DEADLINE:.0f} s. The end of {LOG}:\n{log_tail()}"
+        )
+
+
+def log_tail() -> str:
+    return "\n".join(LOG.read_text(errors="replace").splitlines()[-LOG_TAIL:])
+
+
+def show_places(lake: Lake, port: int) -> None:
+    say("")
+    say(f"Airflow   http://{HOST}:{port}   user {USER}, password {password()}")
+    say(f"lake      {lake.root}")
+    say(f"logs      {HOME / 'logs'}, {LOG}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

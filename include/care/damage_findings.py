@@ -1,0 +1,197 @@
+"""What is wrong with a checkpoint, whatever its size: findings, and what to do about each.
+
+An error is what would fail the next run, or make it lose data: tried with Spark 4.2, or read
+in its source.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from include.care.recorded_sizes import Recorded
+from include.checkpoint.checkpoint_files import LOGS, parse_name
+from include.checkpoint.checkpoint_size import CheckpointSize
+from include.checkpoint.store_size import Fault
+from include.lake.findings import Finding, Severity
+from include.text_table import bytes_text, first_names
+
+PUT_BACK = (
+    "put back {what} from a copy of the lake that is not older. Without one, make the state anew "
+    "from bronze: `make reseed` with the stream's name and APPLY=1"
+)
+NO_JOB = "while no job of the stream runs, "
+
+
+def damage_findings(size: CheckpointSize, recorded: Recorded) -> list[Finding]:
+    """All that is wrong with the checkpoint; errors first."""
+    if lost := _lost(size, recorded):
+        return [lost]
+    if size.position.planned is None and not size.missing:
+        return [_no_checkpoint(size)]
+    return [*_errors(size), *_warnings(size), *_left_over(size)]
+
+
+def _lost(size: CheckpointSize, recorded: Recorded) -> Finding | None:
+    """A checkpoint that is not that which the tables were written under."""
+    written = None if recorded.batch is None else recorded.batch["batch_id"]
+    planned = size.position.planned
+    if written is None or (planned is not None and written <= planned):
+        return None
+    ends = "is missing" if planned is None else f"ends at batch {planned}"
+    return Finding(
+        finding="checkpoint_missing" if planned is None else "checkpoint_rewound",
+        severity="error",
+        detail=f"{size.checkpoint} {ends}, but ops/batches has batch {written} of it: what the "
+        "stream reads next would be lost",
+        action=PUT_BACK.format(what=size.checkpoint),
+    )
+
+
+def _no_checkpoint(size: CheckpointSize) -> Finding:
+    return Finding(
+        finding="no_checkpoint",
+        severity="info",
+        detail=f"{size.checkpoint} has no batch yet",
+        action="nothing, the first run makes it",
+    )
+
+
+def _errors(size: CheckpointSize) -> Iterator[Finding]:
+    if size.foreign:
+        yield _foreign(size)
+    if size.missing and size.position.planned is None:
+        yield _never_begun(size)
+    elif size.missing:
+        yield _found(
+            "missing_files",
+            "error",
+            f"the next run cannot start without {first_names(size.missing)}",
+            len(size.missing),
+            PUT_BACK.format(what="what is missing"),
+        )
+    if size.unreadable:
+        yield _found(
+            "unreadable_files",
+            "error",
+            f"the next run fails on {_faults(size.unreadable)}",
+            len(size.unreadable),
+            _mend(size.unreadable),
+        )
+    if blocking := blocking_files(size):
+        yield _found(
+            "blocking_files",
+            "error",
+            f"the next run fails on the names of {first_names(blocking)}",
+            len(blocking),
+            f"{NO_JOB}move them out of {size.checkpoint}: they are no part of it",
+        )
+    if size.ahead:
+        yield _found(
+            "state_ahead",
+            "error",
+            f"{first_names(size.ahead)}: newer than any batch can have made. A later run would "
+            "load it for a version of its own, and be wrong",
+            len(size.ahead),
+            "state and logs are not of one time: "
+            + PUT_BACK.format(what=f"all of {size.checkpoint}"),
+        )
+
+
+def _mend(unreadable: Sequence[Fault]) -> str:
+    if all(fault.path.startswith("commits/") for fault in unreadable):
+        return f"{NO_JOB}delete it and its .crc: the batch is repeated, and writes nothing twice"
+    return PUT_BACK.format(what="these files")
+
+
+def _never_begun(size: CheckpointSize) -> Finding:
+    return _found(
+        "missing_files",
+        "error",
+        "there are files in state, commits or offsets, but no batch in offsets: Spark starts no "
+        "query on them",
+        len(size.missing),
+        f"{NO_JOB}move {size.checkpoint} away: no batch of it is recorded",
+    )
+
+
+def _foreign(size: CheckpointSize) -> Finding:
+    return _found(
+        "foreign_state",
+        "error",
+        f"{first_names(size.foreign)}: not state of RocksDB in checkpoint format 1. Its versions "
+        "and garbage are not measured",
+        len(size.foreign),
+        "take spark.sql.streaming.stateStore settings that name another provider, or a "
+        "checkpointFormatVersion, out of the Spark configuration, and "
+        + PUT_BACK.format(what=f"all of {size.checkpoint}"),
+    )
+
+
+def blocking_files(size: CheckpointSize) -> list[str]:
+    """Left-over and unknown files that Spark stumbles over at its next batch."""
+    snapshots = [path for path in size.misnamed if path.endswith(".zip")]
+    return snapshots + [path for path in size.left_over if _blocks_a_log(path, size)]
+
+
+def _blocks_a_log(path: str, size: CheckpointSize) -> bool:
+    """Whether `path` is the checksum of a log file that is still to be written.
+
+    Hadoop checks a new file against it, and Spark takes the failure for another query's doing.
+    """
+    folder, _, name = path.rpartition("/")
+    if folder not in LOGS or not name.endswith(".crc"):
+        return False
+    batch = parse_name(f"{folder}/{name[1:-4]}").number
+    position = size.position
+    newest = position.planned if folder == "offsets" else position.committed
+    return batch is not None and batch > (-1 if newest is None else newest)
+
+
+def _warnings(size: CheckpointSize) -> Iterator[Finding]:
+    if size.damaged:
+        take_away = f"{NO_JOB}move the snapshot and its .crc out of {size.checkpoint}"
+        yield _found(
+            "damaged_snapshot",
+            "warning",
+            f"{_faults(size.damaged)}. Spark begins at an older one, and fails to delete old ones",
+            len(size.damaged),
+            PUT_BACK.format(what="a sound one") if size.missing else take_away,
+        )
+    blocking = set(blocking_files(size))
+    if unknown := [path for path in size.unknown if path not in blocking]:
+        stops = any(path in size.misnamed for path in unknown)
+        yield _found(
+            "unknown_files",
+            "warning",
+            f"{first_names(unknown)}: not files that Spark writes"
+            + ("; a name with .changelog stops its clean-up" if stops else ""),
+            len(unknown),
+            f"{NO_JOB}move them out of {size.checkpoint}",
+        )
+
+
+def _left_over(size: CheckpointSize) -> Iterator[Finding]:
+    blocking = set(blocking_files(size))
+    if left := [path for path in size.left_over if path not in blocking]:
+        orphan_bytes = sum(part.orphan_bytes for part in size.parts)
+        yield _found(
+            "left_over_files",
+            "info",
+            f"{first_names(left)}: of no version, left by a run that was killed or repeated, "
+            f"{bytes_text(orphan_bytes)}",
+            len(left),
+            "nothing, they are harmless. If their bytes matter, delete them while no job of the stream runs",
+        )
+
+
+def _faults(faults: Sequence[Fault]) -> str:
+    return first_names([f"{fault.path} ({fault.reason})" for fault in faults])
+
+
+def _found(finding: str, severity: Severity, detail: str, files: int, action: str) -> Finding:
+    return Finding(
+        finding=finding,
+        severity=severity,
+        detail=detail,
+        figure=files,
+        unit="files",
+        action=action,
+    )

@@ -1,0 +1,50 @@
+"""The care of the ops tables, by delta-rs, which writes them: no JVM."""
+
+import json
+import logging
+from collections.abc import Sequence
+
+from deltalake import DeltaTable
+
+from include.care.care_record import record_sizes
+from include.care.care_report import format_change
+from include.care.plan_care import TablePlan
+from include.care.table_figures import TableFigures, open_table, read_figures
+from include.lake.ops import despite_others
+from include.lake.paths import Lake
+from include.streams import TableCare
+
+log = logging.getLogger("table_care")
+
+
+def maintain_ops(lake: Lake, plans: Sequence[TablePlan], care: TableCare) -> None:
+    """Apply the plans of the ops tables among `plans`, while streams go on writing to them."""
+    for plan in plans:
+        if plan.table.lease is None and plan.figures is not None and plan.needs_care:
+            _maintain(lake, plan, plan.figures, care)
+
+
+def _maintain(lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare) -> None:
+    path, name = plan.table.path, plan.table.name
+    record_sizes(lake, None, name, "before", before)
+    rewritten = despite_others(lambda: _optimize(path, care)) if plan.optimize else 0
+    deleted = despite_others(lambda: _vacuum(path)) if plan.vacuum else 0
+    table = open_table(path)
+    # Readers of these tables are many and short: each spares the commits since the last one.
+    table.create_checkpoint()
+    after = read_figures(lake, path, table, care.small_file_bytes)
+    record_sizes(lake, None, name, "after", after, rewritten, deleted)
+    log.info("%s", format_change(name, before, after))
+
+
+def _optimize(path: str, care: TableCare) -> int:
+    """Bytes of the files that were joined."""
+    # It joins what is below the target: with Spark's, it would rewrite more than was planned.
+    metrics = DeltaTable(path).optimize.compact(target_size=care.small_file_bytes)
+    removed = metrics["filesRemoved"]
+    return int((json.loads(removed) if isinstance(removed, str) else removed)["totalSize"])
+
+
+def _vacuum(path: str) -> int:
+    """How many files were deleted."""
+    return len(DeltaTable(path).vacuum(dry_run=False, full=True))

@@ -1,0 +1,75 @@
+"""What is on record of a stream when it is checked, and what a check adds to it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import pyarrow.compute as pc
+
+from include.checkpoint.checkpoint_size import CheckpointSize
+from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake
+from include.plans.waiting_rows import DRAINING_JOBS
+
+Occasion = Literal["after_run", "before_compaction", "after_compaction"]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The newest rows about a stream; None where there is none."""
+
+    run: Mapping[str, Any] | None  # of ops/runs, of any outcome
+    batch: Mapping[str, Any] | None  # of ops/batches, of this generation
+    bytes: int | None  # of the checkpoint when it was last measured
+    measured_at: datetime | None  # when that was
+
+    @property
+    def run_id(self) -> str | None:
+        return None if self.run is None else self.run["run_id"]
+
+
+def read_recorded(lake: Lake, stream: str, generation: int) -> Recorded:
+    """The newest rows about `stream`."""
+    runs = read_ops(lake, "runs", {"subject": stream}).to_pylist()
+    batches = read_ops(lake, "batches", {"stream": stream, "generation": generation}).to_pylist()
+    ours = (run for run in runs if run["job"] in DRAINING_JOBS)
+    return Recorded(
+        max(ours, key=lambda run: run["ended_at"], default=None),
+        max(batches, key=lambda batch: batch["batch_id"], default=None),
+        *_last_measured(lake, stream, generation),
+    )
+
+
+def _last_measured(lake: Lake, stream: str, generation: int) -> tuple[int | None, datetime | None]:
+    rows = read_ops(lake, "checkpoint_sizes", {"stream": stream, "generation": generation})
+    if not rows.num_rows:
+        return None, None
+    newest = pc.max(rows["measured_at"])
+    measured = rows.filter(pc.equal(rows["measured_at"], newest))
+    return pc.sum(measured["bytes"]).as_py(), newest.as_py()
+
+
+def record_sizes(
+    lake: Lake, size: CheckpointSize, run_id: str | None, occasion: Occasion = "after_run"
+) -> None:
+    """Append a checkpoint's sizes to `ops/checkpoint_sizes`, in one commit."""
+    rows = list(_rows(size))
+    if not rows:
+        return  # there is no checkpoint yet
+    known = {
+        "stream": size.stream,
+        "generation": size.generation,
+        "measured_at": size.measured_at,
+        "run_id": run_id,
+        "occasion": occasion,
+    }
+    append_ops(lake, "checkpoint_sizes", [known | row for row in rows])
+
+
+def _rows(size: CheckpointSize) -> Iterator[dict[str, Any]]:
+    for part in size.parts:
+        if part.part != "state" or not size.stores:
+            yield asdict(part)
+    for store in size.stores:
+        yield {"part": "state", **asdict(store)}

@@ -1,0 +1,77 @@
+"""Tune the RocksDB settings of a stream: judge the trial that runs, or begin one.
+
+    python -m include.care.rocksdb.tune_rocksdb --stream user_counts --lake /data/lake --dry-run
+
+Works from what runs have recorded, without a JVM. The decision is in `tuning.py`, the rules
+in `rules.py`; every profile and verdict is in `ops/rocksdb_profiles`.
+"""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from datetime import datetime
+
+from include.care.rocksdb.history import read_history
+from include.care.rocksdb.memory_limit import machine_memory_bytes
+from include.care.rocksdb.outcome_table import format_outcome
+from include.care.rocksdb.profiles import failed_runs, read_profiles, record_profile, record_verdict
+from include.care.rocksdb.tuning import Outcome, Record, decide
+from include.lake.generations import current_generation
+from include.lake.paths import Lake, LakeError, open_lake
+from include.streams import SettingsError, Stream, default_lake, stream_named
+
+
+def tune_rocksdb(
+    lake: Lake,
+    stream: Stream,
+    dry_run: bool = False,
+    machine_bytes: int | None = None,
+    now: datetime | None = None,
+) -> Outcome:
+    """Decide what is next for the stream's settings, and put it on record.
+
+    A dry run only decides. SettingsError when the stream's entry holds an impossible setting.
+    `machine_bytes` and `now` are of this machine unless given.
+    """
+    record = Record(
+        stream=stream,
+        history=read_history(lake, stream, current_generation(lake, stream.name)),
+        profiles=read_profiles(lake, stream),
+        failed=failed_runs(lake, stream),
+        machine_bytes=machine_memory_bytes() if machine_bytes is None else machine_bytes,
+    )
+    outcome = decide(record)
+    if not dry_run:
+        _record(lake, stream, outcome, now)
+    return outcome
+
+
+def _record(lake: Lake, stream: Stream, outcome: Outcome, now: datetime | None) -> None:
+    if outcome.kind == "proposed":
+        record_profile(lake, stream, outcome.profile, outcome.evidence, now)
+    elif outcome.kind in ("kept", "rolled_back") and outcome.judged is not None:
+        record_verdict(lake, stream, outcome.judged, outcome.kind, outcome.text, now)
+
+
+def parse_args(argv: Sequence[str] | None = None) -> Namespace:
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--stream", required=True, help="a stream of include/streams.py")
+    parser.add_argument("--lake", default=default_lake(), help="the lake's folder or URI")
+    parser.add_argument("--dry-run", action="store_true", help="decide, and write nothing")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Tune, and print what was decided; 2 when the caller can mend what is wrong."""
+    args = parse_args(argv)
+    try:
+        outcome = tune_rocksdb(open_lake(args.lake), stream_named(args.stream), args.dry_run)
+    except (SettingsError, LakeError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    sys.stdout.write(f"{format_outcome(outcome)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""What `make inspect` prints: a stream's state as tables for a terminal, or as JSON."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from itertools import pairwise
+
+from include.care.state_figures import QUANTILE_ACCURACY, Skew, StateReport
+from include.text_table import text_table
+
+MOST_BUCKETS = 5
+KEY_WIDTH, STATE_WIDTH = 32, 60
+SECOND_US = 1_000_000
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def report_json(report: StateReport) -> str:
+    """`report` as one JSON object; instants are ISO 8601 in UTC."""
+    return json.dumps(asdict(report), default=datetime.isoformat, indent=2)
+
+
+def format_report(report: StateReport) -> str:
+    """`report` as tables for a terminal."""
+    return "\n".join(_lines(report))
+
+
+def _lines(report: StateReport) -> Iterator[str]:
+    settled = f"complete until {_instant(report.until)}" if report.until else "nothing settled yet"
+    yield f"{report.stream}: state after batch {report.batch_id}, {settled} ({report.clock})"
+    yield f"  {report.checkpoint}"
+    yield ""
+    yield from _summary(report)
+    if report.keys:
+        yield ""
+        yield from _spreads(report)
+        yield ""
+        yield from _biggest_keys(report)
+    yield ""
+    yield from _partitions(report)
+    yield ""
+    yield from _buckets(report)
+
+
+def _summary(report: StateReport) -> Iterator[str]:
+    empty = report.keys_without_state
+    only_timeouts = f", {empty:,} of them with a timeout only" if empty else ""
+    yield f"keys      {report.keys:,}{only_timeouts}"
+    yield f"bytes     {report.bytes:,} (of keys and states, uncompressed, as Spark's rows hold them)"
+    yield f"pending   {report.pending_events:,} events in {report.pending_bytes:,} bytes"
+    yield f"timeouts  {_timeouts(report)}"
+
+
+def _timeouts(report: StateReport) -> str:
+    timeouts = report.timeouts
+    if timeouts.kind == "NoTimeout":
+        return "none in this stream: a key stays until its function removes it"
+    text = f"{timeouts.keys_with:,} keys with, {timeouts.keys_without:,} without"
+    if timeouts.due:
+        text += f"; {timeouts.due:,} due, which the next run fires"
+    if timeouts.next_at and timeouts.last_at:
+        text += f"; next {_instant(timeouts.next_at)}, last {_instant(timeouts.last_at)}"
+    return text
+
+
+def _spreads(report: StateReport) -> Iterator[str]:
+    names = ("over keys", "least", "median", "90 %", "99 %", "most")
+    rows: list[tuple[str, ...]] = []
+    if report.bytes_per_key:
+        rows.append(("bytes", *(f"{n:,}" for n in asdict(report.bytes_per_key).values())))
+    if report.age_us:
+        rows.append(("since last change", *map(_span, asdict(report.age_us).values())))
+    yield from text_table(names, rows, left=(0,))
+    if report.keys > QUANTILE_ACCURACY:
+        off = f"{1 / QUANTILE_ACCURACY:.2%}"
+        yield f"  (median, 90 % and 99 % are approximate: off by {off} of the keys at most)"
+
+
+def _biggest_keys(report: StateReport) -> Iterator[str]:
+    spread, shown = report.bytes_per_key, len(report.biggest_keys)
+    if spread and spread.least == spread.most:
+        yield f"{shown} of the keys, which are all of one size"
+    else:
+        yield f"the {shown} biggest keys"
+    names = [report.key, "bytes", "bucket", "changed", "timeout at", "state"]
+    rows = [
+        [
+            _cut(str(key.key), KEY_WIDTH),
+            f"{key.bytes:,}",
+            str(key.bucket),
+            "" if key.age_us is None else f"{_span(key.age_us)} ago",
+            _instant(key.timeout_at) if key.timeout_at else "none",
+            _cut(key.state or "none", STATE_WIDTH),
+        ]
+        for key in report.biggest_keys
+    ]
+    if report.timeouts.kind == "NoTimeout":
+        column = names.index("timeout at")
+        for line in (names, *rows):
+            del line[column]
+    yield from text_table(names, rows, left=(0, len(names) - 1))
+
+
+def _partitions(report: StateReport) -> Iterator[str]:
+    yield f"{_number(report.partitions, 'state partition')}{_skew(report.partition_skew)}"
+    names = ("partition", "buckets", "keys", "bytes", "pending")
+    rows = [
+        (str(p.partition), str(p.buckets), f"{p.keys:,}", f"{p.bytes:,}", f"{p.pending_events:,}")
+        for p in report.partitions
+    ]
+    yield from text_table(names, rows)
+
+
+def _buckets(report: StateReport) -> Iterator[str]:
+    largest = sorted(report.buckets, key=lambda bucket: -bucket.bytes)[:MOST_BUCKETS]
+    heading = f"{_number(report.buckets, 'bucket')}{_skew(report.bucket_skew)}"
+    yield heading if len(largest) == len(report.buckets) else f"{heading}; the largest:"
+    names = ("bucket", "partition", "keys", "bytes", "pending")
+    rows = [
+        (str(b.bucket), str(b.partition), f"{b.keys:,}", f"{b.bytes:,}", f"{b.pending_events:,}")
+        for b in largest
+    ]
+    yield from text_table(names, rows)
+
+
+def _number(parts: Sequence[object], name: str) -> str:
+    return f"{len(parts)} {name}" if len(parts) == 1 else f"{len(parts)} {name}s"
+
+
+def _skew(skew: Skew) -> str:
+    if skew.keys is None or skew.bytes is None:
+        return ", half of them or more without a key"
+    return f", the largest {skew.keys:.1f} times the median by keys, {skew.bytes:.1f} by bytes"
+
+
+def _instant(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _span(us: int) -> str:
+    """A length of time in its two largest units."""
+    seconds = us // SECOND_US
+    for (length, name), (part, part_name) in pairwise(UNITS):
+        if seconds >= length:
+            return f"{seconds // length} {name} {seconds % length // part} {part_name}"
+    return f"{us / SECOND_US:.3f} s"
+
+
+def _cut(text: str, width: int) -> str:
+    """One line of at most `width` characters, without any that would move the cursor."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[: width + 1])
+    return shown if len(shown) <= width else f"{shown[: width - 3]}..."

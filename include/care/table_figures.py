@@ -1,0 +1,141 @@
+"""A table in figures: its files by partition, and what lies in its folder beside them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow import fs
+
+from include.lake.paths import Lake, LakeError
+
+SAVEPOINT_ID = "savepoint_id"  # what a table of savepoints is partitioned by
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The files of one date or savepoint, or of the whole table when it is not partitioned."""
+
+    value: date | str | None  # of the partition column
+    files: int
+    bytes: int
+    small_files: int
+    small_bytes: int
+
+    @property
+    def date(self) -> date | None:
+        """None in a table that is not partitioned by date."""
+        return None if isinstance(self.value, str) else self.value
+
+
+@dataclass(frozen=True)
+class TableFigures:
+    """A version of a table. Garbage: what its VACUUM would delete now."""
+
+    version: int
+    partition_column: str | None
+    partitions: tuple[Partition, ...]
+    files_on_disk: int
+    bytes_on_disk: int
+    garbage_files: int
+    garbage_bytes: int
+
+    @property
+    def files(self) -> int:
+        return sum(partition.files for partition in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        return sum(partition.bytes for partition in self.partitions)
+
+    @property
+    def small_files(self) -> int:
+        return sum(partition.small_files for partition in self.partitions)
+
+
+def open_table(path: str) -> DeltaTable:
+    """The newest version of a table; LakeError when its log cannot be read, or has no commit."""
+    try:
+        return DeltaTable(path)
+    except (DeltaError, OSError) as error:
+        raise LakeError(
+            f"{path}/_delta_log holds no table that can be read ({_first_line(error)}): if no job "
+            "is making it just now, put it back from a copy, or move it away"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int) -> TableFigures:
+    """`table`, which lies at `path`, in figures. A file below `small_file_bytes` is small.
+
+    Raises LakeError when it is partitioned by anything but one date, or by savepoint.
+    """
+    on_disk = dict(_data_files(lake, path))
+    # It also names what an earlier VACUUM has deleted, and Hadoop's checksum files.
+    garbage = on_disk.keys() & table.vacuum(dry_run=True, full=True)
+    column = _partition_column(path, table)
+    return TableFigures(
+        version=table.version(),
+        partition_column=column,
+        partitions=tuple(_partitions(table, column, small_file_bytes)),
+        files_on_disk=len(on_disk),
+        bytes_on_disk=sum(on_disk.values()),
+        garbage_files=len(garbage),
+        garbage_bytes=sum(on_disk[name] for name in garbage),
+    )
+
+
+def _data_files(lake: Lake, path: str) -> Iterator[tuple[str, int]]:
+    """Names below the table's folder, and bytes; not those of its log."""
+    folder = lake.path_in_filesystem(path)
+    for info in lake.filesystem.get_file_info(fs.FileSelector(folder, recursive=True)):
+        name = info.path.removeprefix(f"{folder}/")
+        in_log = name.startswith("_delta_log/")
+        if info.type == fs.FileType.File and not in_log and not info.base_name.startswith("."):
+            yield name, info.size
+
+
+def _partition_column(path: str, table: DeltaTable) -> str | None:
+    columns = list(table.metadata().partition_columns)
+    if not columns:
+        return None
+    kinds = {field.name: str(field.type) for field in table.schema().fields}
+    is_date = len(columns) == 1 and kinds[columns[0]] == 'PrimitiveType("date")'
+    if not is_date and columns != [SAVEPOINT_ID]:
+        raise LakeError(
+            f"{path} is partitioned by {', '.join(columns)}: only a table of one date column, of "
+            f"{SAVEPOINT_ID}, or of none, is optimized and vacuumed. Put it back as its job made it"
+        )
+    return str(columns[0])
+
+
+def _partitions(
+    table: DeltaTable, column: str | None, small_file_bytes: int
+) -> Iterator[Partition]:
+    adds = pa.table(table.get_add_actions(flatten=True))
+    size = adds["size_bytes"]
+    small = pc.less(size, small_file_bytes)
+    values = adds[f"partition.{column}"] if column else pa.nulls(adds.num_rows, pa.date32())
+    files = pa.table(
+        {
+            "value": values,
+            "bytes": size,
+            "small_files": small.cast(pa.int64()),
+            "small_bytes": pc.if_else(small, size, 0),
+        }
+    )
+    sums = [("bytes", "count"), *((name, "sum") for name in files.column_names[1:])]
+    for row in files.group_by("value").aggregate(sums).to_pylist():
+        yield Partition(
+            value=row["value"],
+            files=row["bytes_count"],
+            bytes=row["bytes_sum"],
+            small_files=row["small_files_sum"],
+            small_bytes=row["small_bytes_sum"],
+        )

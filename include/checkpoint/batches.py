@@ -1,0 +1,82 @@
+"""The record of a stream's batches, `ops/batches`: read back, and completed after a run."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from include.checkpoint.position import settled_watermark_ms
+from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, until_us
+from include.lake.generations import generation_rows, is_reseeded
+from include.lake.ops import read_ops, update_ops
+from include.lake.paths import Lake
+
+# Columns of ops/batches that add up others, from a generation's first batch on.
+TOTALS = {
+    "total_in": "rows_in",
+    "total_folded": "rows_folded",
+    "total_late": "rows_late",
+    "total_excluded": "rows_excluded",
+}
+BATCH_KEY = ("stream", "generation", "batch_id")
+
+
+def last_batch(
+    lake: Lake, stream: str, generation: int, before: int | None = None
+) -> dict[str, Any] | None:
+    """The newest recorded batch, or the newest below the id `before`."""
+    recorded = read_ops(lake, "batches", {"stream": stream, "generation": generation})
+    rows = recorded.to_pylist()
+    earlier = (row for row in rows if before is None or row["batch_id"] < before)
+    return max(earlier, key=lambda row: row["batch_id"], default=None)
+
+
+def running_totals(
+    lake: Lake, stream: str, generation: int, newest: Mapping[str, Any] | None
+) -> dict[str, int]:
+    """The TOTALS up to and with the batch `newest`; those of the generation's seed for None."""
+    if newest is None:
+        seeded = seed_levels(lake, stream, generation)
+        return {total: seeded[total] for total in TOTALS}
+    if newest["total_in"] is not None:
+        return {total: newest[total] for total in TOTALS}
+    # Release 0.1 wrote no totals: add up what it did write.
+    batches = read_ops(lake, "batches", {"stream": stream, "generation": generation})
+    rows = [row for row in batches.to_pylist() if row["batch_id"] <= newest["batch_id"]]
+    return {total: sum(row[name] or 0 for row in rows) for total, name in TOTALS.items()}
+
+
+def seed_levels(lake: Lake, stream: str, generation: int) -> dict[str, int]:
+    """The TOTALS, and `rows_pending`, before a generation's first batch.
+
+    0 but for a reseeded one: its seed stands for bronze rows, and brings some that wait.
+    """
+    row = next((r for r in generation_rows(lake, stream) if r["generation"] == generation), None)
+    if not is_reseeded(row) or row is None:
+        return {**dict.fromkeys(TOTALS, 0), "rows_pending": 0}
+    folded, excluded, pending = row["seed_events"], row["seed_excluded"], row["seed_pending"]
+    return {
+        "total_in": folded + excluded + pending,
+        "total_folded": folded,
+        "total_late": 0,
+        "total_excluded": excluded,
+        "rows_pending": pending,
+    }
+
+
+def complete_until(lake: Lake, stream: str, generation: int) -> datetime | None:
+    """The instant before which the table has everything; None when nothing is settled."""
+    watermark_ms = settled_watermark_ms(lake, lake.checkpoint(stream, generation))
+    if watermark_ms is None:
+        return None
+    return EPOCH + until_us(watermark_ms * US_PER_MS) * MICROSECOND
+
+
+def record_progress(
+    lake: Lake, stream: str, generation: int, measured: Sequence[Mapping[str, Any]]
+) -> None:
+    """Add what the engine measured of each batch to the run's rows of `ops/batches`.
+
+    Separate from the counts, which must be there even if the run is killed before this.
+    """
+    rows = [{"stream": stream, "generation": generation, **batch} for batch in measured]
+    update_ops(lake, "batches", BATCH_KEY, rows)

@@ -1,0 +1,125 @@
+"""The batch that a stream's state is read after, and whether that state is one of ours.
+
+From the checkpoint's logs alone, without a JVM.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow import fs
+
+from include.checkpoint.offsets import newest_committed, newest_planned
+from include.lake.generations import current_generation
+from include.lake.paths import Lake, LakeError
+from include.spark.conf import STATE, STATE_STORE
+
+LOG_FORMAT = "v1"
+# What Spark pins in each batch's offsets, and the states are written with.
+PROVIDER = f"{STATE_STORE}.providerClass"
+STATE_FORMAT = {PROVIDER: STATE[PROVIDER], f"{STATE_STORE}.encodingFormat": "unsaferow"}
+
+
+@dataclass(frozen=True)
+class CommittedBatch:
+    """The newest batch that a query has finished."""
+
+    generation: int
+    checkpoint: str
+    batch_id: int
+    # Every bucket has settled by the one, and the next batch will by the other. They are the
+    # same when the run came to its end. None: no row has moved it yet.
+    watermark_ms: int | None
+    next_watermark_ms: int | None
+
+
+def committed_batch(lake: Lake, stream: str) -> CommittedBatch:
+    """The newest committed batch of `stream`; a batch that has only begun does not count.
+
+    Raises LakeError when there is none, or when its state is not of the format of our streams.
+    """
+    generation = current_generation(lake, stream)
+    checkpoint = lake.checkpoint(stream, generation)
+    batch_id = newest_committed(lake, checkpoint)
+    if batch_id is None:
+        raise LakeError(_why_none(lake, stream, checkpoint))
+    begun = _settings(lake, f"{checkpoint}/offsets/{batch_id}")
+    ended = _settings(lake, f"{checkpoint}/commits/{batch_id}")
+    conf = begun.settings.get("conf")
+    for name, value in STATE_FORMAT.items():
+        found = conf.get(name) if isinstance(conf, dict) else None
+        if found != value:
+            raise LakeError(_other_format(begun.path, name, found, value))
+    return CommittedBatch(
+        generation=generation,
+        checkpoint=checkpoint,
+        batch_id=batch_id,
+        watermark_ms=_watermark_ms(begun, "batchWatermarkMs"),
+        next_watermark_ms=_watermark_ms(ended, "nextBatchWatermarkMs"),
+    )
+
+
+def check_partitions(lake: Lake, batch: CommittedBatch, partitions: int) -> None:
+    """LakeError when a state partition is gone: Spark would read the others, and not say so."""
+    folders = [f"{batch.checkpoint}/state/0/{number}" for number in range(partitions)]
+    found = lake.filesystem.get_file_info([lake.path_in_filesystem(path) for path in folders])
+    missing = [
+        path for path, info in zip(folders, found, strict=True) if info.type == fs.FileType.NotFound
+    ]
+    if missing:
+        raise LakeError(f"{', '.join(missing)} is missing: put the checkpoint back from a copy")
+
+
+def _why_none(lake: Lake, stream: str, checkpoint: str) -> str:
+    if newest_planned(lake, checkpoint) is None:
+        return (
+            f"{stream} has no state yet, as there is no checkpoint {checkpoint}: "
+            f"run `make stream STREAM={stream}` first"
+        )
+    return (
+        f"{stream} has no state yet: its first batch in {checkpoint} was begun and not finished. "
+        "Wait for the run, or run the stream again"
+    )
+
+
+@dataclass(frozen=True)
+class _LogEntry:
+    path: str
+    settings: dict[str, Any]
+
+
+def _settings(lake: Lake, path: str) -> _LogEntry:
+    # Line 1 is the log's version, line 2 its settings; in offsets, the sources follow.
+    try:
+        log_format, settings, *_ = _lines(lake, path)
+        if log_format != LOG_FORMAT:
+            raise LakeError(_other_format(path, "log format", log_format, LOG_FORMAT))
+        return _LogEntry(path, dict(json.loads(settings)))
+    except (TypeError, ValueError) as error:  # of too few lines, of bytes that are no text, too
+        raise LakeError(_damaged(path, error)) from error
+
+
+def _lines(lake: Lake, path: str) -> list[str]:
+    try:
+        with lake.filesystem.open_input_stream(lake.path_in_filesystem(path)) as stream:
+            return bytes(stream.read()).decode().splitlines()
+    except FileNotFoundError as error:
+        raise LakeError(
+            f"{path} is missing, though its batch is committed: put the checkpoint back from a copy"
+        ) from error
+
+
+def _watermark_ms(entry: _LogEntry, name: str) -> int | None:
+    try:
+        watermark_ms = int(entry.settings[name])
+    except (KeyError, TypeError, ValueError) as error:
+        raise LakeError(_damaged(entry.path, error)) from error
+    return watermark_ms if watermark_ms > 0 else None  # Spark says 0 for "none yet"
+
+
+def _damaged(path: str, error: Exception) -> str:
+    return f"{path} is damaged ({error!r}): put the checkpoint back from a copy"
+
+
+def _other_format(path: str, name: str, found: object, known: str) -> str:
+    return f"{path} is not of a stream of this project: its {name} is {found!r}, not {known!r}"

@@ -1,0 +1,85 @@
+"""Whether bronze's log still has the commits that a stream's next run reads first, and how long.
+
+Delta deletes commits that are older than the log's retention. A source that is silent for so long
+has nothing new, and yet its streams need of its log: commits that brought no rows (OPTIMIZE, a
+property, the still row of another stream), which no run has been worth; and those of their last
+batch, where no batch without data followed it (late rows move no watermark, nor does a still
+row). For Spark plans the last batch once more when it starts, though it is committed.
+
+So a stream whose position has grown old reads a still row of its own, long before.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from deltalake import DeltaTable
+
+from include.checkpoint.offsets import newest_planned
+from include.checkpoint.position import BronzePosition, read_position
+from include.checkpoint.vacuum_guard import LOG_RETENTION, LOG_SHARE, retention
+from include.lake.delta_log import made_at, read_actions
+from include.lake.generations import FIRST, current_row, is_reseeded
+from include.lake.paths import Lake, LakeError
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The first commit of bronze that a stream's next run asks the log for."""
+
+    version: int
+    made_at: datetime | None  # None: the log no longer has it
+    kept: timedelta  # by the log
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the next run cannot go on."""
+        return self.made_at is None
+
+    @property
+    def is_growing_old(self) -> bool:
+        """Whether the next run is to read a still row, while the log is not yet cut there."""
+        return self.made_at is not None and datetime.now(UTC) - self.made_at > self.kept * LOG_SHARE
+
+
+def needed_commit(lake: Lake, stream: str, source: str) -> Needed | None:
+    """None when the next run begins with a commit that is still to come, or with a snapshot."""
+    bronze = lake.bronze(source)
+    start = _start(lake, stream)
+    if start is None or not lake.is_delta_table(bronze):
+        return None
+    table = DeltaTable(bronze)
+    if start.table_id != str(table.metadata().id) or start.version > table.version():
+        return None
+    kept = retention(table.metadata().configuration, LOG_RETENTION)
+    try:
+        actions = read_actions(lake, bronze, start.version)
+    except FileNotFoundError:
+        return Needed(start.version, None, kept)
+    return Needed(start.version, made_at(actions), kept)
+
+
+def refuse_cut_off(lake: Lake, stream: str, source: str) -> None:
+    """LakeError when bronze's log no longer has what the next run reads first."""
+    needed = needed_commit(lake, stream, source)
+    if needed is not None and needed.is_gone:
+        raise LakeError(
+            f"{stream} would go on with version {needed.version} of {lake.bronze(source)}, but the "
+            "clean-up of the table's log has taken that away. Put an older copy of the log's files "
+            "back, or make the state anew from bronze, which has all its rows: "
+            f"`make reseed STREAM={stream} APPLY=1`"
+        )
+
+
+def _start(lake: Lake, stream: str) -> BronzePosition | None:
+    """Where the newest batch began. The first one of all reads a snapshot; after a reseed, the
+    commits since."""
+    row = current_row(lake, stream)
+    checkpoint = lake.checkpoint(stream, FIRST if row is None else row["generation"])
+    planned = newest_planned(lake, checkpoint)
+    if planned is None:
+        return None
+    if planned > 0:
+        return read_position(lake, f"{checkpoint}/offsets/{planned - 1}")
+    if row is None or not is_reseeded(row):
+        return None
+    return BronzePosition(row["bronze_id"], row["bronze_version"] + 1)

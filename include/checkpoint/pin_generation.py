@@ -1,0 +1,174 @@
+"""What a checkpoint's first run pins, `ops/generations`, and whether checkpoint and tables fit.
+
+Spark pins the number of state partitions by itself, silently, and knows nothing of buckets:
+under another number keys would look for their states where they are not.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from deltalake import DeltaTable as DeltaLog
+
+from include.checkpoint.log_retention import refuse_cut_off
+from include.checkpoint.offsets import newest_planned
+from include.checkpoint.position import read_position
+from include.lake.generations import (
+    GenerationRow,
+    current_row,
+    is_reseeded,
+    pinned_row,
+    written_batch,
+)
+from include.lake.ops import append_ops, update_ops
+from include.lake.paths import Lake, LakeError
+from include.savepoints.lineage import same_code, serves
+from include.streams import SettingsError, Stream
+
+KEY = ("stream", "generation")
+# A savepoint made under another one of these still serves a reseed.
+CHANGE_NO_STATE = ("buckets", "state_partitions", "watermark_delay_ms")
+
+
+def refuse_foreign_checkpoint(lake: Lake, stream: str, generation: int) -> None:
+    """LakeError when the checkpoint and what was written under it are not of the same time.
+
+    Under a missing or older checkpoint batches get numbers that the tables take for
+    written: their rows would be dropped without a word. (That the table is not older than the
+    checkpoint, or gone, the ledger has seen to.)
+    """
+    checkpoint = lake.checkpoint(stream, generation)
+    planned = newest_planned(lake, checkpoint)
+    for path, table in ((lake.table(stream), "table"), (lake.ops("batches"), "batches")):
+        written = written_batch(lake, path, stream, generation, table)
+        if written is not None and (planned is None or planned < written):
+            ends = "is missing" if planned is None else f"ends at batch {planned}"
+            raise LakeError(
+                f"the checkpoint {checkpoint} {ends}, but {path} has batch {written} of it: what "
+                "it reads next would be lost. Put back the checkpoint, or a copy that is not older; "
+                f"or make a new one from bronze: `make reseed STREAM={stream} APPLY=1`"
+            )
+    row = current_row(lake, stream)
+    if row is not None:
+        if planned is not None:
+            _refuse_older_bronze(lake, row, f"{checkpoint}/offsets/{planned}")
+        refuse_cut_off(lake, stream, row["source"])
+
+
+def _refuse_older_bronze(lake: Lake, row: GenerationRow, offset: str) -> None:
+    """A stream that has read more than there is would pass over what comes in its place."""
+    stream, source = row["stream"], row["source"]
+    path = lake.bronze(source)
+    if not lake.is_delta_table(path):
+        return
+    bronze, table = read_position(lake, offset), DeltaLog(path)
+    if str(table.metadata().id) == bronze.table_id and table.version() + 1 < bronze.version:
+        raise LakeError(
+            f"{path} ends at version {table.version()}, but {stream} has read version "
+            f"{bronze.version - 1} of it: it is an older copy. Put back one that is not older; or "
+            f"move it, its quarantine and its ingest checkpoint away, ingest {source} anew, "
+            f"and then `make reseed STREAM={stream} APPLY=1`"
+        )
+
+
+def pin_generation(
+    lake: Lake,
+    stream: Stream,
+    generation: int,
+    settings: dict[str, Any],
+    code: str,
+    event_schema: str | None = None,
+) -> bool:
+    """Record what the generation stands on before its first batch; check it ever after.
+
+    Returns whether this run is the first whose `code` is not that of the generation: for
+    `note_code`, when something is made by it. Raises SettingsError, before anything is read,
+    when a pinned setting has changed.
+    """
+    row = {"stream": stream.name, "generation": generation, **settings}
+    first = append_ops(
+        lake,
+        "generations",
+        [row | {"started_at": datetime.now(UTC), "code": code, "event_schema": event_schema}],
+        (f"{stream.name}/{generation}", 0),
+    )
+    if first:
+        return False
+    pinned = pinned_row(lake, stream.name, generation)
+    begun = newest_planned(lake, lake.checkpoint(stream.name, generation)) is not None
+    if not begun and not is_reseeded(pinned):
+        # Nothing stands on it yet.
+        new = {"code": code, "event_schema": event_schema}
+        update_ops(lake, "generations", KEY, [row | new])
+        return False
+    for name, value in settings.items():
+        if pinned[name] != value:
+            raise SettingsError(
+                f"stream {stream.name}: {name} is now {value}, but its state was made with "
+                f"{pinned[name]}: {_way_out(lake, stream.name, generation, name)}"
+            )
+    return is_other_code(pinned, code) and pinned["code_changed_at"] is None
+
+
+def refuse_other_state(lake: Lake, stream: Stream, generation: int, state_schema: str) -> None:
+    """SettingsError when the state of a generation has another schema than the stream's file now.
+
+    Who reads it by the file of now would read something else, or nothing.
+    """
+    pinned = pinned_row(lake, stream.name, generation)["state_schema"]
+    if pinned != state_schema:
+        raise SettingsError(
+            f"stream {stream.name}: state_schema is now {state_schema}, but its state was made with "
+            f"{pinned}: {_way_out(lake, stream.name, generation, 'state_schema')}"
+        )
+
+
+def is_other_code(pinned: GenerationRow, code: str) -> bool:
+    """Whether a state that the generation has made is not one that `code` would make."""
+    known = pinned["code"]
+    return known is not None and not (same_code(known, code) or serves(known, code))
+
+
+def note_code(
+    lake: Lake, stream: str, generation: int, code: str, code_is_new: bool, event_schema: str
+) -> None:
+    """Record before a run's first write what is new with it: events, and the state's code.
+
+    With new code the state is no one code's any more. A run that fails before it has written
+    anything has made nothing, so it changes nothing here.
+    """
+    pinned = pinned_row(lake, stream, generation)
+    new: dict[str, Any] = {}
+    if pinned["event_schema"] != event_schema:
+        new["event_schema"] = event_schema
+    if code_is_new:
+        new["code_changed_at"] = datetime.now(UTC)
+    elif _rejects_from_now_on(pinned, code):
+        new["code"] = code
+    if new:
+        key = {name: pinned[name] for name in KEY}
+        update_ops(lake, "generations", KEY, [key | new])
+
+
+def _rejects_from_now_on(pinned: GenerationRow, code: str) -> bool:
+    """Whether the generation's state is all by the same code that stopped at failures."""
+    known = pinned["code"]
+    of_one_code = known is not None and pinned["code_changed_at"] is None
+    return of_one_code and not same_code(known, code) and serves(known, code)
+
+
+def _way_out(lake: Lake, stream: str, generation: int, setting: str) -> str:
+    checkpoint = lake.checkpoint(stream, generation)
+    tables = ((lake.table(stream), "table"), (lake.ops("batches"), "batches"))
+    written = [written_batch(lake, path, stream, generation, name) for path, name in tables]
+    if written == [None, None]:
+        return f"no batch has been written yet, so delete {checkpoint} and run again"
+    mapped = (
+        " In place of RECOMPUTE=1, FROM_STATE=1 maps the states of a savepoint to the new schema by "
+        "the function migrate_state of the stream's file, and replays only what came after it"
+    )
+    option = "" if setting in CHANGE_NO_STATE else " RECOMPUTE=1"
+    return (
+        "put that back, or make its state and its table anew from bronze: `make reseed "
+        f"STREAM={stream}{option}` shows what that would do, and APPLY=1 does it."
+        f"{mapped if setting == 'state_schema' else ''}"
+    )

@@ -1,0 +1,211 @@
+"""What a stream's file says: its records, its state function, and how its table comes of them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, Literal
+
+from include.fold.group_state import GroupState, GroupStateTimeout
+from include.fold.records import Column, DefinitionError, columns_of
+
+EVENT_TIME_US = "event_time_us"
+INGESTED_AT_US = "ingested_at_us"
+EMITTED_AT = "emitted_at"
+EMITTED_AT_US = f"{EMITTED_AT}_us"
+REMOVED = "removed"  # an update stream's mark of a key whose state is gone
+EMITTED_DATE = "emitted_date"
+RESERVED_IN_OUTPUTS = {EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED}
+RESERVED_IN_STATES = {"key", "changed_at_us", "timeout_at_us"}
+
+TIMEOUTS = (
+    GroupStateTimeout.NoTimeout,
+    GroupStateTimeout.EventTimeTimeout,
+    GroupStateTimeout.ProcessingTimeTimeout,
+)
+
+Key = int | str
+OutputMode = Literal["append", "update"]
+OnError = Literal["stop", "quarantine"]
+StateFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterator[Any]]
+Projection = Callable[[Any, Any], Any]
+MigrateState = Callable[[dict[str, Any]], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedFold:
+    """A state function over the events of each key, and the schemas around it.
+
+    `function(key, events, state)` yields outputs. `key` names the Event field that groups.
+    An `append` stream's table holds all outputs. An `update` stream's table holds one row
+    per key of the state, `project(key, state)`: a function of the state alone, so that the
+    table can be rebuilt from a savepoint.
+    """
+
+    function: StateFunction
+    key: str
+    event: type
+    state: type
+    output: type
+    output_mode: OutputMode
+    project: Projection | None = None
+    timeout: str = GroupStateTimeout.NoTimeout
+    # A key of the initial state that names no timeout of its own times out this long after
+    # the initial state's `as_of`: a key that never gets an event is called all the same.
+    initial_timeout: timedelta | None = None
+    stream: str = ""  # for messages; set from the stream's entry
+    # Set from the stream's entry, too. "stop": a call that fails fails the run. "quarantine":
+    # it is undone and recorded, and the fold goes on.
+    on_error: OnError = "stop"
+
+    def __post_init__(self) -> None:
+        _refuse_other("timeout", self.timeout, TIMEOUTS)
+        _refuse_other("output_mode", self.output_mode, ("append", "update"))
+        _refuse_other("on_error", self.on_error, ("stop", "quarantine"))
+        names = {column.name for column in self.event_columns}
+        if self.key not in names:
+            raise DefinitionError(f"key {self.key!r} is not a field of {self.event.__name__}")
+        if self.key_column.kind not in ("bigint", "string") or self.key_column.nullable:
+            raise DefinitionError(f"key {self.key!r} must be an int or a str, and never None")
+        _refuse_names(self.output, RESERVED_IN_OUTPUTS)
+        self._refuse_names_in_other_case()
+        _refuse_names(self.state, RESERVED_IN_STATES)
+        for record in (self.event, self.state):
+            _refuse_instants(record)
+        if self.initial_timeout is not None:
+            if not self.times_out:
+                raise DefinitionError("initial_timeout= needs a timeout= that is not NoTimeout")
+            if self.initial_timeout <= timedelta(0):
+                raise DefinitionError(f"initial_timeout= must be above 0: {self.initial_timeout}")
+        if self.output_mode == "update":
+            self._check_update()
+
+    def _refuse_names_in_other_case(self) -> None:
+        """To Spark the columns of a table, and those that engines add, have no case."""
+        added = RESERVED_IN_OUTPUTS - (set() if self.output_mode == "update" else {REMOVED})
+        known: dict[str, str] = {}
+        for name in (column.name for column in self.output_columns):
+            if name.lower() in added:
+                _refuse_names(self.output, {name})
+            other = known.setdefault(name.lower(), name)
+            if other != name:
+                raise DefinitionError(
+                    f"{self.output.__name__}.{other} and {name} differ only in upper and lower "
+                    "case: Spark takes them for one column"
+                )
+
+    def _check_update(self) -> None:
+        if self.project is None:
+            raise DefinitionError("an update stream needs project=, its row for a key and state")
+        if self.key not in {column.name for column in self.output_columns}:
+            raise DefinitionError(
+                f"an update stream has one row per key: {self.output.__name__} needs {self.key!r}"
+            )
+
+    # Cached: an engine asks for each bucket and batch, and reading type hints is slow.
+    @cached_property
+    def event_columns(self) -> tuple[Column, ...]:
+        return columns_of(self.event)
+
+    @cached_property
+    def state_columns(self) -> tuple[Column, ...]:
+        return columns_of(self.state)
+
+    @cached_property
+    def output_columns(self) -> tuple[Column, ...]:
+        return columns_of(self.output)
+
+    @property
+    def key_column(self) -> Column:
+        return next(column for column in self.event_columns if column.name == self.key)
+
+    @property
+    def calls_per_event(self) -> bool:
+        """Whether the function is called once per event, or once with all settled ones.
+
+        How often it is called must not depend on how input was cut. In an update stream
+        without timeouts only the last row counts, so one call with all events is the same.
+        Unless calls may be rejected: a call for two events would reject both, or none.
+        """
+        return self.output_mode == "append" or self.times_out or self.quarantines
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether a call that fails is rejected: recorded, and as if it had never been made."""
+        return self.on_error == "quarantine"
+
+    @property
+    def times_out(self) -> bool:
+        """Whether states can time out."""
+        return self.timeout != GroupStateTimeout.NoTimeout
+
+    @property
+    def in_processing_time(self) -> bool:
+        """Whether the fold's clock is when events were ingested, not when they happened."""
+        return self.timeout == GroupStateTimeout.ProcessingTimeTimeout
+
+    @property
+    def time_us(self) -> str:
+        """The column of the fold's clock: events are folded in its order."""
+        return INGESTED_AT_US if self.in_processing_time else EVENT_TIME_US
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A stream's fold, what documents its table, and how states of an older schema become its."""
+
+    fold: KeyedFold
+    title: str
+    comments: Mapping[str, str]
+    migrate_state: MigrateState | None = None
+
+
+def _refuse_other(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise DefinitionError(f"{name}={value!r} is none of {', '.join(known)}")
+
+
+def _refuse_instants(record: type) -> None:
+    for column in columns_of(record):
+        if column.kind == "timestamp":
+            raise DefinitionError(
+                f"{record.__name__}.{column.name} is an Instant: only outputs have those. "
+                "Declare it int (microseconds since 1970)"
+            )
+
+
+def _refuse_names(record: type, reserved: set[str]) -> None:
+    taken = reserved & {column.name for column in columns_of(record)}
+    if taken:
+        raise DefinitionError(
+            f"{record.__name__} cannot have a field {', '.join(sorted(taken))}: "
+            "the engines add columns of that name"
+        )
+
+
+def flat_map_groups_with_state(function: StateFunction, **settings: Any) -> KeyedFold:
+    """A fold whose function yields any number of outputs. `settings` as in KeyedFold."""
+    return KeyedFold(function=function, **settings)
+
+
+def map_groups_with_state(
+    function: Callable[[Any, Iterator[Any], GroupState[Any]], Any], **settings: Any
+) -> KeyedFold:
+    """A fold whose function returns exactly one output a call. `settings` as in KeyedFold."""
+    return KeyedFold(function=ExactlyOne(function), **settings)
+
+
+@dataclass(frozen=True)
+class ExactlyOne:
+    """Makes the one output of a `map` function the one item of a `flat_map` function."""
+
+    function: Callable[[Any, Iterator[Any], GroupState[Any]], Any]
+
+    def __call__(self, key: Any, events: Iterator[Any], state: GroupState[Any]) -> Iterator[Any]:
+        output = self.function(key, events, state)
+        if not isinstance(output, tuple):
+            raise DefinitionError(
+                f"{self.function.__name__} must return exactly one output, not {output!r}; "
+                "for none or several use flat_map_groups_with_state"
+            )
+        return iter((output,))

@@ -1,0 +1,64 @@
+"""What stops the fold, and how it says so."""
+
+from datetime import timedelta
+from typing import Any
+
+from include.fold.admission import EPOCH, US_PER_MS
+from include.fold.definition import Key, KeyedFold
+from include.fold.group_state import GroupState
+
+# Timeouts of one key without an event between them, after which their pace is looked at. As
+# many take some milliseconds, so a loop is found at once.
+TIMEOUTS_IN_A_ROW = 10_000
+# On average; faster ones are a loop. Spark's own timers are whole milliseconds: no function
+# that was written for them can be faster, and such a pace would be 86 million calls a day.
+FASTEST_TIMEOUTS_US = US_PER_MS
+
+
+class StateFunctionError(RuntimeError):
+    """The state function failed, or broke a rule.
+
+    The message names the stream, the function, the key, and the instant of the call.
+    """
+
+
+class BrokenInvariantError(RuntimeError):
+    """The fold was handed something that must not exist: a row before what it has settled."""
+
+
+class TimeoutLoopError(RuntimeError):
+    """The function sets timeouts in a loop: the stream's clock hardly moves between them.
+
+    It stops the stream, never rejects: where a run of timeouts is cut into batches must not
+    show in results, and in whether there are any it may.
+    """
+
+
+def refuse_timeout_loop(first_us: int, next_us: int) -> None:
+    """Raise TimeoutLoopError when TIMEOUTS_IN_A_ROW from `first_us` on led only to `next_us`."""
+    if next_us - first_us <= TIMEOUTS_IN_A_ROW * FASTEST_TIMEOUTS_US:
+        raise TimeoutLoopError(
+            f"{TIMEOUTS_IN_A_ROW:,} timeouts in a row, without an event between them, took only "
+            f"{(next_us - first_us) / 1e6:g} s of the stream's clock: the function sets its "
+            "timeout again and again, each a millisecond or less ahead. Set it further ahead, or "
+            "not at all when state.hasTimedOut"
+        )
+
+
+def failure(
+    fold: KeyedFold, key: Key, group: GroupState[Any], error: Exception
+) -> StateFunctionError:
+    """`error` with what the state function was called for."""
+    at = EPOCH + timedelta(microseconds=group.clock_us)
+    called = "timeout" if group.hasTimedOut else "event"
+    stream = f"stream {fold.stream}: " if fold.stream else ""
+    return StateFunctionError(
+        f"{stream}{function_name(fold)} failed for {fold.key} {key!r} ({called} at "
+        f"{at:%Y-%m-%dT%H:%M:%S.%fZ}): {type(error).__name__}: {error}"
+    )
+
+
+def function_name(fold: KeyedFold) -> str:
+    """The name of the state function, for messages."""
+    function = getattr(fold.function, "function", fold.function)
+    return getattr(function, "__name__", repr(function))

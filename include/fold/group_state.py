@@ -1,0 +1,211 @@
+"""GroupState: what a state function sees of its key's state.
+
+Spark's interface (`applyInPandasWithState`, `flatMapGroupsWithState`) in plain Python, with
+the same names, rules and errors. One difference is the point of the fold: its clock is the
+time of the call (of its event, or of the timeout), never the wall's or the batch's, so that
+no result depends on when the function happened to run.
+"""
+
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
+
+from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND, NEVER_US, US_PER_MS
+from include.fold.durations import duration_us
+
+S = TypeVar("S")
+
+
+class GroupStateTimeout:
+    """How the states of a stream can time out."""
+
+    NoTimeout = "NoTimeout"
+    ProcessingTimeTimeout = "ProcessingTimeTimeout"
+    EventTimeTimeout = "EventTimeTimeout"
+
+
+class GroupStateError(Exception):
+    """A state function used its GroupState against Spark's rules.
+
+    What is raised is also the built-in error that Spark raises there: ValueError, TypeError
+    or RuntimeError. The message begins with Spark's name for the condition.
+    """
+
+
+class GroupStateValueError(GroupStateError, ValueError):
+    """A value that the rules do not allow here."""
+
+
+class GroupStateTypeError(GroupStateError, TypeError):
+    """An argument of a type that the method does not take."""
+
+
+class GroupStateRuntimeError(GroupStateError, RuntimeError):
+    """A method that the stream's kind of timeout does not have."""
+
+
+class GroupState(Generic[S]):
+    """The state of one key during one call of the state function.
+
+    One object serves all keys of a bucket in turn: do not keep it between calls.
+    A timeout holds until the next call for the key, whatever the reason of that call: a
+    function that wants one sets it each time.
+    """
+
+    __slots__ = ("_timed_out", "_timeout", "_timeout_at_us", "_value", "clock_us")
+
+    def __init__(self, timeout: str = GroupStateTimeout.NoTimeout) -> None:
+        self._timeout = timeout
+        self._value: S | None = None
+        self._timed_out = False
+        self._timeout_at_us = NEVER_US
+        self.clock_us = 0
+
+    def begin_call(self, value: S | None, clock_us: int, timed_out: bool = False) -> None:
+        """For the fold: show `value` (None for no state) at the instant `clock_us`."""
+        self._value = value
+        self.clock_us = clock_us
+        self._timed_out = timed_out
+        self._timeout_at_us = NEVER_US
+
+    @property
+    def timeout_at_us(self) -> int:
+        """For the fold: the timeout that this call has set; NEVER_US for none."""
+        return self._timeout_at_us
+
+    @property
+    def exists(self) -> bool:
+        """Whether the key has a state."""
+        return self._value is not None
+
+    @property
+    def get(self) -> S:
+        """The state; GroupStateValueError when there is none."""
+        if self._value is None:
+            raise GroupStateValueError(
+                "[STATE_NOT_EXISTS] the key has no state, or it has been removed: ask `exists`"
+            )
+        return self._value
+
+    @property
+    def getOption(self) -> S | None:
+        """The state, or None when there is none."""
+        return self._value
+
+    @property
+    def hasTimedOut(self) -> bool:
+        """Whether this call was made because the key's timeout has come; it has no events then."""
+        return self._timed_out
+
+    def update(self, newValue: S) -> None:
+        """Set the state. GroupStateTypeError for None: `remove` takes it away."""
+        if newValue is None:
+            raise GroupStateTypeError(
+                "[CANNOT_BE_NONE] update(None): a state cannot be None; use remove()"
+            )
+        self._value = newValue
+
+    def remove(self) -> None:
+        """Take the state away. Without a timeout, too, the key is forgotten and costs nothing."""
+        self._value = None
+
+    def setTimeoutDuration(
+        self, durationMs: int | str | timedelta = 0, *, durationUs: int = 0
+    ) -> None:
+        """Time out this long after the call's time. Only with ProcessingTimeTimeout.
+
+        Milliseconds, words such as "5 minutes", or a timedelta; `durationUs` is microseconds.
+        Raises GroupStateRuntimeError with another kind of timeout, GroupStateValueError for a
+        span that is not positive.
+        """
+        if self._timeout != GroupStateTimeout.ProcessingTimeTimeout:
+            raise self._refusal("set timeout duration", "ProcessingTimeTimeout")
+        span_us = _duration_us(durationMs) + _whole(durationUs, "durationUs")
+        if span_us <= 0:
+            given = durationMs if not durationUs else f"{durationUs} us"
+            raise GroupStateValueError(f"[VALUE_NOT_POSITIVE] timeout duration {given!r}")
+        self._set_timeout(self.clock_us + span_us)
+
+    def setTimeoutTimestamp(
+        self,
+        timestampMs: int | datetime = 0,
+        additionalDuration: int | str | timedelta = 0,
+        *,
+        timestampUs: int = 0,
+    ) -> None:
+        """Time out at an instant of event time. Only with EventTimeTimeout.
+
+        Milliseconds since 1970 or a datetime with a zone, and a span to add to it (as in
+        `setTimeoutDuration`); `timestampUs` is microseconds since 1970. Raises
+        GroupStateRuntimeError with another kind of timeout, GroupStateValueError for an
+        instant that is not after the call's time.
+        """
+        if self._timeout != GroupStateTimeout.EventTimeTimeout:
+            raise self._refusal("set timeout timestamp", "EventTimeTimeout")
+        at_us = _whole(timestampUs, "timestampUs")
+        if timestampMs != 0:
+            at_us += _instant_us(timestampMs)
+        if additionalDuration != 0:
+            span_us = _duration_us(additionalDuration)
+            if span_us < 0:
+                raise GroupStateValueError(
+                    f"[VALUE_NOT_POSITIVE] additional duration {additionalDuration!r} is negative"
+                )
+            at_us += span_us
+        self._set_timeout(at_us)
+
+    def getCurrentWatermarkMs(self) -> int:
+        """The fold's clock: the time of the call's event or timeout, in milliseconds."""
+        return self.clock_us // US_PER_MS
+
+    def getCurrentProcessingTimeMs(self) -> int:
+        """The same clock: processing time is recorded in bronze, not observed."""
+        return self.clock_us // US_PER_MS
+
+    def _set_timeout(self, at_us: int) -> None:
+        if not self.clock_us < at_us <= LAST_INSTANT_US:
+            limit = "beyond the year 9999" if at_us > self.clock_us else "not after the call's time"
+            raise GroupStateValueError(
+                f"[INVALID_TIMEOUT_TIMESTAMP] timeout at {at_us} us is {limit} "
+                f"(current watermark {self.clock_us} us)"
+            )
+        self._timeout_at_us = at_us
+
+    def _refusal(self, what: str, needed: str) -> GroupStateRuntimeError:
+        return GroupStateRuntimeError(
+            f"[CANNOT_WITHOUT] cannot {what} without timeout={needed}: the stream says "
+            f"{self._timeout}"
+        )
+
+    def __str__(self) -> str:
+        return f"GroupState({self._value if self.exists else '<undefined>'})"
+
+
+def _whole(micros: int, name: str) -> int:
+    if type(micros) is not int:
+        raise GroupStateTypeError(
+            f"[NOT_EXPECTED_TYPE] {name} = {micros!r} is a {type(micros).__name__}: give whole "
+            "microseconds (an int)"
+        )
+    return micros
+
+
+def _duration_us(duration: int | str | timedelta) -> int:
+    try:
+        return duration_us(duration)
+    except TypeError as error:
+        raise GroupStateTypeError(f"[NOT_EXPECTED_TYPE] {error}") from error
+    except ValueError as error:
+        raise GroupStateValueError(f"[INVALID_INTERVAL_FORMAT] {error}") from error
+
+
+def _instant_us(instant: int | datetime) -> int:
+    if type(instant) is int:
+        return instant * US_PER_MS
+    if not isinstance(instant, datetime):
+        raise GroupStateTypeError(
+            f"[NOT_EXPECTED_TYPE] timeout timestamp {instant!r} is a {type(instant).__name__}: "
+            "give whole milliseconds since 1970, or a datetime"
+        )
+    if instant.tzinfo is None:
+        raise GroupStateValueError(f"[INVALID_TIMEOUT_TIMESTAMP] {instant.isoformat()} has no zone")
+    return (instant - EPOCH) // MICROSECOND

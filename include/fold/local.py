@@ -1,0 +1,160 @@
+"""The local engine: the fold in one Python process, for tests and as an oracle.
+
+It takes batches cut in any way, as the live engine does, and shares with it only the
+state function's own loop: what is late, what settles and in which order is written here
+a second time, plainly.
+"""
+
+import math
+import struct
+from collections.abc import Hashable, Iterable
+from typing import Any, NamedTuple
+
+from include.fold.admission import is_late, until_us, watermark_us
+from include.fold.definition import Key, KeyedFold
+from include.fold.emitted import Emitted, KeyRun, Rejected
+from include.fold.failures import BrokenInvariantError
+from include.fold.records import MIN_INT
+from include.fold.settle import fold_runs
+from include.fold.states import KeyState, States
+
+
+class BronzeRow(NamedTuple):
+    """An event with what ingestion decided about it. `arrival_us` is None in a first commit.
+
+    In processing time `time_us` and `commit_us` are when its commit was ingested. A clock
+    row has no event.
+    """
+
+    event: Any
+    time_us: int
+    arrival_us: int | None
+    commit_us: int
+
+
+class LocalFold:
+    """A fold's states, pending events and outputs, in memory.
+
+    `initial` are states as of the instant `since_us`; rows before that are left out.
+    """
+
+    def __init__(
+        self,
+        fold: KeyedFold,
+        delay_us: int,
+        buckets: int = 1,
+        since_us: int | None = None,
+        initial: Iterable[KeyState] = (),
+    ) -> None:
+        self._fold = fold
+        self._delay_us = delay_us
+        self._since_us = since_us
+        self._key_position = [column.name for column in fold.event_columns].index(fold.key)
+        self._buckets = [_Bucket(fold) for _ in range(buckets)]
+        for known in initial:
+            self._buckets[hash(known.key) % buckets].states.put(*known)
+        self.late = 0
+        self.excluded = 0
+        self.emitted = Emitted([], [], [])
+        self.rejected: list[Rejected] = []
+
+    def run_batch(self, rows: Iterable[BronzeRow]) -> None:
+        """Fold a batch of whole commits, and then what its watermark lets other buckets settle."""
+        shares: dict[int, list[BronzeRow]] = {}
+        watermark = None
+        for row in rows:
+            watermark = row.commit_us if watermark is None else max(watermark, row.commit_us)
+            shares.setdefault(self._bucket_of(row), []).append(row)
+        if watermark is None:
+            return
+        for index, share in shares.items():
+            self._run_bucket(self._buckets[index], share)
+        for bucket in self._buckets:
+            self._settle(bucket, watermark_us(watermark, self._delay_us))
+
+    def _run_bucket(self, bucket: "_Bucket", rows: list[BronzeRow]) -> None:
+        for row in rows:
+            if row.event is None:
+                continue
+            if self._late(row):
+                self.late += 1
+            elif self._since_us is not None and row.time_us < self._since_us:
+                self.excluded += 1
+            else:
+                bucket.wait(row)
+        self._settle(bucket, watermark_us(max(row.commit_us for row in rows), self._delay_us))
+
+    def _settle(self, bucket: "_Bucket", watermark: int) -> None:
+        emitted = bucket.settle(until_us(watermark))
+        self.emitted.rows.extend(emitted.rows)
+        self.emitted.emitted_at_us.extend(emitted.emitted_at_us)
+        self.emitted.removed.extend(emitted.removed)
+        self.rejected.extend(emitted.rejected)
+
+    def _late(self, row: BronzeRow) -> bool:
+        if row.arrival_us is None or self._fold.in_processing_time:
+            return False
+        return bool(is_late(row.time_us, row.arrival_us, self._delay_us))
+
+    def _bucket_of(self, row: BronzeRow) -> int:
+        key = None if row.event is None else row.event[self._key_position]
+        return hash(key) % len(self._buckets)
+
+    def states(self) -> dict[Key, KeyState]:
+        """What is known of each key."""
+        return {known.key: known for bucket in self._buckets for known in bucket.states}
+
+    def pending(self) -> int:
+        """Events that wait to be settled."""
+        return sum(len(bucket.pending) for bucket in self._buckets)
+
+
+class _Bucket:
+    def __init__(self, fold: KeyedFold) -> None:
+        self._fold = fold
+        self._key_position = [column.name for column in fold.event_columns].index(fold.key)
+        self._folded_until_us: int | None = None
+        self.states = States(fold)
+        self.pending: list[BronzeRow] = []
+
+    def wait(self, row: BronzeRow) -> None:
+        if self._folded_until_us is not None and row.time_us < self._folded_until_us:
+            raise BrokenInvariantError(f"{row} is before {self._folded_until_us} us")
+        self.pending.append(row)
+
+    def settle(self, until: int) -> Emitted:
+        settled = sorted((row for row in self.pending if row.time_us < until), key=self._order)
+        self.pending = [row for row in self.pending if row.time_us >= until]
+        folded_until = self._folded_until_us
+        self._folded_until_us = until if folded_until is None else max(folded_until, until)
+        return fold_runs(
+            self._fold,
+            self.states,
+            self._runs(settled),
+            [row.event for row in settled],
+            [row.time_us for row in settled],
+            until,
+        )
+
+    def _runs(self, settled: list[BronzeRow]) -> Iterable[KeyRun]:
+        start = 0
+        for end in range(1, len(settled) + 1):
+            key = settled[start].event[self._key_position]
+            if end == len(settled) or settled[end].event[self._key_position] != key:
+                yield KeyRun(key, start, end)
+                start = end
+
+    def _order(self, row: BronzeRow) -> tuple[Hashable, ...]:
+        values = tuple(map(_rank, row.event))
+        return (row.event[self._key_position], row.time_us, values)
+
+
+def _rank(value: Any) -> tuple[Hashable, ...]:
+    """Nulls first, then what is not a number, then by value; of equal floats by their bits."""
+    if value is None:
+        return (0,)
+    if not isinstance(value, float):
+        return (2, value)
+    (bits,) = struct.unpack("<q", struct.pack("<d", value))
+    by_bits = bits if bits >= 0 else MIN_INT - 1 - bits  # from -0.0, which is -1, down
+    return (1, by_bits) if math.isnan(value) else (2, value, by_bits)

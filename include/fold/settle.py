@@ -1,0 +1,185 @@
+"""The fold itself: settled events of a bucket, in the order of the fold's clock, through the
+state function, with the timeouts in between.
+
+The hot path of the project: it runs once for every event. Measure (`make bench`) before
+and after each change.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from include.fold.definition import Key, KeyedFold
+from include.fold.emitted import Emitted, KeyRun
+from include.fold.failures import (
+    TIMEOUTS_IN_A_ROW,
+    BrokenInvariantError,
+    StateFunctionError,
+    failure,
+    refuse_timeout_loop,
+)
+from include.fold.group_state import GroupState
+from include.fold.projection import checked_projection, project
+from include.fold.rejecting import RejectingCalls
+from include.fold.states import States
+
+__all__ = [
+    "BrokenInvariantError",
+    "Emitted",
+    "KeyRun",
+    "StateFunctionError",
+    "fold_runs",
+    "project",
+]
+
+
+def fold_runs(
+    fold: KeyedFold,
+    states: States,
+    runs: Iterable[KeyRun],
+    events: Sequence[Any],
+    times_us: Sequence[int],
+    until_us: int,
+) -> Emitted:
+    """Fold `events` into `states`, fire all timeouts before `until_us`, return what that emits.
+
+    `events` and `times_us` run side by side; within each run they are ordered by time, ties
+    by the whole row, and all are before `until_us`. Raises StateFunctionError.
+    """
+    calls: _Calls | RejectingCalls
+    if fold.quarantines:
+        calls = RejectingCalls(fold, states, events, times_us, until_us)
+        fold_run = calls.one_per_event_and_timeout
+    else:
+        calls = _Calls(fold, states, events, times_us, until_us)
+        fold_run = calls.one_per_event if fold.calls_per_event else calls.one_for_all
+        if fold.times_out:
+            fold_run = calls.one_per_event_and_timeout
+    try:
+        for run in runs:
+            fold_run(run)
+        for key in states.due(until_us):  # without events: with some, theirs have fired already
+            fold_run(KeyRun(key, 0, 0))
+    except Exception as error:
+        raise failure(fold, calls.key, calls.group, error) from error
+    return calls.emitted
+
+
+class _Calls:
+    """The calls of the state function in one pass, and what they emit."""
+
+    def __init__(
+        self,
+        fold: KeyedFold,
+        states: States,
+        events: Sequence[Any],
+        times_us: Sequence[int],
+        until_us: int,
+    ) -> None:
+        self.emitted = Emitted([], [], [])
+        self._fold = fold
+        self._states = states
+        self._events = events
+        self._times_us = times_us
+        self._until_us = until_us
+        self.key: Key = ""
+        self.group: GroupState[Any] = GroupState(fold.timeout)
+        self._returned: Any = None  # update streams: the last row of the call, until it is checked
+
+    def one_per_event(self, run: KeyRun) -> None:
+        """An append stream without timeouts."""
+        key, start, end = run
+        self.key = key
+        function, group, events = self._fold.function, self.group, self._events
+        rows, emitted_at_us = self.emitted.rows, self.emitted.emitted_at_us
+        state = self._states.get(key)
+        for position in range(start, end):
+            time_us = self._times_us[position]
+            group.begin_call(state, time_us)
+            for output in function(key, iter((events[position],)), group):
+                rows.append(output)
+                emitted_at_us.append(time_us)
+            state = group.getOption
+        self._states.put(key, state, self._times_us[end - 1])
+
+    def one_for_all(self, run: KeyRun) -> None:
+        """An update stream without timeouts: only the last row counts."""
+        key, start, end = run
+        self.key = key
+        times_us = self._times_us[start:end]
+        self.group.begin_call(self._states.get(key), times_us[0])
+        self._keep_returned(self._ticking(self._events[start:end], times_us))
+        self.group.clock_us = times_us[-1]
+        self._states.put(key, self.group.getOption, times_us[-1])
+        self._emit_projection()
+
+    def _ticking(self, events: Sequence[Any], times_us: Sequence[int]) -> Iterator[Any]:
+        """The events, each at its own time, as if the function were called for each.
+
+        Which events settle together must not show: neither in the clock, nor in which rows
+        are refused.
+        """
+        group = self.group
+        for event, time_us in zip(events, times_us, strict=True):
+            if self._returned is not None:
+                self._check_returned()
+            group.clock_us = time_us
+            yield event
+
+    def one_per_event_and_timeout(self, run: KeyRun) -> None:
+        """Any stream with timeouts."""
+        key, start, end = run
+        self.key = key
+        group, events, times_us = self.group, self._events, self._times_us
+        is_update = self._fold.output_mode == "update"
+        call = self._keep_returned if is_update else self._append_outputs
+        group.begin_call(self._states.get(key), times_us[start] if end else 0)
+        timeout_us = self._states.timeout_of(key)
+        for position in range(start, end):
+            time_us = times_us[position]
+            if timeout_us < time_us:
+                self._fire(timeout_us, time_us, call)
+            group.begin_call(group.getOption, time_us)
+            call(iter((events[position],)))
+            timeout_us = group.timeout_at_us
+        if timeout_us < self._until_us:
+            timeout_us = self._fire(timeout_us, self._until_us, call)
+        self._states.put(key, group.getOption, group.clock_us, timeout_us)
+        if is_update:
+            self._emit_projection()
+
+    def _fire(self, timeout_us: int, before_us: int, call: Callable[[Iterator[Any]], None]) -> int:
+        """Fire the timeout, and those it sets in turn, before an instant; the one that is left."""
+        while timeout_us < before_us:
+            first_us = timeout_us
+            for _ in range(TIMEOUTS_IN_A_ROW):
+                self.group.begin_call(self.group.getOption, timeout_us, timed_out=True)
+                call(iter(()))
+                timeout_us = self.group.timeout_at_us
+                if timeout_us >= before_us:
+                    return timeout_us
+            refuse_timeout_loop(first_us, timeout_us)
+        return timeout_us
+
+    def _append_outputs(self, events: Iterator[Any]) -> None:
+        rows, emitted_at_us = self.emitted.rows, self.emitted.emitted_at_us
+        time_us = self.group.clock_us
+        for output in self._fold.function(self.key, events, self.group):
+            rows.append(output)
+            emitted_at_us.append(time_us)
+
+    def _keep_returned(self, events: Iterator[Any]) -> None:
+        if self._returned is not None:
+            self._check_returned()
+        for returned in self._fold.function(self.key, events, self.group):
+            self._returned = returned
+
+    def _check_returned(self) -> Any:
+        """The projection of the state, which the row that a call yields last must be."""
+        returned, self._returned = self._returned, None
+        return checked_projection(self._fold, self.key, self.group.getOption, returned)
+
+    def _emit_projection(self) -> None:
+        """The row of an update stream's key after its last call."""
+        self.emitted.rows.append(self._check_returned())
+        self.emitted.emitted_at_us.append(self.group.clock_us)
+        self.emitted.removed.append(self.group.getOption is None)

@@ -1,0 +1,81 @@
+"""One writer at a time per source and per stream, however the job was started.
+
+Airflow's pools keep its own tasks apart; the lease also keeps a job started by hand
+apart from one that Airflow started. On a local lake it is a lock of the operating
+system, so it goes with its holder: nothing has to be taken over after a kill.
+"""
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TextIO
+
+from pyarrow import fs
+
+from include.lake.paths import Lake
+from include.lake.process_tree import wait_until
+
+log = logging.getLogger("lease")
+
+
+class LeaseTakenError(Exception):
+    """Another process works on the same source or stream."""
+
+
+@contextmanager
+def hold_lease(lake: Lake, name: str, patience: timedelta = timedelta(0)) -> Iterator[None]:
+    """Hold the lease `name` (such as `ingest-signals`) while the body runs.
+
+    Raises LeaseTakenError, naming the holder, when another process still holds it after
+    `patience`.
+    """
+    if not isinstance(lake.filesystem, fs.LocalFileSystem):
+        log.warning("%s: no lease on a lake that is not local: keep to one writer", lake.root)
+        yield
+        return
+    path = _path(lake, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        if not wait_until(lambda: _locked(file), patience.total_seconds()):
+            file.seek(0)
+            raise LeaseTakenError(
+                f"another job works on {name}: {file.read() or 'holder unknown'}. "
+                "Wait for it to end, or stop it"
+            )
+        file.truncate(0)
+        holder = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
+        file.write(json.dumps(holder))
+        file.flush()
+        yield
+
+
+def lease_holder(lake: Lake, name: str) -> str | None:
+    """Who holds the lease `name`; None when nobody does, or when the lake is not local."""
+    if not isinstance(lake.filesystem, fs.LocalFileSystem):
+        return None
+    try:
+        with _path(lake, name).open() as file:
+            # Shared, and for a moment only: it takes nothing from the holder, or another asker.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except BlockingIOError:
+        return _path(lake, name).read_text() or "holder unknown"
+    return None
+
+
+def _path(lake: Lake, name: str) -> Path:
+    return Path(lake.path_in_filesystem(lake.root)) / "leases" / f"{name}.lock"
+
+
+def _locked(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

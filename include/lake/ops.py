@@ -1,0 +1,157 @@
+"""The `ops` tables: what happened, for people and for the Dags.
+
+Written by delta-rs only, so that a task without a JVM can write them, and so that a
+row of a few numbers costs milliseconds and not a Spark job. The schemas are in
+`include/lake/ops_schemas.py`.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from include.lake.ops_schemas import SCHEMAS
+from include.lake.paths import Lake, dataset_of
+
+ATTEMPTS = 20
+COMMITS_BETWEEN_COMPACTIONS = 50
+Result = TypeVar("Result")
+
+
+def append_ops(
+    lake: Lake,
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    transaction: tuple[str, int] | None = None,
+) -> bool:
+    """Append `rows` to `ops/<name>` in one commit; columns not given are null.
+
+    With a `transaction` (application id, version) the rows are written once: False, and
+    nothing written, when that version or a later one is recorded in the table.
+    """
+    schema = SCHEMAS[name]
+    unknown = {column for row in rows for column in row} - set(schema.names)
+    if unknown:
+        raise ValueError(f"ops/{name} has no column {', '.join(sorted(unknown))}")
+    data = _table_of(rows, schema)
+
+    def append() -> bool:
+        table = _ensure_table(lake, name)
+        properties = None
+        if transaction is not None:
+            app_id, version = transaction
+            recorded = table.transaction_version(app_id)
+            if recorded is not None and recorded >= version:
+                return False
+            properties = CommitProperties(app_transactions=[Transaction(app_id, version)])
+        write_deltalake(table, data, mode="append", commit_properties=properties)
+        _compact_now_and_then(lake, name)
+        return True
+
+    return despite_others(append)
+
+
+def _compact_now_and_then(lake: Lake, name: str) -> None:
+    """Each row is a file, and reading takes a millisecond a file: join them in time."""
+    table = DeltaTable(lake.ops(name))
+    if table.version() % COMMITS_BETWEEN_COMPACTIONS:
+        return
+    try:
+        table.optimize.compact()
+    except CommitFailedError:
+        return  # another stream's commit came between; a later one compacts
+
+
+def _table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    # Without the comments: delta-rs refuses data whose comments are not those of the table,
+    # and a table of an earlier release has the earlier words.
+    plain = pa.schema([field.remove_metadata() for field in schema])
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=plain)
+
+
+def update_ops(
+    lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Fill columns of rows that are already in `ops/<name>`, found by their `key` columns."""
+    if not rows:
+        return
+    columns = [column for column in rows[0] if column not in key]
+    schema = pa.schema([SCHEMAS[name].field(column) for column in rows[0]])
+    data = _table_of(rows, schema)
+
+    def update() -> None:
+        merge = _ensure_table(lake, name).merge(
+            data,
+            predicate=" AND ".join(f"target.{column} = source.{column}" for column in key),
+            source_alias="source",
+            target_alias="target",
+        )
+        merge.when_matched_update({column: f"source.{column}" for column in columns}).execute()
+
+    despite_others(update)
+
+
+def upsert_ops(lake: Lake, name: str, key: Sequence[str], row: Mapping[str, Any]) -> None:
+    """Make `row` the one of its `key` columns in `ops/<name>`, in one commit.
+
+    Two first rows of one key, written at once, may both stay: later writes change both.
+    """
+    schema = pa.schema([SCHEMAS[name].field(column) for column in row])
+    data = _table_of([row], schema)
+    values = {column: f"source.`{column}`" for column in row}
+
+    def upsert() -> None:
+        merge = _ensure_table(lake, name).merge(
+            data,
+            predicate=" AND ".join(f"target.`{column}` = source.`{column}`" for column in key),
+            source_alias="source",
+            target_alias="target",
+        )
+        merge.when_matched_update(values).when_not_matched_insert(values).execute()
+
+    despite_others(upsert)
+
+
+def despite_others(commit: Callable[[], Result]) -> Result:
+    """`commit`, again when another stream's commit to the same table came between.
+
+    All streams share these tables. Both writes may be repeated: an append under a
+    transaction looks first, one without has not happened, and an update sets the same again.
+    """
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return commit()
+        except CommitFailedError:
+            # Not in step with whoever was faster.
+            time.sleep(random.uniform(0.02, 0.1) * attempt)
+    return commit()
+
+
+def read_ops(lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> pa.Table:
+    """Rows of `ops/<name>`, of those columns' values; none when nothing has been recorded."""
+    if not lake.is_delta_table(lake.ops(name)):
+        return SCHEMAS[name].empty_table()
+    rows = dataset_of(lake.ops(name)).to_table()
+    known = set(rows.column_names)
+    for column in SCHEMAS[name]:
+        if column.name not in known:  # written by an earlier release
+            rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
+    # Not while reading: the files of an update hold string views (delta-rs, issue 4579), for
+    # which Arrow has no comparison. As columns of the table's schema they are strings.
+    for column, value in (where or {}).items():
+        rows = rows.filter(pc.equal(rows[column], value))
+    return rows
+
+
+def _ensure_table(lake: Lake, name: str) -> DeltaTable:
+    table = DeltaTable.create(lake.ops(name), schema=SCHEMAS[name], mode="ignore")
+    known = {column.name for column in table.schema().fields}
+    new = [column for column in SCHEMAS[name] if column.name not in known]
+    if new:
+        table.alter.add_columns(Schema.from_arrow(pa.schema(new)).fields)
+    return table

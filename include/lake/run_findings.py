@@ -1,0 +1,122 @@
+"""What a run of a stream found that people should know, from its batches."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from include.lake.findings import Finding
+
+KEY_REJECTED_AGAIN = 10  # times in one run; above that the key is named
+NAMED_KEYS = 5
+KEY_CHARACTERS = 60
+
+
+def findings_of_run(
+    batches: Sequence[Mapping[str, Any]], rejected_keys: Mapping[str, int] | None = None
+) -> list[Finding]:
+    """The findings of a run that committed these rows of `ops/batches`.
+
+    `rejected_keys`: how often calls for a key were rejected in it, of the keys with the most.
+    """
+    if not batches:
+        return []
+    found = []
+    if late := sum(batch["rows_late"] for batch in batches):
+        found.append(_late_rows(late, batches))
+    if excluded := sum(batch["rows_excluded"] for batch in batches):
+        found.append(
+            Finding(
+                finding="rows_before_initial_state",
+                severity="info",
+                count=excluded,
+                detail="Rows before the initial state's as_of: it stands for them, so they are "
+                "not folded",
+            )
+        )
+    if kept := batches[-1]["kept_without_timeout"]:
+        found.append(
+            Finding(
+                finding="kept_without_timeout",
+                severity="info",
+                count=kept,
+                detail="Keys whose state has no timeout: only a new event will call the function for them "
+                "again. Unless that is meant, remove() the state or set a timeout in each call",
+            )
+        )
+    if any(batch["rows_rejected"] or batch["timeouts_rejected"] for batch in batches):
+        found += _rejections(batches, rejected_keys or {})
+    return found
+
+
+def _rejections(batches: Sequence[Mapping[str, Any]], by_key: Mapping[str, int]) -> list[Finding]:
+    rejecting = [batch for batch in batches if batch.get("rejected_from")]
+    return rejected_findings(
+        batches[0]["stream"],
+        sum(batch["rows_rejected"] for batch in batches),
+        sum(batch["timeouts_rejected"] for batch in batches),
+        (
+            min(batch["rejected_from"] for batch in rejecting),
+            max(batch["rejected_to"] for batch in rejecting),
+        ),
+        by_key,
+    )
+
+
+def rejected_findings(
+    stream: str,
+    events: int,
+    timeouts: int,
+    first_and_last: tuple[datetime, datetime],
+    by_key: Mapping[str, int],
+) -> list[Finding]:
+    """That calls were rejected, at least one; and which keys' again and again."""
+    first, last = first_and_last
+    rows = Finding(
+        finding="rows_rejected",
+        severity="warning",
+        count=events + timeouts,
+        detail=f"The state function failed for {events:,} events and {timeouts:,} timeouts: they "
+        f"are in rejected/{stream} with the error, and not in the table",
+        event_time_from=first,
+        event_time_to=last,
+        action=f"look at rejected/{stream} and mend the function; then `make reseed STREAM={stream} "
+        "RECOMPUTE=1 APPLY=1` takes them in",
+    )
+    again = {key: count for key, count in by_key.items() if count > KEY_REJECTED_AGAIN}
+    return [rows, _again(stream, again)] if again else [rows]
+
+
+def _again(stream: str, by_key: Mapping[str, int]) -> Finding:
+    most = sorted(by_key.items(), key=lambda item: (-item[1], item[0]))[:NAMED_KEYS]
+    named = ", ".join(f"{_shown(key)} ({count:,})" for key, count in most)
+    return Finding(
+        finding="key_rejected_again",
+        severity="warning",
+        count=len(by_key),
+        detail=f"Keys for which the function failed more than {KEY_REJECTED_AGAIN} times in this "
+        f"run, those with the most first: {named}",
+        action=f"SELECT * FROM rejected/{stream} WHERE key = ...: their state, or what they send, "
+        "is what the function does not expect",
+    )
+
+
+def _shown(key: str) -> str:
+    """A key as a person can read it in a line."""
+    return repr(key if len(key) <= KEY_CHARACTERS else f"{key[:KEY_CHARACTERS]}...")
+
+
+def _late_rows(late: int, batches: Sequence[Mapping[str, Any]]) -> Finding:
+    first = min(batch["late_from"] for batch in batches if batch["late_from"])
+    last = max(batch["late_to"] for batch in batches if batch["late_to"])
+    detail = (
+        "Rows behind the watermark when they were ingested: in bronze, not in the table. "
+        "The README, Position and completeness, has the query that shows them"
+    )
+    return Finding(
+        finding="late_rows",
+        severity="warning",
+        count=late,
+        detail=detail,
+        event_time_from=first,
+        event_time_to=last,
+    )

@@ -1,0 +1,123 @@
+"""What a stream has computed, for people and for the Asset: read without a JVM."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from include.lake.generations import current_generation
+from include.lake.ops import read_ops
+from include.lake.paths import Lake, dataset_of
+
+FIRST_ROWS = 5
+
+
+@dataclass(frozen=True)
+class StreamResult:
+    """A stream's table in brief."""
+
+    stream: str
+    rows: int
+    until: datetime | None
+    columns: tuple[str, ...]
+    first_rows: tuple[tuple[Any, ...], ...]
+
+
+def read_result(lake: Lake, stream: str) -> StreamResult | None:
+    """The table of `stream` as it is now; None before its first run."""
+    if not lake.is_delta_table(lake.table(stream)):
+        return None
+    dataset = dataset_of(lake.table(stream))
+    head = dataset.head(FIRST_ROWS)
+    run = last_run(lake, stream)
+    return StreamResult(
+        stream=stream,
+        rows=dataset.count_rows(),
+        until=run["until"] if run else None,
+        columns=tuple(head.column_names),
+        first_rows=tuple(tuple(row.values()) for row in head.to_pylist()),
+    )
+
+
+def last_run(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str, Any] | None:
+    """The newest succeeded `run_stream` of `stream` in ops/runs, or that of one Dag run."""
+    where = {"job": "run_stream", "subject": stream, "outcome": "succeeded"}
+    if dag_run_id is not None:
+        where["dag_run_id"] = dag_run_id
+    runs = read_ops(lake, "runs", where).to_pylist()
+    return max(runs, key=lambda run: run["ended_at"], default=None)
+
+
+def asset_extra(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str, Any]:
+    """What the stream's Asset event tells its readers; plain JSON values."""
+    run = last_run(lake, stream, dag_run_id)
+    if run is None:
+        raise LookupError(f"{lake.ops('runs')} has no succeeded run of {stream} to publish")
+    until = run["until"]
+    return {
+        "run_id": run["run_id"],
+        "rows": run["rows_out"],
+        "rows_late": run["rows_late"],
+        "until": until.isoformat() if until else None,
+        "generation": current_generation(lake, stream),
+        "state_bytes": newest_state_bytes(lake, stream),
+        "findings": [
+            {"finding": row["finding"], "severity": row["severity"], "detail": row["detail"]}
+            for row in read_ops(lake, "findings", {"run_id": run["run_id"]}).to_pylist()
+        ],
+    }
+
+
+def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] | None:
+    """What the Asset event of a backfill's Dag run tells; None when it has recomputed nothing.
+
+    `interval` is the start and the end that it is before; the counts of table rows are 0
+    for an update table, which no recompute changes. `promoted_to` is the generation, if it was
+    promoted.
+    """
+    rows = read_ops(lake, "intervals", {"stream": stream, "dag_run_id": dag_run_id}).to_pylist()
+    rows.sort(key=lambda row: row["recomputed_at"])
+    row = next((row for row in reversed(rows) if row["kind"] == "recompute"), None)
+    if row is None:
+        return None
+    promoted = rows[-1]["generation"] if rows[-1]["kind"] == "reseed" else None
+    counts = ("rows_read", "rows_before", "rows_after", "rows_removed", "rows_added")
+    return {
+        "run_id": row["run_id"],
+        "interval": [row["start"].isoformat(), row["until"].isoformat()],
+        **{count: row[count] for count in counts},
+        "savepoint": row["savepoint_id"],
+        **({} if promoted is None else {"promoted_to": promoted}),
+    }
+
+
+def newest_state_bytes(lake: Lake, stream: str) -> int | None:
+    """Bytes of the checkpoint's state as last measured; None when it never was."""
+    sizes = read_ops(lake, "checkpoint_sizes", {"stream": stream, "part": "state"}).to_pylist()
+    newest = max((row["measured_at"] for row in sizes), default=None)
+    return sum(row["bytes"] for row in sizes if row["measured_at"] == newest) if sizes else None
+
+
+def format_result(result: StreamResult) -> str:
+    """`result` as a short table for a terminal."""
+    until = f"{result.until:%Y-%m-%d %H:%M:%S} UTC" if result.until else "nothing yet"
+    heading = f"{result.stream}: {result.rows:,} rows, complete until {until}"
+    if not result.first_rows:
+        return heading
+    cells = [tuple(_cell(value) for value in row) for row in result.first_rows]
+    lines = [_aligned(row, result.columns, cells) for row in (result.columns, *cells)]
+    if result.rows > len(cells):
+        lines.append("...")
+    return "\n".join([heading, *(f"  {line}" for line in lines)])
+
+
+def _aligned(row: Sequence[str], columns: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
+    table = [columns, *cells]
+    widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
+    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    return "" if value is None else str(value)

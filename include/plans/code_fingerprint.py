@@ -1,0 +1,124 @@
+"""Names what a stream's function computes: another name means that results may be others.
+
+A savepoint, and a generation, carry the name of the code that made them. It is made from what
+Python reads of a file, so comments, formatting and documentation may change.
+"""
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterator
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+
+from include.savepoints.lineage import REJECTS
+from include.stream_definition import load_definition, pinned_settings
+from include.streams import Stream
+
+# Raised by a release whose fold comes to other results from the same functions and events:
+# the fold's own code is not looked at, as nearly all changes of it change no result.
+FOLD_SEMANTICS = 1
+STREAMS = "spark_jobs.streams"
+# Where modules were when the lakes of 0.5 took up their fingerprints: a move changes no result.
+MOVED = {"include.fold": "spark_jobs.fold"}
+LENGTH = 16  # hex characters
+# How state is spread, and which rows were in time: the fold of given events is the same.
+CHANGE_NO_RESULT = {"buckets", "state_partitions", "watermark_delay_ms"}
+
+
+def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
+    """16 hex characters that name the stream's code, settings and initial state; and REJECTS
+    when it rejects what its function fails for.
+
+    `initial_state` is that one's fingerprint, or None. Modules of `spark_jobs.streams` that
+    the stream's file imports count as part of it; those that it loads by a computed name do not.
+    Raises SettingsError as `load_definition` does.
+    """
+    pinned = pinned_settings(stream, load_definition(stream).fold)
+    stands_on = {
+        "fold_semantics": FOLD_SEMANTICS,
+        "initial_state": initial_state,
+        "pinned": {name: pinned[name] for name in pinned.keys() - CHANGE_NO_RESULT},
+        "modules": _modules(f"{STREAMS}.{stream.name}"),
+    }
+    text = json.dumps(stands_on, sort_keys=True)
+    name = hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+    # Behind the name, not in it: states that were made until the first failed call stay good.
+    return name + REJECTS if stream.on_error == "quarantine" else name
+
+
+def only_code(source: bytes) -> ast.Module:
+    """The module of that source without its docstrings and its COMMENTS."""
+    tree = ast.parse(source)
+    tree.body = [statement for statement in tree.body if not _is_comments(statement)]
+    return _WithoutDocstrings().visit(tree)  # type: ignore[no-any-return]
+
+
+class _WithoutDocstrings(ast.NodeTransformer):
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        """Any statement that is a mere string does nothing, so all of them may go."""
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node
+
+
+def _is_comments(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.AnnAssign):
+        return ast.unparse(statement.target) == "COMMENTS"
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [ast.unparse(target) for target in targets] == ["COMMENTS"]
+
+
+def _modules(name: str) -> dict[str, str]:
+    """The code of `name` and of all of `spark_jobs.streams` that it imports, by module."""
+    found: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        module = waiting.pop()
+        file = None if module in found else _file_of(module)
+        if file is not None:
+            tree = only_code(file.read_bytes())
+            waiting += [other for other in _imported(module, tree) if _is_of_streams(other)]
+            found[module] = ast.unparse(_AsBeforeMoves().visit(tree))
+    return found
+
+
+class _AsBeforeMoves(ast.NodeTransformer):
+    def visit_Import(self, node: ast.Import) -> ast.Import:
+        node.names = [ast.alias(_before(alias.name), alias.asname) for alias in node.names]
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        node.module = _before(node.module or "") or None
+        return node
+
+
+def _before(module: str) -> str:
+    for now, then in MOVED.items():
+        if f"{module}.".startswith(f"{now}."):
+            return then + module.removeprefix(now)
+    return module
+
+
+def _imported(module: str, tree: ast.Module) -> Iterator[str]:
+    """All that may be a module: of `from a import b` both a and a.b."""
+    package = module if module == STREAMS else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _is_of_streams(module: str) -> bool:
+    return f"{module}.".startswith(f"{STREAMS}.")
+
+
+def _file_of(module: str) -> Path | None:
+    """Its source; None when the name is of something in a module."""
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:  # what it would be in is no package
+        return None
+    return None if spec is None or spec.origin is None else Path(spec.origin)

@@ -1,0 +1,89 @@
+"""What a reseed can begin with after a change of the state schema: savepoints of the older one.
+
+Without a JVM. Whether the mapping itself works is seen when the job maps each state.
+"""
+
+from include.fold.group_state import GroupStateTimeout
+from include.lake.generations import GenerationRow, current_row
+from include.lake.paths import Lake
+from include.savepoints.bronze_pin import BronzePin
+from include.savepoints.choose_base import Base, choose_mapped_base
+from include.savepoints.identity import StreamIdentity
+from include.savepoints.manifest import savepoints_of
+from include.stream_definition import load_definition, pinned_settings
+from include.streams import SettingsError, Stream
+
+MIGRATE = "migrate"  # why a generation was seeded, in ops/generations
+IN_PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
+
+
+def refuse_migration(lake: Lake, stream: Stream, identity: StreamIdentity, recompute: bool) -> None:
+    """SettingsError unless the state of `stream` is one that its `migrate_state` can map."""
+    if recompute:
+        raise SettingsError(
+            "FROM_STATE maps states, RECOMPUTE makes them anew from the beginning: give one of them"
+        )
+    current = current_row(lake, stream.name)
+    if current is None:
+        raise SettingsError(f"{stream.name} has no state yet to migrate: leave FROM_STATE out")
+    if current["state_schema"] == identity.state_schema:
+        raise SettingsError(
+            f"the state of {stream.name} has the schema of its file already, so there is nothing to "
+            "migrate: leave FROM_STATE out (after a change of the function alone: RECOMPUTE=1)"
+        )
+    definition = load_definition(stream)
+    if definition.migrate_state is None:
+        raise SettingsError(
+            f"spark_jobs/streams/{stream.name}.py defines no migrate_state(old), from a key's old "
+            "state (a dict of its fields) to its new one: add it, or give RECOMPUTE=1"
+        )
+    _refuse_other_keys(current, pinned_settings(stream, definition.fold), stream.name)
+
+
+def _refuse_other_keys(current: GenerationRow, now: GenerationRow, stream: str) -> None:
+    """States are mapped one by one: neither what they are kept by nor their clock may differ."""
+    changed = [name for name in ("source", "key") if current[name] != now[name]]
+    if _key_type(current) != _key_type(now):
+        changed.append("the type of the key")
+    if (current["timeout"] == IN_PROCESSING_TIME) != (now["timeout"] == IN_PROCESSING_TIME):
+        changed.append("the clock (event time or processing time)")
+    if changed:
+        raise SettingsError(
+            f"{stream}: {', '.join(changed)} changed, and migrate_state maps states only: give "
+            "RECOMPUTE=1 in place of FROM_STATE=1"
+        )
+
+
+def _key_type(pinned: GenerationRow) -> str:
+    schema: str = pinned["state_schema"]
+    return schema.partition(",")[0]
+
+
+def mapped_base(lake: Lake, identity: StreamIdentity, pin: BronzePin, at_most_us: int) -> Base:
+    """The newest clean savepoint of what the stream ran on until now, its states to be mapped.
+
+    Raises SettingsError when there is none that is not after `at_most_us`.
+    """
+    name, current = identity.stream, current_row(lake, identity.stream)
+    older = [
+        savepoint
+        for savepoint in savepoints_of(lake, name)
+        if current is not None
+        and savepoint.state_schema == current["state_schema"]
+        and savepoint.code is not None
+        and savepoint.code == current["code"]
+    ]
+    if not older:
+        raise SettingsError(
+            f"{name} has no savepoint of its older state: put its former file back, `make savepoint "
+            f"STREAM={name}`, and then the new file again; or give RECOMPUTE=1"
+        )
+    base = choose_mapped_base(older, identity, pin, at_most_us)
+    if base is None:
+        raise SettingsError(
+            f"none of the {len(older)} savepoints of the older state of {name} holds all rows of "
+            "bronze before it, late ones too, with a table that is right until there: put its "
+            f"former file back, `make reseed STREAM={name} APPLY=1` (it takes late rows in, and "
+            "writes one), and then the new file again; or give RECOMPUTE=1"
+        )
+    return base

@@ -1,0 +1,149 @@
+"""What the Dag runs of a backfill would do, one by one. Without a JVM, and without Airflow."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from croniter import croniter, croniter_range
+
+from include.coverage.effect import state_between
+from include.coverage.table_coverage import trusted_coverage
+from include.fold.instants import micros_of
+from include.lake.paths import Lake
+from include.plans.plan_recompute import (
+    base_text,
+    check_settled,
+    recorded_recomputes,
+    refuse_before_mapping,
+    rows_emitted,
+    seconds_for,
+    settled_until,
+)
+from include.savepoints.bronze_pin import count_before, pin_bronze
+from include.savepoints.choose_base import choose_base
+from include.savepoints.identity import StreamIdentity
+from include.savepoints.manifest import savepoints_of
+from include.streams import SettingsError, Stream
+from include.text_table import text_table
+
+COLUMNS = ("from (UTC)", "until", "now", "base", "rows to read", "rows replaced", "seconds")
+WORDS = (0, 1, 2, 3)
+SHOWN = 40
+RUN_BEFORE = "the run before"
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """The recompute of one interval, after those of the intervals before it."""
+
+    start: datetime
+    until: datetime
+    base: str
+    rows_to_read: int
+    rows_replaced: int | None  # of the table; None: an update table, of which none is
+    estimated_seconds: float | None  # None: no recorded recompute of the stream to go by
+    now: str  # whether the table is right there, or why not
+
+
+@dataclass(frozen=True)
+class BackfillPlan:
+    """The runs of a backfill, in order, and how many more would be refused."""
+
+    stream: str
+    runs: Sequence[PlannedRun]
+    unsettled: int
+    settled: datetime
+
+    def text(self) -> str:
+        """The plan for people."""
+        runs = self.runs
+        lines = [
+            f"a backfill of stream_{self.stream} would make {len(runs):,} runs that replay "
+            f"{sum(run.rows_to_read for run in runs):,} rows{self._took()}",
+            *text_table(COLUMNS, [_cells(run) for run in runs[:SHOWN]], WORDS),
+        ]
+        if len(runs) > SHOWN:
+            lines.append(f"  ... and {len(runs) - SHOWN:,} more")
+        if self.unsettled:
+            lines.append(
+                f"and {self.unsettled:,} that would be refused: the stream is complete until "
+                f"{self.settled:%Y-%m-%d %H:%M:%S} UTC"
+            )
+        return "\n".join(lines)
+
+    def _took(self) -> str:
+        estimates = [run.estimated_seconds for run in self.runs]
+        known = [seconds for seconds in estimates if seconds is not None]
+        return f", in about {timedelta(seconds=round(sum(known)))}" if known else ""
+
+
+def plan_backfill(
+    lake: Lake, stream: Stream, identity: StreamIdentity, start: datetime, until: datetime
+) -> BackfillPlan:
+    """The Dag runs for the intervals of the stream's schedule that begin in `[start, until)`.
+
+    Raises SettingsError when none begins there, NotSettledError when the stream has settled
+    none of them yet, LakeError when there is nothing to compute from.
+    """
+    intervals = schedule_intervals(stream.schedule, start, until)
+    if not intervals:
+        raise SettingsError(
+            f"no interval of the schedule {stream.schedule!r} of {stream.name} begins from {start} "
+            f"until {until}"
+        )
+    check_settled(lake, stream, intervals[0][1])
+    settled = settled_until(lake, stream.name)
+    assert settled is not None  # or the check would have raised
+    closed = [interval for interval in intervals if interval[1] <= settled]
+    runs = _planned_runs(lake, stream, identity, closed)
+    return BackfillPlan(stream.name, runs, len(intervals) - len(closed), settled)
+
+
+def schedule_intervals(
+    schedule: str, start: datetime, until: datetime
+) -> list[tuple[datetime, datetime]]:
+    """The data intervals, between two ticks of the cron expression, that begin in `[start, until)`."""
+    ticks = [tick for tick in croniter_range(start, until, schedule) if tick < until]
+    if not ticks:
+        return []
+    ends = [*ticks[1:], croniter(schedule, ticks[-1]).get_next(datetime)]
+    return list(zip(ticks, ends, strict=True))
+
+
+def _planned_runs(
+    lake: Lake,
+    stream: Stream,
+    identity: StreamIdentity,
+    intervals: Sequence[tuple[datetime, datetime]],
+) -> list[PlannedRun]:
+    edges = [start for start, _ in intervals] + [intervals[-1][1]]
+    pin = pin_bronze(lake, stream.source)
+    cutoffs = [micros_of(edge) for edge in edges]
+    events = count_before(pin, identity.time_column, identity.since_us, cutoffs)
+    replaced: Sequence[int | None] = [None] * len(intervals)
+    if identity.output_mode == "append":
+        replaced = rows_emitted(lake, stream, edges)
+    first = choose_base(savepoints_of(lake, stream.name), identity, pin, cutoffs[0])
+    refuse_before_mapping(identity, first, intervals[0][0])
+    recorded = recorded_recomputes(lake, stream.name)
+    coverage = trusted_coverage(lake, stream, identity)
+    runs = []
+    for number, (start, until) in enumerate(intervals):
+        base = base_text(first) if number == 0 else RUN_BEFORE
+        rows = events[number + 1] - (first.events if number == 0 else events[number])
+        seconds = seconds_for(rows, recorded)
+        now = state_between(coverage, micros_of(start), micros_of(until))
+        runs.append(PlannedRun(start, until, base, rows, replaced[number], seconds, now))
+    return runs
+
+
+def _cells(run: PlannedRun) -> list[str]:
+    return [
+        f"{run.start:%Y-%m-%d %H:%M}",
+        f"{run.until:%Y-%m-%d %H:%M}",
+        run.now,
+        run.base,
+        f"{run.rows_to_read:,}",
+        "none" if run.rows_replaced is None else f"{run.rows_replaced:,}",
+        "?" if run.estimated_seconds is None else f"{run.estimated_seconds:.0f}",
+    ]

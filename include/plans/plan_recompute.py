@@ -1,0 +1,202 @@
+"""What a recompute of an interval would do: its base, what is read, what is replaced, how long.
+
+From the lake alone, without a JVM; the job does what its own plan says, made under the lease.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from include.checkpoint.position import settled_watermark_ms
+from include.coverage.effect import recompute_effect
+from include.coverage.judge import Coverage
+from include.coverage.table_coverage import trusted_coverage
+from include.fold.instants import US_PER_MS, instant_of, micros_of
+from include.lake.generations import current_row, is_reseeded
+from include.lake.ops import read_ops
+from include.lake.paths import Lake, LakeError, dataset_of
+from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
+from include.savepoints.choose_base import Base, choose_base
+from include.savepoints.identity import StreamIdentity
+from include.savepoints.lineage import is_mapped
+from include.savepoints.manifest import savepoints_of
+from include.streams import SettingsError, Stream
+
+
+class NotSettledError(SettingsError):
+    """The live stream has not come to the interval's end: the message says when it will."""
+
+
+@dataclass(frozen=True)
+class RecomputePlan:
+    """A recompute, decided."""
+
+    identity: StreamIdentity
+    start: datetime
+    until: datetime
+    pin: BronzePin
+    base: Base
+    rows_to_read: int
+    rows_replaced: int | None  # of the table; None: an update table, of which none is
+    estimated_seconds: float | None  # None: no recorded recompute of the stream to go by
+    coverage: Coverage  # of the table as it is now
+
+    def text(self) -> str:
+        """The plan for people."""
+        took = "no recompute of it is recorded to estimate the time by"
+        if self.estimated_seconds is not None:
+            took = f"about {self.estimated_seconds:.0f} s"
+        replaced = "no row of its table, which shows the live state"
+        if self.rows_replaced is not None:
+            replaced = f"{self.rows_replaced:,} rows of its table"
+        return (
+            f"recompute {self.identity.stream} from {self.start:%Y-%m-%d %H:%M:%S} until "
+            f"{self.until:%Y-%m-%d %H:%M:%S} UTC: replays {self.rows_to_read:,} rows of bronze "
+            f"(version {self.pin.version}) from {base_text(self.base)}, replaces {replaced}; {took}. "
+            f"{self._effect()}"
+        )
+
+    def _effect(self) -> str:
+        if self.identity.output_mode == "update":
+            return "It changes nothing but the savepoints"
+        return recompute_effect(self.coverage, micros_of(self.start), micros_of(self.until))
+
+
+def base_text(base: Base) -> str:
+    """Where a replay begins, for people."""
+    if base.savepoint is not None:
+        return f"savepoint {base.savepoint.savepoint_id}"
+    return "the beginning" if base.until_us is None else "the initial state"
+
+
+def parse_instant(name: str, text: str) -> datetime:
+    """A date or an instant in ISO 8601, UTC where it says no zone; SettingsError otherwise."""
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SettingsError(
+            f"{name} is {text!r}: give a date such as 2026-01-05, or an instant such as "
+            "2026-01-05T13:00:00Z"
+        ) from error
+    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+
+
+def plan_recompute(
+    lake: Lake, stream: Stream, identity: StreamIdentity, start: datetime, until: datetime
+) -> RecomputePlan:
+    """The plan for `[start, until)`, on the stream's clock.
+
+    Raises SettingsError for an empty interval, NotSettledError for one that live has not
+    settled, LakeError when there is nothing to compute from.
+    """
+    if start >= until:
+        raise SettingsError(f"the interval from {start} until {until} is empty: give a later end")
+    check_settled(lake, stream, until)
+    start_us, until_us = micros_of(start), micros_of(until)
+    if identity.since_us is not None and until_us <= identity.since_us:
+        raise SettingsError(
+            f"{stream.name} begins with an initial state as of "
+            f"{instant_of(identity.since_us)}: there is nothing to recompute before that"
+        )
+    pin = pin_bronze(lake, stream.source)
+    base = choose_base(savepoints_of(lake, stream.name), identity, pin, start_us)
+    refuse_before_mapping(identity, base, start)
+    (events,) = count_before(pin, identity.time_column, identity.since_us, [until_us])
+    rows_to_read = events - base.events
+    return RecomputePlan(
+        identity,
+        start,
+        until,
+        pin,
+        base,
+        rows_to_read,
+        rows_emitted(lake, stream, [start, until])[0] if identity.output_mode == "append" else None,
+        estimate_seconds(lake, stream.name, rows_to_read),
+        trusted_coverage(lake, stream, identity),
+    )
+
+
+def refuse_before_mapping(identity: StreamIdentity, base: Base, start: datetime) -> None:
+    """SettingsError when only the beginning is left, and the stream's states do not come of it."""
+    if base.savepoint is None and is_mapped(identity.code):
+        raise SettingsError(
+            f"the state of {identity.stream} goes back to one that migrate_state has mapped, and no "
+            f"clean savepoint of it is from before {start:%Y-%m-%d %H:%M:%S} UTC: what is earlier is "
+            f"as the former code made it. `make reseed STREAM={identity.stream} RECOMPUTE=1 APPLY=1` "
+            "makes all of it anew by the code of now"
+        )
+
+
+def check_settled(lake: Lake, stream: Stream, until: datetime) -> None:
+    """NotSettledError unless the live stream has settled everything before `until`."""
+    settled = settled_until(lake, stream.name)
+    if settled is not None and until <= settled:
+        return
+    delay = stream.watermark_delay
+    known = "has settled nothing yet"
+    if settled is not None:
+        known = f"is complete until {settled:%Y-%m-%d %H:%M:%S} UTC"
+    raise NotSettledError(
+        f"{stream.name} {known}: what is before {until:%Y-%m-%d %H:%M:%S} UTC can be recomputed "
+        f"once an event after {until + delay:%Y-%m-%d %H:%M:%S} UTC is in bronze and the stream "
+        "has run. Nothing was changed"
+    )
+
+
+def settled_until(lake: Lake, stream: str) -> datetime | None:
+    """The instant before which the stream's table is complete; None when nothing is settled."""
+    row = current_row(lake, stream)
+    generation = 1 if row is None else int(row["generation"])
+    watermark_ms = settled_watermark_ms(lake, lake.checkpoint(stream, generation))
+    if watermark_ms is None:
+        return row["until"] if row is not None and is_reseeded(row) else None
+    return instant_of(watermark_ms * US_PER_MS + 1)
+
+
+def estimate_seconds(lake: Lake, stream: str, rows: int) -> float | None:
+    """From the recorded recomputes of the stream: their median price, and what more rows cost."""
+    return seconds_for(rows, recorded_recomputes(lake, stream))
+
+
+def recorded_recomputes(lake: Lake, stream: str) -> list[tuple[int, float]]:
+    """Rows read and seconds of each recompute and reseed of the stream."""
+    return [
+        (row["rows_read"], row["seconds"])
+        for row in read_ops(lake, "intervals", {"stream": stream}).to_pylist()
+        if row["seconds"]
+    ]
+
+
+def seconds_for(rows: int, recorded: Sequence[tuple[int, float]]) -> float | None:
+    """What replaying so many rows would take, by what was recorded; None without any."""
+    if not recorded:
+        return None
+    typical = float(median(seconds for _, seconds in recorded))
+    rows_per_second = float(max(read / seconds for read, seconds in recorded))
+    return max(typical, rows / rows_per_second) if rows_per_second else typical
+
+
+def rows_emitted(lake: Lake, stream: Stream, edges: Sequence[datetime]) -> list[int]:
+    """How many rows of the table were emitted between each edge and the next, rising.
+
+    Raises LakeError when there is no table.
+    """
+    path = lake.table(stream.name)
+    if not lake.is_delta_table(path):
+        raise LakeError(f"no table at {path}: run the stream first")
+    first, last = (edge.astimezone(UTC).date() for edge in (edges[0], edges[-1]))
+    dates = (pc.field("emitted_date") >= first) & (pc.field("emitted_date") <= last)
+    scanner = dataset_of(path).scanner(["emitted_at"], filter=dates)
+    below = np.zeros(len(edges), np.int64)
+    edges_us = np.array([micros_of(edge) for edge in edges])
+    for batch in scanner.to_batches():
+        emitted_us = np.sort(
+            pc.cast(batch["emitted_at"], pa.int64()).to_numpy(zero_copy_only=False)
+        )
+        below += np.searchsorted(emitted_us, edges_us)
+    return [int(count) for count in np.diff(below)]

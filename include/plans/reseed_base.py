@@ -1,0 +1,114 @@
+"""What a reseed begins with: the newest clean savepoint before which its table can stay."""
+
+from dataclasses import replace
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from include.coverage.judge import Coverage
+from include.coverage.segments import BEGINNING_US
+from include.coverage.table_coverage import TableCoverage
+from include.lake.delta_log import read_actions
+from include.lake.generations import current_row
+from include.lake.paths import Lake, LakeError
+from include.plans.migrate_plan import mapped_base
+from include.plans.reseed_options import ReseedOptions
+from include.savepoints.bronze_pin import BronzePin
+from include.savepoints.choose_base import Base, choose_base
+from include.savepoints.identity import StreamIdentity
+from include.savepoints.lineage import is_mapped
+from include.savepoints.manifest import savepoints_of
+from include.streams import SettingsError
+
+
+def choose_reseed_base(
+    lake: Lake,
+    identity: StreamIdentity,
+    pin: BronzePin,
+    options: ReseedOptions,
+    until_us: int,
+    judged: TableCoverage,
+) -> Base:
+    """The base of a reseed to `until_us` of a table that was judged so.
+
+    SettingsError when only the beginning is left, and the stream's states do not come of it.
+    """
+    is_new = current_row(lake, identity.stream) is None
+    kept_us = _kept_before_us(identity, judged.coverage, until_us, is_new)
+    base = _base(lake, identity, pin, options, kept_us)
+    if base is None and judged.is_unrecorded:
+        # The mapping cannot be made anew, and nothing says that what is before is wrong.
+        kept_us = _kept_before_us(identity, _as_if_recorded(judged.coverage), until_us, is_new)
+        base = _base(lake, identity, pin, options, kept_us)
+    if base is None:
+        raise _mapping_given_up(identity.stream)
+    return base
+
+
+def _base(
+    lake: Lake, identity: StreamIdentity, pin: BronzePin, options: ReseedOptions, at_most_us: int
+) -> Base | None:
+    """The newest clean savepoint that is not after an instant, before which no row is replaced.
+
+    None when only the beginning is left, and the stream's states do not come of it.
+    """
+    if options.from_state:
+        return mapped_base(lake, identity, pin, at_most_us)
+    if options.recompute:
+        return Base(None, identity.since_us, 0)
+    base = choose_base(savepoints_of(lake, identity.stream), identity, pin, at_most_us)
+    given_up = base.savepoint is None and is_mapped(identity.code)
+    return None if given_up else base
+
+
+def _kept_before_us(
+    identity: StreamIdentity, coverage: Coverage, until_us: int, is_new: bool
+) -> int:
+    """Before which instant, at most `until_us`, all rows that the table has can stay."""
+    if identity.output_mode == "update":
+        return until_us  # it is written anew as a whole
+    if is_new or coverage.until_us is None:
+        return BEGINNING_US
+    first_wrong_us = coverage.first_wrong_us
+    kept_us = coverage.until_us if first_wrong_us is None else first_wrong_us
+    return min(until_us, kept_us)
+
+
+def _as_if_recorded(coverage: Coverage) -> Coverage:
+    """What is wrong for another reason than that nothing was recorded yet."""
+    spans = (
+        replace(span, reason=None) if span.reason == "not recorded" else span
+        for span in coverage.spans
+    )
+    return Coverage(coverage.until_us, tuple(spans), coverage.live)
+
+
+def _mapping_given_up(stream: str) -> SettingsError:
+    return SettingsError(
+        f"the state of {stream} goes back to one that migrate_state has mapped, and no clean "
+        "savepoint of it is left that the table is right before (as after late rows from before "
+        f"the mapping): `make reseed STREAM={stream} RECOMPUTE=1` makes all of it anew by the code "
+        "of now, and gives the mapped state up"
+    )
+
+
+def refuse_unreadable_table(lake: Lake, stream: str) -> None:
+    """LakeError when the table's log is no log: nobody can write to it, either."""
+    path = lake.table(stream)
+    reason = _why_unreadable(lake, path) if lake.is_delta_table(path) else None
+    if reason is not None:
+        raise LakeError(
+            f"the log of {path} cannot be read ({reason}): put the table back from a copy, or move "
+            "it away and repeat: all its rows come anew from bronze"
+        )
+
+
+def _why_unreadable(lake: Lake, path: str) -> str | None:
+    try:
+        version = DeltaTable(path).version()
+    except DeltaError as error:
+        return str(error).partition("\n")[0]
+    # delta-rs takes the schema from the sum beside the commit, which Spark does not believe.
+    if version == 0 and not read_actions(lake, path, 0):
+        return "its first commit is empty, as after a power cut"
+    return None

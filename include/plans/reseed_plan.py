@@ -1,0 +1,249 @@
+"""What a reseed would do: pinned bronze, its `until`, its base, what is replaced. Without a JVM."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from pyarrow import fs
+
+from include.coverage.effect import reseed_effect
+from include.coverage.judge import Coverage
+from include.coverage.ledger import look
+from include.coverage.table_coverage import TableCoverage, table_coverage
+from include.fold.admission import LAST_INSTANT_US
+from include.fold.instants import instant_of, micros_of
+from include.lake.generations import (
+    INTENT,
+    GenerationRow,
+    current_row,
+    generation_rows,
+    open_intent,
+    written_batch,
+)
+from include.lake.paths import Lake
+from include.lake.table_seal import rows_by_date
+from include.plans.migrate_plan import MIGRATE, refuse_migration
+from include.plans.plan_recompute import estimate_seconds, rows_emitted
+from include.plans.reseed_base import choose_reseed_base, refuse_unreadable_table
+from include.plans.reseed_options import ReseedOptions
+from include.plans.stream_identity import initial_fingerprint, stream_identity
+from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
+from include.savepoints.choose_base import Base
+from include.savepoints.identity import StreamIdentity
+from include.savepoints.lineage import same_code
+from include.stream_definition import load_definition, pinned_settings
+from include.streams import SettingsError, Stream
+
+
+@dataclass(frozen=True)
+class ReseedPlan:
+    """A reseed, decided."""
+
+    identity: StreamIdentity
+    options: ReseedOptions
+    buckets: int
+    partitions: int
+    pin: BronzePin
+    until_us: int
+    base: Base
+    events: int  # bronze rows before until
+    excluded: int  # before the initial state
+    pending: int  # from until on
+    estimated_seconds: float | None
+    coverage: Coverage  # of the table as it is now
+    distrust: str | None  # why the table is not what was recorded of it; None: it is
+    rows_replaced: int
+
+    @property
+    def from_us(self) -> int | None:
+        """The first instant whose rows are replaced; None: all are. What an initial state stood
+        for under an earlier `as_of` is among them."""
+        kept = self.base.savepoint is not None and self.identity.output_mode == "append"
+        return self.base.until_us if kept else None
+
+    def text(self) -> str:
+        """The plan for people."""
+        base = "from the beginning"
+        if self.base.savepoint is not None:
+            base = f"from savepoint {self.base.savepoint.savepoint_id}"
+        if self.base.mapped:
+            base += ", its states mapped by migrate_state"
+        where = (
+            "all its table" if self.from_us is None else f"its table from {_at(self.from_us)} on"
+        )
+        took = "" if self.estimated_seconds is None else f", about {self.estimated_seconds:.0f} s"
+        return (
+            f"reseed {self.identity.stream} as of {_at(self.until_us)}: replays "
+            f"{self.events - self.base.events:,} rows of bronze (version {self.pin.version}) {base}; "
+            f"replaces the {self.rows_replaced:,} rows of {where}, and goes on with "
+            f"{self.pending:,} rows that wait; {self.buckets} buckets, {self.partitions} state "
+            f"partitions{took}. {self._effect()}"
+        )
+
+    def _effect(self) -> str:
+        if self.distrust is not None:
+            return f"Its table is not what was recorded of it ({self.distrust}): all is made anew"
+        now_us = self.coverage.until_us
+        takes_away_us = now_us if now_us is not None and now_us > self.until_us else None
+        same_code = not (self.options.recompute or self.options.from_state)
+        return reseed_effect(self.coverage, self.from_us, self.until_us, same_code, takes_away_us)
+
+
+def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
+    """The plan. Raises SettingsError for options that cannot be, LakeError without bronze.
+
+    One that was cut off under other code, which nobody can finish, is begun anew by it.
+    """
+    identity = stream_identity(lake, stream)
+    refuse_unreadable_table(lake, stream.name)
+    options = _begun_anew(lake, identity, options)
+    if options.from_state:
+        refuse_migration(lake, stream, identity, options.recompute)
+    pin = pin_bronze(lake, stream.source)
+    until_us = _until_us(stream, identity, pin, options)
+    current = current_row(lake, stream.name)
+    judged = _judged(lake, stream, identity, options, current)
+    base = choose_reseed_base(lake, identity, pin, options, until_us, judged)
+    since_us, column = identity.since_us, identity.time_column
+    (events,) = count_before(pin, column, since_us, [until_us])
+    everything = count_before(pin, column, None, [until_us, LAST_INSTANT_US])
+    now = current or {}
+    return ReseedPlan(
+        identity,
+        options,
+        _count("BUCKETS", options.buckets, now.get("buckets") or stream.buckets),
+        _count(
+            "PARTITIONS", options.partitions, now.get("state_partitions") or stream.state_partitions
+        ),
+        pin,
+        until_us,
+        base,
+        events,
+        everything[0] - events,
+        everything[1] - everything[0],
+        estimate_seconds(lake, stream.name, events - base.events),
+        judged.coverage,
+        judged.distrust,
+        _rows_from(lake, stream, identity, base),
+    )
+
+
+def _judged(
+    lake: Lake,
+    stream: Stream,
+    identity: StreamIdentity,
+    options: ReseedOptions,
+    current: GenerationRow | None,
+) -> TableCoverage:
+    """The table as it is; before a mapping rows are right that were made by the code before."""
+    if options.from_state and current is not None:
+        identity = replace(identity, code=current["code"])
+    return table_coverage(lake, stream, identity)
+
+
+def _rows_from(lake: Lake, stream: Stream, identity: StreamIdentity, base: Base) -> int:
+    if not lake.is_delta_table(lake.table(stream.name)):
+        return 0
+    if identity.output_mode == "update" or base.savepoint is None:
+        return sum(rows_by_date(lake, f"tables/{stream.name}").values())
+    edges = [instant_of(base.savepoint.until_us), instant_of(LAST_INSTANT_US)]
+    return rows_emitted(lake, stream, edges)[0]
+
+
+def _count(name: str, wanted: int | None, now: int) -> int:
+    if wanted is not None and wanted < 1:
+        raise SettingsError(f"{name} must be at least 1, not {wanted}")
+    return wanted or now
+
+
+def _until_us(
+    stream: Stream, identity: StreamIdentity, pin: BronzePin, options: ReseedOptions
+) -> int:
+    settled_us = pin.settled_until_us(identity.time_column, identity.delay_us)
+    # An initial state stands for all before it, whether or not bronze has come so far.
+    until_us = max(settled_us, identity.since_us or settled_us)
+    if options.until is None:
+        return until_us
+    wanted_us = micros_of(options.until)
+    if wanted_us > until_us:
+        raise SettingsError(
+            f"UNTIL is {_at(wanted_us)}, but bronze/{stream.source} has settled {stream.name} only "
+            f"until {_at(until_us)}: give that or an earlier instant"
+        )
+    if identity.since_us is not None and wanted_us < identity.since_us:
+        raise SettingsError(
+            f"UNTIL is {_at(wanted_us)}, before the initial state of {_at(identity.since_us)}"
+        )
+    return wanted_us
+
+
+def _begun_anew(lake: Lake, identity: StreamIdentity, options: ReseedOptions) -> ReseedOptions:
+    """A migration that was cut off, and whose code was changed since, is still a migration."""
+    begun = open_intent(lake, identity.stream)
+    if begun is None or same_code(begun["code"], identity.code) or options.recompute:
+        return options
+    migrating = begun["reseed"] == MIGRATE and begun["state_schema"] == identity.state_schema
+    return replace(options, from_state=options.from_state or migrating)
+
+
+def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
+    """The row of `ops/generations` that says a reseed has begun, and all that it has decided."""
+    base, pin, identity = plan.base, plan.pin, plan.identity
+    pinned = pinned_settings(stream, load_definition(stream).fold)
+    return {
+        **pinned,
+        "stream": stream.name,
+        "generation": _new_generation(lake, stream.name),
+        "status": INTENT,
+        "started_at": datetime.now(UTC),
+        "buckets": plan.buckets,
+        "state_partitions": plan.partitions,
+        "reseed": _kind(plan.options),
+        "options": plan.options.text(),
+        "initial_state": initial_fingerprint(lake, stream.name),
+        "initial_as_of": None if identity.since_us is None else instant_of(identity.since_us),
+        "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
+        "base_until": None if base.until_us is None else instant_of(base.until_us),
+        "until": instant_of(plan.until_us),
+        "bronze_id": pin.table_id,
+        "bronze_version": pin.version,
+        "bronze_ingested_at": instant_of(pin.ingested_at_us),
+        "seed_excluded": plan.excluded,
+        "seed_pending": plan.pending,
+        "code": base.lineage(identity.code),
+    }
+
+
+def _new_generation(lake: Lake, stream: str) -> int:
+    """One whose number no table has seen: under one that it has, writes would be passed over."""
+    numbers = [row["generation"] for row in generation_rows(lake, stream)]
+    numbers += [entry.generation for entry in look(lake, stream).entries]
+    folder = lake.path_in_filesystem(lake.checkpoint(stream, 0)).rpartition("/")[0]
+    selector = fs.FileSelector(folder, allow_not_found=True)
+    names = [info.base_name for info in lake.filesystem.get_file_info(selector)]
+    newest = max([*numbers, *(int(name) for name in names if name.isdecimal())], default=0)
+    return next(number for number in count(newest + 1) if not _is_known(lake, stream, number))
+
+
+def _is_known(lake: Lake, stream: str, generation: int) -> bool:
+    """Whether a table has rows of such a generation, of which all records were put back older."""
+    paths = {
+        "table": lake.table(stream),
+        "rejected": lake.rejected(stream),
+        "batches": lake.ops("batches"),
+    }
+    return any(
+        written_batch(lake, path, stream, generation, name) is not None
+        for name, path in paths.items()
+    )
+
+
+def _kind(options: ReseedOptions) -> str:
+    if options.from_state:
+        return MIGRATE
+    return "recompute" if options.recompute else "reseed"
+
+
+def _at(micros: int) -> str:
+    return f"{instant_of(micros):%Y-%m-%d %H:%M:%S} UTC"

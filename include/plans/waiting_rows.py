@@ -1,0 +1,94 @@
+"""Whether a stream has something to do, read from the lake without a JVM.
+
+It is behind when the newest batch of its checkpoint was never committed, or when bronze got data
+after it. And it has something to do when a run would fail: else nobody would hear why; and when
+its position grows so old that bronze's log may be cut there.
+"""
+
+from deltalake import DeltaTable
+
+from include.checkpoint.log_retention import needed_commit
+from include.checkpoint.offsets import newest_committed, newest_planned
+from include.checkpoint.position import BronzePosition, read_position
+from include.coverage.ledger import look
+from include.coverage.live import was_cut_off
+from include.lake.delta_log import adds_data, read_actions
+from include.lake.generations import FIRST, current_row, is_reseeded, open_intent
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.landing.clock import moves_nothing
+from include.landing.clock_repair import why_not_run
+from include.streams import Stream
+
+# The jobs that commit batches of a stream.
+DRAINING_JOBS = ("run_stream", "compact_state")
+
+
+def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
+    """Whether a run of `stream` would find something to do.
+
+    When in doubt it answers True: a run too many costs half a minute, one too few loses time.
+    """
+    bronze = lake.bronze(stream.source)
+    if not lake.is_delta_table(bronze):
+        return False
+    if why_not_run(lake, stream) is not None:
+        return True  # the run fails, and says why
+    row = current_row(lake, stream.name)
+    generation = FIRST if row is None else row["generation"]
+    checkpoint = lake.checkpoint(stream.name, generation)
+    planned = newest_planned(lake, checkpoint)
+    if planned is None and is_reseeded(row):
+        return True  # its first run makes a checkpoint of the seed
+    if open_intent(lake, stream.name) is not None:
+        return True  # a run finishes a reseed that was cut off
+    if planned != newest_committed(lake, checkpoint) or has_unreported_batch(lake, stream.name):
+        return True
+    if row is not None and row["output_mode"] == "update" and was_cut_off(lake, row):
+        return True  # its table shows keys as of different instants
+    if look(lake, stream.name).distrust is not None:
+        return True  # the run fails, and says why
+    table = DeltaTable(bronze)
+    position = BronzePosition(str(table.metadata().id), 0)
+    if planned is not None:
+        position = read_position(lake, f"{checkpoint}/offsets/{planned}")
+    if str(table.metadata().id) != position.table_id:
+        return True  # another table under this name: the run fails, and says so
+    if table.version() + 1 < position.version:
+        return True  # an older copy: as above
+    versions = range(position.version, table.version() + 1)
+    if any(_has_data(lake, bronze, version) for version in versions):
+        return True
+    needed = needed_commit(lake, stream.name, stream.source)
+    return needed is not None and (needed.is_gone or needed.is_growing_old)
+
+
+def has_unreported_batch(lake: Lake, stream: str) -> bool:
+    """Whether the newest batch belongs to a run that died before it was recorded.
+
+    Its rows are in the table; a further run records how far that is complete, so that it
+    can be published.
+    """
+    batches = read_ops(lake, "batches", {"stream": stream}).to_pylist()
+    if not batches:
+        return False
+    newest = max(batches, key=lambda row: (row["generation"], row["batch_id"]))
+    ended = read_ops(lake, "runs", {"subject": stream, "outcome": "succeeded"}).to_pylist()
+    return not any(
+        run["job"] in DRAINING_JOBS and run["ended_at"] >= newest["committed_at"] for run in ended
+    )
+
+
+def _has_data(lake: Lake, bronze: str, version: int) -> bool:
+    """Whether a commit added rows. OPTIMIZE and the like do not; a stream skips them too.
+
+    Nor do the rows count by which a compaction made itself a batch: for no other stream of
+    the source are they worth a run.
+    """
+    try:
+        actions = read_actions(lake, bronze, version)
+    except FileNotFoundError:
+        return True  # cleaned up already: the run will say what that means
+    if any(moves_nothing(action.get("commitInfo", {})) for action in actions):
+        return False
+    return adds_data(actions)

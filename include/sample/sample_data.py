@@ -1,0 +1,199 @@
+"""Sample input as producers would land it: a file per hour, out of order within a bound.
+
+    python -m include.sample.sample_data --lake lake --events 20000 --late-share 0.01
+
+The same options give the same bytes, in every run and on every machine (gzip and Parquet:
+with the same library versions). A file holds what *arrived* in its hour: an event reaches
+it up to `--disorder-minutes` after it happened, and a late one hours after that.
+"""
+
+import argparse
+import bisect
+import itertools
+import logging
+import os
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from pyarrow import fs
+
+from include.lake.paths import Lake, LakeError, open_lake
+from include.sample.sample_formats import EPOCH, FORMATS, MICROSECOND, Arrival
+from include.streams import SOURCES, SettingsError, Source, source_named
+
+log = logging.getLogger("sample_data")
+
+HOUR_US = timedelta(hours=1) // MICROSECOND
+MINUTE_US = timedelta(minutes=1) // MICROSECOND
+LONGEST_HOURS = 10 * 365 * 24
+LATE_BY_HOURS = (1, 6)  # beyond the bound of disorder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to generate for one source."""
+
+    start: datetime
+    seed: int = 1
+    keys: int = 200
+    events: int = 20_000
+    span_hours: float = 24
+    disorder_minutes: float = 5
+    late_share: float = 0.01
+    malformed_share: float = 0.005
+    duplicate_share: float = 0.005
+    format: str = "jsonl"
+
+    def __post_init__(self) -> None:
+        if self.keys < 1 or self.events < 0:
+            raise SettingsError("--keys must be at least 1, --events at least 0")
+        if not 0 < self.span_hours < LONGEST_HOURS:
+            raise SettingsError(f"--span-hours must be above 0 and below {LONGEST_HOURS}")
+        if not 0 <= self.disorder_minutes < LONGEST_HOURS * 60:
+            raise SettingsError("--disorder-minutes must be 0 or more, and less than ten years")
+        for name in ("late_share", "malformed_share", "duplicate_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise SettingsError(f"--{name.replace('_', '-')} must be between 0 and 1")
+        if self.format not in FORMATS:
+            raise SettingsError(f"--format must be one of {', '.join(FORMATS)}")
+
+
+class Summary(NamedTuple):
+    """What was generated, so that a test can hold the tables against it."""
+
+    files: int
+    rows: int
+    malformed: int
+    duplicates: int
+    late: int
+
+
+def generate(lake: Lake, source: Source, options: Options) -> Summary:
+    """Land the files of one source; files that are there already must be the same."""
+    arrivals, duplicates, late = draw_arrivals(source, options)
+    files = 0
+    for hour, rows in itertools.groupby(arrivals, lambda row: row.arrived_us // HOUR_US):
+        content = FORMATS[options.format](source, list(rows))
+        _land(lake, source, _file_name(source, hour, options), content, (hour + 1) * HOUR_US)
+        files += 1
+    malformed = sum(row.spoil is not None for row in arrivals)
+    return Summary(files, len(arrivals), malformed, duplicates, late)
+
+
+def draw_arrivals(source: Source, options: Options) -> tuple[list[Arrival], int, int]:
+    """All rows in the order they arrive, and how many of them are duplicates and late."""
+    # Only random(): the one method whose numbers Python promises to keep.
+    draw = random.Random(f"{options.seed}/{source.name}").random
+    weights = list(itertools.accumulate(1 / rank for rank in range(1, options.keys + 1)))
+    start_us = (options.start - EPOCH) // MICROSECOND
+    arrivals: list[Arrival] = []
+    duplicates = late = 0
+    for _ in range(options.events):
+        event_time_us = start_us + int(draw() * options.span_hours * HOUR_US)
+        key = bisect.bisect(weights, draw() * weights[-1]) + 1
+        value = draw()
+        spoil = draw() if draw() < options.malformed_share else None
+        copies = 2 if draw() < options.duplicate_share else 1
+        duplicates += copies - 1
+        for _ in range(copies):
+            delay_us = int(draw() * options.disorder_minutes * MINUTE_US)
+            if draw() < options.late_share:
+                shortest, longest = LATE_BY_HOURS
+                hours = shortest + draw() * (longest - shortest)
+                delay_us = int(options.disorder_minutes * MINUTE_US + hours * HOUR_US)
+                late += 1
+            arrived_us = event_time_us + delay_us
+            arrivals.append(Arrival(arrived_us, len(arrivals), event_time_us, key, value, spoil))
+    return sorted(arrivals), duplicates, late
+
+
+def _file_name(source: Source, hour: int, options: Options) -> str:
+    produced = EPOCH + timedelta(hours=hour)
+    # The seed too, so that a second sample of the same hours is landed beside the first.
+    return f"{source.name}-{produced:%Y-%m-%dT%H}-{options.seed}.{options.format}"
+
+
+def _land(lake: Lake, source: Source, name: str, content: bytes, produced_us: int) -> None:
+    folder = lake.path_in_filesystem(lake.landing(source.name))
+    path, hidden = f"{folder}/{name}", f"{folder}/_{name}"
+    if lake.filesystem.get_file_info(path).type == fs.FileType.File:
+        with lake.filesystem.open_input_file(path) as file:
+            if bytes(file.read()) == content:
+                return
+        raise LakeError(
+            f"{path} is there with other content, and ingestion never takes a file twice: "
+            "give another --seed or --start, or an empty lake"
+        )
+    lake.filesystem.create_dir(folder, recursive=True)
+    # compression=None: by default it gzips what is named .gz, which is gzipped already.
+    with lake.filesystem.open_output_stream(hidden, compression=None) as file:
+        file.write(content)
+    if isinstance(lake.filesystem, fs.LocalFileSystem):
+        # Ingestion takes files by age: those of an earlier hour first.
+        os.utime(hidden, ns=(produced_us * 1000, produced_us * 1000))
+    lake.filesystem.move(hidden, path)
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; argparse exits with 2 when it is wrong."""
+    text = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(description=text, argument_default=argparse.SUPPRESS)
+    parser.add_argument("--lake", required=True, help="the lake's folder or URI")
+    parser.add_argument("--source", default="all", help="a source in include/streams.py, or all")
+    parser.add_argument("--start", type=_instant, help="first hour; default: the last full day")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--keys", type=int, help="distinct keys, some far more frequent")
+    parser.add_argument("--events", type=int, help="events of each source")
+    parser.add_argument("--span-hours", type=float)
+    parser.add_argument("--disorder-minutes", type=float, help="longest way of a row to its file")
+    parser.add_argument("--late-share", type=float, help="rows that come hours after that")
+    parser.add_argument("--malformed-share", type=float, help="rows that are no events")
+    parser.add_argument("--duplicate-share", type=float, help="rows that come twice")
+    parser.add_argument("--format", choices=list(FORMATS))
+    return parser.parse_args(arguments)
+
+
+def _instant(text: str) -> datetime:
+    instant = datetime.fromisoformat(text)
+    if len(text) == len("2026-01-31"):
+        return instant.replace(tzinfo=UTC)
+    if instant.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text} has no zone: give a date, or add Z")
+    return instant
+
+
+def last_full_day(now: datetime) -> datetime:
+    """Midnight, UTC, that began the day before `now`."""
+    return now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+
+
+def selected_sources(name: str) -> Iterator[Source]:
+    """The source of that name, or all of them."""
+    yield from SOURCES if name == "all" else (source_named(name),)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = vars(parse_arguments(arguments))
+    root, name = given.pop("lake"), given.pop("source")
+    options = Options(**{"start": last_full_day(datetime.now(UTC)), **given})
+    sources = list(selected_sources(name))
+    if "://" not in root:
+        os.makedirs(root, exist_ok=True)  # noqa: PTH103 (as `path` is spelled)
+    lake = open_lake(root)
+    for source in sources:
+        summary = generate(lake, source, options)
+        counts = " ".join(f"{key}={count}" for key, count in summary._asdict().items())
+        log.info("%s: %s", lake.landing(source.name), counts)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        main()
+    except (SettingsError, LakeError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)

@@ -1,0 +1,78 @@
+"""How a job is started: its spark-submit command and environment.
+
+The Dags and `make stream` both build on this, so that a job started by hand runs with
+what Airflow would have given it.
+"""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from include.spark.conf import jars, job_conf
+from include.spark.master import checked_master, is_local
+from include.streams import PROJECT, Stream
+
+SPARK_SUBMIT = PROJECT / "include" / "bin" / "spark-submit-with-parent"
+
+
+def job_path(job: str) -> Path:
+    """The entry point of `job`, such as `run_stream`."""
+    return PROJECT / "spark_jobs" / f"{job}.py"
+
+
+def jars_argument() -> str:
+    """The Delta jars as --jars takes them."""
+    return ",".join(str(jar) for jar in jars())
+
+
+def default_master() -> str:
+    """Where jobs run: SPARK_MASTER, or all cores of this machine.
+
+    Raises SettingsError when it is no master.
+    """
+    return checked_master(os.environ.get("SPARK_MASTER") or "local[*]")
+
+
+def submit_command(
+    job: str, args: Sequence[str], stream: Stream | None = None, master: str | None = None
+) -> list[str]:
+    """The command line that runs `job`; with a `stream`, under its state settings."""
+    command = [str(SPARK_SUBMIT), "--master", master or default_master(), "--name", job]
+    command += ["--jars", jars_argument()]
+    for name, value in job_conf(stream).items():
+        command += ["--conf", f"{name}={value}"]
+    return [*command, str(job_path(job)), *args]
+
+
+def job_environment(master: str | None = None) -> dict[str, str]:
+    """What a job on `master` needs in its environment, over what the caller has.
+
+    All of it is set outright: a shell that has another Spark or Python in these names
+    would break the job in ways that do not say so. SettingsError as `default_master`.
+    """
+    here = is_local(master or default_master())
+    environment = {
+        "SPARK_HOME": _spark_home(),
+        # Of the workers, too: another Python has no pyarrow. On a cluster it may lie elsewhere.
+        "PYSPARK_PYTHON": sys.executable if here else _executor_python(),
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": str(PROJECT),
+    }
+    if here:
+        # Without it Spark looks the host name up, which a laptop off the network cannot. With
+        # it executors on other machines would look for the driver on their own.
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return environment
+
+
+def _executor_python() -> str:
+    return os.environ.get("SPARK_EXECUTOR_PYTHON") or sys.executable
+
+
+def _spark_home() -> str:
+    found = importlib.util.find_spec("pyspark")
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError("pyspark is not installed here: run `make setup`")
+    return found.submodule_search_locations[0]

@@ -1,0 +1,147 @@
+"""Commits to a Delta table by delta-rs: a batch's, made once, and rows of a range replaced.
+
+What `lake.exactly_once` and `lake.row_ranges` do with Spark.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from include.fold.instants import instant_of
+from include.lake.columns import INSTANT
+from include.lake.ops import despite_others
+from include.lake.paths import files_of
+from include.lake.range_change import RangeChange
+from spark_jobs.tables.arrow_transaction import transaction
+
+# Without a predicate delta-rs lets rows stand that another writer has appended meanwhile.
+EVERYTHING = "true"
+
+
+def write_once(
+    path: str,
+    app_id: str,
+    batch_id: int,
+    write: Callable[[DeltaTable, CommitProperties], None],
+    metadata: dict[str, str] | None = None,
+) -> None:
+    """Make one commit to the table at `path`, unless `app_id` has written this batch before."""
+    commit = CommitProperties(
+        custom_metadata=metadata, app_transactions=[transaction(app_id, batch_id)]
+    )
+
+    def write_unless_written() -> None:
+        table = DeltaTable(path)
+        written = table.transaction_version(app_id)
+        if written is None or written < batch_id:
+            write(table, commit)
+
+    despite_others(write_unless_written)
+
+
+class Range(NamedTuple):
+    """The rows with the instant `at` from one on and before another; `date` is their partition."""
+
+    at: str
+    date: str
+    from_us: int | None  # None: no bound
+    until_us: int | None
+
+    def rows(self) -> pc.Expression:
+        """Those rows."""
+        within = pc.scalar(True)
+        if self.from_us is not None:
+            within &= pc.field(self.at) >= _instant(self.from_us)
+        if self.until_us is not None:
+            within &= pc.field(self.at) < _instant(self.until_us)
+        return within
+
+    def dates(self) -> pc.Expression:
+        """The partitions that they are in."""
+        within = pc.scalar(True)
+        if self.from_us is not None:
+            within &= pc.field(self.date) >= instant_of(self.from_us).date()
+        if self.until_us is not None:
+            within &= pc.field(self.date) <= instant_of(self.until_us).date()
+        return within
+
+    def predicate(self) -> str:
+        """Both, for delta-rs: by the instants alone it would conflict with appends."""
+        parts = []
+        bounds = ((self.from_us, ">=", ">="), (self.until_us, "<", "<="))
+        for bound_us, operator, of_date in bounds:
+            if bound_us is not None:
+                at = f"arrow_cast({bound_us}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+                date = instant_of(bound_us).date()
+                parts.append(f"{self.at} {operator} {at} AND {self.date} {of_date} '{date}'")
+        return " AND ".join(parts) or EVERYTHING
+
+
+def replace_within(
+    path: str, within: Range, rows: pa.Table, metadata: dict[str, str] | None = None
+) -> RangeChange:
+    """Make those of `rows` in the range the only ones there of the table at `path`.
+
+    One commit; none when nothing would change. `metadata` is what it says of itself.
+    """
+    new = rows.filter(within.rows())
+
+    def replace() -> RangeChange:
+        table = DeltaTable(path)
+        change = _compare(_rows_within(table, path, within, new.schema), new)
+        if change.removed or change.added:
+            overwrite(table, new, within.predicate(), metadata)
+        return change
+
+    return despite_others(replace)
+
+
+def overwrite(
+    table: DeltaTable, rows: pa.Table, predicate: str, metadata: dict[str, str] | None
+) -> None:
+    """Make these the only rows that meet the predicate, in one commit."""
+    commit = CommitProperties(custom_metadata=metadata)
+    write_deltalake(table, rows, mode="overwrite", predicate=predicate, commit_properties=commit)
+
+
+def _rows_within(table: DeltaTable, path: str, within: Range, schema: pa.Schema) -> pa.Table:
+    # Files by their partition alone: Delta cuts the instants of its statistics to
+    # milliseconds, and Arrow takes them for exact.
+    files = table.to_pyarrow_dataset(filesystem=files_of(path))
+    return files.to_table(filter=within.dates()).cast(schema).filter(within.rows())
+
+
+def _instant(micros: int) -> pa.Scalar:
+    return pa.scalar(micros, INSTANT)
+
+
+def _compare(old: pa.Table, new: pa.Table) -> RangeChange:
+    """How two sets of rows differ, equal rows counted."""
+    before, after = Counter(_rows_of(old)), Counter(_rows_of(new))
+    return RangeChange(
+        old.num_rows, new.num_rows, (before - after).total(), (after - before).total()
+    )
+
+
+def _rows_of(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """Each row as a value that equals that of an equal row, as Spark groups them."""
+    columns = (_comparable(column) for column in table.columns)
+    return zip(*columns, strict=True)
+
+
+def _comparable(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    values = column.to_pylist()
+    if pa.types.is_list(column.type):
+        return [None if v is None else tuple(map(_same_nan, v)) for v in values]
+    return list(map(_same_nan, values)) if pa.types.is_floating(column.type) else values
+
+
+def _same_nan(value: Any) -> Any:
+    """NaN is no number that equals itself; in a group of rows it is one."""
+    return "NaN" if value != value else value

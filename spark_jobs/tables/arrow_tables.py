@@ -1,0 +1,131 @@
+"""The product, written without a JVM: the commits that `lake.tables` makes with Spark, by delta-rs.
+
+Same columns, comments, properties and partitions, and the same way to write a batch once: either
+may go on with a table that the other began. For small batches, whose rows fit in memory.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from include.fold.definition import (
+    EMITTED_AT,
+    EMITTED_AT_US,
+    EMITTED_DATE,
+    REMOVED,
+    KeyedFold,
+)
+from include.fold.product_columns import product_columns
+from include.lake.columns import INSTANT, columns_of, documented, without_comments
+from include.lake.ops import despite_others
+from include.lake.range_change import RangeChange
+from spark_jobs.tables.arrow_commits import EVERYTHING, Range, overwrite, replace_within, write_once
+from spark_jobs.tables.product import PROPERTIES, TableSchemaError
+
+log = logging.getLogger("job.tables")
+
+
+class ArrowProduct:
+    """The Delta table of one stream. Append: all outputs. Update: the latest row per key.
+
+    Rows are Arrow tables of `engines.schemas.output_schema(fold)`. `mark` is what a commit says
+    of itself in the table's log.
+    """
+
+    def __init__(self, path: str, fold: KeyedFold, title: str, comments: Mapping[str, str]) -> None:
+        self.path = path
+        self._fold = fold
+        self._title = title
+        self._schema = documented(product_columns(fold, comments))
+        self._plain = without_comments(self._schema)
+
+    def ensure(self) -> None:
+        """Create the table with its documented columns, or check that it has them.
+
+        Raises TableSchemaError before anything is written.
+        """
+        if not DeltaTable.is_deltatable(self.path):
+            self._create()
+            return
+        found = columns_of(pa.schema(DeltaTable(self.path).schema().to_arrow()))
+        if found != columns_of(self._schema):
+            raise TableSchemaError(
+                f"{self.path} has columns {_shown(found)}, but the stream now writes "
+                f"{_shown(columns_of(self._schema))}: restore the stream's output record, or move the "
+                "table away"
+            )
+
+    def write_once(self, emitted: pa.Table, app_id: str, batch_id: int, mark: str) -> None:
+        """Write what a batch emitted in one commit, unless `app_id` has written this batch before."""
+        write = self._append if self._fold.output_mode == "append" else self._merge
+        write_once(self.path, app_id, batch_id, partial(write, emitted), _metadata(mark))
+
+    def replace_rows(self, rows: pa.Table, mark: str) -> None:
+        """Make these the only rows of an update table, in one commit."""
+        stored, metadata = self._stored(rows), _metadata(mark)
+        despite_others(lambda: overwrite(DeltaTable(self.path), stored, EVERYTHING, metadata))
+
+    def replace_range(
+        self, outputs: Sequence[pa.Table], from_us: int | None, until_us: int | None, mark: str
+    ) -> RangeChange:
+        """Make those of `outputs` that were emitted from one instant and before another the only
+        rows of an append table there. One commit; none when nothing would change. None: no bound.
+        """
+        tables = [self._stored(table) for table in outputs]
+        rows = pa.concat_tables([self._plain.empty_table(), *tables])
+        within = Range(EMITTED_AT, EMITTED_DATE, from_us, until_us)
+        return replace_within(self.path, within, rows, _metadata(mark))
+
+    def _append(self, emitted: pa.Table, table: DeltaTable, commit: CommitProperties) -> None:
+        write_deltalake(table, self._stored(emitted), mode="append", commit_properties=commit)
+
+    def _merge(self, emitted: pa.Table, table: DeltaTable, commit: CommitProperties) -> None:
+        rows = self._stored(emitted).append_column(REMOVED, emitted[REMOVED])
+        columns = {f"`{name}`": f"new.`{name}`" for name in self._schema.names}
+        key = self._fold.key
+        merge = table.merge(
+            rows,
+            predicate=f"old.`{key}` = new.`{key}`",
+            source_alias="new",
+            target_alias="old",
+            commit_properties=commit,
+        )
+        (
+            merge.when_matched_delete(f"new.{REMOVED}")
+            .when_matched_update(columns)
+            .when_not_matched_insert(columns, predicate=f"NOT new.{REMOVED}")
+            .execute()
+        )
+
+    def _create(self) -> None:
+        properties: dict[str, str | None] = dict(PROPERTIES)
+        if self._fold.output_mode == "update":
+            properties["delta.enableChangeDataFeed"] = "true"
+        DeltaTable.create(
+            self.path,
+            schema=self._schema,
+            mode="ignore",
+            partition_by=[EMITTED_DATE] if self._fold.output_mode == "append" else None,
+            description=self._title,
+            configuration=properties,
+        )
+        log.info("created %s", self.path)
+
+    def _stored(self, emitted: pa.Table) -> pa.Table:
+        """Rows as the table has them."""
+        at = emitted[EMITTED_AT_US].cast(INSTANT)
+        rows = emitted.append_column(EMITTED_AT, at)
+        rows = rows.append_column(EMITTED_DATE, at.cast(pa.date32()))
+        return rows.select(self._schema.names).cast(self._plain)
+
+
+def _metadata(mark: str) -> dict[str, str]:
+    """What Spark's option `userMetadata` makes of it: `commitInfo.userMetadata` in the log."""
+    return {"userMetadata": mark}
+
+
+def _shown(columns: list[tuple[str, pa.DataType]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)

@@ -1,0 +1,148 @@
+"""An initial state as a Delta table: key, state, as_of and perhaps timeout_at."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
+from include.fold.definition import KeyedFold
+from include.landing.initial_state_file import REPEATED_KEYS_SHOWN, refuse_repeated
+from include.landing.landed_row import MIN_US, shown
+from include.streams import SettingsError
+
+STATE, TIMEOUT_AT, TIMEOUT_AT_US = "state", "timeout_at", "timeout_at_us"
+
+
+def read_table(
+    spark: SparkSession, path: str, version: int, fold: KeyedFold
+) -> tuple[int, DataFrame]:
+    """`as_of` in microseconds since 1970, and the rows, of that version of the table.
+
+    The rows are key, state and timeout_at_us. SettingsError when one of them is wrong.
+    """
+    table = spark.read.format("delta").option("versionAsOf", version).load(path)
+    _check_schema(path, table.schema, fold)
+    if TIMEOUT_AT not in table.columns:
+        table = table.withColumn(TIMEOUT_AT, F.lit(None).cast("timestamp"))
+    as_of_us = _check_values(path, table, fold)
+    _check_unique(path, table)
+    fields = [F.col(STATE)[column.name].alias(column.name) for column in fold.state_columns]
+    timeout_at_us = F.unix_micros(TIMEOUT_AT).alias(TIMEOUT_AT_US)
+    return as_of_us, table.select("key", F.struct(*fields).alias(STATE), timeout_at_us)
+
+
+def _check_schema(path: str, schema: StructType, fold: KeyedFold) -> None:
+    found = _types(schema)
+    fields = {column.name: column.kind for column in fold.state_columns}
+    state = schema[STATE].dataType if STATE in found else None
+    if isinstance(state, StructType):
+        _check_types(path, f"{STATE}.", _types(state), fields)
+        fields = _types(state)  # their order is free
+    struct = f"struct<{','.join(f'{name}:{kind}' for name, kind in fields.items())}>"
+    required = {"key": fold.key_column.kind, STATE: struct, "as_of": "timestamp"}
+    _check_types(path, "", found, required, optional={TIMEOUT_AT: "timestamp"})
+
+
+def _check_types(
+    path: str,
+    prefix: str,
+    found: Mapping[str, str],
+    required: Mapping[str, str],
+    optional: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    expected = {**required, **optional}
+    for name, kind in found.items():
+        if name not in expected:
+            raise SettingsError(
+                f"initial state {path} has a column {prefix}{name}, which is not known: drop it, "
+                f"or name it as one of {', '.join(prefix + known for known in expected)}"
+            )
+        if kind != expected[name]:
+            raise SettingsError(
+                f"initial state {path}: column {prefix}{name} is {kind}, expected "
+                f"{expected[name]}: write the table with that type"
+            )
+    missing = [f"{prefix}{name} {kind}" for name, kind in required.items() if name not in found]
+    if missing:
+        raise SettingsError(f"initial state {path} has no column {', '.join(missing)}: add it")
+
+
+def _types(schema: StructType) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in schema}
+
+
+def _check_values(path: str, table: DataFrame, fold: KeyedFold) -> int:
+    """`as_of` in microseconds since 1970, once all rows have been looked at, in one job."""
+    as_of_us = F.unix_micros("as_of")
+    wrong = _wrong_rows(fold)
+    found = table.agg(
+        F.count("*"),
+        F.count_if(F.col("as_of").isNull()),
+        F.min(as_of_us),
+        F.max(as_of_us),
+        F.count_if(F.col("key").isNull()),
+        *(F.count_if(condition) for condition in wrong.values()),
+        *(F.min(F.when(condition, F.col("key"))) for condition in wrong.values()),
+    ).collect()[0]
+    instant_us = _one_instant(path, *found[:4])
+    if found[4]:
+        raise SettingsError(f"initial state {path}: key is null in {found[4]} rows: mend them")
+    counts, keys = found[5 : 5 + len(wrong)], found[5 + len(wrong) :]
+    for reason, count, key in zip(wrong, counts, keys, strict=True):
+        if count:
+            raise SettingsError(
+                f"initial state {path}, key {shown(key)}: {reason} (in {count} rows): mend them"
+            )
+    return instant_us
+
+
+def _one_instant(path: str, rows: int, null: int, first_us: int, last_us: int) -> int:
+    if not rows:
+        raise SettingsError(
+            f"initial state {path} has no rows, so its as_of is not known: add them, or give a "
+            f'file {path}.json with {{"as_of": ..., "keys": []}} in its place'
+        )
+    if null:
+        raise SettingsError(
+            f"initial state {path}: as_of is null in {null} rows: give the same instant in each"
+        )
+    if not MIN_US <= first_us <= last_us <= LAST_INSTANT_US:
+        raise SettingsError(f"initial state {path}: as_of is outside the years 1 to 9999: mend it")
+    if first_us != last_us:
+        first, last = (EPOCH + micros * MICROSECOND for micros in (first_us, last_us))
+        raise SettingsError(
+            f"initial state {path}: as_of differs between rows, from {first} to {last}: give the "
+            "same instant in each"
+        )
+    return first_us
+
+
+def _wrong_rows(fold: KeyedFold) -> Mapping[str, SparkColumn]:
+    """What can be wrong with a row that its types allow, and the rows where it is."""
+    state, timeout_at = F.col(STATE), F.col(TIMEOUT_AT)
+    wrong = {f"{STATE} is null": state.isNull()}
+    for column in fold.state_columns:
+        value = state[column.name]
+        if not column.nullable:
+            wrong[f"{STATE}.{column.name} is null"] = state.isNotNull() & value.isNull()
+        if column.kind.startswith("array<"):
+            wrong[f"{STATE}.{column.name} has a null in it"] = F.exists(value, F.isnull)
+    if fold.times_out:
+        wrong["timeout_at is not after as_of"] = timeout_at <= F.col("as_of")
+        wrong["timeout_at is beyond the year 9999"] = F.unix_micros(timeout_at) > LAST_INSTANT_US
+    else:
+        wrong["timeout_at is given, but the stream has no timeouts (NoTimeout)"] = (
+            timeout_at.isNotNull()
+        )
+    return wrong
+
+
+def _check_unique(path: str, table: DataFrame) -> None:
+    repeated = table.groupBy("key").count().where("count > 1").select("key")
+    some = repeated.orderBy("key").limit(REPEATED_KEYS_SHOWN).collect()
+    # Counted only when there are any: usually this is one job.
+    refuse_repeated(path, [row.key for row in some], repeated.count() if some else 0)

@@ -1,0 +1,88 @@
+"""Calls of a state function that were rejected: a Delta table per stream, `rejected/<stream>`.
+
+It is made with its first row. Like the product it is a function of bronze and the stream's
+code: live appends to it, a recompute or reseed replaces its interval.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import reduce
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from include.lake.paths import Lake
+from include.lake.range_change import NO_CHANGE, RangeChange
+from include.lake.rejected_calls import (
+    AT,
+    AT_DATE,
+    COLUMNS,
+    MOST_KEYS,
+    Summary,
+    table_comment,
+)
+from spark_jobs.tables.delta_table import create_if_absent
+from spark_jobs.tables.exactly_once import append_once
+from spark_jobs.tables.product import PROPERTIES
+from spark_jobs.tables.row_ranges import range_condition, replace_rows
+
+
+class DeltaRejected:
+    """`RejectedTable` of engines.engine; rows have its REJECTED_DDL."""
+
+    def __init__(self, session: SparkSession, lake: Lake, stream: str) -> None:
+        self.path = lake.rejected(stream)
+        self._session = session
+        self._lake = lake
+        self._stream = stream
+
+    def append_once(self, rejected: DataFrame, app_id: str, batch_id: int) -> None:
+        """Append what a batch rejected, unless `app_id` has written this batch before."""
+        self._ensure()
+        append_once(_as_stored(rejected), self.path, app_id, batch_id)
+
+    def summary(self, parts: Sequence[DataFrame], from_us: int | None = None) -> Summary | None:
+        """What the calls from one instant on come to; None for none."""
+        return _summary(_from(parts, from_us)) if parts else None
+
+    def replace_range(
+        self, parts: Sequence[DataFrame], from_us: int | None, until_us: int | None
+    ) -> RangeChange:
+        """Make those of `parts` the only rows from one instant on and before another."""
+        if not self._lake.is_delta_table(self.path):
+            if not parts or _from(parts, from_us).isEmpty():
+                return NO_CHANGE
+            self._ensure()
+        if parts:
+            new = _as_stored(_from(parts, from_us))
+        else:
+            new = self._session.read.format("delta").load(self.path).where("false")
+        return replace_rows(new, self.path, range_condition(AT, AT_DATE, from_us, until_us))
+
+    def _ensure(self) -> None:
+        if not DeltaTable.isDeltaTable(self._session, self.path):
+            comment = table_comment(self._stream)
+            create_if_absent(self._session, self.path, COLUMNS, comment, PROPERTIES, [AT_DATE])
+
+
+def _from(parts: Sequence[DataFrame], from_us: int | None) -> DataFrame:
+    rejected = reduce(DataFrame.union, parts)
+    return rejected if from_us is None else rejected.where(F.col("at_us") >= from_us)
+
+
+def _as_stored(rejected: DataFrame) -> DataFrame:
+    rows = rejected.withColumn(AT, F.timestamp_micros("at_us")).withColumn(AT_DATE, F.to_date(AT))
+    return rows.select([column.name for column in COLUMNS])
+
+
+def _summary(rejected: DataFrame) -> Summary | None:
+    is_event = F.col("cause") == "event"
+    events, timeouts, first_us, last_us = rejected.agg(
+        F.count_if(is_event), F.count_if(~is_event), F.min("at_us"), F.max("at_us")
+    ).collect()[0]
+    if first_us is None:
+        return None
+    most = rejected.groupBy("key").count().orderBy(F.desc("count"), "key").limit(MOST_KEYS)
+    by_key = Counter(dict(map(tuple, most.collect())))
+    return Summary(events, timeouts, first_us, last_us, by_key)

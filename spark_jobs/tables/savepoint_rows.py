@@ -1,0 +1,121 @@
+"""Savepoints as Delta rows, by Spark: written in one pass over a state, and read back."""
+
+from collections.abc import Sequence
+
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.definition import KeyedFold
+from include.lake.columns import Column
+from include.lake.paths import Lake
+from include.savepoints.contents import Contents, SavepointError
+from spark_jobs.tables.delta_table import create_if_absent
+from spark_jobs.tables.read_damage import damage_in
+
+CHECKED = ("key", "state", "changed_at", "timeout_at")
+# Readers without a JVM must be able to read the table.
+PROPERTIES = {"delta.enableDeletionVectors": "false"}
+
+
+def write_rows(
+    lake: Lake, states: DataFrame, fold: KeyedFold, savepoint_id: str, until_us: int
+) -> str:
+    """Write `states` (rows of `state_rows_ddl(fold)`) as a savepoint's. The table's path below
+    the lake."""
+    path = _table_for(states.sparkSession, lake, fold)
+    rows = states.select(
+        F.lit(savepoint_id).alias("savepoint_id"),
+        F.lit(EPOCH + until_us * MICROSECOND).cast("timestamp").alias("until"),
+        "key",
+        "state",
+        F.timestamp_micros("changed_at_us").alias("changed_at"),
+        F.timestamp_micros("timeout_at_us").alias("timeout_at"),
+    )
+    writer = rows.write.format("delta").mode("overwrite")
+    writer.option("replaceWhere", f"savepoint_id = '{savepoint_id}'").save(f"{lake.root}/{path}")
+    return path
+
+
+def read_contents(session: SparkSession, lake: Lake, path: str, savepoint_id: str) -> Contents:
+    """What the rows of a savepoint come to.
+
+    Raises SavepointError when a file or the table is gone or damaged, any other error as it is.
+    """
+    try:
+        return _contents(_rows_of(session, lake, path, savepoint_id))
+    except (PySparkException, Py4JJavaError) as error:
+        damage = damage_in(error)
+        if damage is None:
+            raise
+        raise SavepointError(
+            f"savepoint {savepoint_id} of {lake.root}/{path} cannot be read: {damage}"
+        ) from error
+
+
+def read_rows(session: SparkSession, lake: Lake, path: str, savepoint_id: str) -> DataFrame:
+    """The rows of a savepoint as `state_rows_ddl` has them, for who has checked them already."""
+    return _rows_of(session, lake, path, savepoint_id).select(
+        F.lit(0).alias("bucket"),
+        "key",
+        "state",
+        F.unix_micros("changed_at").alias("changed_at_us"),
+        F.unix_micros("timeout_at").alias("timeout_at_us"),
+    )
+
+
+def _rows_of(session: SparkSession, lake: Lake, path: str, savepoint_id: str) -> DataFrame:
+    table = session.read.format("delta").load(f"{lake.root}/{path}")
+    return table.where(F.col("savepoint_id") == savepoint_id)
+
+
+def _contents(rows: DataFrame) -> Contents:
+    # A wide decimal: a sum of 64-bit hashes outgrows 64 bits.
+    checksum = F.sum(F.xxhash64(*CHECKED).cast("decimal(38, 0)"))
+    row = rows.agg(F.count(F.lit(1)), F.coalesce(checksum, F.lit(0))).collect()[0]
+    return Contents(int(row[0]), str(int(row[1])))
+
+
+def _table_for(session: SparkSession, lake: Lake, fold: KeyedFold) -> str:
+    """The table for states of this kind: one of another kind, from before a migration, is left
+    as it is, and the next number taken."""
+    columns = savepoint_columns(fold)
+    number = 1
+    while True:
+        path = f"savepoints/{fold.stream}" + (f"-{number}" if number > 1 else "")
+        if not lake.is_delta_table(f"{lake.root}/{path}"):
+            create_if_absent(
+                session,
+                f"{lake.root}/{path}",
+                columns,
+                f"{fold.stream}: its state as of past instants",
+                PROPERTIES,
+                partition_by=["savepoint_id"],
+            )
+            return path
+        found = session.read.format("delta").load(f"{lake.root}/{path}").dtypes
+        if found == [(column.name, column.type) for column in columns]:
+            return path
+        number += 1
+
+
+def savepoint_columns(fold: KeyedFold) -> list[Column]:
+    """The documented columns of a savepoint's table."""
+    fields = ",".join(f"{column.name}:{column.kind}" for column in fold.state_columns)
+    return [
+        Column("savepoint_id", "string", "The savepoint; ops/savepoints has its manifest"),
+        Column("until", "timestamp", "The state is that of all events before this, UTC"),
+        Column("key", fold.key_column.kind, "Key, with savepoint_id: whose state it is"),
+        Column("state", f"struct<{fields}>", "The state; null for a key with only a timeout"),
+        Column("changed_at", "timestamp", "When it last changed, on the stream's clock, UTC"),
+        Column("timeout_at", "timestamp", "When it times out; null for never"),
+    ]
+
+
+def delete_rows(session: SparkSession, table: str, savepoint_ids: Sequence[str]) -> None:
+    """Delete the rows of savepoints that are in the manifest no more, or never were."""
+    # Whole partitions: Delta only takes their files out of the log.
+    DeltaTable.forPath(session, table).delete(F.col("savepoint_id").isin(list(savepoint_ids)))
