@@ -21,7 +21,7 @@ from include.care.check_checkpoint import check_checkpoint
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.lake.paths import Lake
 from include.streams import stream_named
-from tests.state_care.spark_checkpoint import SparkCheckpoint
+from tests.checkpoint.spark_checkpoint import SparkCheckpoint
 
 STREAM = stream_named("user_counts")
 ROUNDS = 3

@@ -142,7 +142,7 @@ def compared(poor: Sequence[Batch], tuned: Sequence[Batch], figure: str) -> str:
 
 
 def recorded_series(lake: Lake) -> str:
-    """The series as JSON, a line for each row: what tests/rocksdb/test_recorded_series.py replays."""
+    """The series as JSON, a line for each row: what tests/care/rocksdb/test_recorded_series.py replays."""
     runs = sorted(read_ops(lake, "runs").to_pylist(), key=lambda run: run["started_at"])
     batches = sorted(read_ops(lake, "batches").to_pylist(), key=lambda row: row["batch_id"])
     columns = ("run_id", "job", "outcome", "jvm_rss_bytes", "python_rss_bytes")

@@ -1,0 +1,225 @@
+"""The step before Airflow starts: what it makes, and what it says when it cannot."""
+
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from include.airflow.pools import pools
+from include.docker import check_health, prepare_airflow
+from include.docker.compose_env import generated_environment
+from include.docker.prepare_airflow import DATABASE, prepare
+from include.docker.prepare_lake import prepare_lake
+from include.lake.paths import LakeError
+from include.streams import SOURCES, STREAMS, SettingsError
+
+ROOT = Path(__file__).resolve().parents[2]
+MASTER = "spark://spark-master:7077"
+
+
+@pytest.fixture
+def environment(tmp_path) -> dict[str, str]:
+    """What docker-compose.yaml gives to the step, on a database in a file."""
+    secrets = generated_environment()
+    return {
+        "LAKE": str(tmp_path / "lake"),
+        "SPARK_MASTER": MASTER,
+        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+        "AIRFLOW_ADMIN_PASSWORD": secrets["AIRFLOW_ADMIN_PASSWORD"],
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": MASTER}),
+        "AIRFLOW__CORE__FERNET_KEY": secrets["AIRFLOW_FERNET_KEY"],
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(tmp_path / "airflow" / "p.json"),
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        DATABASE: f"sqlite:///{tmp_path}/airflow.db",
+    }
+
+
+def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "include.docker.prepare_airflow", *words]
+    given = {"PATH": os.environ["PATH"], **environment}
+    return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.airflow
+def test_it_makes_all_that_airflow_needs_and_can_be_repeated(environment, tmp_path):
+    for _ in range(2):
+        done = run(environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+    with sqlite3.connect(tmp_path / "airflow.db") as database:
+        slots = dict(database.execute("SELECT pool, slots FROM slot_pool").fetchall())
+    assert {name: slots.get(name) for name in pools(STREAMS)} == dict.fromkeys(pools(STREAMS), 1)
+    passwords = Path(environment[prepare_airflow.PASSWORDS_FILE])
+    assert json.loads(passwords.read_text()) == {"admin": environment["AIRFLOW_ADMIN_PASSWORD"]}
+    assert passwords.stat().st_mode & 0o777 == 0o600
+    assert environment["AIRFLOW_ADMIN_PASSWORD"] not in done.stdout + done.stderr
+    assert (tmp_path / "lake" / "landing").is_dir()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LAKE",
+        "SPARK_MASTER",
+        "AIRFLOW_CONN_SPARK_DEFAULT",
+        "AIRFLOW_ADMIN_PASSWORD",
+        "AIRFLOW__CORE__FERNET_KEY",
+        "AIRFLOW__CORE__PARALLELISM",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE",
+        DATABASE,
+    ],
+)
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_setting_that_is_missing_is_named(environment, name, value):
+    del environment[name]
+    given = environment if value is None else {**environment, name: value}
+    with pytest.raises(SettingsError, match=f"^{name} is not set"):
+        prepare(given, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("SPARK_MASTER", "spark-master:7077", "SPARK_MASTER is 'spark-master:7077': allowed are"),
+        ("AIRFLOW_CONN_SPARK_DEFAULT", "spark://spark-master:7077", "must name the host that"),
+        ("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark"}', "must name the host that"),
+        ("AIRFLOW_CONN_SPARK_DEFAULT", '{"host": "spark://other:7077"}', "must name the host that"),
+        ("AIRFLOW_CONN_SPARK_DEFAULT", "[]", "must name the host that"),
+        ("AIRFLOW__CORE__FERNET_KEY", "short", "AIRFLOW__CORE__FERNET_KEY is no Fernet key"),
+        ("AIRFLOW__CORE__FERNET_KEY", "ä" * 44, "AIRFLOW__CORE__FERNET_KEY is no Fernet key"),
+        ("AIRFLOW__CORE__PARALLELISM", "0", "PARALLELISM=0 is"),
+        ("AIRFLOW__CORE__PARALLELISM", "two", "PARALLELISM=two is"),
+        (DATABASE, "postgres", f"{DATABASE} is no address of a database"),
+        (DATABASE, "postgres://a:b@c/d", f"{DATABASE} is no address of a database"),
+        (DATABASE, "postgresql+nodriver://a:b@c/d", f"{DATABASE} is no address of a database"),
+        (DATABASE, "postgresql+psycopg2://a:b@c:port/d", f"{DATABASE} is no address of a database"),
+        ("LAKE", "/proc/lake", "the lake LAKE=/proc/lake cannot be written"),
+        (
+            "LAKE",
+            "wasbs://lake@account/x",
+            "the lake LAKE=wasbs://lake@account/x cannot be written",
+        ),
+        (
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE",
+            "/proc/none/p.json",
+            "PASSWORDS_FILE=/proc/none/p.json cannot be written",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named(environment, name, value, says):
+    with pytest.raises((SettingsError, LakeError)) as caught:
+        prepare({**environment, name: value}, 0)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_lake_is_made_with_its_landing_folders(tmp_path, scheme):
+    prepare_lake(f"{scheme}{tmp_path}/deep/lake/")
+    assert [path.name for path in (tmp_path / "deep" / "lake").iterdir()] == ["landing"]
+    landing = {path.name for path in (tmp_path / "deep" / "lake" / "landing").iterdir()}
+    assert landing == {source.name for source in SOURCES}
+
+
+def test_a_file_in_the_lakes_place_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(LakeError, match=r"LAKE=.*/file cannot be written"):
+        prepare_lake(str(tmp_path / "file"))
+
+
+def test_a_database_that_is_down_is_waited_for_and_named(environment):
+    with socket.socket() as closed:
+        # Bound, but not listening: nothing else can take the port meanwhile.
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        url = f"postgresql+psycopg2://airflow:hidden@127.0.0.1:{port}/airflow"
+        done = run({**environment, DATABASE: url}, "--wait", "1")
+    assert done.returncode == 2
+    shown = f"postgresql+psycopg2://airflow:***@127.0.0.1:{port}/airflow ({DATABASE})"
+    assert f"waiting up to 1 s for the database {shown}: " in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: the database {shown} did not answer within 1 s: ")
+    assert "Connection refused" in line
+    assert "hidden" not in done.stdout + done.stderr
+
+
+def test_passwords_of_other_users_are_kept(environment):
+    file = Path(environment[prepare_airflow.PASSWORDS_FILE])
+    file.parent.mkdir()
+    file.write_text('{"eve": "old", "admin": "old"}')
+    prepare_airflow.write_password(environment)
+    assert json.loads(file.read_text()) == {
+        "eve": "old",
+        "admin": environment["AIRFLOW_ADMIN_PASSWORD"],
+    }
+    file.write_text("half a fi")
+    prepare_airflow.write_password(environment)
+    assert json.loads(file.read_text()).keys() == {"admin"}
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_failed_command_of_airflow_is_named(monkeypatch):
+    monkeypatch.setattr(prepare_airflow.sys, "executable", "false")
+    with pytest.raises(SettingsError, match=rf"`airflow db migrate` failed .*{DATABASE}"):
+        prepare_airflow.migrate_database()
+
+
+@pytest.fixture
+def answers() -> Iterator[tuple[str, list[bytes]]]:
+    """An address, and the list of what it answers next."""
+    bodies: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(bodies.pop())
+
+        def log_message(self, *args: object) -> None:
+            """Not into the output of the tests."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", bodies
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("body", "component", "code"),
+    [
+        (b'{"scheduler": {"status": "healthy"}}', "scheduler", 0),
+        (b'{"scheduler": {"status": "unhealthy"}}', "scheduler", 1),
+        (b'{"triggerer": {"status": null}}', "triggerer", 1),
+        (b'{"scheduler": {"status": "healthy"}}', "triggerer", 1),
+        (b'["scheduler"]', "scheduler", 1),
+        (b"<html>", "scheduler", 1),
+        (b"", None, 1),
+        (b'{"workers": []}', None, 0),
+    ],
+)
+def test_health_is_what_the_service_says(answers, body, component, code, monkeypatch, capsys):
+    url, bodies = answers
+    bodies.append(body)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert check_health.main([url, *filter(None, [component])]) == code
+    assert bool(capsys.readouterr().err) == bool(code)
+
+
+def test_a_service_that_does_not_answer_is_unhealthy(capsys):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/json/"
+        assert check_health.main([url]) == 1
+    assert capsys.readouterr().err.startswith(f"unhealthy: {url}: ")

@@ -1,0 +1,158 @@
+"""The Dag of the tables' care: its tasks, their pools, and that it starts nothing in vain."""
+
+import importlib.util
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import CronDataIntervalTimetable
+from airflow.sdk.api.datamodels._generated import DagRun
+from deltalake import write_deltalake
+
+from include.airflow.pools import pools
+from include.care.cared_tables import cared_tables, spark_tables_named
+from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake
+from include.streams import STREAMS, TABLE_CARE
+
+ROOT = Path(__file__).resolve().parents[2]
+MANY = TABLE_CARE.min_small_files
+
+
+@pytest.fixture
+def dag(lake, monkeypatch):
+    monkeypatch.setenv("LAKE", lake.root)
+    bag = DagBag(ROOT / "dags" / "table_maintenance.py")
+    assert bag.import_errors == {}
+    return bag.dags["table_maintenance"]
+
+
+def spark_tasks(dag):
+    return [task for task in dag.tasks if isinstance(task, SparkSubmitOperator)]
+
+
+def fill(path: str) -> None:
+    for _ in range(MANY):
+        write_deltalake(path, pa.table({"n": [1]}), mode="append")
+
+
+def planned(dag) -> set[str]:
+    """The tasks that the plan lets run."""
+    task = dag.get_task("plan_tables")
+    return set(task.python_callable(*task.op_args, **task.op_kwargs))
+
+
+def test_all_tasks_follow_the_plan_and_none_another(dag):
+    sources = {f"maintain_source_{stream.source}" for stream in STREAMS}
+    streams = {f"maintain_stream_{stream.name}" for stream in STREAMS}
+    generations = {f"delete_generations_{stream.name}" for stream in STREAMS}
+    edges = {task.task_id: task.downstream_task_ids for task in dag.tasks}
+    assert edges.pop("plan_tables") == sources | streams | generations | {"maintain_ops"}
+    assert set(edges) == sources | streams | generations | {"maintain_ops"}
+    assert set(map(frozenset, edges.values())) == {frozenset()}
+
+
+def test_it_runs_once_a_day_one_task_at_a_time(dag):
+    assert dag.timetable == CronDataIntervalTimetable(TABLE_CARE.schedule, timezone="UTC")
+    assert (dag.max_active_runs, dag.max_active_tasks, dag.catchup) == (1, 1, False)
+    assert {task.execution_timeout for task in dag.tasks} == {TABLE_CARE.timeout}
+    assert {task.retries for task in dag.tasks} == {2}
+
+
+def test_no_job_writes_to_a_table_while_it_is_cared_for(dag):
+    """By the pools of the tasks that write to them."""
+    expected = {f"maintain_source_{stream.source}": f"source_{stream.source}" for stream in STREAMS}
+    expected |= {f"maintain_stream_{stream.name}": f"stream_{stream.name}" for stream in STREAMS}
+    assert {task.task_id: task.pool for task in spark_tasks(dag)} == expected
+    assert set(expected.values()) == set(pools(STREAMS))
+    deleting = {f"delete_generations_{stream.name}": stream for stream in STREAMS}
+    for name, stream in deleting.items():
+        assert dag.get_task(name).pool == f"stream_{stream.name}"
+
+
+def test_every_table_that_spark_writes_is_cared_for_once(dag, lake):
+    module = job_module(dag)
+    tables = [
+        table
+        for task in spark_tasks(dag)
+        for table in module.parse_args(task.application_args).tables
+    ]
+    assert sorted(tables) == sorted(table.name for table in cared_tables(lake) if table.lease)
+
+
+def test_the_job_accepts_its_arguments(dag, lake):
+    module, tasks = job_module(dag), spark_tasks(dag)
+    run = DagRun.model_construct(run_id="scheduled__1")
+    for task in tasks:
+        task.render_template_fields({"dag_run": run, "run_id": run.run_id})
+        args = module.parse_args(task.application_args)
+        assert (args.lake, args.dag_run_id) == (lake.root, "scheduled__1")
+
+
+def job_module(dag):
+    (path,) = {task.application for task in spark_tasks(dag)}
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_day_on_which_no_table_needs_anything_starts_nothing(dag, lake):
+    write_deltalake(lake.bronze("signals"), pa.table({"n": [1]}))
+    assert planned(dag) == set()
+
+
+def test_only_the_tasks_of_tables_that_need_something_run(dag, lake):
+    fill(lake.quarantine("signals"))
+    assert planned(dag) == {"maintain_source_signals"}
+    fill(lake.table("user_counts"))
+    assert planned(dag) == {"maintain_source_signals", "maintain_stream_user_counts"}
+
+
+def test_savepoints_of_all_kinds_of_state_go_with_their_stream(dag, lake):
+    for name, savepoint in (("user_counts", "there"), ("user_counts-2", "cut")):
+        rows = pa.table({"savepoint_id": [savepoint], "key": ["k"]})
+        write_deltalake(lake.savepoints(name), rows, partition_by=["savepoint_id"])
+    append_ops(lake, "savepoints", [{"savepoint_id": "there", "stream": "user_counts"}])
+    assert planned(dag) == {"maintain_stream_user_counts"}
+    args = dag.get_task("maintain_stream_user_counts").application_args
+    tables = spark_tables_named(lake, job_module(dag).parse_args(args).tables)
+    assert "savepoints/user_counts-2" in [table.name for table in tables]
+
+
+def test_a_replaced_generation_goes_by_a_task_without_a_jvm(dag, lake):
+    long_ago = datetime.now(UTC) - STREAMS[0].savepoints.keep_generations
+    rows = [{"generation": 1}, {"generation": 2, "status": "current", "switched_at": long_ago}]
+    append_ops(lake, "generations", [row | {"stream": "user_counts"} for row in rows])
+    checkpoints = [Path(lake.checkpoint("user_counts", number)) for number in (1, 2)]
+    for checkpoint in checkpoints:
+        checkpoint.mkdir(parents=True)
+    assert planned(dag) == {"delete_generations_user_counts"}
+    task = dag.get_task("delete_generations_user_counts")
+    assert task.python_callable(*task.op_args, **task.op_kwargs) == [1]
+    assert [checkpoint.exists() for checkpoint in checkpoints] == [False, True]
+    assert planned(dag) == set()
+
+
+def test_ops_tables_are_cared_for_by_a_task_without_a_jvm(dag, lake):
+    for number in range(MANY):
+        append_ops(lake, "runs", [{"run_id": f"r{number}"}])
+    assert planned(dag) == {"maintain_ops"}
+    task = dag.get_task("maintain_ops")
+    task.python_callable(*task.op_args, **task.op_kwargs)
+    assert planned(dag) == set()
+    assert read_ops(lake, "runs").num_rows == MANY
+
+
+def test_what_the_plan_finds_is_recorded(dag, lake):
+    Path(lake.bronze("signals"), "_delta_log").mkdir(parents=True)
+    assert planned(dag) == set()
+    (row,) = read_ops(Lake(lake.root), "findings").to_pylist()
+    assert (row["subject"], row["finding"]) == ("bronze/signals", "table_unreadable")
+
+
+def test_people_find_the_runbook_in_the_ui(dag):
+    assert "When it is red" in dag.doc_md

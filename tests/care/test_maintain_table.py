@@ -1,0 +1,233 @@
+"""Tables are optimized and vacuumed between the runs of real streams, which notice nothing."""
+
+import json
+import logging
+import shutil
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import StreamingQueryException
+
+from include.care.cared_tables import spark_tables_named
+from include.checkpoint.batches import complete_until
+from include.checkpoint.offsets import newest_committed
+from include.lake.lease import hold_lease
+from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake
+from include.landing.clock import read_logged_clock
+from include.plans.waiting_rows import has_waiting_rows
+from include.stream_definition import load_definition
+from include.streams import TABLE_CARE, Stream, source_named, stream_named
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.ingest_source import ingest
+from spark_jobs.maintain_table import maintain, vacuum
+from spark_jobs.run_stream import drain
+from tests.bronze import append_commit, stamp
+from tests.engines.lake_runs import plain
+from tests.engines.live_lakes import expected_rows, local_run, make_commits, user_event
+from tests.landed_files import Landing, forget_commit, signal
+
+pytestmark = pytest.mark.spark
+
+# Any two files are joined, and any old file is deleted.
+EAGER = replace(TABLE_CARE, min_small_files=2, min_garbage_files=1)
+SIGNALS = source_named("signals")
+
+
+def small(name: str) -> Stream:
+    return replace(stream_named(name), buckets=5, state_partitions=2)
+
+
+DEVICES, COUNTS, SESSIONS = map(small, ("device_signals", "user_counts", "user_sessions"))
+
+
+def forget_retention(*paths: str) -> None:
+    """From now on VACUUM deletes what was replaced, however recently."""
+    for path in paths:
+        properties = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
+        DeltaTable(path).alter.set_table_properties(properties)
+
+
+def care_for(spark, lake: Lake, *names: str, care=EAGER) -> None:
+    """Twice: what the first run replaces, the second deletes."""
+    for _ in range(2):
+        maintain(spark, lake, spark_tables_named(lake, names), care)
+
+
+def files_on_disk(path: str) -> set[str]:
+    return {file.name for file in Path(path).rglob("[!.]*.parquet")} - {
+        file.name for file in Path(path, "_delta_log").iterdir()
+    }
+
+
+def files_of(path: str) -> set[str]:
+    return {uri.rpartition("/")[2] for uri in DeltaTable(path).file_uris()}
+
+
+def only_its_newest_files_are_left(path: str) -> bool:
+    return files_on_disk(path) == files_of(path)
+
+
+def forget_newest_batch(lake: Lake, stream: Stream) -> None:
+    """As if the stream had died after it wrote its newest batch, and before it committed it."""
+    checkpoint = lake.checkpoint(stream.name, 1)
+    newest = newest_committed(lake, checkpoint)
+    for name in (f"{newest}", f".{newest}.crc"):
+        Path(checkpoint, "commits", name).unlink()
+
+
+def counted_signals(lines: list[str], until) -> Counter:
+    """Each device's signals before `until`, numbered in order of time: the oracle."""
+    signals = sorted((row["timestamp"], row["device_id"]) for row in map(json.loads, lines))
+    seen: Counter = Counter()
+    rows: Counter = Counter()
+    for timestamp, device in signals:
+        if timestamp < until.isoformat():
+            seen[device] += 1
+            rows[device, seen[device], timestamp] += 1
+    return rows
+
+
+def counted_rows(lake: Lake) -> Counter:
+    rows = DeltaTable(lake.table("device_signals")).to_pyarrow_table().to_pylist()
+    return Counter((r["device_id"], r["count"], r["emitted_at"].isoformat()) for r in rows)
+
+
+def test_a_source_and_its_stream_go_on_over_optimized_and_vacuumed_tables(spark, lake):
+    landing, landed = Landing(lake), []
+    bronze, quarantine = lake.bronze("signals"), lake.quarantine("signals")
+    product = lake.table("device_signals")
+
+    def land(number: int) -> None:
+        # Four events in six hours; the first two files begin on the same day.
+        hours = (12 + 8 * number + 2 * n for n in range(4))
+        lines = [signal(hour * 3600, device_id=hour % 3) for hour in hours]
+        landing.add(f"{number}.jsonl", [*lines, "{"])
+        landed.extend(lines)
+        ingest(spark, lake, SIGNALS)
+
+    land(0)
+    land(1)
+    drain(SparkEngine(spark), lake, DEVICES)
+    forget_retention(bronze, quarantine, product)
+    before = read_logged_clock(lake, SIGNALS), counted_rows(lake)
+    care_for(spark, lake, "bronze/signals", "quarantine/signals", "tables/device_signals")
+    for path in bronze, quarantine, product:
+        assert only_its_newest_files_are_left(path)
+    assert (read_logged_clock(lake, SIGNALS), counted_rows(lake)) == before
+    assert not has_waiting_rows(lake, DEVICES)
+
+    # A batch that is repeated is found in the tables, under all that has been done since.
+    forget_commit(lake, 1)
+    forget_newest_batch(lake, DEVICES)
+    land(2)
+    drain(
+        SparkEngine(spark), lake, DEVICES
+    )  # which adds up the rows of bronze, by the log's statistics
+    assert counted_rows(lake) == counted_signals(landed, complete_until(lake, DEVICES.name, 1))
+    assert len(landed) == 12 > counted_rows(lake).total() > before[1].total()
+
+
+@pytest.fixture
+def user_commits():
+    return stamp(make_commits(user_event, seed=3, commits=6, size=20))
+
+
+def append(lake: Lake, commits) -> None:
+    for rows in commits:
+        append_commit(lake, "user_events", load_definition(COUNTS).fold, rows)
+
+
+def table_is_right(lake: Lake, stream: Stream, commits) -> bool:
+    fold = load_definition(stream).fold
+    names = [column.name for column in fold.output_columns]
+    rows = DeltaTable(lake.table(stream.name)).to_pyarrow_table().to_pylist()
+    found = Counter((tuple(plain(r[n]) for n in names), plain(r["emitted_at"])) for r in rows)
+    return found == expected_rows(local_run(fold, commits), fold)
+
+
+def test_bronze_is_not_vacuumed_while_a_stream_has_yet_to_read_what_was_replaced(
+    spark, lake, user_commits
+):
+    bronze = lake.bronze("user_events")
+    append(lake, user_commits[:2])
+    drain(SparkEngine(spark), lake, COUNTS)
+    append(lake, user_commits[2:4])
+    forget_retention(bronze)
+    care_for(spark, lake, "bronze/user_events")
+    assert len(files_of(bronze)) == 1
+    assert len(files_on_disk(bronze)) == 5  # the four that were replaced are still there
+
+    # What would happen: the stream cannot go on.
+    unguarded = Lake(shutil.copytree(lake.root, f"{lake.root}_unguarded"))
+    vacuum(spark, unguarded.bronze("user_events"))
+    with pytest.raises(StreamingQueryException, match=r"(?s)part-.*parquet.* does not exist"):
+        drain(SparkEngine(spark), unguarded, COUNTS)
+
+    append(lake, user_commits[4:])
+    drain(SparkEngine(spark), lake, COUNTS)
+    assert table_is_right(lake, COUNTS, user_commits)
+    product = lake.table("user_counts")
+    forget_retention(product)
+    care_for(spark, lake, "bronze/user_events", "tables/user_counts")
+    assert only_its_newest_files_are_left(bronze)
+    # Its change data feed goes back as far as its retention, too.
+    assert only_its_newest_files_are_left(product)
+    assert table_is_right(lake, COUNTS, user_commits)
+    # One that starts now reads files of many commits each.
+    drain(SparkEngine(spark), lake, SESSIONS)
+    assert table_is_right(lake, SESSIONS, user_commits)
+
+
+def test_what_is_done_is_recorded_and_a_table_in_use_is_left_alone(
+    spark, lake, user_commits, caplog
+):
+    caplog.set_level(logging.INFO, logger="job")
+    bronze = lake.bronze("user_events")
+    append(lake, user_commits)
+    tables = spark_tables_named(lake, ["bronze/user_events"])
+    with hold_lease(lake, "ingest-user_events"):
+        maintain(spark, lake, tables, EAGER)
+    assert "bronze/user_events is left for the next day: another job" in caplog.text
+    assert not lake.is_delta_table(lake.ops("runs"))
+
+    before = files_of(bronze)
+    size = sum(Path(bronze, name).stat().st_size for name in before)
+    maintain(spark, lake, tables, EAGER, dag_run_id="scheduled__1")
+    maintain(spark, lake, tables, EAGER)  # there is nothing left to do
+    (run,) = read_ops(lake, "runs").to_pylist()
+    assert (run["job"], run["subject"]) == ("maintain_table", "bronze/user_events")
+    assert (run["dag_run_id"], run["outcome"]) == ("scheduled__1", "succeeded")
+    rows = {row["occasion"]: row for row in read_ops(lake, "table_sizes").to_pylist()}
+    assert rows["before"]["files"] == rows["before"]["small_files"] == len(before)
+    assert rows["after"]["files"] == 1
+    assert rows["after"]["files_on_disk"] == len(before) + 1
+    assert (rows["after"]["bytes_rewritten"], rows["after"]["files_deleted"]) == (size, 0)
+    assert {row["run_id"] for row in rows.values()} == {run["run_id"]}
+
+
+def test_savepoints_are_joined_and_what_belongs_to_none_is_deleted(spark, lake):
+    path = lake.savepoints("user_counts")
+    for file in range(3):
+        rows = pa.table({"savepoint_id": ["there", "struck", "cut"], "key": [f"k{file}"] * 3})
+        write_deltalake(path, rows, mode="append", partition_by=["savepoint_id"])
+    long_ago = datetime.now(UTC) - timedelta(days=30)
+    row = {"stream": "user_counts", "until": long_ago, "created_at": long_ago}
+    manifest = [{"savepoint_id": "there"}, {"savepoint_id": "struck", "deleted_at": long_ago}]
+    append_ops(lake, "savepoints", [row | one for one in manifest])
+    forget_retention(path)
+    with hold_lease(lake, "stream-user_counts"):  # a recompute reads them
+        care_for(spark, lake, "savepoints/user_counts")
+    assert DeltaTable(path).version() == 3
+
+    care_for(spark, lake, "savepoints/user_counts")
+    left = DeltaTable(path).to_pyarrow_table().to_pylist()
+    assert {row["savepoint_id"] for row in left} == {"there"}
+    assert sorted(row["key"] for row in left) == ["k0", "k1", "k2"]
+    assert len(files_of(path)) == 1
+    assert only_its_newest_files_are_left(path)

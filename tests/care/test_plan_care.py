@@ -1,0 +1,252 @@
+"""What is planned for real tables, without a JVM: figures, reasons, guard, budget of the day."""
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from include.care.care_record import record_sizes
+from include.care.care_report import format_plan
+from include.care.cared_tables import cared_tables, spark_tables_named
+from include.care.plan_care import TablePlan, plan_table_care, record_plan_findings
+from include.lake.delta_log import read_actions
+from include.lake.ops import read_ops
+from include.lake.ops_schemas import SCHEMAS
+from include.lake.paths import Lake
+from include.streams import TABLE_CARE, SettingsError
+from tests.checkpoint.bronze_lake import (
+    FIRST_DAY,
+    SOURCE,
+    append,
+    backdate,
+    bronze,
+    log_file,
+    reseed,
+    set_properties,
+    write_position,
+)
+
+NOW = datetime(2026, 3, 10, 3, 20, tzinfo=UTC)
+CARE = replace(TABLE_CARE, min_small_files=3, min_garbage_files=2)
+
+
+def plan_of(lake: Lake, name: str = f"bronze/{SOURCE}", care=CARE, now=NOW) -> TablePlan:
+    (plan,) = (plan for plan in plan_table_care(lake, care, now) if plan.table.name == name)
+    return plan
+
+
+def sizes(lake: Lake) -> dict[str, int]:
+    adds = pa.table(bronze(lake).get_add_actions())
+    return dict(zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True))
+
+
+def test_a_lake_without_tables_needs_nothing(lake):
+    plans = plan_table_care(lake, CARE, NOW)
+    assert not any(plan.needs_care for plan in plans)
+    assert all(plan.is_missing for plan in plans)
+    report = format_plan(plans)
+    assert "not there yet: bronze/signals, quarantine/signals, " in report
+    assert report.endswith(f"ops/{list(SCHEMAS)[-1]}")
+
+
+def test_partitions_with_enough_small_files_are_optimized_and_their_bytes_told(lake):
+    append(lake, days=2)
+    append(lake, days=2)
+    append(lake, days=1)  # the first day has three files now, the second two
+    plan = plan_of(lake)
+    (chosen,) = plan.optimize
+    first_day = [size for path, size in sizes(lake).items() if str(FIRST_DAY) in path]
+    assert (chosen.date, chosen.small_files) == (FIRST_DAY, 3)
+    assert plan.bytes_to_rewrite == sum(first_day)
+    assert plan.figures is not None
+    assert (plan.figures.files, plan.figures.small_files) == (5, 5)
+    assert plan.figures.bytes == sum(sizes(lake).values())
+    assert plan.reasons[0].startswith("optimize 3 small files (")
+    assert plan.reasons[0].endswith(", 1 date)")
+
+
+def test_a_file_is_small_below_the_size_and_not_at_it(lake):
+    for _ in range(3):
+        append(lake)
+    (size,) = set(sizes(lake).values())
+    at = replace(CARE, small_file_bytes=size)
+    assert not plan_of(lake, care=at).needs_care
+    assert plan_of(lake, care=replace(CARE, small_file_bytes=size + 1)).needs_care
+
+
+def test_what_was_rewritten_today_counts_against_the_budget_and_yesterdays_does_not(lake):
+    for _ in range(3):
+        append(lake)
+    now = datetime.now(UTC)
+    figures = plan_of(lake).figures
+    assert figures is not None
+    care = replace(CARE, table_bytes=figures.bytes + 10)
+    name = f"bronze/{SOURCE}"
+    record_sizes(lake, None, name, "after", figures, bytes_rewritten=11)
+    today = plan_of(lake, care=care, now=now)
+    assert not today.needs_care
+    assert "do not fit into what is left of the day's budget" in today.reasons[0]
+    assert today.findings == ()  # tomorrow it fits
+    assert plan_of(lake, care=care, now=now + timedelta(days=1)).needs_care
+
+
+def test_a_partition_above_the_whole_budget_is_a_finding(lake):
+    for _ in range(3):
+        append(lake)
+    plan = plan_of(lake, care=replace(CARE, table_bytes=5))
+    (found,) = plan.findings
+    assert (found.finding, found.severity, found.limit) == ("optimize_above_budget", "warning", 5)
+    assert found.figure == sum(sizes(lake).values())
+    assert "raise table_bytes" in str(found.action)
+
+
+def with_garbage(lake: Lake) -> datetime:
+    """Bronze of three files that were replaced eight days before the instant returned."""
+    set_at = datetime.now(UTC)
+    for _ in range(3):
+        append(lake)
+    bronze(lake).optimize.compact()
+    backdate(lake, 3, set_at - timedelta(days=8))
+    old = (set_at - timedelta(days=9)).timestamp()
+    for file in Path(lake.bronze(SOURCE)).rglob("*.parquet"):
+        os.utime(file, (old, old))
+    return set_at
+
+
+def test_what_no_version_needs_any_more_is_vacuumed(lake):
+    now = with_garbage(lake)
+    plan = plan_of(lake, now=now)
+    assert (plan.vacuum, plan.optimize) == (True, ())
+    assert plan.figures is not None
+    assert (plan.figures.garbage_files, plan.figures.files_on_disk) == (3, 4)
+    disk = sum(file.stat().st_size for file in Path(lake.bronze(SOURCE)).rglob("*.parquet"))
+    assert plan.figures.bytes_on_disk == disk
+    assert plan.figures.garbage_bytes == disk - plan.figures.bytes
+    assert not plan_of(lake, now=now, care=replace(CARE, min_garbage_files=4)).vacuum
+    assert plan_of(
+        lake, now=now, care=replace(CARE, min_garbage_files=4, min_garbage_bytes=1)
+    ).vacuum
+
+
+def test_a_table_keeps_it_as_long_as_its_property_says(lake):
+    now = with_garbage(lake)
+    set_properties(lake, deletedFileRetentionDuration="interval 30 days")
+    assert not plan_of(lake, now=now).vacuum
+
+
+def test_a_stream_that_is_behind_holds_the_vacuum_back_and_is_named(lake):
+    now = with_garbage(lake)
+    backdate(lake, 1, now - timedelta(days=8))
+    write_position(lake, "user_counts", next_version=1)
+    plan = plan_of(lake, now=now)
+    assert not plan.needs_care
+    (reason,) = plan.reasons
+    assert "no vacuum of 3 files" in reason
+    assert "stream user_counts has not read version 1" in reason
+    (found,) = plan.findings
+    assert (found.finding, found.count) == ("vacuum_refused", 3)
+    record_plan_findings(lake, [plan])
+    (row,) = read_ops(lake, "findings").to_pylist()
+    assert (row["subject"], row["finding"]) == (f"bronze/{SOURCE}", "vacuum_refused")
+    write_position(lake, "user_counts", next_version=3, batch=1)
+    assert plan_of(lake, now=now).vacuum
+
+
+@pytest.mark.parametrize("status", ["current", "intent"])
+def test_bronze_is_not_vacuumed_under_a_reseed_that_has_not_begun_to_read(lake, status):
+    """It reads the files of the commits after the version that it has replayed."""
+    now = with_garbage(lake)
+    reseed(lake, "user_counts", 1, status=status)
+    backdate(lake, 2, now - timedelta(days=8))
+    added = [action["add"]["path"] for action in read_actions(lake, lake.bronze(SOURCE), 2)[1:]]
+    assert set(added) <= set(bronze(lake).vacuum(dry_run=True, full=True))
+    plan = plan_of(lake, now=now)
+    assert not plan.needs_care
+    assert "stream user_counts has not read version 2" in plan.reasons[0]
+    # Nothing is left to read: what was replayed are rows of the newest version.
+    reseed(lake, "user_counts", 3, generation=3)
+    assert plan_of(lake, now=now).vacuum
+
+
+@pytest.mark.parametrize("status", ["current", "intent"])
+def test_the_log_is_watched_for_a_reseed_that_has_not_begun_to_read(lake, status):
+    """Delta deletes commits by itself: all that can be done is to say so in time."""
+    for _ in range(3):
+        append(lake)
+    reseed(lake, "user_counts", 0, status=status)
+    kept = timedelta(days=30)
+    backdate(lake, 1, NOW - kept / 2 - timedelta(days=1))
+    (found,) = plan_of(lake).findings
+    assert (found.finding, found.figure, found.limit) == ("reader_behind", 16, 15)
+    assert "stream user_counts has not read version 1" in found.detail
+    bronze(lake).create_checkpoint()
+    log_file(lake, 1).unlink()
+    (found,) = plan_of(lake).findings
+    assert found.finding == "reader_cut_off"
+    assert "make reseed STREAM=user_counts" in str(found.action)
+
+
+@pytest.mark.parametrize("broken", ["position", "retention"])
+def test_without_knowing_what_readers_need_nothing_is_deleted(lake, broken):
+    now = with_garbage(lake)
+    write_position(lake, "user_counts", next_version=3)
+    if broken == "position":
+        Path(lake.checkpoint("user_counts", 1), "offsets", "0").write_text("v1\n")
+    else:
+        backdate(lake, 3, now - timedelta(days=8))
+        log = Path(lake.bronze(SOURCE), "_delta_log", f"{0:020}.json")
+        text = log.read_text()
+        wrong = '"configuration":{"delta.logRetentionDuration":"for ever"}'
+        assert '"configuration":{}' in text
+        log.write_text(text.replace('"configuration":{}', wrong))
+    plan = plan_of(lake, now=now)
+    assert not plan.vacuum
+    assert plan.findings[0].finding == "vacuum_refused"
+
+
+def test_a_table_that_cannot_be_read_is_said_and_the_others_are_planned(lake):
+    Path(lake.bronze("signals"), "_delta_log").mkdir(parents=True)
+    for _ in range(3):
+        append(lake)
+    broken = plan_of(lake, "bronze/signals")
+    assert not broken.needs_care
+    (found,) = broken.findings
+    assert (found.finding, found.severity) == ("table_unreadable", "warning")
+    assert f"{lake.bronze('signals')}/_delta_log holds no table" in found.detail
+    assert plan_of(lake).needs_care
+    assert found.detail in format_plan(plan_table_care(lake, CARE, NOW))
+
+
+def test_a_table_partitioned_by_something_else_is_left_alone(lake):
+    data = pa.table({"n": [1], "kind": ["a"]})
+    write_deltalake(lake.table("user_sessions"), data, partition_by=["kind"])
+    plan = plan_of(lake, "tables/user_sessions")
+    assert not plan.needs_care
+    assert "is partitioned by kind: only a table of one date column" in plan.reasons[0]
+
+
+def test_other_tables_have_no_readers_to_wait_for(lake):
+    for _ in range(3):
+        write_deltalake(lake.quarantine(SOURCE), pa.table({"n": [1]}), mode="append")
+    plan = plan_of(lake, f"quarantine/{SOURCE}")
+    (chosen,) = plan.optimize
+    assert (chosen.date, chosen.files) == (None, 3)
+    assert plan.reasons[0].startswith("optimize 3 small files (")
+
+
+def test_an_empty_table_needs_nothing(lake):
+    DeltaTable.create(lake.bronze(SOURCE), pa.schema([("event_date", pa.date32())]))
+    plan = plan_of(lake)
+    assert (plan.needs_care, plan.reasons) == (False, ())
+    assert "nothing to do" in format_plan([plan])
+
+
+def test_a_table_that_nobody_knows_is_refused_with_those_that_are(lake):
+    with pytest.raises(SettingsError, match=r"unknown table 'ops/runs': known are bronze/signals"):
+        spark_tables_named(lake, ["bronze/signals", "ops/runs"])
+    names = [table.name for table in cared_tables(lake) if table.lease]
+    assert [table.name for table in spark_tables_named(lake, names)] == names

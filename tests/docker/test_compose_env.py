@@ -1,0 +1,93 @@
+"""`make compose-env`: new secrets once, for their owner alone."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography.fernet import Fernet
+
+from include.docker import compose_env
+from include.docker.compose_env import generated_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_secrets_are_new_each_time_and_safe_wherever_they_are_put():
+    environments = [generated_environment() for _ in range(50)]
+    values = [value for environment in environments for value in environment.values()]
+    assert len(set(values)) == len(values)
+    for value in values:
+        assert len(value) >= 20
+        # No character with a meaning in a URL, a shell, an env file, or to Compose (`$`).
+        assert re.fullmatch(r"[\w-]+=?", value, re.ASCII)
+    for environment in environments:
+        Fernet(environment["AIRFLOW_FERNET_KEY"])
+
+
+def test_the_file_is_for_its_owner_and_never_replaced(tmp_path, capsys):
+    file = tmp_path / ".env"
+    before = os.umask(0)
+    try:
+        assert compose_env.main(["--file", str(file)]) == 0
+    finally:
+        os.umask(before)
+    assert file.stat().st_mode & 0o777 == 0o600
+    written = file.read_text()
+    names = [line.partition("=")[0] for line in written.splitlines()]
+    assert set(names) == generated_environment().keys()
+    out = capsys.readouterr().out
+    assert not [line for line in written.splitlines() if line.partition("=")[2] in out]
+
+    assert compose_env.main(["--file", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {file} exists")
+    assert said.count("\n") == 1
+    assert file.read_text() == written
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(
+        compose_env.EnvFileError, match=r"nowhere/\.env cannot be written: No such file"
+    ):
+        compose_env.write_new(tmp_path / "nowhere" / ".env", {})
+
+
+def test_git_and_docker_leave_the_file_out():
+    ignored = subprocess.run(["git", "check-ignore", "-q", ".env"], cwd=ROOT, check=False)
+    assert ignored.returncode == 0
+    assert (
+        subprocess.run(
+            ["git", "ls-files", ".env"], cwd=ROOT, capture_output=True, check=True
+        ).stdout
+        == b""
+    )
+    allowed = [
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    ]
+    assert set(allowed) == {"requirements.txt", "include", "dags", "spark_jobs"}
+
+
+def test_the_make_target_writes_dot_env(tmp_path):
+    """With the machine's own Python: who only runs containers has no .venv."""
+    for name in ("Makefile", "include"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    # Within a make, as `make test` is one, it would say which directory it enters.
+    command = ["make", "--no-print-directory", "-n", "compose-env"]
+    text = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert text.split() == ["python3", "-m", "include.docker.compose_env"]
+    assert compose_env.ENV_FILE == ROOT / ".env"
+
+
+def test_an_old_python_with_nothing_installed_will_do():
+    """On a Mac, say, where only containers have the project's."""
+    tree = ast.parse(Path(compose_env.__file__).read_text(), feature_version=(3, 9))
+    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    assert ast.unparse(imports[0]) == "from __future__ import annotations"
+    names = {getattr(node, "module", None) or node.names[0].name for node in imports}
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names

@@ -1,0 +1,182 @@
+"""include/docker/Dockerfile, without a container engine: its words checked, its steps replayed.
+
+Not replayed: the base image, Debian's packages, the user and its folders (RUN steps that begin as
+in ONLY_IN_AN_IMAGE).
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from include.setup.jars import missing_jars
+from tests.compose import OUR_IMAGE, SERVICES
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKERFILE = ROOT / "include" / "docker" / "Dockerfile"
+WORKDIR, VENV = "/opt/stateful-lake", "/opt/venv"
+ONLY_IN_AN_IMAGE = ("apt-get", "useradd")
+# Of this environment, and not of the one that the steps make.
+OURS = ("PYTHON", "PYSPARK_", "SPARK_", "AIRFLOW")
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Each instruction and its text, continued lines joined."""
+    lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    found = [line.split(maxsplit=1) for line in joined.splitlines() if line.strip()]
+    return [(name, text) for name, text in found]
+
+
+def texts(wanted: str) -> list[str]:
+    return [text for name, text in instructions() if name == wanted]
+
+
+def copies() -> list[tuple[list[str], str]]:
+    """The sources and the target of each COPY."""
+    return [(text.split()[:-1], text.split()[-1]) for text in texts("COPY")]
+
+
+def is_sent(path: str) -> bool:
+    """Whether .dockerignore lets the file into the build: it names all that may."""
+    allowed = [line[1:] for line in ignore_lines() if line.startswith("!")]
+    return any(path == each or path.startswith(f"{each}/") for each in allowed)
+
+
+def ignore_lines() -> list[str]:
+    return (ROOT / ".dockerignore").read_text().splitlines()
+
+
+def test_only_instructions_that_these_tests_know():
+    assert {name for name, _ in instructions()} == {"FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER"}
+
+
+def test_the_base_is_pinned_to_a_version_of_the_python_that_the_project_has():
+    (base,) = texts("FROM")
+    version = re.fullmatch(r"python:(\d+\.\d+)\.\d+-slim-bookworm", base)
+    assert version
+    supported = re.search(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    assert supported
+    assert version[1] == supported[1]
+
+
+def test_what_is_copied_is_there_and_is_sent_to_the_build():
+    sources = [source for sources, _ in copies() for source in sources]
+    assert {"requirements.txt", "include", "dags", "spark_jobs"} <= set(sources)
+    for source in sources:
+        assert (ROOT / source).exists(), source
+        assert is_sent(source), source
+    assert not is_sent(".env")
+    assert "*" in ignore_lines()
+
+
+def test_the_image_has_the_places_that_compose_names():
+    assert texts("WORKDIR") == [WORKDIR]
+    assert f"PATH={VENV}/bin:$PATH" in texts("ENV")[0]
+    prepared = next(text for text in texts("RUN") if "useradd" in text)
+    folders = set(prepared.partition("chown")[2].split())
+    targets = {
+        volume.split(":")[1]
+        for service in SERVICES.values()
+        if service["image"].startswith(OUR_IMAGE)
+        for volume in service.get("volumes", ())
+    }
+    # Else the volume would belong to root, and nothing could be written.
+    assert targets <= folders
+    assert set(prepared.partition("mkdir -p")[2].partition("&&")[0].split()) <= folders
+
+
+def test_nothing_runs_as_root():
+    user = re.search(r"useradd .*?(\w+) &&", next(t for t in texts("RUN") if "useradd" in t))
+    assert user
+    assert instructions()[-1] == ("USER", user[1])
+    assert not [name for name, service in SERVICES.items() if "user" in service]
+
+
+def test_code_comes_after_packages_and_jars():
+    """So that a change of code fetches nothing again."""
+    order = [text for name, text in instructions() if name in {"RUN", "COPY"}]
+    code = min(order.index(f"{folder} {folder}/") for folder in ("include", "dags", "spark_jobs"))
+    assert max(i for i, text in enumerate(order) if "pip " in text or "fetch_jars" in text) < code
+
+
+@pytest.mark.skipif(shutil.which("apt-cache") is None, reason="no Debian here")
+def test_debian_has_the_packages():
+    """A list of packages is not there on every Debian: then there is nothing to ask."""
+    if not subprocess.run(["apt-cache", "pkgnames", "util-linux"], capture_output=True).stdout:
+        pytest.skip("no package lists: apt-get update")
+    (text,) = (text for text in texts("RUN") if "apt-get" in text)
+    install = next(part for part in text.split("&&") if "apt-get install" in part)
+    packages = [word for word in install.split()[2:] if not word.startswith("-")]
+    assert "util-linux" in packages
+    for package in packages:
+        shown = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False)
+        assert shown.returncode == 0, package
+
+
+def test_fetching_the_jars_needs_no_file_that_is_copied_later(tmp_path):
+    copy_until_jars(tmp_path)
+    code = next(text for text in texts("RUN") if "fetch_jars" in text)
+    imports = shlex.split(code)[2].rpartition(";")[0]
+    subprocess.run([sys.executable, "-c", imports], cwd=tmp_path, env={}, check=True)
+
+
+def copy_until_jars(project: Path) -> None:
+    for name, text in instructions():
+        if name == "COPY":
+            copy(text, project)
+        if name == "RUN" and "fetch_jars" in text:
+            return
+
+
+def copy(text: str, project: Path) -> None:
+    """As Docker does: of a folder, its content."""
+    *sources, target = text.split()
+    (project / target).mkdir(parents=True, exist_ok=True)
+    for source in (ROOT / source for source in sources):
+        if source.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, project / target, dirs_exist_ok=True, ignore=ignored)
+        else:
+            shutil.copy(source, project / target)
+
+
+def python_of_the_base_image(folder: Path) -> Path:
+    """A folder with `python`, which not every machine has, outside of any virtual environment."""
+    folder.mkdir()
+    (folder / "python").write_text(f'#!/bin/sh\nexec "{sys._base_executable}" "$@"\n')
+    (folder / "python").chmod(0o755)
+    return folder
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_the_steps_run_in_a_clean_folder(tmp_path):
+    """All but what only an image has; then the image's own commands start."""
+    project, venv = tmp_path / "project", tmp_path / "venv"
+    project.mkdir()
+    base = python_of_the_base_image(tmp_path / "bin")
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
+        "PATH": f"{venv}/bin:{base}:{os.environ['PATH']}",
+        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+    }
+    for name, text in instructions():
+        if name == "COPY":
+            copy(text, project)
+        if name == "RUN" and not text.startswith(ONLY_IN_AN_IMAGE):
+            command = text.replace(VENV, str(venv)).replace(WORKDIR, str(project))
+            subprocess.run(["sh", "-ec", command], cwd=project, env=environment, check=True)
+    assert missing_jars(project / ".jars") == []
+    for words in (
+        ["airflow", "version"],
+        ["python", "-c", "import psycopg2, asyncpg, pyspark, delta, deltalake"],
+        ["python", "-m", "include.docker.prepare_airflow", "--help"],
+        ["spark-class", "org.apache.spark.deploy.worker.Worker", "--help"],
+    ):
+        subprocess.run(words, cwd=project, env=environment, check=True)

@@ -1,0 +1,248 @@
+"""`make run` as a person starts it: in a fresh copy, with an empty home folder."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from include.airflow.environment import airflow_environment, free_port_or_error
+from include.airflow.local_airflow import prepare_lake
+from include.lake.ops import read_ops
+from include.lake.paths import Lake, LakeError
+from include.lake.stream_result import last_run
+from include.streams import STREAMS, SettingsError
+
+ROOT = Path(__file__).resolve().parents[2]
+WHAT_RUN_NEEDS = ("Makefile", "requirements.txt", "include", "dags", "spark_jobs")
+PROC = Path("/proc")
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def processes_of(project: Path) -> list[str]:
+    """The command lines of what runs with this project's folders in its environment."""
+    found = []
+    for folder in PROC.glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes()
+            command = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue  # ended meanwhile, or another user's
+        if f"AIRFLOW_HOME={project}/".encode() in environment:
+            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+class Project:
+    """A copy of the project with what `make run` would find after a clone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "project"
+        self.home = folder / "home"
+        self.home.mkdir()
+        self.folder.mkdir()
+        self.lake = Lake(str(self.folder / "lake"))
+        for name in WHAT_RUN_NEEDS:
+            source, target = ROOT / name, self.folder / name
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, target)
+
+    def make_run(self, *variables: str) -> subprocess.Popen[str]:
+        """`make run` in a session of its own, as a terminal would have it."""
+        environment = {name: value for name, value in os.environ.items() if name != "LAKE"}
+        environment.pop("MAKEFLAGS", None)
+        return subprocess.Popen(
+            ["make", "run", f"PORT={free_port()}", *variables],
+            cwd=self.folder,
+            env=environment | {"HOME": str(self.home), "PYTHON": sys.executable},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def table_versions(self) -> list[int]:
+        return [DeltaTable(self.lake.table(stream.name)).version() for stream in STREAMS]
+
+
+def read_until(process: subprocess.Popen[str], line: str) -> str:
+    """What the process says up to `line`; fails with all of it when it ends before."""
+    said = []
+    assert process.stdout is not None
+    for each in process.stdout:
+        said.append(each)
+        if line in each:
+            return "".join(said)
+    pytest.fail(f"ended without {line!r}:\n{''.join(said)}")
+
+
+def interrupt(process: subprocess.Popen[str]) -> str:
+    """Ctrl-C: the terminal sends it to the whole process group. What is said after it."""
+    os.killpg(process.pid, signal.SIGINT)
+    return process.communicate(timeout=120)[0]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Iterator[Project]:
+    project = Project(tmp_path_factory.mktemp("fresh"))
+    yield project
+    shutil.rmtree(project.folder)  # a gigabyte of packages
+
+
+@pytest.fixture(scope="module")
+def first_run(project) -> tuple[str, float]:
+    """What the first `make run ONCE=1` said, and its seconds."""
+    started = time.monotonic()
+    process = project.make_run("ONCE=1")
+    output = process.communicate()[0]
+    assert process.returncode == 0, output
+    return output, time.monotonic() - started
+
+
+@pytest.mark.airflow
+@pytest.mark.spark
+def test_one_command_fills_every_table_on_a_machine_with_python_and_java_only(project, first_run):
+    for stream in STREAMS:
+        run = last_run(project.lake, stream.name)
+        assert run is not None
+        assert run["until"] is not None
+        rows = DeltaTable(project.lake.table(stream.name)).to_pyarrow_dataset().count_rows()
+        assert 0 < rows <= run["rows_out"]  # fewer in an update table: one row a key
+    ingests = [run for run in read_ops(project.lake, "runs").to_pylist() if run["rows_landed"]]
+    assert {run["subject"] for run in ingests} == {stream.source for stream in STREAMS}
+    for run in ingests:
+        assert run["rows_landed"] == run["rows_bronze"] + run["rows_quarantined"]
+
+
+@pytest.mark.airflow
+@pytest.mark.spark
+def test_it_says_where_things_are_and_shows_each_table(project, first_run):
+    output, _ = first_run
+    assert re.search(r"http://127\.0\.0\.1:\d+ +user admin, password \S+", output)
+    assert project.lake.root in output
+    for stream in STREAMS:
+        assert re.search(rf"{stream.name}: [\d,]+ rows, complete until 20", output)
+
+
+@pytest.mark.airflow
+@pytest.mark.spark
+def test_nothing_is_left_outside_the_project_or_running(project, first_run):
+    # pip's cache, and what pip leaves by asking rustc for its version.
+    assert {entry.name for entry in project.home.iterdir()} <= {".cache", ".rustup"}
+    assert processes_of(project.folder) == []
+
+
+@pytest.mark.airflow
+@pytest.mark.spark
+@linux
+def test_the_second_start_is_quick_changes_nothing_and_ctrl_c_ends_it_all(project, first_run):
+    _, first_seconds = first_run
+    versions = project.table_versions()
+    started = time.monotonic()
+    process = project.make_run()
+    try:
+        read_until(process, "serving until Ctrl-C")
+        assert time.monotonic() - started < first_seconds / 2
+        assert processes_of(project.folder)
+    finally:
+        interrupt(process)
+    assert processes_of(project.folder) == []
+    assert project.table_versions() == versions
+
+
+@pytest.mark.airflow
+@pytest.mark.spark
+@pytest.mark.full
+@linux
+def test_ctrl_c_in_a_spark_job_ends_it_and_the_next_start_continues(project, first_run):
+    landing = Path(project.lake.landing("signals"))
+    one_more = next(file for file in landing.rglob("*.jsonl") if file.is_file())
+    shutil.copy(one_more, one_more.with_name("once-more.jsonl"))
+    process = project.make_run()
+    try:
+        read_until(process, "stream_device_signals: ingest running")
+    finally:
+        interrupt(process)
+    assert processes_of(project.folder) == []
+    process = project.make_run("ONCE=1")
+    output = process.communicate()[0]
+    assert process.returncode == 0, output
+    ingests = [run for run in read_ops(project.lake, "runs").to_pylist() if run["files_landed"]]
+    files = sum(run["files_landed"] for run in ingests if run["subject"] == "signals")
+    assert files == sum(file.is_file() for file in landing.rglob("*"))
+
+
+def test_a_port_that_is_taken_is_said_before_anything_starts():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(SettingsError, match=rf"port {port} cannot be used .* PORT="):
+            free_port_or_error(str(port))
+    assert free_port_or_error(str(port)) == port
+
+
+@pytest.mark.parametrize("port", ["", "http", "0", "65536", "-1"])
+def test_what_is_no_port_is_refused(port):
+    with pytest.raises(SettingsError, match="is not a port number"):
+        free_port_or_error(port)
+
+
+def test_a_lake_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(LakeError, match="cannot be made"):
+        prepare_lake(str(tmp_path / "file" / "lake"))
+
+
+def test_airflow_is_told_everything_and_writes_below_the_project(lake):
+    environment = airflow_environment({"PATH": "/bin", "HOME": "/home/x"}, lake, 8123)
+    ours = {name: value for name, value in environment.items() if name.startswith("AIRFLOW")}
+    assert not [name for name, value in ours.items() if "/home/x" in value]
+    assert ours["AIRFLOW_HOME"] == f"{ROOT}/.airflow"
+    assert ours["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8123/execution/"
+    assert environment["LAKE"] == lake.root
+
+
+END_ORPHANS = """
+import subprocess, sys
+from include.lake.process_tree import adopt_orphans, end_descendants
+adopt_orphans()
+# A grandchild in a session of its own that heeds no SIGTERM, and whose parent is gone.
+script = "trap '' TERM; echo started; while :; do sleep 1; done"
+middle = 'import subprocess, sys; subprocess.Popen(["sh", "-c", sys.argv[1]], start_new_session=True)'
+subprocess.run([sys.executable, "-c", middle, script], check=True)
+sys.stdin.readline()
+print("left", end_descendants(patience=1.0))
+"""
+
+
+@linux
+def test_an_orphan_that_heeds_no_sigterm_is_ended_too():
+    with subprocess.Popen(
+        [sys.executable, "-c", END_ORPHANS],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        # Returns at all only when no process holds the pipe any more.
+        assert process.communicate("go\n")[0] == "left []\n"

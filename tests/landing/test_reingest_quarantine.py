@@ -1,0 +1,249 @@
+"""Refused rows come in again: corrected, allowed by now, or from a mended file; once."""
+
+import gzip
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from include.lake.paths import Lake
+from include.streams import SettingsError, source_named
+from spark_jobs import reingest_quarantine
+from spark_jobs.ingest_source import RunCounts, ingest
+from spark_jobs.reingest_quarantine import reingest
+from spark_jobs.tables import bronze
+from spark_jobs.tables.corrections import read_corrections
+from tests.landed_files import Landing, signal
+
+SIGNALS = source_named("signals")
+NOTHING = RunCounts()
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.fixture
+def landed(lake: Lake) -> Landing:
+    return Landing(lake)
+
+
+def rows_of(spark: SparkSession, path: str) -> list[Row]:
+    return spark.read.format("delta").load(path).collect()
+
+
+def open_rows(spark: SparkSession, lake: Lake) -> dict[tuple[str, int], Row]:
+    rows = rows_of(spark, lake.quarantine("signals"))
+    return {(r.source_file, r.row_number): r for r in rows if r.resolved_at is None}
+
+
+def versions(lake: Lake) -> list[int]:
+    tables = lake.bronze("signals"), lake.quarantine("signals")
+    return [DeltaTable(path).version() for path in tables]
+
+
+def sources_in_bronze(spark: SparkSession, lake: Lake) -> list[str]:
+    return sorted(row.source_file for row in rows_of(spark, lake.bronze("signals")))
+
+
+def assert_rows_add_up(spark: SparkSession, lake: Lake, counts: RunCounts) -> None:
+    assert counts.rows_landed == counts.rows_bronze + counts.rows_quarantined
+    assert counts.rows_bronze == len(rows_of(spark, lake.bronze("signals")))
+    assert counts.rows_quarantined == len(open_rows(spark, lake))
+
+
+@pytest.mark.spark
+def test_corrected_rows_come_in_and_the_others_stay_open(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    landed.add("a.jsonl", [signal(0), signal(1, value="x"), "{", signal(2, value="y")])
+    landed.add("b.csv", "device_id,timestamp,value\n1,2026-03-01T00:00:00Z,z\n")
+    total = ingest(spark, lake, SIGNALS)
+    refused = open_rows(spark, lake)
+    still_wrong = signal(2, value=True)
+    corrections = {
+        refused["a.jsonl", 2].quarantine_id: signal(1, value=5),
+        refused["a.jsonl", 4].quarantine_id: still_wrong,
+        refused["b.csv", 1].quarantine_id: "device_id,timestamp,value\n1,2026-03-01T00:00:00Z,6",
+    }
+
+    counts = reingest(spark, lake, SIGNALS, corrections, now())
+
+    assert counts == RunCounts(batches=1, rows_bronze=2, rows_quarantined=-2)
+    assert_rows_add_up(spark, lake, total + counts)
+    left = open_rows(spark, lake)
+    assert set(left) == {("a.jsonl", 3), ("a.jsonl", 4)}
+    assert left["a.jsonl", 3].reason == refused["a.jsonl", 3].reason
+    assert left["a.jsonl", 4].reason == "value is true, expected bigint"
+    assert left["a.jsonl", 4].raw == signal(2, value="y")
+    assert left["a.jsonl", 4].correction == still_wrong
+    names = [f"{row.source_file}#{row.quarantine_id}" for row in refused.values()]
+    taken = [names[0], next(name for name in names if name.startswith("b.csv"))]
+    assert sources_in_bronze(spark, lake) == sorted(["a.jsonl", *taken])
+    # Again: nothing is left to take in, so nothing is written.
+    before = versions(lake)
+    assert reingest(spark, lake, SIGNALS, {}, now()) == NOTHING
+    assert versions(lake) == before
+
+
+@pytest.mark.spark
+def test_rows_of_the_future_come_in_when_their_time_has_come(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    soon = now() + timedelta(hours=2)
+    landed.add("a.jsonl", [signal(0)])
+    total = ingest(spark, lake, SIGNALS)
+    before_us = bronze.read_clock(spark, lake, SIGNALS).watermark_us
+    row = {"device_id": 1, "value": 1, "timestamp": soon.isoformat()}
+    landed.add("b.jsonl", [json.dumps(row)])
+    total += ingest(spark, lake, SIGNALS)
+    assert [row.reason_code for row in open_rows(spark, lake).values()] == ["future_time"]
+
+    assert reingest(spark, lake, SIGNALS, {}, now()) == NOTHING
+    later = soon - timedelta(minutes=59)
+    total += reingest(spark, lake, SIGNALS, {}, later)
+
+    assert_rows_add_up(spark, lake, total)
+    in_us = [
+        F.unix_micros(name) for name in ("ingested_at", "arrival_watermark", "commit_watermark")
+    ]
+    table = spark.read.format("delta").load(lake.bronze("signals"))
+    found = table.where(F.col("source_file").contains("#")).select(*in_us).collect()
+    later_us = int(later.timestamp() * 1_000_000)
+    assert abs(found[0][0] - later_us) < 1000
+    assert found[0][1] == before_us
+    assert found[0][2] == found[0][0] // 1000 * 1000
+    assert bronze.read_clock(spark, lake, SIGNALS) == (found[0][2], found[0][0])
+
+
+@pytest.mark.spark
+def test_a_mended_file_brings_its_rows_and_a_broken_one_stays(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    lines = [signal(0), "{", signal(1)]
+    whole = gzip.compress("\n".join(lines).encode())
+    landed.add("a.jsonl.gz", whole[:-5])
+    landed.add("b.txt", b"x")
+    landed.add("gone.txt", b"x").with_name("gone.txt")
+    total = ingest(spark, lake, SIGNALS)
+    assert total == RunCounts(1, 3, 3, 0, 3)
+    landed.add("a.jsonl.gz", whole)
+    (landed.folder / "gone.txt").unlink()
+
+    counts = reingest(spark, lake, SIGNALS, {}, now())
+
+    assert counts == RunCounts(1, 0, 2, 2, 0)  # two events, one refused row for the file
+    total += counts
+    assert_rows_add_up(spark, lake, total)
+    assert set(open_rows(spark, lake)) == {("a.jsonl.gz", 2), ("b.txt", 0), ("gone.txt", 0)}
+    assert len(set(sources_in_bronze(spark, lake))) == 2
+    total += reingest(spark, lake, SIGNALS, {}, now())
+    total += ingest(spark, lake, SIGNALS)
+    assert_rows_add_up(spark, lake, total)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("whole_file", [False, True])
+def test_a_death_between_the_two_commits_doubles_nothing(
+    spark: SparkSession,
+    lake: Lake,
+    landed: Landing,
+    monkeypatch: pytest.MonkeyPatch,
+    whole_file: bool,
+):
+    soon = (now() + timedelta(hours=2)).isoformat()
+    future = json.dumps({"device_id": 1, "value": 1, "timestamp": soon})
+    lines = "\n".join([signal(0), future]).encode()
+    landed.add("a.jsonl.gz", gzip.compress(lines)[:-5] if whole_file else gzip.compress(lines))
+    total = ingest(spark, lake, SIGNALS)
+    landed.add("a.jsonl.gz", gzip.compress(lines))
+    later = now() + timedelta(hours=3)
+
+    def die(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reingest_quarantine, "resolve", die)
+        first = now() if whole_file else later
+        with pytest.raises(RuntimeError, match="killed"):
+            reingest(spark, lake, SIGNALS, {}, first)
+    assert len(sources_in_bronze(spark, lake)) == (1 if whole_file else 2)
+
+    # The row that was refused at the first try is allowed by now.
+    total += reingest(spark, lake, SIGNALS, {}, later)
+    assert_rows_add_up(spark, lake, total)
+    assert total.rows_bronze == len(set(sources_in_bronze(spark, lake))) == 2
+
+
+@pytest.mark.spark
+def test_a_wrong_correction_is_refused_before_anything_is_written(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    with pytest.raises(SettingsError, match="no row x"):
+        reingest(spark, lake, SIGNALS, {"x": "{}"}, now())
+    landed.add("a.jsonl", ["{", "["])
+    landed.add("b.txt", b"")
+    ingest(spark, lake, SIGNALS)
+    refused = open_rows(spark, lake)
+    first, second = (refused["a.jsonl", number].quarantine_id for number in (1, 2))
+    reingest(spark, lake, SIGNALS, {first: signal(0)}, now())
+    before = versions(lake)
+
+    wrong = {
+        "no row x": "x",
+        "was taken in": first,
+        "is the whole file b.txt": refused["b.txt", 0].quarantine_id,
+    }
+    for message, key in wrong.items():
+        with pytest.raises(SettingsError, match=message):
+            reingest(spark, lake, SIGNALS, {second: signal(1), key: signal(2)}, now())
+    assert versions(lake) == before
+
+
+@pytest.mark.spark
+def test_a_changed_rule_is_applied_to_open_rows(spark: SparkSession, lake: Lake, landed: Landing):
+    landed.add("a.jsonl", [signal(0, value=None)])
+    total = ingest(spark, lake, SIGNALS)
+    device, value = SIGNALS.fields
+    relaxed = replace(SIGNALS, fields=(device, replace(value, required=False)))
+    total += reingest(spark, lake, relaxed, {}, now())
+    assert_rows_add_up(spark, lake, total)
+    assert total.rows_bronze == 1
+
+
+def corrections_in(tmp_path: Path, text: str) -> Any:
+    path = tmp_path / "corrections.jsonl"
+    path.write_text(text)
+    return read_corrections(path)
+
+
+def test_corrections_are_lines_of_id_and_text(tmp_path: Path):
+    assert corrections_in(tmp_path, "") == {}
+    text = '{"quarantine_id": "a", "raw": "{}"}\n\n{"quarantine_id": "b", "raw": "x\\ny"}\n'
+    assert corrections_in(tmp_path, text) == {"a": "{}", "b": "x\ny"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 2: expected"),
+        ("[]", "line 2: expected"),
+        ('{"quarantine_id": "b"}', "line 2: expected"),
+        ('{"quarantine_id": "b", "raw": {"value": 1}}', "line 2: expected"),
+        ('{"quarantine_id": "a", "raw": ""}', "line 2: a is corrected twice"),
+    ],
+)
+def test_a_wrong_line_of_corrections_is_named(tmp_path: Path, line: str, message: str):
+    with pytest.raises(SettingsError, match=message):
+        corrections_in(tmp_path, f'{{"quarantine_id": "a", "raw": "x"}}\n{line}')
+
+
+def test_a_missing_file_of_corrections_is_named(tmp_path: Path):
+    with pytest.raises(SettingsError, match=r"nowhere\.jsonl cannot be read"):
+        read_corrections(tmp_path / "nowhere.jsonl")

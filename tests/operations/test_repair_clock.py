@@ -1,0 +1,130 @@
+"""A wrong clock, repaired by the job on real tables; and the command that plans it."""
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from include.fold.instants import micros_of
+from include.lake.generations import current_row
+from include.lake.paths import Lake, LakeError, dataset_of
+from include.landing.clock import RESET_KEY
+from include.landing.clock_repair import newest_repair
+from include.plans.waiting_rows import has_waiting_rows
+from include.streams import stream_named
+from spark_jobs import repair_clock as job
+from spark_jobs import state_admin
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.ingest_source import ingest
+from spark_jobs.run_stream import drain
+from spark_jobs.tables import arrow_bronze, bronze
+from tests.clocked import WITHOUT_CLOCK, clock_of
+from tests.engines.lake_runs import with_conf
+from tests.landed_files import START, Landing, signal
+
+STREAM = stream_named("device_signals")
+# The signals, without one that comes 30 days ahead.
+MINUTES = (0, 20, 40, 50, 55, 60, 75, 90)
+AHEAD = 30 * 24 * 60
+
+
+class KilledError(Exception):
+    pass
+
+
+def killed(*_):
+    raise KilledError
+
+
+def at_minute(minute: int):
+    return signal(60 * minute)
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_streams_go_on_as_if_the_clock_had_never_been_wrong(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+):
+    landed, engine = Landing(lake), SparkEngine(spark)
+
+    def come(name: str, *minutes: int) -> None:
+        landed.add(f"{name}.jsonl", [at_minute(minute) for minute in minutes])
+        ingest(spark, lake, WITHOUT_CLOCK)
+
+    def run() -> None:
+        with with_conf(spark, "spark.sql.shuffle.partitions", str(STREAM.state_partitions)):
+            drain(engine, lake, STREAM)
+
+    def emitted() -> list[int]:
+        rows = dataset_of(lake.table(STREAM.name)).to_table(columns=["emitted_at"]).to_pylist()
+        return sorted((row["emitted_at"] - START) // timedelta(minutes=1) for row in rows)
+
+    come("a", 0, 20, 40)
+    come("b", AHEAD)
+    run()
+    come("c", 50, 55)
+    run()
+    assert 50 not in emitted()
+    to = START + timedelta(minutes=40)
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "record_reset", killed)
+        with pytest.raises(KilledError):
+            job.repair_clock(engine, lake, WITHOUT_CLOCK, to)
+    assert clock_of(spark, lake).watermark_us == micros_of(to)
+    with pytest.raises(LakeError, match="make repair-clock SOURCE=signals APPLY=1"):
+        ingest(spark, lake, WITHOUT_CLOCK)
+    with pytest.raises(LakeError, match="make repair-clock SOURCE=signals APPLY=1"):
+        run()
+    assert has_waiting_rows(lake, STREAM)
+
+    with with_conf(spark, "spark.sql.shuffle.partitions", str(STREAM.state_partitions)):
+        job.repair_clock(engine, lake, WITHOUT_CLOCK)
+    repair = newest_repair(lake, "signals")
+    assert repair.is_done
+    assert current_row(lake, STREAM.name)["bronze_version"] >= repair.reset_version
+    assert len(resets(lake)) == 1
+    # What the log says, and what the rows say.
+    monkeypatch.setattr(bronze, "read_logged_clock", lambda *_: None)
+    assert clock_of(spark, lake).watermark_us == micros_of(to)
+    monkeypatch.undo()
+
+    come("d", 60, 75)
+    come("e", 90)
+    run()
+    until = START + timedelta(minutes=90) - STREAM.watermark_delay
+    settled = [minute for minute in MINUTES if START + timedelta(minutes=minute) <= until]
+    assert emitted() == settled
+    assert not has_waiting_rows(lake, STREAM)
+
+
+def resets(lake: Lake) -> list[str]:
+    history = DeltaTable(lake.bronze("signals")).history()
+    return [c for c in history if f'"{RESET_KEY}"' in (c.get("userMetadata") or "")]
+
+
+def test_the_command_shows_the_plan_and_changes_nothing(lake: Lake, capsys):
+    bronze_of_signals(lake, 40, AHEAD, 50)
+    arguments = ["repair-clock", "--source", "signals", "--lake", lake.root]
+    to = (START + timedelta(minutes=40)).isoformat()
+    assert state_admin.main([*arguments, "--to", to]) == 0
+    said = capsys.readouterr().out
+    assert "is set back to 2026-03-01T00:40:00.000+00:00" in said
+    assert "nothing was changed: APPLY=1 carries it out" in said
+    assert state_admin.main(arguments) == 2
+    assert "TO is missing" in capsys.readouterr().err
+    assert newest_repair(lake, "signals") is None
+
+
+def bronze_of_signals(lake: Lake, *minutes: int) -> None:
+    """A commit for each."""
+    arrow_bronze.create_bronze(lake, WITHOUT_CLOCK)
+    for number, minute in enumerate(minutes):
+        us = micros_of(START + timedelta(minutes=minute))
+        columns = {"device_id": pa.array([1], pa.int64()), "value": pa.array([1], pa.int64())}
+        events = pa.table({**columns, "event_time_us": [us], "source_file": ["a.jsonl"]})
+        before = arrow_bronze.read_clock(lake, WITHOUT_CLOCK)
+        now_us = micros_of(START + timedelta(days=60 + number))
+        after = bronze.clock_after(before, us, now_us)
+        arrow_bronze.append_events(lake, WITHOUT_CLOCK, events, before, after)

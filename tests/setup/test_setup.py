@@ -1,0 +1,272 @@
+"""Set-up on machines that lack something: one clear line each, and nothing half done."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+
+import pytest
+
+from include.setup import install, jars
+from include.setup.java import SetupError, check_java, java_version
+
+ROOT = Path(__file__).resolve().parents[2]
+JAVA_11 = "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2"
+JAVA_17 = "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2"
+# Answers the two questions that setup.sh asks.
+PYTHON_39 = 'case "$2" in *exit*) exit 1;; *) echo 3.9;; esac'
+
+
+def program(folder: Path, name: str, script: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return file
+
+
+@pytest.fixture
+def fresh_project(tmp_path):
+    """The set-up scripts where there is no .venv yet."""
+    shutil.copytree(ROOT / "include", tmp_path / "project" / "include")
+    return tmp_path / "project"
+
+
+def run_setup(project: Path, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """setup.sh with nothing on PATH but what lies in `path`."""
+    (path / "dirname").symlink_to(str(shutil.which("dirname")))
+    return subprocess.run(
+        [project / "include" / "setup" / "setup.sh"],
+        env={"PATH": str(path)} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def only_line(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 2
+    (line,) = (result.stdout + result.stderr).splitlines()
+    return line
+
+
+def test_an_old_python_is_named_with_its_version(fresh_project, tmp_path):
+    program(tmp_path / "bin", "python3", PYTHON_39)
+    line = only_line(run_setup(fresh_project, tmp_path / "bin"))
+    assert line.startswith("error: Python 3.11 or newer is needed, python3 is 3.9: install")
+
+
+def test_no_python_at_all(fresh_project, tmp_path):
+    (tmp_path / "bin").mkdir()
+    line = only_line(run_setup(fresh_project, tmp_path / "bin"))
+    assert line.startswith("error: Python 3.11 or newer is needed, none found on PATH: install")
+
+
+def test_a_shim_of_a_python_that_is_not_installed_is_passed_over(fresh_project, tmp_path):
+    program(tmp_path / "bin", "python3.13", "exit 127")
+    program(tmp_path / "bin", "python3", PYTHON_39)
+    assert "python3 is 3.9" in only_line(run_setup(fresh_project, tmp_path / "bin"))
+
+
+def test_the_python_that_was_named_is_the_one_that_is_judged(fresh_project, tmp_path):
+    (tmp_path / "bin").mkdir()
+    line = only_line(run_setup(fresh_project, tmp_path / "bin", PYTHON="/no/such/python"))
+    assert "PYTHON=/no/such/python does not start" in line
+
+
+def test_java_is_looked_at_before_anything_is_made(fresh_project, tmp_path):
+    program(tmp_path / "bin", "java", JAVA_11)
+    line = only_line(run_setup(fresh_project, tmp_path / "bin", PYTHON=sys.executable))
+    assert line.startswith("error: Java 17 or 21 is needed, ")
+    assert "java is Java 11: install one" in line
+    assert not (fresh_project / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('java version "1.8.0_392"', 8),
+        ('Picked up _JAVA_OPTIONS: -Xmx1g\nopenjdk version "21.0.1"', 21),
+        ("No Java runtime present", None),
+    ],
+)
+def test_java_tells_its_version(text, version):
+    assert java_version(text) == version
+
+
+def test_java_home_wins_over_path_as_it_does_in_spark_submit(tmp_path):
+    program(tmp_path / "bin", "java", JAVA_17)
+    program(tmp_path / "home" / "bin", "java", JAVA_11)
+    check_java({"PATH": str(tmp_path / "bin")})
+    with pytest.raises(SetupError, match="is Java 11"):
+        check_java({"PATH": str(tmp_path / "bin"), "JAVA_HOME": str(tmp_path / "home")})
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"PATH": "/no/such/folder"}, "none found"),
+        ({"PATH": "", "JAVA_HOME": "/no/such/jdk"}, "JAVA_HOME=/no/such/jdk has no bin/java"),
+    ],
+)
+def test_no_java(environment, message):
+    with pytest.raises(SetupError, match=message):
+        check_java(environment)
+
+
+def test_a_java_that_does_not_start(tmp_path):
+    program(tmp_path, "java", "exit 1")
+    with pytest.raises(SetupError, match="does not say which it is"):
+        check_java({"PATH": str(tmp_path)})
+
+
+def test_a_python_without_venv_is_told_from_a_missing_python(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(program(tmp_path, "python3", "exit 1")))
+    with pytest.raises(SetupError, match="python3-venv"):
+        install.make_venv()
+
+
+def test_a_venv_that_was_moved_is_not_used(tmp_path):
+    venv = tmp_path / ".venv"
+    program(venv / "bin", "python", f'exec {sys.executable} "$@"')
+    pip = program(venv / "bin", "pip", "")
+    pip.write_text(f"#!{venv / 'bin' / 'python'}\n")
+    assert install.is_usable(venv)
+    pip.write_text("#!/elsewhere/.venv/bin/python\n")
+    assert not install.is_usable(venv)
+
+
+def test_a_venv_that_was_interrupted_is_not_used(tmp_path):
+    program(tmp_path / "bin", "python", f'exec {sys.executable} "$@"')
+    assert not install.is_usable(tmp_path)
+
+
+@pytest.fixture
+def requirements(tmp_path, monkeypatch):
+    """A project of one requirements file, whose .venv has a pip that does as told."""
+    monkeypatch.setattr(install, "PROJECT", tmp_path)
+    monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(install, "VENV_PYTHON", tmp_path / ".venv" / "python")
+    program(tmp_path / ".venv", "python", f"echo called >> {tmp_path}/calls")
+    (tmp_path / "requirements.txt").write_text("one==1\n")
+    return tmp_path / "requirements.txt"
+
+
+def test_packages_are_installed_once_for_each_content_of_the_file(requirements):
+    name = Path(requirements.name)
+    for content in ("one==1\n", "one==1\n", "one==2\n"):
+        requirements.write_text(content)
+        install.install([name])
+    assert (requirements.parent / "calls").read_text().split() == ["called", "called"]
+
+
+def test_a_failed_install_is_repeated(requirements):
+    program(requirements.parent / ".venv", "python", "echo no network; exit 1")
+    for _ in range(2):
+        with pytest.raises(SetupError, match=r"(?s)package index.*no network"):
+            install.install([Path(requirements.name)])
+
+
+@pytest.fixture
+def resolved(monkeypatch, tmp_path):
+    """What the resolver will bring, by file name; two jars are wanted."""
+    wanted = {"a-1.jar": b"a", "b-1.jar": b"b"}
+    lines = [f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in wanted.items()]
+    checksums = tmp_path / "jars.sha256"
+    checksums.write_text("\n".join(lines))
+    brought = dict(wanted)
+
+    def resolve(python: Path, ivy: Path, log: Path) -> None:
+        (ivy / "jars").mkdir(parents=True)
+        for name, data in brought.items():
+            (ivy / "jars" / name).write_bytes(data)
+
+    monkeypatch.setattr(jars, "CHECKSUMS", checksums)
+    monkeypatch.setattr(jars, "_resolve", resolve)
+    return brought
+
+
+def names(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+def test_only_the_wanted_jars_stay(resolved, tmp_path):
+    folder = tmp_path / ".jars"
+    folder.mkdir()
+    (folder / "a-0.jar").write_bytes(b"of an older release")
+    (folder / "b-1.jar").write_bytes(b"damaged")
+    resolved["log4j-9.jar"] = b"Spark has its own"
+    assert jars.missing_jars(folder) == ["a-1.jar", "b-1.jar"]
+    jars.fetch_jars(Path(sys.executable), folder)
+    assert jars.missing_jars(folder) == []
+    assert names(folder) == {"a-1.jar", "b-1.jar"}
+
+
+def test_a_jar_with_another_checksum_is_refused(resolved, tmp_path):
+    resolved["b-1.jar"] = b"changed on the way"
+    with pytest.raises(SetupError, match=r"b-1\.jar as fetched is missing or not the one"):
+        jars.fetch_jars(Path(sys.executable), tmp_path / ".jars")
+    assert names(tmp_path / ".jars") == {"a-1.jar"}
+
+
+@pytest.mark.parametrize(
+    ("proxies", "options"),
+    [
+        ({}, []),
+        ({"ftp": "http://files:21"}, []),
+        ({"https": "http://proxy:3128"}, ["-Dhttps.proxyHost=proxy", "-Dhttps.proxyPort=3128"]),
+        ({"http": "proxy"}, ["-Dhttp.proxyHost=proxy", "-Dhttp.proxyPort=80"]),
+        ({"no": "a, .b.org,"}, ["-Dhttp.nonProxyHosts=a|*.b.org"]),
+    ],
+)
+def test_java_is_told_of_the_proxies_in_its_words(proxies, options):
+    assert jars.proxy_options(proxies) == options
+
+
+def test_a_proxy_that_is_no_address_is_named():
+    with pytest.raises(SetupError, match="https_proxy in the environment: Port could not be cast"):
+        jars.proxy_options({"https": "http://ann:secret@proxy:port"})
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A proxy that lets nobody through, and knows who has asked."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_CONNECT(self) -> None:
+        self.asked.append(self.path)
+        self.send_error(403)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.mark.spark
+def test_jars_are_fetched_through_the_proxy_that_pip_uses(tmp_path, monkeypatch):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as proxy:
+        Thread(target=proxy.serve_forever).start()
+        for name in ("https_proxy", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_port}")
+        try:
+            with pytest.raises(SetupError, match="could not be fetched"):
+                jars.fetch_jars(Path(sys.executable), tmp_path / ".jars")
+        finally:
+            proxy.shutdown()
+    assert Refusing.asked
+
+
+def test_the_package_and_its_checksums_name_the_same_version():
+    group, artifact, version = jars.PACKAGE.split(":")
+    assert f"{group}_{artifact}-{version}.jar" in jars.wanted_jars()
+
+
+def test_everything_is_in_place_here():
+    assert jars.missing_jars() == []
+    assert os.access(ROOT / "include" / "setup" / "setup.sh", os.X_OK)
