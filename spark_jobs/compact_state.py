@@ -27,6 +27,7 @@ from include.lake.generations import current_generation
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.clock_repair import refuse_run
+from include.plans.stream_identity import stream_identity
 from include.plans.waiting_rows import has_waiting_rows
 from include.stream_definition import load_definition, pinned_settings
 from include.streams import Stream, source_named, stream_named
@@ -35,7 +36,7 @@ from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session
 from spark_jobs.reseed_stream import finish_open_reseed
 from spark_jobs.run_stream import JOB as RUN_STREAM
-from spark_jobs.stream_drain import INGEST_PATIENCE, drain_stream
+from spark_jobs.stream_drain import INGEST_PATIENCE, drain_stream, refuse_unreadable_events
 
 JOB = "compact_state"
 # One leaves the snapshot of the last compaction, and all change logs since, as the older of
@@ -66,8 +67,10 @@ def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None =
 
 
 def _compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None) -> None:
-    schema = pinned_settings(stream, load_definition(stream).fold)["state_schema"]
-    refuse_other_state(lake, stream, current_generation(lake, stream.name), schema)
+    fold, generation = load_definition(stream).fold, current_generation(lake, stream.name)
+    refuse_other_state(lake, stream, generation, pinned_settings(stream, fold)["state_schema"])
+    code = stream_identity(lake, stream).code
+    refuse_unreadable_events(engine, lake, stream.name, generation, fold, code)
     # What ingest commits meanwhile must not be in our batches.
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
         fold_what_waits(engine, lake, stream, dag_run_id)

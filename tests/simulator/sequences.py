@@ -169,6 +169,13 @@ def lost_ledger_and_generations(do: Operations) -> None:
     do.lose("ops/coverage")  # only the table's own log knows of generation 3 now
 
 
+def changed_event_then_compaction(do: Operations) -> None:
+    do.deploy("c")  # asks for a field that the waiting events do not have
+    do.compact(None)  # is refused, though there is nothing to fold
+    do.deploy("a")
+    do.compact(None)
+
+
 def batch_cut_off_then_rewind(do: Operations) -> None:
     do.land_in_time("a", [2], 1)
     do.pass_time(60)
@@ -216,6 +223,7 @@ SEQUENCES: tuple[Sequence, ...] = (
     a_finished_reseed_that_a_copy_does_not_know,
     lost_ledger_behind_a_cleaned_log,
     lost_ledger_and_generations,
+    changed_event_then_compaction,
     batch_cut_off_then_rewind,
     clock_that_ran_ahead,
 )
