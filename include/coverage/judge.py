@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Literal
 
 from include.coverage.entries import Entry
-from include.coverage.late_groups import LateGroup, late_groups
+from include.coverage.late_groups import LateGroup, groups_since, late_groups
 from include.coverage.segments import BEGINNING_US, Segment, segments_of
 from include.lake.paths import Lake
 from include.savepoints.lineage import serving
@@ -30,6 +30,7 @@ class Standpoint:
     code: str | None  # None: whichever ran last
     since_us: int | None  # `as_of` of the initial state
     bronze_id: str | None  # None: there is no bronze
+    reset_us: int | None = None  # since when (`ingested_at`) bronze goes by a clock set back
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,14 @@ class _Judge:
             self._pins_us.setdefault(entry.delay_us, []).append(entry.bronze_ingested_at_us)
         self._groups: dict[int, list[LateGroup]] = {}
 
+    @cached_property
+    def _since_reset(self) -> list[LateGroup]:
+        reset_us = self._standpoint.reset_us
+        if reset_us is None:
+            return []
+        source, since_us = self._standpoint.source, self._standpoint.since_us
+        return groups_since(self._lake, source, since_us, reset_us)
+
     def spans(self, segment: Segment) -> list[Span]:
         """What a segment comes to: right up to some instant, and wrong from there on."""
         from_us, until_us = segment.from_us, segment.until_us
@@ -170,13 +179,15 @@ class _Judge:
         return None if set(entry.codes) <= self._accepted else "other code"
 
     def _missing(self, entry: Entry, until_us: int) -> tuple[LateGroup, ...]:
-        """The late rows before an instant that came after all that the entry's fold has."""
+        """The late rows before an instant that came after all that the entry's fold has; and since
+        a clock was set back that it does not know of, all rows before that instant."""
         if self._standpoint.in_processing_time:
             return ()
         pin_us = entry.bronze_ingested_at_us
+        late = {*self._late(entry.delay_us), *self._since_reset}
         return tuple(
             group
-            for group in self._late(entry.delay_us)
+            for group in sorted(late, key=lambda group: (group.ingested_at_us, group.date))
             if (pin_us is None or group.ingested_at_us > pin_us) and group.first_us < until_us
         )
 

@@ -18,6 +18,7 @@ from include.savepoints.bronze_files import BronzeFiles, known, read_files
 
 COLUMNS = ["event_time", "arrival_watermark", "ingested_at", "is_clock"]
 GROUP = ["event_date", "ingested_at"]
+ANY_DELAY_US = 10**6 * 86_400 * 365 * 100  # no row is further ahead of the clock
 MEASURES = [("event_time", "count"), ("event_time", "min"), ("event_time", "max")]
 
 
@@ -54,6 +55,11 @@ def late_groups(
     whole = found.aggregate([("rows", "sum"), ("first", "min"), ("last", "max")]).to_pylist()
     groups = [_group(*row.values()) for row in whole]
     return sorted(groups, key=lambda group: (group.ingested_at_us, group.date))
+
+
+def groups_since(lake: Lake, source: str, since_us: int | None, after_us: int) -> list[LateGroup]:
+    """All rows ingested after `after_us`, late or not, in groups like these."""
+    return late_groups(lake, source, -ANY_DELAY_US, since_us, after_us)
 
 
 def _paths(

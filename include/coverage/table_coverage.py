@@ -13,6 +13,7 @@ from include.fold.instants import micros_of
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow, current_row
 from include.lake.paths import Lake
+from include.landing.clock_repair import unknown_reset_us
 from include.savepoints.identity import StreamIdentity
 from include.streams import Stream
 
@@ -109,6 +110,7 @@ def _as_now(lake: Lake, identity: StreamIdentity) -> Standpoint:
         code=identity.code,
         since_us=identity.since_us,
         bronze_id=_bronze_id(lake, identity.source),
+        reset_us=unknown_reset_us(lake, identity.source, current_row(lake, identity.stream)),
     )
 
 
@@ -123,6 +125,7 @@ def _as_recorded(lake: Lake, stream: Stream, row: GenerationRow | None) -> Stand
         code=None,
         since_us=None if as_of is None else micros_of(as_of),
         bronze_id=_bronze_id(lake, stream.source),
+        reset_us=unknown_reset_us(lake, stream.source, row),
     )
 
 

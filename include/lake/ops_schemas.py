@@ -361,6 +361,7 @@ CLOCK_REPAIRS = pa.schema(
             "The version of bronze that set it back; null: not made yet. A stream whose state does "
             "not know all of bronze up to it does not run",
         ),
+        _column("reset_at", INSTANT, "ingested_at of that version's row"),
         _column("done_at", INSTANT, "When every stream had been reseeded; null: it is open"),
     ]
 )

@@ -18,6 +18,7 @@ from include.lake.delta_log import read_actions
 from include.lake.generations import GenerationRow, current_row
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
+from include.savepoints.bronze_pin import pin_bronze
 from include.streams import STREAMS, Stream
 
 KEY = ("source", "repair")
@@ -33,6 +34,7 @@ class ClockRepair:
     from_us: int  # M before
     bronze_id: str
     reset_version: int | None  # of bronze; None: its commit is not made yet, or not recorded
+    reset_at_us: int | None  # `ingested_at` of that commit
     is_done: bool  # every stream was reseeded
 
 
@@ -65,6 +67,7 @@ def _of_row(row: dict[str, Any]) -> ClockRepair:
         micros_of(row["from"]),
         row["bronze_id"],
         row["reset_version"],
+        None if row["reset_at"] is None else micros_of(row["reset_at"]),
         row["done_at"] is not None,
     )
 
@@ -85,12 +88,13 @@ def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: s
         "bronze_id": bronze_id,
     }
     append_ops(lake, "clock_repairs", [row], (app_id(source), number))
-    return ClockRepair(source, number, to_us, from_us, bronze_id, None, is_done=False)
+    return ClockRepair(source, number, to_us, from_us, bronze_id, None, None, is_done=False)
 
 
 def record_reset(lake: Lake, repair: ClockRepair, version: int) -> None:
-    """M is set back: by that version of bronze."""
-    _update(lake, repair, {"reset_version": version})
+    """M is set back: by that version of bronze, after which nothing has been ingested yet."""
+    reset_at = instant_of(pin_bronze(lake, repair.source).ingested_at_us)
+    _update(lake, repair, {"reset_version": version, "reset_at": reset_at})
 
 
 def record_done(lake: Lake, repair: ClockRepair) -> None:
@@ -138,6 +142,15 @@ def knows_reset(row: GenerationRow | None, repair: ClockRepair) -> bool:
         return False
     same = bool(row["bronze_id"] == repair.bronze_id)
     return same and int(row["bronze_version"]) >= repair.reset_version
+
+
+def unknown_reset_us(lake: Lake, source: str, row: GenerationRow | None) -> int | None:
+    """Since when (`ingested_at`) M is another than what a generation's state goes by; None: never.
+
+    What has come since may be in time by the clock of now, and behind what that state has settled.
+    """
+    repair = newest_repair(lake, source)
+    return None if repair is None or knows_reset(row, repair) else repair.reset_at_us
 
 
 def why_not_run(lake: Lake, stream: Stream) -> str | None:

@@ -197,6 +197,15 @@ def clock_that_ran_ahead(do: Operations) -> None:
     do.run(None)
 
 
+def mapped_states_then_a_clock_set_back(do: Operations) -> None:
+    do.backfill(ago=89, span=1, kill=None)
+    do.land_in_time("a", [0], 0)
+    do.land_far_ahead("a", 2)
+    do.migrate(None)
+    do.repair_clock(None, ago=240)  # this stream cannot be reseeded: the repair stays open
+    do.land_in_time("a", [0], 0)  # in time by the clock of now, and behind the table
+
+
 # A bug of release 0.5 (see `planted.py`), and what brings it out.
 FINDS: dict[str, Sequence] = {
     "L1": rewind_cut_off_then_other_buckets,
@@ -226,4 +235,5 @@ SEQUENCES: tuple[Sequence, ...] = (
     changed_event_then_compaction,
     batch_cut_off_then_rewind,
     clock_that_ran_ahead,
+    mapped_states_then_a_clock_set_back,
 )
