@@ -5,18 +5,23 @@ it is read through Spark's state reader, in one pass, and written as Delta rows.
 """
 
 import logging
+from datetime import datetime
 
 from include.checkpoint.batches import last_batch, running_totals
 from include.checkpoint.committed_batch import check_partitions, committed_batch
 from include.checkpoint.offsets import newest_committed
 from include.checkpoint.pin_generation import refuse_other_state
-from include.checkpoint.position import is_settled, read_position
+from include.checkpoint.position import BronzePosition, is_settled, read_position
+from include.coverage.entries import read_entries
+from include.coverage.judge import newest_own
 from include.fold.admission import US_PER_MS, until_us
-from include.lake.generations import current_generation, pinned_row
+from include.fold.instants import instant_of
+from include.lake.generations import GenerationRow, current_generation, pinned_row
 from include.lake.paths import Lake, LakeError
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.choose_base import clean_savepoints
+from include.savepoints.lineage import serving
 from include.savepoints.manifest import is_due, savepoints_of
 from include.savepoints.retention import expired, needed_ids, oldest_kept_us, spare_a_base
 from include.stream_definition import load_definition, pinned_settings
@@ -90,11 +95,26 @@ def write_live_savepoint(
         "events": totals["total_folded"],
         "bronze_id": position.table_id,
         "bronze_version": position.version - 1,
-        # Of a state that two codes have made, no replay of either can say whether it is right.
-        "code": None if pinned["code_changed_at"] else pinned["code"],
+        "bronze_ingested_at": _newest_read(lake, stream, position),
+        "code": _code_of_all(lake, pinned),
         "state_schema": pinned["state_schema"],
     }
     until = until_us(batch.watermark_ms * US_PER_MS)
     savepoint_id = write_savepoint(engine, lake, states, fold, until, manifest)
     log.info("savepoint %s of %s", savepoint_id, stream.name)
     return savepoint_id
+
+
+def _newest_read(lake: Lake, stream: Stream, position: BronzePosition) -> datetime:
+    """`ingested_at` of the newest row that the stream has read."""
+    return instant_of(pin_bronze(lake, stream.source, position.version - 1).ingested_at_us)
+
+
+def _code_of_all(lake: Lake, pinned: GenerationRow) -> str | None:
+    """The code of a generation's state; None when another has moved it on, too, be it that only
+    the ledger still knows: no replay of either can say whether such a state is right."""
+    own = newest_own(read_entries(lake, pinned["stream"]))
+    codes = set(() if own is None else own.codes)
+    if pinned["code_changed_at"] or not codes <= serving(pinned["code"] or ""):
+        return None
+    return str(pinned["code"])

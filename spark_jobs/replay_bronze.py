@@ -197,6 +197,7 @@ def manifest_of(replay: Replay, events: int) -> dict[str, object]:
         "events": events,
         "bronze_id": replay.pin.table_id,
         "bronze_version": replay.pin.version,
+        "bronze_ingested_at": instant_of(replay.pin.ingested_at_us),
         "code": replay.lineage,
         "state_schema": replay.identity.state_schema,
     }

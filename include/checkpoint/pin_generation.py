@@ -51,7 +51,21 @@ def refuse_foreign_checkpoint(lake: Lake, stream: str, generation: int) -> None:
     if row is not None:
         if planned is not None:
             _refuse_older_bronze(lake, row, f"{checkpoint}/offsets/{planned}")
+        elif is_reseeded(row):
+            _refuse_other_bronze(lake, row)
         refuse_cut_off(lake, stream, row["source"])
+
+
+def _refuse_other_bronze(lake: Lake, row: GenerationRow) -> None:
+    """A reseeded state that has read nothing yet goes on after a version of its own bronze."""
+    path = lake.bronze(row["source"])
+    bronze_id = str(DeltaLog(path).metadata().id) if lake.is_delta_table(path) else None
+    if bronze_id != row["bronze_id"]:
+        raise LakeError(
+            f"{path} is another table (id {bronze_id}) than {row['stream']} was reseeded from "
+            f"({row['bronze_id']}). Put that back, or make all of it anew from what is there: "
+            f"`make reseed STREAM={row['stream']} RECOMPUTE=1 APPLY=1`"
+        )
 
 
 def _refuse_older_bronze(lake: Lake, row: GenerationRow, offset: str) -> None:

@@ -53,9 +53,8 @@ def is_settled(lake: Lake, checkpoint: str) -> bool:
 
 def read_position(lake: Lake, offsets: str) -> BronzePosition:
     # Line 1 is the log's version, line 2 the batch's settings, line 3 the one source.
-    lines = _read_text(lake, offsets).splitlines()
     try:
-        delta = json.loads(lines[2])
+        delta = json.loads(_read_text(lake, offsets).splitlines()[2])
         # Having read all of version V, Delta writes V + 1 and an index below every file.
         return BronzePosition(delta["reservoirId"], delta["reservoirVersion"])
     except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -69,7 +68,7 @@ def _setting(lake: Lake, path: str, name: str) -> int:
     except (LookupError, TypeError, ValueError, FileNotFoundError) as error:
         raise LakeError(
             f"{path} is damaged ({error!r}): put the checkpoint back from a copy, or make a new "
-            "one from bronze by `make reseed`"
+            "one from bronze: `make reseed STREAM=... APPLY=1`"
         ) from error
 
 

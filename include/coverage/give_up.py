@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from include.coverage.ledger import look
-from include.lake.generations import open_intent
+from include.coverage.ledger import distrust_error, look
+from include.lake.generations import current_generation, open_intent
 from include.lake.lease import hold_lease
 from include.lake.ops import update_ops
 from include.lake.paths import Lake
@@ -20,17 +20,26 @@ def give_up_reseed(lake: Lake, stream: Stream) -> int:
         begun = open_intent(lake, stream.name)
         if begun is None:
             raise SettingsError(f"no reseed of {stream.name} is open: there is nothing to give up")
+        _refuse_replaced(lake, stream.name)
         generation = int(begun["generation"])
-        entries = look(lake, stream.name).entries
-        if any(one.kind == "reseed" and one.generation == generation for one in entries):
-            raise SettingsError(
-                f"the rows of the reseed to generation {generation} are in the table of "
-                f"{stream.name}, so the state before cannot go on. Make both anew: `make reseed "
-                f"STREAM={stream.name} APPLY=1` plans again, by what is in the table now"
-            )
         # Also those that it has overtaken: the next run would carry them out.
         while (row := open_intent(lake, stream.name)) is not None:
             given_up = {"stream": stream.name, "generation": row["generation"]}
             given_up |= {"deleted_at": datetime.now(UTC)}
             update_ops(lake, "generations", ("stream", "generation"), [given_up])
         return generation
+
+
+def _refuse_replaced(lake: Lake, stream: str) -> None:
+    """SettingsError when a reseed has replaced rows of the table and live has not gone on with it;
+    be it one that another has overtaken. CoverageError when the table cannot tell."""
+    seen, current = look(lake, stream), current_generation(lake, stream)
+    if seen.distrust is not None:
+        raise distrust_error(lake, stream, seen.distrust)
+    replaced = {one.generation for one in seen.entries if one.kind == "reseed"}
+    if generation := max((each for each in replaced if each > current), default=None):
+        raise SettingsError(
+            f"the rows of the reseed to generation {generation} are in the table of {stream}, so "
+            f"the state before cannot go on. Make both anew: `make reseed STREAM={stream} APPLY=1` "
+            "plans again, by what is in the table now"
+        )

@@ -104,7 +104,9 @@ def write_look(lake: Lake, stream: str, seen: Look) -> None:
     is_table = lake.is_delta_table(lake.table(stream))
     # `look` has compared one that is sealed at its newest version.
     if is_table and (seen.distrust is not None or not is_sealed(lake, _table(stream))):
-        seal(lake, _table(stream))
+        # What was entered has its own version; what was not has changed no row.
+        same_rows = not (seen.added or seen.changed or seen.distrust)
+        seal(lake, _table(stream), same_rows)
 
 
 def seal_made(lake: Lake, stream: str) -> None:
@@ -137,9 +139,9 @@ def _lacks_commits(lake: Lake, stream: str, entries: Sequence[Entry], entered: i
     if not entries:
         return oldest_commit(lake, path) > 0 or not all(marks_since(lake, path, -1))
     sealed = read_seal(lake, _table(stream))
-    # A seal as old as the ledger says that nothing of ours came since.
-    behind = sealed is not None and sealed["version"] > entered
-    return behind and oldest_commit(lake, path) > entered + 1
+    # Rows as old as the ledger say that nothing of ours came since.
+    changed = sealed and (sealed["changed_version"] or sealed["version"])
+    return bool(changed and changed > entered and oldest_commit(lake, path) > entered + 1)
 
 
 def _as_far(lake: Lake, stream: str, mark: Entry | None) -> Entry | None:

@@ -14,7 +14,8 @@ from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.fold.instants import US_PER_MS, micros_of
 from include.lake.generations import GenerationRow, is_reseeded
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
+from include.savepoints.lineage import serving
 
 CHANGED = "changed"  # stands for a code that nobody wrote down
 # In place of the instant that an entry begins with: nothing before it runs on is recorded.
@@ -46,11 +47,17 @@ def progress_of(lake: Lake, row: GenerationRow) -> Progress | None:
 
 
 def was_cut_off(lake: Lake, row: GenerationRow) -> bool:
-    """Whether the newest run ended before it had settled all that it had written."""
+    """Whether the newest run ended before it had settled all that it had written.
+
+    So it may have when its checkpoint is damaged: a run says how, and a reseed does without it.
+    """
     checkpoint = lake.checkpoint(row["stream"], row["generation"])
     if newest_planned(lake, checkpoint) != newest_committed(lake, checkpoint):
         return True
-    return not is_settled(lake, checkpoint)
+    try:
+        return not is_settled(lake, checkpoint)
+    except LakeError:
+        return True
 
 
 def extended(row: GenerationRow, own: Entry, progress: Progress) -> Entry:
@@ -99,7 +106,7 @@ def changed_unseen(row: GenerationRow, own: Entry) -> Entry | None:
     """
     if row["code_changed_at"] is None or own.generation != row["generation"]:
         return None
-    if own.kind == "void" or not set(own.codes) <= {row["code"]}:
+    if own.kind == "void" or not set(own.codes) <= serving(row["code"] or CHANGED):
         return None
     from_us = own.from_us if row["output_mode"] == "update" else own.until_us
     return _entry(row, from_us, own.until_us, None, (*own.codes, CHANGED))

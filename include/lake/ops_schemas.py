@@ -333,6 +333,9 @@ TABLES = pa.schema(
             "version", pa.int64(), "Its version after a commit of ours; of a file log, the offset"
         ),
         _column(
+            "changed_version", pa.int64(), "At most that: the newest that may have changed rows"
+        ),
+        _column(
             "rows_by_date", pa.string(), "JSON: partition -> rows; unpartitioned: one, named ''"
         ),
         _column("rows", pa.int64(), "All its rows; of a file log, the files that it has"),

@@ -56,9 +56,12 @@ def rows_by_date(lake: Lake, table: str) -> dict[str, int]:
     return _count(_files(_path(lake, table), DeltaTable(_path(lake, table))))
 
 
-def seal(lake: Lake, table: str) -> None:
-    """Record what `table` is now: to be called after each commit of ours, of any kind."""
-    path = _path(lake, table)
+def seal(lake: Lake, table: str, same_rows: bool = False) -> None:
+    """Record what `table` is now: to be called after each commit of ours, of any kind.
+
+    `same_rows`: none has changed since it was sealed last.
+    """
+    path, before = _path(lake, table), read_seal(lake, table) if same_rows else None
     opened = DeltaTable(path)
     files = _files(path, opened)
     rows = _count(files)
@@ -66,6 +69,7 @@ def seal(lake: Lake, table: str) -> None:
         "table": table,
         "table_id": str(opened.metadata().id),
         "version": opened.version(),
+        "changed_version": opened.version() if before is None else before["changed_version"],
         "rows_by_date": json.dumps(rows, sort_keys=True),
         "rows": sum(rows.values()),
         "files_hash": _hash(files),
@@ -82,7 +86,7 @@ def reseal(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> None:
     is to find that out.
     """
     if read_seal(lake, table) is not None and what_changed(lake, table, is_ours) is None:
-        seal(lake, table)
+        seal(lake, table, same_rows=what_changed(lake, table) is None)
 
 
 def is_sealed(lake: Lake, table: str) -> bool:

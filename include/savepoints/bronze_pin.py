@@ -37,12 +37,12 @@ class BronzePin:
         return self.watermark_us - delay_us + 1
 
 
-def pin_bronze(lake: Lake, source: str) -> BronzePin:
-    """The newest version of the source's bronze; LakeError when it has no rows yet."""
+def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin:
+    """A version of the source's bronze, the newest for None; LakeError when it has no rows yet."""
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         raise LakeError(f"no bronze table at {path}: ingest {source} first")
-    table = DeltaTable(path)
+    table = DeltaTable(path, version=version)
     clocks = pa.Table.from_batches(
         read_files(table, _newest_files(table), ["ingested_at", "commit_watermark"]), CLOCKS
     )
@@ -59,6 +59,17 @@ def pin_bronze(lake: Lake, source: str) -> BronzePin:
         micros_of(ingested_at),
         micros_of(watermark),
     )
+
+
+def has_commit(pin: BronzePin, ingested_at_us: int) -> bool:
+    """Whether bronze has a row that was ingested at just that instant."""
+    table = DeltaTable(pin.path)
+    files = BronzeFiles(table)
+    first, last = files.span("ingested_at")
+    elsewhere = pc.or_kleene(pc.greater(first, ingested_at_us), pc.less(last, ingested_at_us))
+    wanted = pc.field("ingested_at") == pa.scalar(instant_of(ingested_at_us), INSTANT)
+    found = read_files(table, files.paths_but(elsewhere), ["ingested_at"], wanted)
+    return any(batch.num_rows for batch in found)
 
 
 def _newest_files(table: DeltaTable) -> list[str]:

@@ -8,7 +8,7 @@ rows arrive: so it is counted each time, and all clean ones give the same result
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from include.savepoints.bronze_pin import BronzePin, count_before
+from include.savepoints.bronze_pin import BronzePin, count_before, has_commit
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import code_of, mapped_lineage, serves
 from include.savepoints.manifest import Savepoint
@@ -51,7 +51,7 @@ def choose_base(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
 ) -> Base:
     """The clean savepoint with the largest `until` that is not after `at_most_us`."""
-    best = _newest(clean_savepoints(_early(savepoints, at_most_us), identity, pin))
+    best = _newest(clean_savepoints(_early(savepoints, at_most_us), identity, pin), pin)
     if best is None:
         return Base(None, identity.since_us, 0)
     return Base(best, best.until_us, best.events)
@@ -61,7 +61,7 @@ def choose_mapped_base(
     older: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin, at_most_us: int
 ) -> Base | None:
     """The same among savepoints of an older state schema; None when none of them is clean."""
-    best = _newest(_holding_all(_early(older, at_most_us), identity, pin))
+    best = _newest(_holding_all(_early(older, at_most_us), identity, pin), pin)
     return None if best is None else Base(best, best.until_us, best.events, mapped=True)
 
 
@@ -69,5 +69,11 @@ def _early(savepoints: Sequence[Savepoint], at_most_us: int) -> list[Savepoint]:
     return [savepoint for savepoint in savepoints if savepoint.until_us <= at_most_us]
 
 
-def _newest(savepoints: Sequence[Savepoint]) -> Savepoint | None:
-    return max(savepoints, key=lambda savepoint: savepoint.until_us, default=None)
+def _newest(savepoints: Sequence[Savepoint], pin: BronzePin) -> Savepoint | None:
+    """The newest by its `until`, of those whose newest row bronze has: after an older copy of bronze
+    was put back, other rows may have come in the place of as many that a savepoint has read."""
+    for savepoint in sorted(savepoints, key=lambda savepoint: savepoint.until_us, reverse=True):
+        read_us = savepoint.bronze_ingested_at_us
+        if read_us is None or has_commit(pin, read_us):
+            return savepoint
+    return None

@@ -24,6 +24,7 @@ class Savepoint:
     checksum: str
     events: int
     bronze_id: str
+    bronze_ingested_at_us: int | None  # of the newest row that it has read; None: of release 0.5
     code: str | None
     state_schema: str
     created_at: datetime
@@ -37,8 +38,13 @@ def savepoints_of(lake: Lake, stream: str) -> list[Savepoint]:
 
 
 def _of_row(row: Mapping[str, Any]) -> Savepoint:
-    named = {name: row[name] for name in Savepoint.__dataclass_fields__ if name != "until_us"}
-    return Savepoint(until_us=micros_of(row["until"]), **named)
+    read = row["bronze_ingested_at"]
+    instants = {
+        "until_us": micros_of(row["until"]),
+        "bronze_ingested_at_us": None if read is None else micros_of(read),
+    }
+    named = {name: row[name] for name in Savepoint.__dataclass_fields__ if name not in instants}
+    return Savepoint(**(named | instants))
 
 
 def struck_off_at(lake: Lake, stream: str) -> dict[str, datetime | None]:

@@ -54,6 +54,7 @@ def savepoint(until_us: int, events: int = 0, code: str = "now", bronze_id: str 
         checksum="0",
         events=events,
         bronze_id=bronze_id,
+        bronze_ingested_at_us=None,
         code=code,
         state_schema="",
         created_at=WRITTEN,
