@@ -31,7 +31,7 @@ from include.landing.clock_repair import (
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
 from include.plans.plan_recompute import parse_instant
 from include.plans.reseed_options import ReseedOptions
-from include.savepoints.manifest import savepoints_of
+from include.savepoints.manifest import Savepoint, savepoints_of
 from include.savepoints.retention import needed_ids
 from include.streams import STREAMS, SettingsError, Source, Stream, source_named
 from spark_jobs.engines.engine import Engine
@@ -77,7 +77,7 @@ def _set_back(engine: Engine, lake: Lake, source: Source, to: datetime | None) -
             log.info("%s", plan.text())
             pin = plan.pin
             repair = begin_repair(lake, source.name, plan.to_us, pin.watermark_us, pin.table_id)
-        if repair.reset_version is None:
+        if not repair.is_reset:
             _commit_reset(engine, lake, source, repair)
     again = wanted_repair(lake, source, None)
     assert again is not None  # it is open
@@ -112,21 +112,31 @@ def _reseed(
 ) -> None:
     if not knows_reset(current_row(lake, stream.name), repair):
         reseed(engine, lake, stream, ReseedOptions(), dag_run_id)
-    _delete_savepoints_ahead(engine, lake, stream)
+    _delete_savepoints_ahead(engine, lake, stream, repair)
 
 
-def _delete_savepoints_ahead(engine: Engine, lake: Lake, stream: Stream) -> None:
+def _delete_savepoints_ahead(
+    engine: Engine, lake: Lake, stream: Stream, repair: ClockRepair
+) -> None:
     """Those after what the clock settles now: until it came to them again, the newest by its
     `until` would keep others from being written, and have older ones deleted."""
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         row = current_row(lake, stream.name)
         assert row is not None  # it is reseeded
         needed = needed_ids(lake, stream.name)
-        older = [s for s in savepoints_of(lake, stream.name) if s.created_at < row["switched_at"]]
+        older = [s for s in savepoints_of(lake, stream.name) if _is_before_reset(s, repair)]
         ahead = [s for s in older if instant_of(s.until_us) > row["until"]]
         going = [savepoint for savepoint in ahead if savepoint.savepoint_id not in needed]
         if going:
             delete_savepoints(engine, lake, going)
+
+
+def _is_before_reset(savepoint: Savepoint, repair: ClockRepair) -> bool:
+    """Whether it is of what bronze was before M was set back."""
+    # Not by when it was written: the machine's clock may have been the wrong one.
+    assert repair.reset_version is not None  # its commit is made and recorded
+    same = savepoint.bronze_id == repair.bronze_id
+    return not same or savepoint.bronze_version < repair.reset_version
 
 
 def _instant(text: str) -> datetime:

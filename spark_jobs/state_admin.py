@@ -134,7 +134,7 @@ def _repair_text(lake: Lake, source: Source, to: datetime | None) -> str:
     if begun is None:
         assert to is not None  # or nothing was wanted
         return plan_clock_repair(lake, source, to).text()
-    is_back = "is" if begun.reset_version is not None else "is not yet"
+    is_back = "is" if begun.is_reset else "is not yet"
     return (
         f"the clock of bronze/{source.name} {is_back} set back to {as_text(begun.to_us)}: what is "
         "left of the repair is to be finished"

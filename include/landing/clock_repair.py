@@ -5,8 +5,12 @@ see include/landing/clock.py), and what all others send is late. A repair sets M
 bronze, and reseeds the source's streams to what that settles. State from before that commit has
 settled more: it would meet rows that it takes for folded. So a stream runs only on a state
 that knows all of bronze up to the newest such commit.
+
+Bronze itself knows, too, how many repairs have set it back, and when: of one whose row is lost
+that is enough to tell who has not been reseeded since.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +22,7 @@ from include.lake.delta_log import read_actions
 from include.lake.generations import GenerationRow, current_row
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
-from include.savepoints.bronze_pin import pin_bronze
+from include.landing.clock_reset import newest_reset
 from include.streams import STREAMS, Stream
 
 KEY = ("source", "repair")
@@ -34,8 +38,13 @@ class ClockRepair:
     from_us: int  # M before
     bronze_id: str
     reset_version: int | None  # of bronze; None: its commit is not made yet, or not recorded
-    reset_at_us: int | None  # `ingested_at` of that commit
-    is_done: bool  # every stream was reseeded
+    reset_at_us: int | None  # `ingested_at` of that commit; None: not made yet, or not recorded
+    is_done: bool  # every stream was reseeded; or its row is lost, and nobody will finish it
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether M is known to be set back."""
+        return self.reset_at_us is not None
 
 
 def app_id(source: str) -> str:
@@ -44,13 +53,31 @@ def app_id(source: str) -> str:
 
 
 def newest_repair(lake: Lake, source: str) -> ClockRepair | None:
-    """The newest repair of the bronze that is there now; None when there was none."""
-    rows = read_ops(lake, "clock_repairs", {"source": source}).to_pylist()
-    if not rows or not lake.is_delta_table(lake.bronze(source)):
+    """The newest repair of the bronze that is there now; None when there was none.
+
+    Of one whose row is lost, what bronze knows. LakeError when it should know, and does not.
+    """
+    if not lake.is_delta_table(lake.bronze(source)):
         return None
-    bronze_id = str(DeltaTable(lake.bronze(source)).metadata().id)
+    bronze = DeltaTable(lake.bronze(source))
+    bronze_id, made = str(bronze.metadata().id), _newest_made(bronze, source)
+    rows = read_ops(lake, "clock_repairs", {"source": source}).to_pylist()
     known = [_of_row(row) for row in rows if row["bronze_id"] == bronze_id]
-    return max(known, key=lambda repair: repair.repair, default=None)
+    newest = max(known, key=lambda repair: repair.repair, default=None)
+    recorded = 0 if newest is None else newest.repair
+    return _lost_repair(bronze, source, made) if made > recorded else newest
+
+
+def _newest_made(bronze: DeltaTable, source: str) -> int:
+    """The number of the newest repair that has set this bronze back; 0 without one."""
+    return bronze.transaction_version(app_id(source)) or 0
+
+
+def _lost_repair(bronze: DeltaTable, source: str, number: int) -> ClockRepair:
+    """One of which only bronze knows. Done: each stream says by itself that it must be reseeded."""
+    reset, bronze_id = newest_reset(bronze), str(bronze.metadata().id)
+    instants = (reset.to_us, reset.from_us)
+    return ClockRepair(source, number, *instants, bronze_id, None, reset.at_us, is_done=True)
 
 
 def open_repair(lake: Lake, source: str) -> ClockRepair | None:
@@ -76,9 +103,13 @@ def _of_row(row: dict[str, Any]) -> ClockRepair:
 
 
 def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: str) -> ClockRepair:
-    """Write the intent. From then on nothing but the repair commits to bronze, or runs."""
+    """Write the intent. From then on nothing but the repair commits to bronze, or runs.
+
+    Its number is above all that bronze has seen, too: under one of those it would set nothing back.
+    """
     rows = read_ops(lake, "clock_repairs", {"source": source}).to_pylist()
-    number = 1 + max((row["repair"] for row in rows), default=0)
+    made = _newest_made(DeltaTable(lake.bronze(source)), source)
+    number = 1 + max([made, *(row["repair"] for row in rows)])
     row = {
         "source": source,
         "repair": number,
@@ -92,8 +123,9 @@ def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: s
 
 
 def record_reset(lake: Lake, repair: ClockRepair, version: int) -> None:
-    """M is set back: by that version of bronze, after which nothing has been ingested yet."""
-    reset_at = instant_of(pin_bronze(lake, repair.source).ingested_at_us)
+    """M is set back: by that version of bronze, the newest that did so."""
+    # Not when the newest row came: an older copy of the repairs may know nothing of this one's.
+    reset_at = instant_of(newest_reset(DeltaTable(lake.bronze(repair.source))).at_us)
     _update(lake, repair, {"reset_version": version, "reset_at": reset_at})
 
 
@@ -111,16 +143,23 @@ def committed_reset(lake: Lake, repair: ClockRepair) -> int | None:
     """The version of bronze that set M back for this repair; None: it is not made yet.
 
     Looked for in the log, from its end: nothing but maintenance commits after it until then.
+    LakeError when the log no longer has it, as behind an older copy of `ops/clock_repairs`.
     """
     path = lake.bronze(repair.source)
     log, name = DeltaTable(path), app_id(repair.source)
     if log.transaction_version(name) != repair.repair:
         return None
     made = {"appId": name, "version": repair.repair}
-    for version in range(log.version(), -1, -1):
-        if any(made.items() <= a.get("txn", {}).items() for a in read_actions(lake, path, version)):
-            return version
-    raise LakeError(f"{path} has set its clock back, but its log has no such commit")
+    with suppress(FileNotFoundError):
+        for version in range(log.version(), -1, -1):
+            actions = read_actions(lake, path, version)
+            if any(made.items() <= action.get("txn", {}).items() for action in actions):
+                return version
+    raise LakeError(
+        f"repair {repair.repair} has set the clock of {path} back so long ago that its log no "
+        f"longer has the commit: {lake.ops('clock_repairs')} is an older copy. Put a newer one "
+        "back, or move it away: then what bronze knows of the repair counts"
+    )
 
 
 # Who has to wait
@@ -138,10 +177,11 @@ def knows_reset(row: GenerationRow | None, repair: ClockRepair) -> bool:
     One that a first run began never does: in its first batch it would read both what M was
     and what it is now.
     """
-    if row is None or repair.reset_version is None or row["bronze_version"] is None:
+    if row is None or repair.reset_at_us is None or row["bronze_ingested_at"] is None:
         return False
+    # Not by the version: of a repair whose row is lost only the instant is known for sure.
     same = bool(row["bronze_id"] == repair.bronze_id)
-    return same and int(row["bronze_version"]) >= repair.reset_version
+    return same and micros_of(row["bronze_ingested_at"]) >= repair.reset_at_us
 
 
 def unknown_reset_us(lake: Lake, source: str, row: GenerationRow | None) -> int | None:
@@ -161,9 +201,9 @@ def why_not_run(lake: Lake, stream: Stream) -> str | None:
     if not repair.is_done:
         return _is_open(repair, f"{stream.name} waits for it")
     return (
-        f"the clock of bronze/{repair.source} was set back by its version {repair.reset_version}, "
-        f"and the state of {stream.name} is not from after that: make it anew from bronze: `make "
-        f"reseed STREAM={stream.name} APPLY=1`"
+        f"the clock of bronze/{repair.source} was set back to {instant_of(repair.to_us)}, and the "
+        f"state of {stream.name} is not from after that: make it anew from bronze: `make reseed "
+        f"STREAM={stream.name} APPLY=1`"
     )
 
 
@@ -177,7 +217,7 @@ def refuse_run(lake: Lake, stream: Stream) -> None:
 def is_reset_missing(lake: Lake, source: str) -> bool:
     """Whether a repair has begun, and M is not known to be set back yet."""
     repair = newest_repair(lake, source)
-    return repair is not None and repair.reset_version is None
+    return repair is not None and not repair.is_reset
 
 
 def refuse_before_reset(lake: Lake, source: str, what: str) -> None:
@@ -186,7 +226,7 @@ def refuse_before_reset(lake: Lake, source: str, what: str) -> None:
     `what` waits, for people. Under the source's or the stream's lease.
     """
     repair = newest_repair(lake, source)
-    if repair is not None and repair.reset_version is None:
+    if repair is not None and not repair.is_reset:
         raise LakeError(_is_open(repair, f"{what} waits for it"))
 
 

@@ -55,6 +55,7 @@ def savepoint(until_us: int, events: int = 0, code: str = "now", bronze_id: str 
         events=events,
         bronze_id=bronze_id,
         bronze_ingested_at_us=None,
+        bronze_version=0,
         code=code,
         state_schema="",
         created_at=WRITTEN,

@@ -1,0 +1,49 @@
+"""The commits that set the clock of bronze back, as bronze's own rows have them. Without a JVM."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from include.fold.instants import micros_of
+from include.lake.paths import LakeError
+from include.savepoints.bronze_files import INSTANT, BronzeFiles, known, read_files
+
+CLOCKS = pa.schema(
+    [("ingested_at", INSTANT), ("arrival_watermark", INSTANT), ("commit_watermark", INSTANT)]
+)
+
+
+@dataclass(frozen=True)
+class ClockReset:
+    """A commit of bronze that set its clock (M) back, instants in microseconds."""
+
+    to_us: int
+    from_us: int
+    at_us: int  # its `ingested_at`
+
+
+def newest_reset(bronze: DeltaTable) -> ClockReset:
+    """The newest commit that set M back; LakeError when no row of bronze says that of itself.
+
+    Not from the log, which is cleaned: only such a row has a watermark before the one that its
+    commit had read.
+    """
+    set_back = pc.field("commit_watermark") < pc.field("arrival_watermark")
+    batches = read_files(bronze, _with_clock_rows(bronze), CLOCKS.names, set_back)
+    resets = pa.Table.from_batches(batches, CLOCKS).sort_by("ingested_at")
+    if not resets.num_rows:
+        raise LakeError(
+            f"the clock of {bronze.table_uri} was set back, says its log, but it has no such row: "
+            "rows are missing. Put the table back from a copy"
+        )
+    row = resets.slice(resets.num_rows - 1).to_pylist()[0]
+    instants = (row[name] for name in ("commit_watermark", "arrival_watermark", "ingested_at"))
+    return ClockReset(*map(micros_of, instants))
+
+
+def _with_clock_rows(bronze: DeltaTable) -> list[str]:
+    """The files that may hold a clock row; of a file with none the log knows the events."""
+    files = BronzeFiles(bronze)
+    return files.paths_but(known(pc.is_valid(files.events())))
