@@ -31,7 +31,6 @@ from include.plans.stream_identity import initial_fingerprint, stream_identity
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base
 from include.savepoints.identity import StreamIdentity
-from include.savepoints.lineage import same_code
 from include.stream_definition import load_definition, pinned_settings
 from include.streams import SettingsError, Stream
 
@@ -93,7 +92,7 @@ class ReseedPlan:
 def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
     """The plan. Raises SettingsError for options that cannot be, LakeError without bronze.
 
-    One that was cut off under other code, which nobody can finish, is begun anew by it.
+    A migration that was cut off is carried on by it, also under code that was changed since.
     """
     identity = stream_identity(lake, stream)
     refuse_unreadable_table(lake, stream.name)
@@ -179,9 +178,10 @@ def _until_us(
 
 
 def _begun_anew(lake: Lake, identity: StreamIdentity, options: ReseedOptions) -> ReseedOptions:
-    """A migration that was cut off, and whose code was changed since, is still a migration."""
+    """A migration that was cut off is still one, whoever reseeds next, and by whatever code:
+    a repair of the clock, too, which asks for no more than a reseed. RECOMPUTE gives it up."""
     begun = open_intent(lake, identity.stream)
-    if begun is None or same_code(begun["code"], identity.code) or options.recompute:
+    if begun is None or options.recompute:
         return options
     migrating = begun["reseed"] == MIGRATE and begun["state_schema"] == identity.state_schema
     return replace(options, from_state=options.from_state or migrating)

@@ -9,7 +9,7 @@ import pytest
 
 from include.coverage.table_coverage import find_coverage
 from include.fold.instants import instant_of
-from include.lake.generations import current_row
+from include.lake.generations import current_row, open_intent
 from include.lake.paths import LakeError
 from include.landing.clock import read_logged_clock
 from include.landing.clock_repair import (
@@ -20,6 +20,7 @@ from include.landing.clock_repair import (
     why_not_run,
 )
 from include.plans.reseed_options import ReseedOptions
+from include.savepoints.lineage import is_mapped, same_code
 from include.savepoints.manifest import savepoints_of
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.repair_clock import repair_clock
@@ -31,6 +32,7 @@ from tests.simulator.world import MINUTE_US, SOURCE
 
 RESEED = "spark_jobs.repair_clock.reseed"
 RECORDED = "spark_jobs.repair_clock.record_reset"
+CARRIED_OUT = "spark_jobs.reseed_stream._carry_out"
 
 
 @contextmanager
@@ -224,3 +226,43 @@ def test_a_savepoint_by_a_wrong_machine_clock_goes_with_the_repair(do):
         assert not [s for s in savepoints_of(lake, name) if s.until_us > do.world.now_us]
     live = [s for s in savepoints_of(lake, name) if s.until_us > right_us + HOUR_US]
     assert len(live) >= 3  # one a day again
+
+
+def migration_cut_off(do: Operations) -> str:
+    """Before its table; the lineage of what it was to make."""
+    do.reseed(None)
+    do.pass_time(120)
+    do.clock_row()
+    do.run(None)
+    with do.dying_before(CARRIED_OUT):
+        do.migrate(None)
+    begun = open_intent(do.world.lake, do.stream.name)
+    assert begun is not None
+    return str(begun["code"])
+
+
+@pytest.mark.parametrize("after", ["repair", "reseed", "rescale"])
+def test_a_migration_that_was_cut_off_is_carried_on_by_whoever_reseeds_next(do, after):
+    lineage = migration_cut_off(do)
+    if after == "repair":
+        do.land_far_ahead("a", 30)  # and no run comes before the repair, and finishes it
+        repair(do)
+    elif after == "rescale":
+        do.rescale(None, buckets=3)
+    else:
+        do.reseed(None)
+    row = current_row(do.world.lake, do.stream.name)
+    assert row["reseed"] == "migrate"
+    assert is_mapped(row["code"])  # of an earlier savepoint, where the clock was set back before
+    assert same_code(row["code"], lineage)
+    more(do)
+    do.auditor.check()
+
+
+def test_a_migration_that_was_cut_off_is_given_up_where_that_is_asked_for(do):
+    lineage = migration_cut_off(do)
+    do.recompute_all(None)
+    row = current_row(do.world.lake, do.stream.name)
+    assert row["reseed"] == "recompute"
+    assert not is_mapped(row["code"])
+    assert same_code(row["code"], lineage)
