@@ -66,9 +66,10 @@ def _setting(lake: Lake, path: str, name: str) -> int:
     try:
         return int(json.loads(_read_text(lake, path).splitlines()[1])[name])
     except (LookupError, TypeError, ValueError, FileNotFoundError) as error:
+        stream = path.split("/")[-4]  # checkpoints/<stream>/<generation>/offsets/<batch>
         raise LakeError(
             f"{path} is damaged ({error!r}): put the checkpoint back from a copy, or make a new "
-            "one from bronze: `make reseed STREAM=... APPLY=1`"
+            f"one from bronze by `make reseed STREAM={stream} APPLY=1`"
         ) from error
 
 

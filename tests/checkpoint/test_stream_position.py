@@ -188,3 +188,11 @@ def test_what_is_settled_is_the_watermark_of_the_newest_committed_batch(lake):
     assert settled_watermark_ms(lake, path) is None
     commit_batch(checkpoint, 1)
     assert settled_watermark_ms(lake, path) == 7
+
+
+def test_a_damaged_checkpoint_names_the_whole_command_that_makes_another(lake):
+    path = write_batch(lake, 0, append_bronze(lake), next_version=1)
+    commit_batch(path, 0)
+    (path / "offsets" / "0").write_text("v1\n")
+    with pytest.raises(LakeError, match="by `make reseed STREAM=user_counts APPLY=1`"):
+        settled_watermark_ms(lake, str(path))
