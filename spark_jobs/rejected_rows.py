@@ -18,8 +18,9 @@ def replace_rejected(
 ) -> dict[str, int]:
     """Make these the rejected rows of the interval, and note what they are in `ops/findings`.
 
-    To be called before the product is replaced: what the ledger says of that one then holds of
-    both. Returns the counts for the run's record.
+    What the ledger says of the product holds of them, too: a recompute calls this before it
+    replaces the product, and a reseed, which an intent stands for, when it has entered it.
+    Returns the counts for the run's record.
     """
     stream = replay.stream.name
     table = engine.rejected_table(replay.lake, stream)

@@ -136,10 +136,11 @@ def _carry_out(
             change = table.replace_range(outcome.outputs, from_us, None, mark_of(covered))
         else:
             table.replace_all(outcome.states, mark_of(covered))
-        # After the table: until then the reseed can be given up. A repeat does this again.
+        enter(lake, covered)
+        # Once it is entered: until then the reseed can be given up, and from then on one that
+        # overtakes it begins no later (`rejected_kept`). A repeat does this again.
         since_us = replay.base.until_us if replay.base.savepoint else None
         record |= replace_rejected(engine, replay, outcome.rejected, since_us, None)
-        enter(lake, covered)
         record |= {"until": row["until"], "rows_in": outcome.rows_read, "rows_out": change.after}
         start = None if from_us is None else instant_of(from_us)
         done = interval_row(replay, outcome, change, row["generation"], start, row["until"])

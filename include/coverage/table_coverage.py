@@ -46,6 +46,13 @@ def table_coverage(
     return TableCoverage(coverage, seen.distrust, is_unrecorded=voids == {NEVER_RECORDED})
 
 
+def rejected_coverage(lake: Lake, stream: Stream, identity: StreamIdentity) -> Coverage:
+    """The same of its rejected rows: they are of the fold that the ledger names, each at its own
+    instant, also where the table shows one state."""
+    standpoint = replace(_as_now(lake, identity), is_append=True)
+    return judge(lake, look(lake, stream.name).entries, standpoint)
+
+
 def _ahead(coverage: Coverage) -> Coverage:
     """Of an update table that shows some keys as of a later instant than the others."""
     if coverage.until_us is None:

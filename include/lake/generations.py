@@ -51,17 +51,22 @@ def _current(rows: Iterable[GenerationRow]) -> GenerationRow | None:
 
 def open_intent(lake: Lake, stream: str) -> GenerationRow | None:
     """The reseed that was begun and not finished; None when there is none."""
+    open_ = open_intents(lake, stream)
+    return max(open_, key=lambda row: row["generation"], default=None)
+
+
+def open_intents(lake: Lake, stream: str) -> list[GenerationRow]:
+    """It, and those that it has overtaken."""
     rows = generation_rows(lake, stream)
     current = _current(rows)
     newest = FIRST - 1 if current is None else current["generation"]
     # One below the current generation was overtaken by a reseed that was finished; a deleted one
     # was given up.
-    open_ = [
+    return [
         row
         for row in rows
         if row["status"] == INTENT and row["generation"] > newest and row["deleted_at"] is None
     ]
-    return max(open_, key=lambda row: row["generation"], default=None)
 
 
 def pinned_row(lake: Lake, stream: str, generation: int) -> GenerationRow:

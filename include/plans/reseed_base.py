@@ -26,19 +26,19 @@ def choose_reseed_base(
     identity: StreamIdentity,
     pin: BronzePin,
     options: ReseedOptions,
-    until_us: int,
+    at_most_us: int,
     judged: TableCoverage,
 ) -> Base:
-    """The base of a reseed to `until_us` of a table that was judged so.
+    """The base of a reseed of a table that was judged so; none after `at_most_us`.
 
     SettingsError when only the beginning is left, and the stream's states do not come of it.
     """
     is_new = current_row(lake, identity.stream) is None
-    kept_us = _kept_before_us(identity, judged.coverage, until_us, is_new)
+    kept_us = _kept_before_us(identity, judged.coverage, at_most_us, is_new)
     base = _base(lake, identity, pin, options, kept_us)
     if base is None and judged.is_unrecorded:
         # The mapping cannot be made anew, and nothing says that what is before is wrong.
-        kept_us = _kept_before_us(identity, _as_if_recorded(judged.coverage), until_us, is_new)
+        kept_us = _kept_before_us(identity, as_if_recorded(judged.coverage), at_most_us, is_new)
         base = _base(lake, identity, pin, options, kept_us)
     if base is None:
         raise _mapping_given_up(identity.stream)
@@ -62,19 +62,19 @@ def _base(
 
 
 def _kept_before_us(
-    identity: StreamIdentity, coverage: Coverage, until_us: int, is_new: bool
+    identity: StreamIdentity, coverage: Coverage, at_most_us: int, is_new: bool
 ) -> int:
-    """Before which instant, at most `until_us`, all rows that the table has can stay."""
+    """Before which instant, at most that one, all rows that the table has can stay."""
     if identity.output_mode == "update":
-        return until_us  # it is written anew as a whole
+        return at_most_us  # it is written anew as a whole
     if is_new or coverage.until_us is None:
         return BEGINNING_US
     first_wrong_us = coverage.first_wrong_us
     kept_us = coverage.until_us if first_wrong_us is None else first_wrong_us
-    return min(until_us, kept_us)
+    return min(at_most_us, kept_us)
 
 
-def _as_if_recorded(coverage: Coverage) -> Coverage:
+def as_if_recorded(coverage: Coverage) -> Coverage:
     """What is wrong for another reason than that nothing was recorded yet."""
     spans = (
         replace(span, reason=None) if span.reason == "not recorded" else span

@@ -10,7 +10,7 @@ from pyarrow import fs
 from include.coverage.effect import reseed_effect
 from include.coverage.judge import Coverage
 from include.coverage.ledger import look
-from include.coverage.table_coverage import TableCoverage, table_coverage
+from include.coverage.table_coverage import table_coverage
 from include.fold.admission import LAST_INSTANT_US
 from include.fold.instants import instant_of, micros_of
 from include.lake.generations import (
@@ -25,6 +25,7 @@ from include.lake.paths import Lake
 from include.lake.table_seal import rows_by_date
 from include.plans.migrate_plan import MIGRATE, refuse_migration
 from include.plans.plan_recompute import estimate_seconds, rows_emitted
+from include.plans.rejected_kept import rejected_kept_us
 from include.plans.reseed_base import choose_reseed_base, refuse_unreadable_table
 from include.plans.reseed_options import ReseedOptions
 from include.plans.stream_identity import initial_fingerprint, stream_identity
@@ -102,8 +103,10 @@ def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPla
     pin = pin_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, pin, options)
     current = current_row(lake, stream.name)
-    judged = _judged(lake, stream, identity, options, current)
-    base = choose_reseed_base(lake, identity, pin, options, until_us, judged)
+    before = _identity_before(identity, options, current)
+    judged = table_coverage(lake, stream, before)
+    at_most_us = min(until_us, rejected_kept_us(lake, stream, before, judged.is_unrecorded))
+    base = choose_reseed_base(lake, identity, pin, options, at_most_us, judged)
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(pin, column, since_us, [until_us])
     everything = count_before(pin, column, None, [until_us, LAST_INSTANT_US])
@@ -128,17 +131,13 @@ def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPla
     )
 
 
-def _judged(
-    lake: Lake,
-    stream: Stream,
-    identity: StreamIdentity,
-    options: ReseedOptions,
-    current: GenerationRow | None,
-) -> TableCoverage:
-    """The table as it is; before a mapping rows are right that were made by the code before."""
+def _identity_before(
+    identity: StreamIdentity, options: ReseedOptions, current: GenerationRow | None
+) -> StreamIdentity:
+    """Before a mapping rows are right that were made by the code before."""
     if options.from_state and current is not None:
-        identity = replace(identity, code=current["code"])
-    return table_coverage(lake, stream, identity)
+        return replace(identity, code=current["code"])
+    return identity
 
 
 def _rows_from(lake: Lake, stream: Stream, identity: StreamIdentity, base: Base) -> int:

@@ -31,6 +31,11 @@ def is_mapped(lineage: str) -> bool:
     return MAPPED_FROM in lineage
 
 
+def rejects(lineage: str) -> bool:
+    """Whether a fold by that name goes on after a failed call."""
+    return code_of(lineage).endswith(REJECTS)
+
+
 def same_code(lineage: str | None, other: str | None) -> bool:
     """Whether the same code made them, whatever they go back to."""
     if lineage is None or other is None:

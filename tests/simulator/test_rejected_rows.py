@@ -1,0 +1,141 @@
+"""Rejected rows after reseeds that were cut off, and behind backfills."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from include.coverage.trust import table_version
+from include.plans.reseed_options import ReseedOptions
+from spark_jobs.reseed_stream import reseed
+from tests.simulator.operations import Operations
+from tests.simulator.sequences import ENTERED, SWITCH
+from tests.simulator.steps import all_rows
+from tests.simulator.stream_files import KINDS
+from tests.simulator.test_rejections import failing, rejected
+from tests.simulator.writes import killed_at, writes_of
+
+REPLACED = "spark_jobs.reseed_stream.replace_rejected"
+FAILS = 3  # the value that variant e raises for
+
+
+@contextmanager
+def two_days(kind: str) -> Iterator[Operations]:
+    """A stream that rejects, of two days without a late row or a failed call."""
+    do = Operations(kind, on_error="quarantine")
+    try:
+        do.deploy("e")
+        for _ in range(2):
+            for minutes in (480, 960):
+                do.pass_time(minutes)
+                do.land_in_time("a", [3, 1], 1)
+                do.land_in_time("b", [2], 2)
+            do.run(None)
+        yield do
+    finally:
+        do.close()
+
+
+def fail_late(do: Operations, hours: int = 20) -> None:
+    do.land_late("a", [hours], FAILS)
+    do.land_late("a", [hours - 1], 1)
+    do.run(None)
+
+
+def fail_in_time(do: Operations, key: str) -> None:
+    do.pass_time(30)
+    do.land_in_time(key, [1], FAILS)
+    do.pass_time(30)
+    do.clock_row()
+    do.run(None)
+
+
+def check(do: Operations, calls: int) -> None:
+    """All failed calls are in `rejected/<stream>`, and nothing else."""
+    expected = failing(do.world, do.kind, all_rows(do.world))
+    assert expected.total() == calls
+    assert rejected(do.world, do.kind) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("step", [REPLACED, SWITCH])
+def test_a_reseed_rejects_what_one_that_it_overtakes_has_not_written(kind, step):
+    with two_days(kind) as do:
+        fail_late(do)
+        with do.dying_before(step):
+            do.reseed(None)
+        do.reseed(None)
+        do.run(None)
+        check(do, 1)
+
+
+def test_a_reseed_puts_back_what_a_rewind_that_it_overtakes_took_away():
+    with two_days("counts") as do:
+        fail_in_time(do, "a")
+        with do.dying_before(SWITCH):
+            do.rewind(None, ago=20)
+        with do.dying_before(REPLACED):
+            do.reseed(None)
+        do.reseed(None)
+        check(do, 1)
+
+
+@pytest.mark.parametrize("step", [ENTERED, REPLACED, SWITCH])
+def test_a_rewind_that_takes_only_rejected_rows_away_is_made_good_by_the_next_reseed(step):
+    with two_days("counts") as do:
+        do.reseed(None)
+        do.run(None)
+        fail_in_time(do, "a")
+        version = table_version(do.world.lake, do.stream.name)
+        with do.dying_before(step):
+            do.rewind(None, ago=1)
+        assert table_version(do.world.lake, do.stream.name) == version
+        do.reseed(None)
+        check(do, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "then"),
+    [
+        ("counts", "reseed"),
+        ("counts_per_key", "reseed"),
+        pytest.param("counts", "run", marks=pytest.mark.full),
+        pytest.param("counts_per_key", "run", marks=pytest.mark.full),
+    ],
+)
+def test_a_reseed_killed_before_any_of_its_writes_leaves_no_rejected_row_behind(kind, then):
+    writes, number = None, 0
+    while writes is None or number < writes:
+        with two_days(kind) as do:
+            fail_late(do)
+
+            def again(do: Operations = do) -> None:
+                do.pass_time(1)
+                reseed(do.world.engine, do.world.lake, do.stream, ReseedOptions())
+
+            if writes is None:
+                writes = writes_of(again).count
+                continue
+            number += 1
+            assert killed_at(number, again)
+            getattr(do, then)(None)
+            do.reseed(None)
+            check(do, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reseed_that_begins_behind_a_backfill_has_its_rejected_rows(kind):
+    with two_days(kind) as do:
+        fail_late(do)
+        do.backfill(ago=24, span=24, kill=None)
+        do.reseed(None)
+        check(do, 1)
+
+
+def test_a_backfill_of_a_later_day_hides_no_rejected_row_of_an_update_stream():
+    with two_days("counts_per_key") as do:
+        fail_late(do, hours=40)
+        for kill in (3, 4, 5, None):
+            do.backfill(ago=20, span=16, kill=kill)
+        do.reseed(None)
+        check(do, 1)
