@@ -15,6 +15,7 @@ from include.checkpoint.position import read_position
 from include.lake.generations import (
     GenerationRow,
     current_row,
+    exactly_once_tables,
     is_reseeded,
     pinned_row,
     written_batch,
@@ -38,7 +39,7 @@ def refuse_foreign_checkpoint(lake: Lake, stream: str, generation: int) -> None:
     """
     checkpoint = lake.checkpoint(stream, generation)
     planned = newest_planned(lake, checkpoint)
-    for path, table in ((lake.table(stream), "table"), (lake.ops("batches"), "batches")):
+    for table, path in exactly_once_tables(lake, stream).items():
         written = written_batch(lake, path, stream, generation, table)
         if written is not None and (planned is None or planned < written):
             ends = "is missing" if planned is None else f"ends at batch {planned}"
@@ -172,9 +173,9 @@ def _rejects_from_now_on(pinned: GenerationRow, code: str) -> bool:
 
 def _way_out(lake: Lake, stream: str, generation: int, setting: str) -> str:
     checkpoint = lake.checkpoint(stream, generation)
-    tables = ((lake.table(stream), "table"), (lake.ops("batches"), "batches"))
-    written = [written_batch(lake, path, stream, generation, name) for path, name in tables]
-    if written == [None, None]:
+    tables = exactly_once_tables(lake, stream).items()
+    written = [written_batch(lake, path, stream, generation, name) for name, path in tables]
+    if all(batch is None for batch in written):
         return f"no batch has been written yet, so delete {checkpoint} and run again"
     mapped = (
         " In place of RECOMPUTE=1, FROM_STATE=1 maps the states of a savepoint to the new schema by "

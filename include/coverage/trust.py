@@ -1,7 +1,8 @@
-"""Whether a stream's table and the records of it are of one time: none is an older copy.
+"""Whether a stream's table, its rejected rows and the records of both are of one time.
 
-Somebody may put back any part of a lake. What moves on in a fixed order is compared: the table's
-seal, its log, the ledger, `ops/generations`, `ops/batches`, and the checkpoint.
+Somebody may put back any part of a lake: none must be an older copy. What moves on in a fixed
+order is compared: the table's seal, its log, the ledger, `rejected/<stream>`, `ops/generations`,
+`ops/batches`, and the checkpoint.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from include.coverage.judge import newest_own
 from include.coverage.marks import is_marked
 from include.lake.generations import (
     current_generation,
+    exactly_once_tables,
     generation_rows,
     open_intent,
     written_batch,
@@ -32,6 +34,7 @@ class _Batches(NamedTuple):
     committed: int  # by the checkpoint
     recorded: int | None  # in `ops/batches`
     wrote: int | None  # ... and committed, with rows for the table
+    rejected: int | None  # ... with failed calls
 
 
 def why_not_trusted(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
@@ -111,10 +114,14 @@ def _batches(lake: Lake, stream: str) -> _Batches | None:
     if committed is None:
         return None
     rows = read_ops(lake, "batches", {"stream": stream, "generation": generation})
-    known = rows.select(["batch_id", "rows_out"]).to_pylist()
-    wrote = [row["batch_id"] for row in known if row["rows_out"] and row["batch_id"] <= committed]
+    columns = ["batch_id", "rows_out", "rows_rejected", "timeouts_rejected"]
+    known = rows.select(columns).to_pylist()
     recorded = max((row["batch_id"] for row in known), default=None)
-    return _Batches(generation, committed, recorded, max(wrote, default=None))
+    done = [row for row in known if row["batch_id"] <= committed]
+    wrote = [row["batch_id"] for row in done if row["rows_out"]]
+    rejected = [row["batch_id"] for row in done if row["rows_rejected"] or row["timeouts_rejected"]]
+    newest_of = (max(batches, default=None) for batches in (wrote, rejected))
+    return _Batches(generation, committed, recorded, *newest_of)
 
 
 def _older_batches(lake: Lake, batches: _Batches) -> str | None:
@@ -128,16 +135,17 @@ def _older_batches(lake: Lake, batches: _Batches) -> str | None:
 
 
 def _lacks_batches(lake: Lake, stream: str, batches: _Batches) -> str | None:
-    """And its rows are in the table before that."""
-    if batches.wrote is None:
-        return None
-    has = written_batch(lake, lake.table(stream), stream, batches.generation, "table")
-    if has is not None and has >= batches.wrote:
-        return None
-    return (
-        f"its checkpoint has written batch {batches.wrote} to it, and it {_ends(has)}: it is an "
-        "older copy, or lost its newest commit"
-    )
+    """And its rows are in the table before that, and its failed calls beside it."""
+    for name, wrote in (("table", batches.wrote), ("rejected", batches.rejected)):
+        path = exactly_once_tables(lake, stream)[name]
+        has = written_batch(lake, path, stream, batches.generation, name)
+        if wrote is not None and (has is None or has < wrote):
+            it = "it" if name == "table" else path
+            return (
+                f"its checkpoint has written batch {wrote} to {it}, and {it} {_ends(has)}: it is "
+                "an older copy, or lost its newest commit"
+            )
+    return None
 
 
 def _ends(batch: int | None) -> str:

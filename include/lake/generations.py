@@ -25,6 +25,16 @@ def app_id(stream: str, generation: int, table: str) -> str:
     return f"{stream}/{generation}/{table}"
 
 
+def exactly_once_tables(lake: Lake, stream: str) -> dict[str, str]:
+    """The tables that a stream's batches are written to once each: their paths, by what `app_id`
+    calls them."""
+    return {
+        "table": lake.table(stream),
+        "rejected": lake.rejected(stream),
+        "batches": lake.ops("batches"),
+    }
+
+
 def written_batch(lake: Lake, path: str, stream: str, generation: int, table: str) -> int | None:
     """The newest batch of a generation that is in the table at `path`; None: none, or no table."""
     if not lake.is_delta_table(path):

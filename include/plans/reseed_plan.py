@@ -17,6 +17,7 @@ from include.lake.generations import (
     INTENT,
     GenerationRow,
     current_row,
+    exactly_once_tables,
     generation_rows,
     open_intent,
     written_batch,
@@ -227,14 +228,9 @@ def _new_generation(lake: Lake, stream: str) -> int:
 
 def _is_known(lake: Lake, stream: str, generation: int) -> bool:
     """Whether a table has rows of such a generation, of which all records were put back older."""
-    paths = {
-        "table": lake.table(stream),
-        "rejected": lake.rejected(stream),
-        "batches": lake.ops("batches"),
-    }
     return any(
         written_batch(lake, path, stream, generation, name) is not None
-        for name, path in paths.items()
+        for name, path in exactly_once_tables(lake, stream).items()
     )
 
 

@@ -1,13 +1,19 @@
-"""Rejected rows after reseeds that were cut off, and behind backfills."""
+"""Rejected rows after reseeds that were cut off, behind backfills, and put back from copies."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from include.coverage.table_coverage import find_coverage
 from include.coverage.trust import table_version
+from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions
 from spark_jobs.reseed_stream import reseed
+from spark_jobs.run_stream import drain
+from tests.simulator.damage import parts_of
 from tests.simulator.operations import Operations
 from tests.simulator.sequences import ENTERED, SWITCH
 from tests.simulator.steps import all_rows
@@ -139,3 +145,42 @@ def test_a_backfill_of_a_later_day_hides_no_rejected_row_of_an_update_stream():
             do.backfill(ago=20, span=16, kill=kill)
         do.reseed(None)
         check(do, 1)
+
+
+def test_a_run_refuses_a_checkpoint_that_is_older_than_the_rejected_rows():
+    with two_days("counts") as do:
+        do.back_up_lake()
+        fail_in_time(do, "a")
+        do.put_back_parts(frozenset(parts_of(do.world, do.kind)) - {"bronze"})
+        with pytest.raises(LakeError, match=r"rejected/sim_counts has batch .* APPLY=1"):
+            drain(do.world.engine, do.world.lake, do.stream)
+        do.reseed(None)
+        fail_in_time(do, "b")
+        check(do, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("older", [False, True])
+def test_rejected_rows_that_are_lost_or_older_stop_the_run_and_a_reseed_makes_them_anew(
+    kind, older, tmp_path
+):
+    with two_days(kind) as do:
+        path = Path(do.world.lake.rejected(do.stream.name))
+        fail_in_time(do, "a")
+        shutil.copytree(path, tmp_path / "copy")
+        fail_in_time(do, "b")
+        shutil.rmtree(path)
+        if older:
+            shutil.copytree(tmp_path / "copy", path)
+        named = find_coverage(do.world.lake, do.stream)
+        assert [found.finding for found in named] == ["table_changed"]
+        assert str(path) in named[0].detail
+        with pytest.raises(LakeError, match=str(path)):
+            drain(do.world.engine, do.world.lake, do.stream)
+        with do.dying_before(REPLACED):
+            do.reseed(None)
+        do.reseed(None)
+        check(do, 2)
+        assert find_coverage(do.world.lake, do.stream) == []
+        fail_in_time(do, "a")
+        check(do, 3)
