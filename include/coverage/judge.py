@@ -184,10 +184,9 @@ class _Judge:
         if self._standpoint.in_processing_time:
             return ()
         pin_us = entry.bronze_ingested_at_us
-        late = {*self._late(entry.delay_us), *self._since_reset}
         return tuple(
             group
-            for group in sorted(late, key=lambda group: (group.ingested_at_us, group.date))
+            for group in self._late(entry.delay_us)
             if (pin_us is None or group.ingested_at_us > pin_us) and group.first_us < until_us
         )
 
@@ -196,5 +195,8 @@ class _Judge:
             pins_us = self._pins_us[delay_us]
             after_us = None if None in pins_us else min(pin for pin in pins_us if pin is not None)
             source, since_us = self._standpoint.source, self._standpoint.since_us
-            self._groups[delay_us] = late_groups(self._lake, source, delay_us, since_us, after_us)
+            late = late_groups(self._lake, source, delay_us, since_us, after_us)
+            self._groups[delay_us] = sorted(
+                {*late, *self._since_reset}, key=lambda group: (group.ingested_at_us, group.date)
+            )
         return self._groups[delay_us]

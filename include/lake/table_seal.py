@@ -85,8 +85,11 @@ def reseal(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> None:
     One that was never sealed stays so; nor is one sealed that has changed: whoever builds on it
     is to find that out.
     """
-    if read_seal(lake, table) is not None and what_changed(lake, table, is_ours) is None:
-        seal(lake, table, same_rows=what_changed(lake, table) is None)
+    if read_seal(lake, table) is None:
+        return
+    same_rows = what_changed(lake, table) is None
+    if same_rows or what_changed(lake, table, is_ours) is None:
+        seal(lake, table, same_rows)
 
 
 def is_sealed(lake: Lake, table: str) -> bool:

@@ -17,12 +17,26 @@ BATCH_RECORDED = "spark_jobs.engines.live_batch.append_ops"  # a batch's rows ar
 def days_in_time(do: Operations) -> None:
     """Three days without a late row, each with a savepoint that a reseed may begin with."""
     do.reseed(None)
-    for _ in range(3):
+    ordinary_days(do, 3)
+
+
+def ordinary_days(do: Operations, days: int) -> None:
+    """Rows in time, and a run a day."""
+    for _ in range(days):
         for minutes in (480, 960):
             do.pass_time(minutes)
             do.land_in_time("a", [3, 1], 1)
             do.land_in_time("b", [2], 2)
         do.run(None)
+
+
+def one_more_run(do: Operations, key: str = "a", value: int = 1, wait: int = 30) -> None:
+    """Of a row in time, which is settled."""
+    do.pass_time(wait)
+    do.land_in_time(key, [1], value)
+    do.pass_time(wait)
+    do.clock_row()
+    do.run(None)
 
 
 def rewind_cut_off_then_other_buckets(do: Operations) -> None:

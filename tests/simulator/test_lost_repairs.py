@@ -27,6 +27,7 @@ from spark_jobs.repair_clock import repair_clock
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.simulator.operations import HOUR_US, Operations
+from tests.simulator.sequences import one_more_run, ordinary_days
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import MINUTE_US, SOURCE
 
@@ -40,12 +41,7 @@ def two_days(kind: str = "counts") -> Iterator[Operations]:
     """A beginning without a late row."""
     operations = Operations(kind)
     try:
-        for _ in range(2):
-            for minutes in (480, 960):
-                operations.pass_time(minutes)
-                operations.land_in_time("a", [3, 1], 1)
-                operations.land_in_time("b", [2], 2)
-            operations.run(None)
+        ordinary_days(operations, 2)
         yield operations
     finally:
         operations.close()
@@ -55,15 +51,6 @@ def two_days(kind: str = "counts") -> Iterator[Operations]:
 def do() -> Iterator[Operations]:
     with two_days() as operations:
         yield operations
-
-
-def more(do: Operations, wait: int = 30) -> None:
-    """Rows in time, settled and run."""
-    do.pass_time(wait)
-    do.land_in_time("a", [1], 1)
-    do.pass_time(wait)
-    do.clock_row()
-    do.run(None)
 
 
 def clock_runs_ahead(do: Operations, hours: int = 30) -> None:
@@ -121,7 +108,7 @@ def test_a_lost_repair_stops_whoever_was_not_reseeded_since(kind):
         reseed(do.world.engine, lake, stream, ReseedOptions())
         assert why_not_run(lake, stream) is None
         drain(do.world.engine, lake, stream)
-        more(do)
+        one_more_run(do)
         coverage = do.auditor.check()
         assert coverage is not None
         assert not coverage.wrong
@@ -136,7 +123,7 @@ def test_of_a_repair_the_log_of_bronze_need_not_know_any_more(do):
     clock_runs_ahead(do)
     repair(do)
     recorded = newest(do)
-    more(do)
+    one_more_run(do)
     lose_repairs(do)
     do.optimize("bronze")
     do.clean_log("bronze")
@@ -150,20 +137,20 @@ def test_after_lost_repairs_the_next_one_sets_the_clock_back(do, before):
     for _ in range(before):
         clock_runs_ahead(do)
         repair(do)
-        more(do)
+        one_more_run(do)
     lose_repairs(do)
     clock_runs_ahead(do, hours=200)
     to_us = repair(do)
     assert clock_us(do) == to_us // 1000 * 1000
     assert (newest(do).repair, newest(do).is_done) == (before + 1, True)
-    more(do)
+    one_more_run(do)
     do.auditor.check()
 
 
 def test_of_two_repairs_an_older_copy_knows_one_and_bronze_the_other(do, tmp_path):
     clock_runs_ahead(do)
     repair(do)
-    more(do)
+    one_more_run(do)
     repairs, copy = Path(do.world.lake.ops("clock_repairs")), tmp_path / "clock_repairs"
     shutil.copytree(repairs, copy)
     clock_runs_ahead(do)
@@ -186,7 +173,7 @@ def intent_put_back(do: Operations, copy: Path) -> ClockRepair:
     shutil.copytree(repairs, copy)
     repair(do)
     finished = newest(do)
-    more(do)
+    one_more_run(do)
     shutil.rmtree(repairs)
     shutil.copytree(copy, repairs)
     return finished
@@ -222,7 +209,7 @@ def test_a_savepoint_by_a_wrong_machine_clock_goes_with_the_repair(do):
     assert [s for s in savepoints_of(lake, name) if s.until_us > do.world.now_us]
     repair(do)
     for _ in range(4):
-        more(do, wait=720)
+        one_more_run(do, wait=720)
         assert not [s for s in savepoints_of(lake, name) if s.until_us > do.world.now_us]
     live = [s for s in savepoints_of(lake, name) if s.until_us > right_us + HOUR_US]
     assert len(live) >= 3  # one a day again
@@ -255,7 +242,7 @@ def test_a_migration_that_was_cut_off_is_carried_on_by_whoever_reseeds_next(do, 
     assert row["reseed"] == "migrate"
     assert is_mapped(row["code"])  # of an earlier savepoint, where the clock was set back before
     assert same_code(row["code"], lineage)
-    more(do)
+    one_more_run(do)
     do.auditor.check()
 
 

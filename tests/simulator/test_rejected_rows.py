@@ -15,7 +15,7 @@ from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.simulator.damage import parts_of
 from tests.simulator.operations import Operations
-from tests.simulator.sequences import ENTERED, SWITCH
+from tests.simulator.sequences import ENTERED, SWITCH, one_more_run, ordinary_days
 from tests.simulator.steps import all_rows
 from tests.simulator.stream_files import KINDS
 from tests.simulator.test_rejections import failing, rejected
@@ -31,12 +31,7 @@ def two_days(kind: str) -> Iterator[Operations]:
     do = Operations(kind, on_error="quarantine")
     try:
         do.deploy("e")
-        for _ in range(2):
-            for minutes in (480, 960):
-                do.pass_time(minutes)
-                do.land_in_time("a", [3, 1], 1)
-                do.land_in_time("b", [2], 2)
-            do.run(None)
+        ordinary_days(do, 2)
         yield do
     finally:
         do.close()
@@ -45,14 +40,6 @@ def two_days(kind: str) -> Iterator[Operations]:
 def fail_late(do: Operations, hours: int = 20) -> None:
     do.land_late("a", [hours], FAILS)
     do.land_late("a", [hours - 1], 1)
-    do.run(None)
-
-
-def fail_in_time(do: Operations, key: str) -> None:
-    do.pass_time(30)
-    do.land_in_time(key, [1], FAILS)
-    do.pass_time(30)
-    do.clock_row()
     do.run(None)
 
 
@@ -77,7 +64,7 @@ def test_a_reseed_rejects_what_one_that_it_overtakes_has_not_written(kind, step)
 
 def test_a_reseed_puts_back_what_a_rewind_that_it_overtakes_took_away():
     with two_days("counts") as do:
-        fail_in_time(do, "a")
+        one_more_run(do, "a", FAILS)
         with do.dying_before(SWITCH):
             do.rewind(None, ago=20)
         with do.dying_before(REPLACED):
@@ -91,7 +78,7 @@ def test_a_rewind_that_takes_only_rejected_rows_away_is_made_good_by_the_next_re
     with two_days("counts") as do:
         do.reseed(None)
         do.run(None)
-        fail_in_time(do, "a")
+        one_more_run(do, "a", FAILS)
         version = table_version(do.world.lake, do.stream.name)
         with do.dying_before(step):
             do.rewind(None, ago=1)
@@ -150,12 +137,12 @@ def test_a_backfill_of_a_later_day_hides_no_rejected_row_of_an_update_stream():
 def test_a_run_refuses_a_checkpoint_that_is_older_than_the_rejected_rows():
     with two_days("counts") as do:
         do.back_up_lake()
-        fail_in_time(do, "a")
+        one_more_run(do, "a", FAILS)
         do.put_back_parts(frozenset(parts_of(do.world, do.kind)) - {"bronze"})
         with pytest.raises(LakeError, match=r"rejected/sim_counts has batch .* APPLY=1"):
             drain(do.world.engine, do.world.lake, do.stream)
         do.reseed(None)
-        fail_in_time(do, "b")
+        one_more_run(do, "b", FAILS)
         check(do, 2)
 
 
@@ -166,9 +153,9 @@ def test_rejected_rows_that_are_lost_or_older_stop_the_run_and_a_reseed_makes_th
 ):
     with two_days(kind) as do:
         path = Path(do.world.lake.rejected(do.stream.name))
-        fail_in_time(do, "a")
+        one_more_run(do, "a", FAILS)
         shutil.copytree(path, tmp_path / "copy")
-        fail_in_time(do, "b")
+        one_more_run(do, "b", FAILS)
         shutil.rmtree(path)
         if older:
             shutil.copytree(tmp_path / "copy", path)
@@ -182,5 +169,5 @@ def test_rejected_rows_that_are_lost_or_older_stop_the_run_and_a_reseed_makes_th
         do.reseed(None)
         check(do, 2)
         assert find_coverage(do.world.lake, do.stream) == []
-        fail_in_time(do, "a")
+        one_more_run(do, "a", FAILS)
         check(do, 3)

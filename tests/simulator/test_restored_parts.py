@@ -18,7 +18,7 @@ from spark_jobs.run_stream import drain
 from spark_jobs.tables.arrow_bronze import create_bronze
 from tests.simulator.damage import lose, parts_of
 from tests.simulator.operations import Operations
-from tests.simulator.sequences import SWITCH, days_in_time
+from tests.simulator.sequences import SWITCH, days_in_time, one_more_run
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import MINUTE_US, SOURCE, Landed
 
@@ -34,14 +34,6 @@ def after_some_days(kind: str, on_error: str = "stop") -> Iterator[Operations]:
         do.way_out()
     finally:
         do.close()
-
-
-def one_more_run(do: Operations, key: str = "a", value: int = 1) -> None:
-    do.pass_time(30)
-    do.land_in_time(key, [1], value)
-    do.pass_time(30)
-    do.clock_row()
-    do.run(None)
 
 
 def run_by_other_code(do: Operations) -> None:
