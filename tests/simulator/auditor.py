@@ -9,13 +9,18 @@ from dataclasses import dataclass, field
 
 from include.coverage.judge import Coverage
 from include.coverage.segments import BEGINNING_US
-from include.coverage.table_coverage import find_coverage, findings_on, table_coverage
+from include.coverage.table_coverage import (
+    find_coverage,
+    findings_on,
+    rejected_coverage,
+    table_coverage,
+)
 from include.fold.instants import micros_of
 from include.lake.findings import Finding
-from include.lake.generations import current_row, generation_rows
+from include.lake.generations import current_row, generation_rows, open_intent
 from include.lake.ops import read_ops
 from include.plans.stream_identity import stream_identity
-from include.savepoints.lineage import code_of, is_mapped
+from include.savepoints.lineage import code_of, is_mapped, rejects
 from include.streams import Stream
 from tests.simulator import oracle
 from tests.simulator.oracle import Emitted, Folded, Landed
@@ -45,7 +50,8 @@ class Truth:
         later = [row for row in rows if row.time_us >= (self.since_us or 0)]
         mapped = oracle.mapped(before)
         after = oracle.folded(self.kind, self.variant, later, until_us, base=mapped)
-        return Folded(after.keys, before.outputs + after.outputs)
+        rejected = before.rejected + after.rejected
+        return Folded(after.keys, before.outputs + after.outputs, rejected)
 
 
 @dataclass
@@ -76,7 +82,10 @@ class Auditor:
             if current_row(lake, stream.name) is not None and not found:
                 raise WrongError(f"{judged.distrust}, and no finding says so")
             return None
-        self._compare(judged.coverage, self.truth_of(identity.code))
+        truth = self.truth_of(identity.code)
+        self._compare(judged.coverage, truth)
+        if rejects(identity.code) and open_intent(lake, stream.name) is None:
+            self._compare_rejected(rejected_coverage(lake, stream, identity), truth)
         self._check_named()
         return judged.coverage
 
@@ -111,6 +120,24 @@ class Auditor:
         for span in coverage.spans:
             if span.reason is None:
                 self._equal(table, expected, span.from_us, span.until_us)
+
+    def _compare_rejected(self, coverage: Coverage, truth: Truth) -> None:
+        """While a reseed is open, what finishes it brings them."""
+        rows = [row for commit in self.world.commits for row in commit.rows]
+        for span in coverage.spans:
+            if span.reason is not None:
+                continue
+            folded = truth.folded(rows, span.until_us)
+            expected = Counter(call for call in folded.rejected if span.from_us <= call[1])
+            found = Counter(
+                {
+                    call: n
+                    for call, n in self.world.rejected(self.kind).items()
+                    if span.from_us <= call[1] < span.until_us
+                }
+            )
+            if found != expected:
+                raise WrongError(f"rejected in {span}: {found}, and not {expected}")
 
     def _equal(
         self, table: Counter[Emitted], expected: Counter[Emitted], from_us: int, until_us: int

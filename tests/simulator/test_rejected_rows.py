@@ -18,7 +18,7 @@ from tests.simulator.operations import Operations
 from tests.simulator.sequences import ENTERED, SWITCH, one_more_run, ordinary_days
 from tests.simulator.steps import all_rows
 from tests.simulator.stream_files import KINDS
-from tests.simulator.test_rejections import failing, rejected
+from tests.simulator.test_rejections import failing
 from tests.simulator.writes import killed_at, writes_of
 
 REPLACED = "spark_jobs.reseed_stream.replace_rejected"
@@ -47,7 +47,7 @@ def check(do: Operations, calls: int) -> None:
     """All failed calls are in `rejected/<stream>`, and nothing else."""
     expected = failing(do.world, do.kind, all_rows(do.world))
     assert expected.total() == calls
-    assert rejected(do.world, do.kind) == expected
+    assert do.world.rejected(do.kind) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)

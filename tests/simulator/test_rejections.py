@@ -4,13 +4,11 @@ import random
 from collections import Counter
 
 import pytest
-from deltalake import DeltaTable
 
 from include.coverage.table_coverage import table_coverage
-from include.fold.instants import instant_of, micros_of
+from include.fold.instants import instant_of
 from include.lake.generations import current_row
 from include.lake.ops import read_ops
-from include.lake.paths import dataset_of
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
 from include.plans.stream_identity import stream_identity
@@ -41,16 +39,6 @@ def begin(world: World, kind: str) -> None:
     world.deploy(kind, "e")
 
 
-def rejected(world: World, kind: str) -> Counter[tuple[str, int]]:
-    path = world.lake.rejected(world.streams[kind].name)
-    if not DeltaTable.is_deltatable(path):
-        return Counter()
-    rows = dataset_of(path).to_table().to_pylist()
-    assert all(row["error"] == "ValueError" for row in rows)
-    assert all(row["at_date"] == row["at"].date() for row in rows)
-    return Counter((row["key"], micros_of(row["at"])) for row in rows)
-
-
 def failing(world: World, kind: str, rows: list[oracle.Landed]) -> Counter[tuple[str, int]]:
     until_us = oracle.until_us(world.commits, DELAY_US)
     return Counter(oracle.folded(kind, "e", rows, until_us).rejected)
@@ -63,7 +51,7 @@ def within(calls: Counter[tuple[str, int]], from_us: int, until_us: int) -> dict
 def check_live(world: World, kind: str) -> None:
     in_time = oracle.in_time(oracle.stamped(world.commits), DELAY_US)
     assert world.table(kind) == live_table(world, kind)
-    assert rejected(world, kind) == failing(world, kind, in_time)
+    assert world.rejected(kind) == failing(world, kind, in_time)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,7 +65,7 @@ def test_live_a_recompute_and_a_reseed_reject_what_the_oracle_says(kind):
             land(world, some_rows(rng), minutes=10)  # some of them late
             run(world, kind)
             check_live(world, kind)
-        live = rejected(world, kind)
+        live = world.rejected(kind)
         every = failing(world, kind, all_rows(world))
         assert 0 < live.total() < every.total()
         counted = sum(row["rows_rejected"] for row in read_ops(lake, "batches").to_pylist())
@@ -87,21 +75,21 @@ def test_live_a_recompute_and_a_reseed_reject_what_the_oracle_says(kind):
             from_us, until_us = START_US + DAY_US // 2, START_US + DAY_US
             interval = instant_of(from_us), instant_of(until_us)
             recompute(world.engine, lake, stream, *interval)
-            now = rejected(world, kind)
+            now = world.rejected(kind)
             assert within(now, from_us, until_us) == within(every, from_us, until_us)
             assert within(now, 0, from_us) == within(live, 0, from_us)
             assert within(now, until_us, FOR_EVER_US) == within(live, until_us, FOR_EVER_US)
             assert now != live
 
         reseed(world.engine, lake, stream, ReseedOptions())
-        assert rejected(world, kind) == every
+        assert world.rejected(kind) == every
         run(world, kind)
-        assert rejected(world, kind) == every
+        assert world.rejected(kind) == every
         assert world.table(kind) == table_of(world, kind, all_rows(world))
 
         world.deploy(kind, "a")  # mended
         reseed(world.engine, lake, stream, ReseedOptions(recompute=True))
-        assert rejected(world, kind) == Counter()
+        assert world.rejected(kind) == Counter()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -152,6 +152,16 @@ class World:
 
     # Tables
 
+    def rejected(self, kind: str) -> Counter[tuple[str, int]]:
+        """The failed calls that a stream's table of them has: key, and when."""
+        path = self.lake.rejected(self.streams[kind].name)
+        if not DeltaTable.is_deltatable(path):
+            return Counter()
+        rows = dataset_of(path).to_table().to_pylist()
+        assert all(row["error"] == "ValueError" for row in rows)
+        assert all(row["at_date"] == row["at"].date() for row in rows)
+        return Counter((row["key"], micros_of(row["at"])) for row in rows)
+
     def table(self, kind: str) -> Counter[Emitted]:
         """The rows of a stream's table, in the oracle's words."""
         path = self.lake.table(self.streams[kind].name)
