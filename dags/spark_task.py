@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
+from include.settings import SettingsError, Stream
 from include.spark.conf import job_conf
 from include.spark.master import (
     MasterUnreachableError,
@@ -26,7 +27,6 @@ from include.spark.master import (
     is_kubernetes,
 )
 from include.spark.submit import SPARK_SUBMIT, jars_argument, job_environment, job_path
-from include.streams import SettingsError, Stream
 
 log = logging.getLogger(__name__)
 

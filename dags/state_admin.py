@@ -41,8 +41,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import spark_task
 from include.airflow.pools import stream_pool
+from include.registry import all_streams
+from include.settings import SettingsError, Stream, default_lake
 from include.spark.reseed_request import read_plan, reseed_options
-from include.streams import STREAMS, SettingsError, Stream, default_lake
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ PARAMS = {
     # Without a default: a person must have chosen.
     "stream": Param(
         type="string",
-        enum=[stream.name for stream in STREAMS],
+        enum=[stream.name for stream in all_streams()],
         description="The stream whose state is made anew.",
     ),
     "buckets": Param(
@@ -140,4 +141,9 @@ with DAG(
         defaults="Reject",
         response_timeout=ANSWER_TIMEOUT,
     )
-    plan(root) >> approve >> choose_stream() >> [apply_reseed(stream, root) for stream in STREAMS]
+    (
+        plan(root)
+        >> approve
+        >> choose_stream()
+        >> [apply_reseed(stream, root) for stream in all_streams()]
+    )

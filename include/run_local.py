@@ -21,20 +21,21 @@ from include.lake.paths import Lake, LakeError, open_lake
 from include.lake.stream_result import format_result, read_result
 from include.landing.clock import why_not_ingest
 from include.plans.waiting_rows import has_waiting_rows
+from include.registry import source_named, stream_named
+from include.settings import SettingsError, Stream, default_lake
 from include.spark.local_jobs import absolute_lake, run_job, say
-from include.streams import SettingsError, Stream, default_lake, source_named, stream_named
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     parser = ArgumentParser(description="Run one job here, without Airflow.")
     commands = parser.add_subparsers(dest="command", required=True)
     stream = commands.add_parser("stream", help="ingest the source, then drain the stream")
-    stream.add_argument("--stream", required=True, help="a stream of include/streams.py")
+    stream.add_argument("--stream", required=True, help="a stream of include/streams")
     reingest = commands.add_parser("reingest", help="take corrected quarantine rows in again")
-    reingest.add_argument("--source", required=True, help="a source of include/streams.py")
+    reingest.add_argument("--source", required=True, help="a source of include/streams")
     reingest.add_argument("--corrections", help="a file with the corrected rows")
     inspect = commands.add_parser("inspect", help="show what the stream's state holds")
-    inspect.add_argument("--stream", required=True, help="a stream of include/streams.py")
+    inspect.add_argument("--stream", required=True, help="a stream of include/streams")
     inspect.add_argument("--json", action="store_true", help="one JSON object in place of tables")
     for command in (stream, inspect, reingest):
         command.add_argument("--lake", default=default_lake(), help="the lake's folder or URI")

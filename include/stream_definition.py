@@ -1,101 +1,85 @@
-"""What a stream computes: its file, `spark_jobs/streams/<name>.py`, read with its entry's settings.
+"""What a stream computes, as its file declares it, and whether its parts fit together."""
 
-A file defines COMMENTS, and either FOLD or, when it takes settings, `define(*, ...) -> KeyedFold`.
-After a change of its state it may define `migrate_state(old: dict[str, Any]) -> State`, from a
-key's old state to its new one.
-"""
-
-import importlib
-import importlib.util
 import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from types import ModuleType
 from typing import Any
 
-from include.fold.definition import Definition, KeyedFold, MigrateState
+from include.fold.ddl import keys_ddl, states_ddl
+from include.fold.definition import Definition, KeyedFold
 from include.fold.records import DefinitionError
-from include.fold.schemas import keys_ddl, states_ddl
-from include.streams import MILLISECOND, SettingsError, Stream, source_named
+from include.settings import MILLISECOND, SettingsError, Source, Stream
 
 
 def load_definition(stream: Stream) -> Definition:
-    """The definition of `stream`. SettingsError says what its file or its entry lacks."""
-    path = f"spark_jobs/streams/{stream.name}.py"
-    if importlib.util.find_spec(f"spark_jobs.streams.{stream.name}") is None:
+    """The definition of `stream`. SettingsError says what its settings or comments lack."""
+    fold = replace(_fold_of(stream), stream=stream.name, on_error=stream.on_error)
+    if unsaid := {column.name for column in fold.output_columns} - set(stream.comments):
         raise SettingsError(
-            f"stream {stream.name} has an entry in include/streams.py, but no {path}"
+            f"stream {stream.name}: comments= says nothing of {', '.join(sorted(unsaid))}"
         )
-    module = importlib.import_module(f"spark_jobs.streams.{stream.name}")
-    fold = _fold_of(module, stream, path)
-    fold = replace(fold, stream=stream.name, on_error=stream.on_error)
-    if not hasattr(module, "COMMENTS"):
-        raise SettingsError(f"{path} must define COMMENTS; see the README, Add a stream")
-    unsaid = {column.name for column in fold.output_columns} - set(module.COMMENTS)
-    if unsaid:
-        raise SettingsError(f"{path}: COMMENTS says nothing of {', '.join(sorted(unsaid))}")
-    _check_required(fold, stream)
-    _check_delay(fold, stream)
-    title = (module.__doc__ or stream.name).splitlines()[0]
-    return Definition(fold, title, module.COMMENTS, _migrate_state_of(module, path))
-
-
-def _migrate_state_of(module: ModuleType, path: str) -> MigrateState | None:
-    migrate: MigrateState | None = getattr(module, "migrate_state", None)
-    if migrate is not None and not callable(migrate):
-        raise SettingsError(f"{path}: migrate_state must be a function of a key's old state")
-    return migrate
-
-
-def _fold_of(module: ModuleType, stream: Stream, path: str) -> KeyedFold:
-    if hasattr(module, "define"):
-        return _defined(module, stream)
-    if not hasattr(module, "FOLD"):
-        raise SettingsError(f"{path} must define FOLD or define(); see the README, Add a stream")
-    if stream.settings:
-        raise SettingsError(
-            f"stream {stream.name}: {path} takes no settings, but its entry has "
-            f"{', '.join(stream.settings)}"
-        )
-    fold: KeyedFold = module.FOLD
-    return fold
-
-
-def _defined(module: ModuleType, stream: Stream) -> KeyedFold:
-    wanted = set(inspect.signature(module.define).parameters)
-    given = set(stream.settings)
-    if wanted != given:
-        raise SettingsError(
-            f"stream {stream.name}: its settings are {', '.join(sorted(wanted))}, but its entry "
-            f"in include/streams.py has {', '.join(sorted(given)) or 'none'}"
-        )
-    try:
-        fold: KeyedFold = module.define(**stream.settings)
-    except DefinitionError as error:
-        raise SettingsError(f"stream {stream.name}: {error}") from error
-    return fold
-
-
-def _check_required(fold: KeyedFold, stream: Stream) -> None:
-    """An Event field that is never None must not be missing in bronze."""
-    optional = {field.name for field in source_named(stream.source).fields if not field.required}
-    for column in fold.event_columns:
-        if column.name in optional and not column.nullable:
-            raise SettingsError(
-                f"stream {stream.name}: {fold.event.__name__}.{column.name} is never None, but "
-                f"source {stream.source} does not require it: declare it `| None`, or required "
-                "in include/streams.py"
-            )
-
-
-def _check_delay(fold: KeyedFold, stream: Stream) -> None:
     if fold.in_processing_time and stream.watermark_delay:
         raise SettingsError(
             f"stream {stream.name}: nothing comes late in processing time, so watermark_delay "
             f"must be 0, not {stream.watermark_delay}"
         )
+    return Definition(fold, stream.title or stream.name, stream.comments, stream.migrate_state)
+
+
+def check_stream(stream: Stream, source: Source) -> None:
+    """SettingsError for a stream whose parts do not fit together, or do not fit its source."""
+    fold = load_definition(stream).fold
+    if stream.migrate_state is not None and not callable(stream.migrate_state):
+        raise SettingsError(
+            f"stream {stream.name}: migrate_state must be a function of a key's old state"
+        )
+    _check_events(fold, source)
+
+
+def _check_events(fold: KeyedFold, source: Source) -> None:
+    """An Event field has the type of the source's, and is not missing where that may be."""
+    declared = {field.name: field for field in source.fields}
+    for column in fold.event_columns:
+        field, named = declared.get(column.name), f"{fold.event.__name__}.{column.name}"
+        if field is None:
+            continue
+        if field.type != column.kind:
+            raise SettingsError(
+                f"stream {fold.stream}: {named} is {column.kind}, but in source {source.name} "
+                f"it is {field.type}"
+            )
+        if not field.required and not column.nullable:
+            raise SettingsError(
+                f"stream {fold.stream}: {named} is never None, but source {source.name} does not "
+                "require it: declare it `| None`, or required in include/streams/sources.py"
+            )
+
+
+def _fold_of(stream: Stream) -> KeyedFold:
+    if isinstance(stream.fold, KeyedFold):
+        if stream.settings:
+            raise SettingsError(
+                f"stream {stream.name}: its fold takes no settings, but it has "
+                f"{', '.join(stream.settings)}"
+            )
+        return stream.fold
+    if not callable(stream.fold):
+        raise SettingsError(
+            f"stream {stream.name}: fold= must be a fold, or a function that makes one of "
+            f"settings=, not {stream.fold!r}"
+        )
+    wanted, given = set(inspect.signature(stream.fold).parameters), set(stream.settings)
+    if wanted != given:
+        raise SettingsError(
+            f"stream {stream.name}: its fold takes the settings {', '.join(sorted(wanted))}, "
+            f"but it has {', '.join(sorted(given)) or 'none'}"
+        )
+    try:
+        return stream.fold(**stream.settings)
+    except DefinitionError as error:
+        raise SettingsError(f"stream {stream.name}: {error}") from error
 
 
 def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:

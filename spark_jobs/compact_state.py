@@ -29,8 +29,9 @@ from include.lake.paths import Lake, open_lake
 from include.landing.clock_repair import refuse_run
 from include.plans.stream_identity import stream_identity
 from include.plans.waiting_rows import has_waiting_rows
+from include.registry import source_named, stream_named
+from include.settings import Stream
 from include.stream_definition import load_definition, pinned_settings
-from include.streams import Stream, source_named, stream_named
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session

@@ -27,7 +27,8 @@ from include.landing.file_log_seal import check_file_log, seal_file_log
 from include.landing.ingest_checkpoint import app_id, refuse_foreign_checkpoint
 from include.landing.ingest_seal import seal_tables
 from include.landing.position import newest_committed_batch, read_planned_batch
-from include.streams import Source, source_named
+from include.registry import source_named
+from include.settings import Source
 from spark_jobs import job
 from spark_jobs.tables import bronze
 from spark_jobs.tables.clock_row import write_clock_row

@@ -24,8 +24,9 @@ from include.fold.admission import US_PER_MS, until_us
 from include.fold.definition import KeyedFold
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError, open_lake
+from include.registry import stream_named
+from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition, pinned_settings
-from include.streams import SettingsError, Stream, stream_named
 from spark_jobs.engines.state_report import (
     Clock,
     StateFigures,

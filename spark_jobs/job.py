@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from include.lake.lease import LeaseTakenError
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
+from include.settings import SettingsError
 from include.spark.master import is_local
-from include.streams import SettingsError
 from spark_jobs.memory import MemorySampler
 from spark_jobs.shared_lake import check_lake_shared
 from spark_jobs.ship_project import ship_project
@@ -36,7 +36,7 @@ CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError)
 def job_parser(doc: str | None, subject: str) -> ArgumentParser:
     """The command line of a job on one `subject`, a source or a stream; it exits with 2 when wrong."""
     parser = ArgumentParser(description=(doc or "").splitlines()[0])
-    parser.add_argument(f"--{subject}", required=True, help=f"a {subject} in include/streams.py")
+    parser.add_argument(f"--{subject}", required=True, help=f"a {subject} in include/streams")
     parser.add_argument("--lake", required=True, help="the lake's folder or URI")
     parser.add_argument("--dag-run-id", help="the Airflow Dag run that started this, for ops/runs")
     return parser

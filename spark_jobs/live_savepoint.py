@@ -24,8 +24,8 @@ from include.savepoints.choose_base import clean_savepoints
 from include.savepoints.lineage import serving
 from include.savepoints.manifest import is_due, savepoints_of
 from include.savepoints.retention import expired, needed_ids, oldest_kept_us, spare_a_base
+from include.settings import Stream
 from include.stream_definition import load_definition, pinned_settings
-from include.streams import Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.savepoints import delete_savepoints, write_savepoint
 

@@ -23,7 +23,7 @@ from include.care.table_figures import Partition, TableFigures, open_table, read
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import Lake, open_lake
 from include.lake.table_seal import reseal
-from include.streams import TABLE_CARE, TableCare
+from include.settings import TABLE_CARE, TableCare
 from spark_jobs.job import exit_with_main, recorded_run, spark_session
 from spark_jobs.tables.savepoint_rows import delete_rows
 

@@ -28,8 +28,9 @@ from include.lake.range_change import NO_CHANGE
 from include.landing.clock_repair import refuse_run
 from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_recompute
 from include.plans.stream_identity import stream_identity
+from include.registry import stream_named
+from include.settings import Stream
 from include.stream_definition import load_definition
-from include.streams import Stream, stream_named
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import (

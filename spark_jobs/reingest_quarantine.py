@@ -31,7 +31,8 @@ from include.landing.ingest_seal import REINGESTED_KEY, seal_tables
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import RefusedError, to_event
 from include.landing.position import landing_root
-from include.streams import Source, source_named
+from include.registry import source_named
+from include.settings import Source
 from spark_jobs import job
 from spark_jobs.engines.session_settings import session_settings
 from spark_jobs.ingest_source import RowsLostError, RunCounts

@@ -31,9 +31,10 @@ from include.landing.clock_repair import (
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
 from include.plans.plan_recompute import parse_instant
 from include.plans.reseed_options import ReseedOptions
+from include.registry import source_named, streams_of
 from include.savepoints.manifest import Savepoint, savepoints_of
 from include.savepoints.retention import needed_ids
-from include.streams import STREAMS, SettingsError, Source, Stream, source_named
+from include.settings import SettingsError, Source, Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import PATIENCE, exit_with_main, job_parser, recorded_run, spark_session
@@ -100,7 +101,7 @@ def _commit_reset(engine: Engine, lake: Lake, source: Source, repair: ClockRepai
 def _nothing_running(lake: Lake, source: Source) -> Iterator[None]:
     """A run that began before the intent must not read what is committed after it."""
     with ExitStack() as leases:
-        for stream in sorted(s.name for s in STREAMS if s.source == source.name):
+        for stream in sorted(s.name for s in streams_of(source.name)):
             leases.enter_context(hold_lease(lake, f"stream-{stream}", PATIENCE))
         # Last: a compaction takes it under its stream's.
         leases.enter_context(hold_lease(lake, f"ingest-{source.name}", PATIENCE))

@@ -17,8 +17,8 @@ from include.savepoints.choose_base import Base
 from include.savepoints.contents import SavepointError
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.manifest import Savepoint, mark_deleted, savepoints_of
+from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition
-from include.streams import SettingsError, Stream
 from spark_jobs.engines.engine import Engine, Rows, Stage
 from spark_jobs.savepoints import read_savepoint, savepoint_at, write_savepoint
 
@@ -169,7 +169,7 @@ def _mapped(engine: Engine, replay: Replay, states: Rows) -> Rows:
     migrate = load_definition(replay.stream).migrate_state
     if migrate is None:
         raise SettingsError(
-            f"spark_jobs/streams/{replay.stream.name}.py has no migrate_state any more, with which "
+            f"include/streams/{replay.stream.name}.py has no migrate_state any more, with which "
             "this reseed was begun: put it back"
         )
     return engine.migrated(states, replay.fold, migrate)

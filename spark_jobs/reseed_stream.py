@@ -32,12 +32,13 @@ from include.plans.reseed_base import refuse_unreadable_table
 from include.plans.reseed_options import ReseedOptions, add_arguments, options_of
 from include.plans.reseed_plan import intent_row, plan_reseed
 from include.plans.stream_identity import stream_identity
+from include.registry import stream_named
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base
 from include.savepoints.lineage import same_code
 from include.savepoints.manifest import savepoints_of
+from include.settings import Stream
 from include.stream_definition import load_definition
-from include.streams import Stream, stream_named
 from spark_jobs.engines.engine import Engine, ProductTable
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import (

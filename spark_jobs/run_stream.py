@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError, open_lake
 from include.landing.clock_repair import refuse_run
-from include.streams import Stream, stream_named
+from include.registry import stream_named
+from include.settings import Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session

@@ -15,8 +15,8 @@ from pyarrow import fs
 from pyspark import SparkContext
 
 from include.lake.paths import Lake, LakeError
+from include.settings import SettingsError
 from include.spark.master import is_local
-from include.streams import SettingsError
 
 # What Spark says, somewhere in a Java stack trace, of a Python that its workers cannot use.
 WRONG_PYTHON = ("Cannot run program", "PYTHON_VERSION_MISMATCH")

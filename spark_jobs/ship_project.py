@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 
 from pyspark import SparkContext
 
-from include.streams import PROJECT
+from include.settings import PROJECT
 
 PACKAGES = ("include", "spark_jobs")
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can hold

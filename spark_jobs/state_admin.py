@@ -23,16 +23,10 @@ from include.plans.plan_recompute import parse_instant, plan_recompute
 from include.plans.reseed_options import add_arguments, options_of
 from include.plans.reseed_plan import plan_reseed
 from include.plans.stream_identity import stream_identity
+from include.registry import source_named, stream_named
+from include.settings import SettingsError, Source, Stream, default_lake
 from include.spark.local_jobs import absolute_lake, run_job, say
 from include.spark.reseed_request import reseed_options
-from include.streams import (
-    SettingsError,
-    Source,
-    Stream,
-    default_lake,
-    source_named,
-    stream_named,
-)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
@@ -56,11 +50,11 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     repair = commands.add_parser(
         "repair-clock", help="the plan to set a source's clock back; with --apply, do it"
     )
-    repair.add_argument("--source", required=True, help="a source of include/streams.py")
+    repair.add_argument("--source", required=True, help="a source of include/streams")
     repair.add_argument("--to", help="what it is set back to (UTC); left out: finish one")
     repair.add_argument("--apply", action="store_true", help="carry the plan out")
     for command in (plan, recompute, reseed, coverage, savepoint):
-        command.add_argument("--stream", required=True, help="a stream of include/streams.py")
+        command.add_argument("--stream", required=True, help="a stream of include/streams")
     for command in (plan, recompute, reseed, coverage, savepoint, repair):
         command.add_argument("--lake", default=default_lake(), help="the lake's folder or URI")
     return parser.parse_args(argv)

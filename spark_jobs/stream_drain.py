@@ -18,17 +18,18 @@ from include.checkpoint.position import is_settled
 from include.checkpoint.row_counts import RowCountError, check_rows_add_up
 from include.coverage.entries import Entry
 from include.coverage.ledger import begin_live, reconcile, seal_made
+from include.fold.ddl import event_ddl
 from include.fold.definition import KeyedFold
-from include.fold.schemas import event_ddl
 from include.lake.findings import Finding, record_error, record_findings
 from include.lake.generations import current_generation, current_row, is_reseeded, pinned_row
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.lake.run_findings import findings_of_run
 from include.plans.stream_identity import stream_identity
+from include.registry import source_named
+from include.settings import SettingsError, Stream
 from include.spark.conf import COMPACTING
 from include.stream_definition import load_definition, pinned_settings
-from include.streams import SettingsError, Stream, source_named
 from spark_jobs.engines.engine import Engine, LiveQuery, ProductTable
 from spark_jobs.engines.live_batch import BatchWriter
 from spark_jobs.job import RunRecord

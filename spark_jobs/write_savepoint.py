@@ -13,7 +13,8 @@ from include.coverage.ledger import reconcile
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.clock_repair import refuse_run
-from include.streams import Stream, stream_named
+from include.registry import stream_named
+from include.settings import Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import PATIENCE, exit_with_main, job_parser, recorded_run, spark_session

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
 from include.lake.columns import ARROW_TYPES
 from include.lake.paths import Lake
-from include.streams import SOURCES
+from include.registry import all_sources
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -89,7 +89,9 @@ def append_commit(lake: Lake, source: str, fold: KeyedFold, rows: Sequence[Stamp
         if column.name not in (EVENT_TIME_US, INGESTED_AT_US)
     }
     # A source has more columns than a stream reads. (Some tests have sources of their own.)
-    for field in (field for known in SOURCES if known.name == source for field in known.fields):
+    for field in (
+        field for known in all_sources() if known.name == source for field in known.fields
+    ):
         columns.setdefault(field.name, pa.nulls(len(rows), ARROW_TYPES[field.type]))
     times = [row.time_us for row in rows]
     is_clock = [row.event is None for row in rows]

@@ -10,18 +10,21 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-import spark_jobs.streams
+import include.streams
 from include.fold.definition import KeyedFold
-from include.streams import Stream, stream_named
+from include.registry import stream_named
+from include.settings import Stream
+from tests.declared import NOT_WRITTEN, deploy
 
 NAME = "tried_totals"
-MODULE = f"spark_jobs.streams.{NAME}"
+MODULE = f"include.streams.{NAME}"
 STREAM: Stream = replace(
     stream_named("device_signals"),
     name=NAME,
     buckets=5,
     state_partitions=2,
     watermark_delay=timedelta(milliseconds=5),
+    fold=NOT_WRITTEN,
 )
 RECORDS = '''
 """Signals of a device, and when it fell silent."""
@@ -138,14 +141,15 @@ class Deployed:
         sys.modules.pop(MODULE, None)
         importlib.invalidate_caches()
         module = importlib.import_module(MODULE)
+        deploy(STREAM, module)
         cloudpickle.register_pickle_by_value(module)  # Spark's workers do not find the file
         return module
 
 
 def deployed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Deployed:
     """Where the stream's file is looked for, beside the shipped ones."""
-    paths = [*spark_jobs.streams.__path__, str(folder)]
-    monkeypatch.setattr(spark_jobs.streams, "__path__", paths)
+    paths = [*include.streams.__path__, str(folder)]
+    monkeypatch.setattr(include.streams, "__path__", paths)
     # A file that is written again within a second would be taken from the cache.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     return Deployed(folder)

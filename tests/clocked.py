@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from include.lake.paths import Lake
 from include.landing.clock import Clock
-from include.streams import source_named
+from include.registry import source_named
 from spark_jobs.tables import bronze
 
 GRACE = timedelta(minutes=1)

@@ -16,8 +16,8 @@ from include.fold.instants import micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.landing.clock import Clock
-from include.streams import stream_named
-from spark_jobs.streams.user_counts import FOLD, UserEvent
+from include.registry import stream_named
+from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 from tests.coverage.ledgers import entry, record
 

@@ -7,7 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.lake.paths import Lake
-from include.streams import Source, source_named
+from include.registry import source_named
+from include.settings import Source
 
 SIGNALS = source_named("signals")
 SPLIT_ALWAYS = 1  # commit_bytes: every file is a commit of its own

@@ -15,7 +15,7 @@ from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.group_state import GroupStateTimeout
 from include.lake.paths import Lake
-from include.streams import SettingsError
+from include.settings import SettingsError
 from spark_jobs.tables.initial_state import InitialState, read_initial_state
 
 STREAM = "service_health"

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from include.fold.instants import micros_of
 from include.lake.paths import Lake
-from include.streams import Stream
+from include.settings import Stream
 
 # What a landed line must be, said once more in SQL. The generator's bad lines break one each.
 ACCEPTED = """

@@ -11,13 +11,14 @@ from typing import Any
 from include.care.check_checkpoint import check_checkpoint
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold
+from include.registry import stream_named
+from include.settings import SavepointRules, Stream
 from include.stream_definition import load_definition
-from include.streams import SavepointRules, Stream, stream_named
+from include.streams.device_signals import Signal
+from include.streams.service_health import LogLine
+from include.streams.threshold_alerts import UserEvent
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
-from spark_jobs.streams.device_signals import Signal
-from spark_jobs.streams.service_health import LogLine
-from spark_jobs.streams.threshold_alerts import UserEvent
 from tests.bronze import Happened, StampedRow, rows_for, stamp
 from tests.engines.lake_runs import drained, table_of
 from tests.fold import oracle

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from include.fold.buckets import bucket_ids
 from include.lake.paths import Lake
-from include.streams import stream_named
-from spark_jobs.streams import user_counts
+from include.registry import stream_named
+from include.streams import user_counts
 from tests.bronze import stamp
 from tests.engines.lake_runs import START_US, drained
 

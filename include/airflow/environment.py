@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from include.lake.paths import Lake
+from include.settings import PROJECT, SettingsError
 from include.spark.submit import default_master
-from include.streams import PROJECT, SettingsError
 
 HOST = "127.0.0.1"
 HOME = PROJECT / ".airflow"

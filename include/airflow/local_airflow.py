@@ -37,9 +37,10 @@ from include.lake.process_tree import (
     interrupt_me_with_parent,
     wait_until,
 )
+from include.registry import all_streams
 from include.run_local import has_landing_files, show_result
+from include.settings import PROJECT, SettingsError, default_lake
 from include.spark.local_jobs import absolute_lake, say
-from include.streams import PROJECT, STREAMS, SettingsError, default_lake
 
 LOG = HOME / "standalone.log"
 READY_DEADLINE = 600.0
@@ -210,13 +211,13 @@ def run_streams(process: subprocess.Popen[bytes], port: int, lake: Lake) -> int:
 
     wait_until_ready(api, check_alive)
     api.log_in(USER, password())
-    for pool in pools(STREAMS):
+    for pool in pools(all_streams()):
         api.ensure_pool(pool, slots=1)
     say("Airflow is ready: running the streams")
     first_runs = FirstRuns(api, started_at, say, check_alive)
-    runs = [first_runs.start(f"stream_{stream.name}") for stream in STREAMS]
+    runs = [first_runs.start(f"stream_{stream.name}") for stream in all_streams()]
     failures = first_runs.wait([run for run in runs if run is not None])
-    for stream in STREAMS:
+    for stream in all_streams():
         show_result(lake, stream.name)
     for failure in failures:
         sys.stderr.write(f"\nerror: {failure}\n")

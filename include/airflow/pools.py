@@ -6,7 +6,7 @@ keeps the streams that share a source from ingesting it at the same time.
 
 from collections.abc import Iterable
 
-from include.streams import Stream
+from include.settings import Stream
 
 
 def source_pool(stream: Stream) -> str:

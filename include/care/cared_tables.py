@@ -8,7 +8,8 @@ from pyarrow import fs
 
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
-from include.streams import SOURCES, STREAMS, SettingsError
+from include.registry import all_sources, stream_names
+from include.settings import SettingsError
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,11 @@ class CaredTable:
 def cared_tables(lake: Lake) -> list[CaredTable]:
     """All tables of the lake that are known, whether they are there yet or not."""
     tables = []
-    for source in (source.name for source in SOURCES):
+    for source in (source.name for source in all_sources()):
         lease = f"ingest-{source}"
         tables.append(CaredTable(f"bronze/{source}", lake.bronze(source), lease, is_bronze=True))
         tables.append(CaredTable(f"quarantine/{source}", lake.quarantine(source), lease))
-    for stream in (stream.name for stream in STREAMS):
+    for stream in stream_names():
         tables.append(CaredTable(f"tables/{stream}", lake.table(stream), f"stream-{stream}"))
         tables.append(CaredTable(f"rejected/{stream}", lake.rejected(stream), f"stream-{stream}"))
         tables += _savepoint_tables(lake, stream)

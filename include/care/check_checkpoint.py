@@ -18,7 +18,7 @@ from include.lake.findings import Finding, Severity, record_findings
 from include.lake.generations import current_generation
 from include.lake.lease import lease_holder
 from include.lake.paths import Lake, LakeError
-from include.streams import Stream
+from include.settings import Stream
 
 ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 # While a job writes, half of a batch is no damage: what is not yet there comes.

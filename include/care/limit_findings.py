@@ -9,7 +9,7 @@ from include.care.recorded_sizes import Recorded
 from include.checkpoint.checkpoint_size import CheckpointSize
 from include.checkpoint.store_size import StoreSize
 from include.lake.findings import Finding, Severity
-from include.streams import MIB, Limits, Stream
+from include.settings import MIB, Limits, Stream
 from include.text_table import bytes_text
 
 # However unevenly so little is spread, all of it is loaded in no time.

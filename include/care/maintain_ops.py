@@ -12,7 +12,7 @@ from include.care.plan_care import TablePlan
 from include.care.table_figures import TableFigures, open_table, read_figures
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
-from include.streams import TableCare
+from include.settings import TableCare
 
 log = logging.getLogger("table_care")
 

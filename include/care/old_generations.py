@@ -15,7 +15,7 @@ from include.lake.generations import current_generation, generation_rows, replac
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.ops import update_ops
 from include.lake.paths import Lake, LakeError
-from include.streams import Stream
+from include.settings import Stream
 from include.text_table import bytes_text
 
 KEY = ("stream", "generation")

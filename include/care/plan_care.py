@@ -21,7 +21,7 @@ from include.checkpoint.vacuum_guard import (
 from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake, LakeError
 from include.savepoints.retention import left_over_ids
-from include.streams import TableCare
+from include.settings import TableCare
 from include.text_table import bytes_text
 
 NOT_THERE = "not there yet"
@@ -173,5 +173,5 @@ def _above_budget(table: CaredTable, partition: Partition, care: TableCare) -> F
         figure=float(partition.small_bytes),
         limit=float(limit),
         unit="bytes",
-        action="raise table_bytes (and day_bytes) of TableCare in include/streams.py for a day",
+        action="raise table_bytes (and day_bytes) of TableCare in include/settings.py for a day",
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from include.checkpoint.checkpoint_size import CheckpointSize
-from include.streams import MIB, Limits
+from include.settings import MIB, Limits
 from include.text_table import bytes_text
 
 # A compaction is a Spark run of half a minute: not for fewer bytes than these.

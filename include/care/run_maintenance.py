@@ -18,8 +18,9 @@ from include.care.maintain_ops import maintain_ops
 from include.care.old_generations import delete_old_generations, format_old_generations
 from include.care.plan_care import plan_table_care, record_plan_findings
 from include.lake.paths import Lake, LakeError, open_lake
+from include.registry import all_streams
+from include.settings import TABLE_CARE, SettingsError, default_lake
 from include.spark.local_jobs import absolute_lake, run_job, say
-from include.streams import STREAMS, TABLE_CARE, SettingsError, default_lake
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,13 +42,13 @@ def run_maintenance(lake: Lake, dry_run: bool) -> int:
     now = datetime.now(UTC)
     plans = plan_table_care(lake, TABLE_CARE, now)
     say(format_plan(plans))
-    say(format_old_generations(lake, STREAMS, now))
+    say(format_old_generations(lake, all_streams(), now))
     if dry_run:
         return 0
     record_plan_findings(lake, plans)
     names = [plan.table.name for plan in plans if plan.table.lease and plan.needs_care]
     code = run_job("maintain_table", ["--tables", *names, "--lake", lake.root]) if names else 0
-    for stream in STREAMS:
+    for stream in all_streams():
         delete_old_generations(lake, stream)
     maintain_ops(lake, plans, TABLE_CARE)
     return code

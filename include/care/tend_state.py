@@ -14,8 +14,9 @@ from include.care.check_report import format_check
 from include.care.rocksdb.outcome_table import format_outcome
 from include.care.rocksdb.tune_rocksdb import tune_rocksdb
 from include.lake.paths import Lake, LakeError, open_lake
+from include.registry import stream_named
+from include.settings import SettingsError, Stream, default_lake
 from include.spark.local_jobs import absolute_lake, run_job, say
-from include.streams import SettingsError, Stream, default_lake, stream_named
 
 
 def tend_state(lake: Lake, stream: Stream, dry_run: bool = False, compact_now: bool = False) -> int:
@@ -40,7 +41,7 @@ def tend_state(lake: Lake, stream: Stream, dry_run: bool = False, compact_now: b
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--stream", required=True, help="a stream of include/streams.py")
+    parser.add_argument("--stream", required=True, help="a stream of include/streams")
     parser.add_argument("--lake", default=default_lake(), help="the lake's folder or URI")
     parser.add_argument("--dry-run", action="store_true", help="show what would be done")
     parser.add_argument("--compact", action="store_true", help="whatever would be gained")

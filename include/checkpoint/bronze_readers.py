@@ -22,7 +22,7 @@ from include.checkpoint.position import BronzePosition, read_position
 from include.lake.delta_log import adds_data, made_at, read_actions
 from include.lake.generations import FIRST, GenerationRow, current_row, is_reseeded, open_intent
 from include.lake.paths import Lake
-from include.streams import STREAMS
+from include.registry import stream_names
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Reader:
     # None of its batches is committed. Of a first run: it reads a whole version, not only
     # commits. After a reseed: Delta begins with just that commit, whatever is in it.
     is_starting: bool
-    is_leftover: bool  # no stream of include/streams.py has this name any more
+    is_leftover: bool  # no stream of include/settings.py has this name any more
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def readers_of(lake: Lake, table_id: str) -> list[Reader]:
     A stream without either is none: it will start from what is the newest version then. Raises
     LakeError for a checkpoint whose position cannot be read.
     """
-    known = {stream.name for stream in STREAMS}
+    known = set(stream_names())
     in_lake = set(_folders(lake, f"{lake.root}/checkpoints")) - {"ingest"}
     return [
         Reader(stream, checkpoint, position.version, is_starting, stream not in known)

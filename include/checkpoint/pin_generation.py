@@ -23,7 +23,7 @@ from include.lake.generations import (
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.savepoints.lineage import same_code, serves
-from include.streams import SettingsError, Stream
+from include.settings import SettingsError, Stream
 
 KEY = ("stream", "generation")
 # A savepoint made under another one of these still serves a reseed.

@@ -8,7 +8,7 @@ from include.coverage.late_groups import LateGroup
 from include.coverage.segments import BEGINNING_US
 from include.fold.instants import instant_of
 from include.lake.findings import Finding
-from include.streams import Stream
+from include.settings import Stream
 from include.text_table import first_names
 
 ONE_DAY = timedelta(days=1)

@@ -7,7 +7,7 @@ from include.lake.generations import current_generation, open_intent
 from include.lake.lease import hold_lease
 from include.lake.ops import update_ops
 from include.lake.paths import Lake
-from include.streams import SettingsError, Stream
+from include.settings import SettingsError, Stream
 
 
 def give_up_reseed(lake: Lake, stream: Stream) -> int:

@@ -18,7 +18,7 @@ from include.lake.lease import hold_lease
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
 from include.lake.table_seal import seal, what_changed
-from include.streams import Stream
+from include.settings import Stream
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from include.lake.generations import GenerationRow, current_row
 from include.lake.paths import Lake
 from include.landing.clock_repair import unknown_reset_us
 from include.savepoints.identity import StreamIdentity
-from include.streams import Stream
+from include.settings import Stream
 
 IN_PROCESSING_TIME = "ProcessingTimeTimeout"
 

@@ -25,9 +25,10 @@ from include.airflow.environment import checked_parallelism
 from include.airflow.pools import pools
 from include.docker.prepare_lake import prepare_lake
 from include.lake.paths import LakeError
+from include.registry import all_streams
+from include.settings import SettingsError
 from include.spark.local_jobs import say
 from include.spark.master import checked_master
-from include.streams import STREAMS, SettingsError
 
 DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
@@ -180,7 +181,7 @@ def make_pools() -> None:
     """One call for all: each costs five seconds. Existing ones are set back to one slot."""
     described = {
         pool: {"slots": 1, "description": "One writer at a time (include/airflow/pools.py)"}
-        for pool in pools(STREAMS)
+        for pool in pools(all_streams())
     }
     with NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(described, file)

@@ -6,7 +6,7 @@ from uuid import uuid4
 from pyarrow import ArrowException, fs
 
 from include.lake.paths import REASON_CHARACTERS, Lake, LakeError
-from include.streams import SOURCES
+from include.registry import all_sources
 
 
 def prepare_lake(root: str) -> Lake:
@@ -31,7 +31,7 @@ def prepare_lake(root: str) -> Lake:
 
 
 def make_folders(lake: Lake) -> None:
-    for source in SOURCES:
+    for source in all_sources():
         landing = lake.path_in_filesystem(lake.landing(source.name))
         lake.filesystem.create_dir(landing, recursive=True)
 

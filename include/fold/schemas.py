@@ -1,13 +1,10 @@
-"""A fold's schemas, as Arrow has them and as Spark writes them (DDL)."""
+"""A fold's schemas, as Arrow has them."""
 
 import pyarrow as pa
 
 from include.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold
 from include.fold.records import Column
 from include.lake.columns import arrow_type
-
-# The live engine's state variables, each with a value for each bucket.
-KEYS, STATES, PENDING = "keys", "states", "pending"
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
@@ -24,13 +21,6 @@ def event_schema(fold: KeyedFold) -> pa.Schema:
     if fold.time_us not in schema.names:
         schema = schema.append(pa.field(fold.time_us, pa.int64()))
     return schema
-
-
-def event_ddl(fold: KeyedFold) -> str:
-    """`event_schema`, as Spark writes it."""
-    text = ddl(fold.event_columns)
-    known = {column.name for column in fold.event_columns}
-    return text if fold.time_us in known else f"{text}, `{fold.time_us}` bigint"
 
 
 def output_schema(fold: KeyedFold) -> pa.Schema:
@@ -61,56 +51,3 @@ REJECTED = pa.schema(
         pa.field("traceback", pa.string()),
     ]
 )
-REJECTED_DDL = (
-    "key string, at_us bigint, number int, cause string, event string, error string, "
-    "message string, traceback string"
-)
-
-
-def ddl(columns: tuple[Column, ...]) -> str:
-    """Columns as Spark DDL: `user_id string, total_count bigint`."""
-    return ", ".join(f"`{column.name}` {column.kind}" for column in columns)
-
-
-def arrays_ddl(columns: tuple[Column, ...]) -> str:
-    """Fields of a struct that holds many records by column: `count: array<bigint>`."""
-    return ", ".join(f"`{column.name}`: array<{column.kind}>" for column in columns)
-
-
-def output_ddl(fold: KeyedFold) -> str:
-    """`output_schema`, as Spark writes it."""
-    text = f"{ddl(fold.output_columns)}, {EMITTED_AT_US} bigint"
-    return f"{text}, {REMOVED} boolean" if fold.output_mode == "update" else text
-
-
-def keys_ddl(fold: KeyedFold) -> str:
-    """The state store's value for a bucket: its keys, in the order of its states."""
-    return f"key array<{fold.key_column.kind}>"
-
-
-def states_ddl(fold: KeyedFold) -> str:
-    """The state store's value for a bucket: the states of its keys, by column.
-
-    `engines.checkpointed_states.read_states` joins keys and states, and makes rows of them. What is
-    absent is a number (NEVER_US, NO_STATE_US), as the store takes plain numbers in one piece.
-    """
-    text = f"state struct<{arrays_ddl(fold.state_columns)}>, changed_at_us array<bigint>"
-    return f"{text}, timeout_at_us array<bigint>" if fold.times_out else text
-
-
-# The state store's other value for a bucket: how far it is folded, and what waits. The
-# events are an Arrow stream, not columns: they are in bronze for whoever wants to read them,
-# and writing each of them item by item was a quarter of a batch.
-PENDING_DDL = "folded_until_us bigint, timer_ms bigint, rows bigint, events binary"
-
-
-def state_rows_ddl(fold: KeyedFold) -> str:
-    """One key's state as a row, in savepoints and in replay.
-
-    `state` is null for a key that has only a timeout, `timeout_at_us` for one that has none.
-    """
-    fields = ", ".join(f"`{column.name}`: {column.kind}" for column in fold.state_columns)
-    return (
-        f"bucket int, key {fold.key_column.kind}, state struct<{fields}>, changed_at_us bigint, "
-        "timeout_at_us bigint"
-    )

@@ -19,7 +19,8 @@ from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import is_reset_missing
 from include.landing.ingest_seal import WATERMARK_KEY, how_tables_changed
 from include.landing.position import files_waiting
-from include.streams import MILLISECOND, STREAMS, Source
+from include.registry import streams_of
+from include.settings import MILLISECOND, Source
 
 # A producer that knows it is behind puts a file of this name directly in landing/<source>.
 LAGGING = "_lagging"
@@ -153,8 +154,7 @@ def has_initial_state(lake: Lake, source: Source) -> bool:
     return any(
         lake.is_delta_table(lake.initial_state(stream.name))
         or _exists(lake, lake.initial_state_file(stream.name))
-        for stream in STREAMS
-        if stream.source == source.name
+        for stream in streams_of(source.name)
     )
 
 

@@ -24,7 +24,8 @@ from include.lake.generations import GenerationRow, current_row
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_reset import newest_reset
-from include.streams import STREAMS, Stream
+from include.registry import streams_of
+from include.settings import Stream
 
 KEY = ("source", "repair")
 
@@ -178,7 +179,7 @@ def committed_reset(lake: Lake, repair: ClockRepair) -> int | None:
 
 def repaired_streams(lake: Lake, source: str) -> list[tuple[Stream, GenerationRow]]:
     """The streams that a repair reseeds, with their current generations: those that ever ran."""
-    known = [(s, current_row(lake, s.name)) for s in STREAMS if s.source == source]
+    known = [(s, current_row(lake, s.name)) for s in streams_of(source)]
     return [(stream, row) for stream, row in known if row is not None]
 
 

@@ -5,7 +5,8 @@ from deltalake import DeltaTable as DeltaLog
 from include.lake.paths import Lake, LakeError
 from include.landing.ingest_seal import how_tables_changed
 from include.landing.position import files_waiting, newest_batch, read_query_id
-from include.streams import STREAMS, Source
+from include.registry import streams_of
+from include.settings import Source
 
 
 def app_id(lake: Lake, source: Source, table: str) -> str:
@@ -56,7 +57,7 @@ def refuse_foreign_checkpoint(lake: Lake, source: Source) -> None:
 
 
 def _older_than_checkpoint(source: str, checkpoint: str, changed: str) -> str:
-    streams = [f"make reseed STREAM={s.name} APPLY=1" for s in STREAMS if s.source == source]
+    streams = [f"make reseed STREAM={s.name} APPLY=1" for s in streams_of(source)]
     reseeds = f", and then: {'; '.join(streams)}" if streams else ""
     return (
         f"{changed}. Nothing is ingested, as what {checkpoint} has taken would not come again: put "

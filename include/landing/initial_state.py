@@ -16,7 +16,7 @@ from include.fold.definition import KeyedFold
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
 from include.landing.initial_state_file import document_fingerprint, read_document
-from include.streams import SettingsError
+from include.settings import SettingsError
 
 
 class InitialStatePath(NamedTuple):

@@ -17,7 +17,7 @@ from include.fold.definition import KeyedFold
 from include.fold.records import Column
 from include.lake.paths import Lake
 from include.landing.landed_row import INSTANT, MIN_US, TYPES, RefusedError, shown, wrong_type
-from include.streams import SettingsError
+from include.settings import SettingsError
 
 LOOK = '{"as_of": "2026-03-01T00:00:00Z", "keys": [{"key": ..., "state": {...}}, ...]}'
 FINER_THAN_US = re.compile(r"[.,]\d{6}\d*[1-9]", re.ASCII)

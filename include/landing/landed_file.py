@@ -21,7 +21,7 @@ from include.landing.landed_row import (
     shown,
     wrong_type,
 )
-from include.streams import Field, Source
+from include.settings import Field, Source
 
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)

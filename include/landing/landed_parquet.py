@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from include.landing.landed_row import Instant, UnreadableFileError, check_columns
-from include.streams import Source
+from include.settings import Source
 
 PER_MICROSECOND = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 ROWS_AT_ONCE = 10_000

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from include.fold.admission import EPOCH, MICROSECOND
-from include.streams import Field, Source
+from include.settings import Field, Source
 
 MIN_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 MAX_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND

@@ -14,7 +14,7 @@ from include.landing.clock import as_text
 from include.landing.clock_repair import ClockRepair, open_repair, repaired_streams
 from include.savepoints.bronze_files import BronzeFiles, known, read_files
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
-from include.streams import SettingsError, Source, Stream
+from include.settings import SettingsError, Source, Stream
 
 # Later than any instant of bronze.
 END_US = micros_of(datetime.max.replace(tzinfo=UTC))

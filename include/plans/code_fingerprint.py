@@ -12,15 +12,15 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
 from include.savepoints.lineage import REJECTS
+from include.settings import Stream
 from include.stream_definition import load_definition, pinned_settings
-from include.streams import Stream
 
 # Raised by a release whose fold comes to other results from the same functions and events:
 # the fold's own code is not looked at, as nearly all changes of it change no result.
 FOLD_SEMANTICS = 1
-STREAMS = "spark_jobs.streams"
+STREAMS = "include.streams"
 # Where modules were when the lakes of 0.5 took up their fingerprints: a move changes no result.
-MOVED = {"include.fold": "spark_jobs.fold"}
+MOVED = {"include.fold": "spark_jobs.fold", "include.streams": "spark_jobs.streams"}
 LENGTH = 16  # hex characters
 # How state is spread, and which rows were in time: the fold of given events is the same.
 CHANGE_NO_RESULT = {"buckets", "state_partitions", "watermark_delay_ms"}
@@ -30,7 +30,7 @@ def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
     """16 hex characters that name the stream's code, settings and initial state; and REJECTS
     when it rejects what its function fails for.
 
-    `initial_state` is that one's fingerprint, or None. Modules of `spark_jobs.streams` that
+    `initial_state` is that one's fingerprint, or None. Modules of `include.streams` that
     the stream's file imports count as part of it; those that it loads by a computed name do not.
     Raises SettingsError as `load_definition` does.
     """
@@ -48,10 +48,51 @@ def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
 
 
 def only_code(source: bytes) -> ast.Module:
-    """The module of that source without its docstrings and its COMMENTS."""
+    """The module of that source without docstrings, COMMENTS, and all of STREAM but its fold."""
     tree = ast.parse(source)
-    tree.body = [statement for statement in tree.body if not _is_comments(statement)]
-    return _WithoutDocstrings().visit(tree)  # type: ignore[no-any-return]
+    tree.body = [statement for statement in tree.body if not _assigns(statement, "COMMENTS")]
+    return _WithoutDocstrings().visit(_without_entry(tree))  # type: ignore[no-any-return]
+
+
+def _without_entry(tree: ast.Module) -> ast.Module:
+    """As in 0.5, when a stream's entry was in another file: with `FOLD = ...`, if with any.
+
+    What results depend on of the entry is pinned. Imports that only the entry needs go with it.
+    """
+    rest: list[ast.stmt] = []
+    needed_by_entry: set[str] = set()
+    for statement in tree.body:
+        value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+        if not (_assigns(statement, "STREAM") and isinstance(value, ast.Call)):
+            rest.append(statement)
+            continue
+        needed_by_entry |= _names_in([statement])
+        fold = [keyword.value for keyword in value.keywords if keyword.arg == "fold"]
+        rest += [_assignment("FOLD", one) for one in fold if not isinstance(one, ast.Name)]
+    tree.body = rest
+    return _WithoutImports(needed_by_entry - _names_in(rest)).visit(tree)  # type: ignore[no-any-return]
+
+
+def _assignment(name: str, value: ast.expr) -> ast.Assign:
+    made = ast.Assign([ast.Name(name, ast.Store())], value)
+    return ast.fix_missing_locations(made)
+
+
+def _names_in(statements: list[ast.stmt]) -> set[str]:
+    nodes = (node for statement in statements for node in ast.walk(statement))
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+class _WithoutImports(ast.NodeTransformer):
+    def __init__(self, unneeded: set[str]) -> None:
+        self._unneeded = unneeded
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom | None:
+        names = [
+            alias for alias in node.names if (alias.asname or alias.name) not in self._unneeded
+        ]
+        node.names = names
+        return node if names else None
 
 
 class _WithoutDocstrings(ast.NodeTransformer):
@@ -61,24 +102,24 @@ class _WithoutDocstrings(ast.NodeTransformer):
         return None if is_text else node
 
 
-def _is_comments(statement: ast.stmt) -> bool:
+def _assigns(statement: ast.stmt, name: str) -> bool:
     if isinstance(statement, ast.AnnAssign):
-        return ast.unparse(statement.target) == "COMMENTS"
+        return ast.unparse(statement.target) == name
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return [ast.unparse(target) for target in targets] == ["COMMENTS"]
+    return [ast.unparse(target) for target in targets] == [name]
 
 
 def _modules(name: str) -> dict[str, str]:
-    """The code of `name` and of all of `spark_jobs.streams` that it imports, by module."""
+    """The code of `name` and of all of `include.streams` that it imports, by module."""
     found: dict[str, str] = {}
     waiting = [name]
     while waiting:
         module = waiting.pop()
-        file = None if module in found else _file_of(module)
+        file = None if _before(module) in found else _file_of(module)
         if file is not None:
             tree = only_code(file.read_bytes())
             waiting += [other for other in _imported(module, tree) if _is_of_streams(other)]
-            found[module] = ast.unparse(_AsBeforeMoves().visit(tree))
+            found[_before(module)] = ast.unparse(_AsBeforeMoves().visit(tree))
     return found
 
 

@@ -10,8 +10,8 @@ from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base, choose_mapped_base
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.manifest import savepoints_of
+from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition, pinned_settings
-from include.streams import SettingsError, Stream
 
 MIGRATE = "migrate"  # why a generation was seeded, in ops/generations
 IN_PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
@@ -34,7 +34,7 @@ def refuse_migration(lake: Lake, stream: Stream, identity: StreamIdentity, recom
     definition = load_definition(stream)
     if definition.migrate_state is None:
         raise SettingsError(
-            f"spark_jobs/streams/{stream.name}.py defines no migrate_state(old), from a key's old "
+            f"include/streams/{stream.name}.py defines no migrate_state(old), from a key's old "
             "state (a dict of its fields) to its new one: add it, or give RECOMPUTE=1"
         )
     _refuse_other_keys(current, pinned_settings(stream, definition.fold), stream.name)

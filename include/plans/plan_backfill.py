@@ -23,7 +23,7 @@ from include.savepoints.bronze_pin import count_before, pin_bronze
 from include.savepoints.choose_base import choose_base
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.manifest import savepoints_of
-from include.streams import SettingsError, Stream
+from include.settings import SettingsError, Stream
 from include.text_table import text_table
 
 COLUMNS = ("from (UTC)", "until", "now", "base", "rows to read", "rows replaced", "seconds")

@@ -9,7 +9,7 @@ from croniter import croniter
 from include.coverage.table_coverage import table_coverage
 from include.lake.paths import Lake
 from include.plans.plan_recompute import settled_until
-from include.streams import Stream
+from include.settings import Stream
 
 # To either side. Airflow takes the dates in a URL, and a backfill starts its runs in order, so
 # those of it that wait are next to the one that runs.

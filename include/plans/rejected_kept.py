@@ -15,7 +15,7 @@ from include.lake.paths import Lake
 from include.plans.reseed_base import as_if_recorded
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import is_mapped, rejects
-from include.streams import Stream
+from include.settings import Stream
 
 
 def rejected_kept_us(

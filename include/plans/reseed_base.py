@@ -18,7 +18,7 @@ from include.savepoints.choose_base import Base, choose_base
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import is_mapped
 from include.savepoints.manifest import savepoints_of
-from include.streams import SettingsError
+from include.settings import SettingsError
 
 
 def choose_reseed_base(

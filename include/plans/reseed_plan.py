@@ -33,8 +33,8 @@ from include.plans.stream_identity import initial_fingerprint, stream_identity
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base
 from include.savepoints.identity import StreamIdentity
+from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition, pinned_settings
-from include.streams import SettingsError, Stream
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from include.landing.initial_state_file import read_document, typed_rows
 from include.plans.code_fingerprint import code_fingerprint
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import current_lineage
+from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition, pinned_settings
-from include.streams import SettingsError, Stream
 
 
 def stream_identity(lake: Lake, stream: Stream) -> StreamIdentity:

@@ -18,7 +18,7 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.clock import moves_nothing
 from include.landing.clock_repair import why_not_run
-from include.streams import Stream
+from include.settings import Stream
 
 # The jobs that commit batches of a stream.
 DRAINING_JOBS = ("run_stream", "compact_state")

@@ -22,8 +22,9 @@ from typing import NamedTuple
 from pyarrow import fs
 
 from include.lake.paths import Lake, LakeError, open_lake
+from include.registry import all_sources, source_named
 from include.sample.sample_formats import EPOCH, FORMATS, MICROSECOND, Arrival
-from include.streams import SOURCES, SettingsError, Source, source_named
+from include.settings import SettingsError, Source
 
 log = logging.getLogger("sample_data")
 
@@ -143,7 +144,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     text = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(description=text, argument_default=argparse.SUPPRESS)
     parser.add_argument("--lake", required=True, help="the lake's folder or URI")
-    parser.add_argument("--source", default="all", help="a source in include/streams.py, or all")
+    parser.add_argument("--source", default="all", help="a source in include/streams, or all")
     parser.add_argument("--start", type=_instant, help="first hour; default: the last full day")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--keys", type=int, help="distinct keys, some far more frequent")
@@ -173,7 +174,7 @@ def last_full_day(now: datetime) -> datetime:
 
 def selected_sources(name: str) -> Iterator[Source]:
     """The source of that name, or all of them."""
-    yield from SOURCES if name == "all" else (source_named(name),)
+    yield from all_sources() if name == "all" else (source_named(name),)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

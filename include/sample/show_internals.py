@@ -8,9 +8,9 @@ import subprocess
 import sys
 from tempfile import TemporaryDirectory
 
+from include.settings import PROJECT
 from include.spark.conf import driver_java_options
 from include.spark.submit import job_environment, job_path, submit_command
-from include.streams import PROJECT
 
 JOB = "show_internals"
 LOG4J = PROJECT / "include" / "log4j2-internals.properties"

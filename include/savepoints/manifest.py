@@ -8,7 +8,7 @@ from typing import Any
 from include.fold.instants import MICROSECOND, micros_of
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake
-from include.streams import SavepointRules
+from include.settings import SavepointRules
 
 
 @dataclass(frozen=True, kw_only=True)

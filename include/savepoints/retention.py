@@ -14,7 +14,7 @@ from include.fold.instants import MICROSECOND
 from include.lake.generations import current_row, open_intent
 from include.lake.paths import Lake
 from include.savepoints.manifest import Savepoint, struck_off_at
-from include.streams import SavepointRules
+from include.settings import SavepointRules
 
 # One is struck off when it proves damaged, too: time to look at its rows.
 STRUCK_OFF_KEPT = timedelta(days=7)

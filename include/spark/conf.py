@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from include.streams import PROJECT, SettingsError, Stream
+from include.settings import PROJECT, SettingsError, Stream
 
 JARS = PROJECT / ".jars"
 LOG4J = PROJECT / "include" / "log4j2.properties"

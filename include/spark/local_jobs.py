@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from include.settings import Stream
 from include.spark.master import check_reachable
 from include.spark.submit import default_master, job_environment, submit_command
-from include.streams import Stream
 
 
 def run_job(

@@ -7,7 +7,7 @@ and waits a minute for one that is not there.
 import re
 import socket
 
-from include.streams import SettingsError
+from include.settings import SettingsError
 
 SETTING = "SPARK_MASTER"
 TIMEOUT_S = 5.0  # a master on the network answers in milliseconds, or not at all

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from include.settings import PROJECT, SettingsError
 from include.spark.submit import job_environment
-from include.streams import PROJECT, SettingsError
 
 REFUSED = 2  # the exit code for what a person must give otherwise
 HINT = "nothing was changed"  # the last line of a plan, for who plans by hand

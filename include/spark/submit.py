@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from include.settings import PROJECT, Stream
 from include.spark.conf import jars, job_conf
 from include.spark.master import checked_master, is_local
-from include.streams import PROJECT, Stream
 
 SPARK_SUBMIT = PROJECT / "include" / "bin" / "spark-submit-with-parent"
 

@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.fold.admission import NEVER_US
+from include.fold.ddl import KEYS, STATES
 from include.fold.definition import KeyedFold
-from include.fold.schemas import KEYS, STATES
 from include.fold.states import NO_STATE_US
 
 

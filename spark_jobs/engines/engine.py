@@ -15,7 +15,7 @@ from include.lake.range_change import RangeChange
 from include.lake.rejected_calls import Summary
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
-from include.streams import Source, Stream
+from include.settings import Source, Stream
 
 Rows = Any
 

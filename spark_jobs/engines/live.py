@@ -31,8 +31,8 @@ from include.fold.admission import (
 )
 from include.fold.bucket import Settled, check_not_folded, no_events, settle
 from include.fold.buckets import bucket_ids
+from include.fold.ddl import KEYS, PENDING, PENDING_DDL, STATES, keys_ddl, states_ddl
 from include.fold.definition import KeyedFold
-from include.fold.schemas import KEYS, PENDING, PENDING_DDL, STATES, keys_ddl, states_ddl
 from include.fold.states import States
 from spark_jobs.engines.engine import Seed
 from spark_jobs.engines.packing import (

@@ -26,7 +26,7 @@ from include.landing.initial_state import check_as_of, default_timeout_us
 from include.landing.initial_state_file import document_fingerprint, read_document, typed_rows
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
-from include.streams import SettingsError, Source, Stream
+from include.settings import SettingsError, Source, Stream
 from spark_jobs.engines.arrow_product import ArrowProductTable
 from spark_jobs.engines.engine import InitialStates, LiveQuery, Stage, WriteBatch
 from spark_jobs.engines.migrated_state import migrated

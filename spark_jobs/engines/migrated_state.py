@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from include.fold.admission import NEVER_US
+from include.fold.ddl import state_rows_ddl
 from include.fold.definition import Key, KeyedFold, MigrateState
-from include.fold.schemas import state_rows_ddl
 from include.fold.states import NO_STATE_US, States
 from spark_jobs.engines.state_rows import states_to_rows
 

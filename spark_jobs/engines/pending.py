@@ -7,8 +7,9 @@ older one, until something settles there.
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from include.fold.ddl import PENDING
 from include.fold.definition import KeyedFold
-from include.fold.schemas import PENDING, event_schema
+from include.fold.schemas import event_schema
 from spark_jobs.engines.checkpointed_states import read_variable
 from spark_jobs.engines.packing import from_stream, texts_of
 

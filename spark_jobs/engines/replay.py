@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from include.fold.bucket import no_events, settle
 from include.fold.buckets import bucket_ids
+from include.fold.ddl import REJECTED_DDL, output_ddl, state_rows_ddl
 from include.fold.definition import KeyedFold
-from include.fold.schemas import REJECTED_DDL, output_ddl, state_rows_ddl
 from spark_jobs.engines.packing import (
     INSTANTS,
     Admission,

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from include.fold.ddl import REJECTED_DDL, output_ddl
 from include.fold.definition import KeyedFold
-from include.fold.schemas import REJECTED_DDL, output_ddl
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.live_batch import SUMMED

@@ -10,7 +10,7 @@ from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.lake.paths import Lake
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
-from include.streams import Source, Stream
+from include.settings import Source, Stream
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.engine import (
     InitialStates,

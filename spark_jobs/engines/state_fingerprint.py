@@ -6,8 +6,8 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.fold.ddl import PENDING, event_ddl
 from include.fold.definition import KeyedFold
-from include.fold.schemas import PENDING, event_ddl
 from spark_jobs.engines.checkpointed_states import read_states, read_variable
 from spark_jobs.engines.packing import unpack
 from spark_jobs.engines.pending import pending_events

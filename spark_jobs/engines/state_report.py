@@ -16,8 +16,8 @@ from include.care.state_figures import (
 )
 from include.fold.admission import EPOCH, MICROSECOND, until_us
 from include.fold.buckets import bucket_ids, murmur3
+from include.fold.ddl import PENDING
 from include.fold.definition import KeyedFold
-from include.fold.schemas import PENDING
 from spark_jobs.engines.checkpointed_states import read_states, read_variable
 
 BIGGEST_KEYS = 10

@@ -8,8 +8,9 @@ from pyspark.sql import DataFrame
 
 from include.fold.admission import NEVER_US
 from include.fold.bucket import outputs_table
+from include.fold.ddl import output_ddl
 from include.fold.definition import KeyedFold
-from include.fold.schemas import arrow_schema, output_ddl, output_schema
+from include.fold.schemas import arrow_schema, output_schema
 from include.fold.settle import Emitted, project
 from include.fold.states import NO_STATE_US, States
 from include.lake.columns import arrow_type

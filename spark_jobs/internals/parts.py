@@ -9,11 +9,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.fold.schemas import KEYS, PENDING, STATES
+from include.fold.ddl import KEYS, PENDING, STATES
+from include.streams.device_signals import FOLD
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.internals.queries import PARTITIONS, Ran
 from spark_jobs.internals.text import UUID, frame_table, table
-from spark_jobs.streams.device_signals import FOLD
 
 PROGRESS = ("batch", "watermark", "rows in", "total", "updated", "removed", "dropped", "commit ms")
 FOLDED = ("rows_in", "rows_late", "rows_folded", "pending_change", "rows_out")

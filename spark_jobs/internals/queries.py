@@ -12,9 +12,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from include.spark.conf import STATE, STATE_STORE
+from include.streams.device_signals import FOLD
 from spark_jobs.engines.live import live_fold
 from spark_jobs.internals.signals import SILENCE, WATERMARK_DELAY
-from spark_jobs.streams.device_signals import FOLD
 
 PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
 HDFS, ROCKSDB = "HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"

@@ -19,7 +19,7 @@ from include.lake.columns import Column
 from include.lake.paths import Lake
 from include.landing.clock import Clock, read_logged_clock
 from include.landing.landed_row import DAY_US
-from include.streams import SettingsError, Source
+from include.settings import SettingsError, Source
 from spark_jobs.tables.delta_table import create_if_absent
 from spark_jobs.tables.landing import ACCEPTED, REFUSED, value_column
 

@@ -34,7 +34,7 @@ from include.landing.clock import (
 )
 from include.landing.clock_repair import app_id
 from include.landing.ingest_seal import reseal_table
-from include.streams import Source
+from include.settings import Source
 from spark_jobs.tables import bronze
 from spark_jobs.tables.arrow_transaction import transaction
 

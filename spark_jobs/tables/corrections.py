@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from include.streams import SettingsError
+from include.settings import SettingsError
 from spark_jobs.tables.landing import WHOLE_FILE
 
 

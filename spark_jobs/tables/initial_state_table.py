@@ -12,7 +12,7 @@ from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
 from include.fold.definition import KeyedFold
 from include.landing.initial_state_file import REPEATED_KEYS_SHOWN, refuse_repeated
 from include.landing.landed_row import MIN_US, shown
-from include.streams import SettingsError
+from include.settings import SettingsError
 
 STATE, TIMEOUT_AT, TIMEOUT_AT_US = "state", "timeout_at", "timeout_at_us"
 

@@ -18,7 +18,7 @@ from include.lake.paths import Lake
 from include.landing.landed_file import open_rows
 from include.landing.landed_row import DAY_US, Event, RefusedError, UnreadableFileError, to_event
 from include.landing.position import PlannedBatch, landing_root
-from include.streams import Field, Source
+from include.settings import Field, Source
 
 # What a row of `parse_files` is.
 FILE, ACCEPTED, REFUSED = "file", "accepted", "refused"

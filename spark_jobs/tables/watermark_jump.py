@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from include.fold.instants import MICROSECOND
 from include.lake.findings import Finding
 from include.landing.clock import Clock, as_text
-from include.streams import Source
+from include.settings import Source
 from spark_jobs.tables.landing import ACCEPTED
 
 # Between a commit and the newest event in it.

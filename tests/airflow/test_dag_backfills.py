@@ -10,11 +10,11 @@ import pytest
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from include import streams
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import recompute_extra
-from include.streams import source_named, stream_named
+from include.registry import source_named, stream_named
+from include.streams import sources
 from tests.coverage.ledgers import record
 from tests.dags import (
     LATER,
@@ -43,7 +43,7 @@ def lake_dags(lake):
 @pytest.fixture
 def user_events_have_a_clock(monkeypatch):
     source = replace(source_named("user_events"), clock_grace=GRACE)
-    monkeypatch.setattr(streams, "SOURCES", (source,))
+    monkeypatch.setattr(sources, "SOURCES", (source,))
 
 
 @pytest.mark.parametrize("run_type", [kind.value for kind in DagRunType])

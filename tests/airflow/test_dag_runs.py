@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import asset_extra
-from include.streams import stream_named
+from include.registry import stream_named
 from tests.airflow_runs import migrated_airflow, run_script
 from tests.dags import LATER, ROOT, land, lived, settle
 
@@ -25,7 +25,8 @@ from datetime import datetime
 from airflow.dag_processing.dagbag import DagBag
 from airflow.models import dagrun
 from airflow.sdk.exceptions import AirflowFailException
-from include import streams
+from include.settings import Limits
+from include.streams import user_counts
 options = json.loads(sys.argv[1])
 create = dagrun.get_or_create_dagrun
 def create_of_type(session, **given):
@@ -38,8 +39,8 @@ def create_of_type(session, **given):
     session.commit()
     return run
 dagrun.get_or_create_dagrun = create_of_type
-limits = streams.Limits(replay_versions=options["replay_versions"])
-streams.STREAMS = tuple(replace(stream, limits=limits) for stream in streams.STREAMS)
+limits = Limits(replay_versions=options["replay_versions"])
+user_counts.STREAM = replace(user_counts.STREAM, limits=limits)
 dag = DagBag(options["file"]).dags["stream_user_counts"]
 def fail_after(hook):
     def failing(context):

@@ -15,13 +15,13 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from deltalake import write_deltalake
 
-from include import streams
 from include.airflow.pools import pools
 from include.lake.ops import append_ops
 from include.lake.stream_result import asset_extra
 from include.landing.clock import LAGGING
 from include.plans.plan_recompute import parse_instant
-from include.streams import STREAMS, source_named
+from include.registry import all_streams, source_named
+from include.streams import sources
 from tests.dags import LATER, before, land, load_dags, raise_watermark
 
 GRACE = timedelta(minutes=1)
@@ -49,12 +49,12 @@ def test_these_dags_and_no_others(dags, tmp_path):
     # By name: an empty bag also has no import errors.
     names = "device_signals user_counts user_sessions threshold_alerts service_health"
     assert set(dags) == {f"stream_{name}" for name in names.split()}
-    assert set(dags) == {f"stream_{stream.name}" for stream in STREAMS}
+    assert set(dags) == {f"stream_{stream.name}" for stream in all_streams()}
     assert set(load_dags(str(tmp_path), "dags")) == {*dags, "table_maintenance", "state_admin"}
 
 
 def test_a_stream_is_ingested_run_tended_and_published(dags):
-    for stream in STREAMS:
+    for stream in all_streams():
         dag = dags[f"stream_{stream.name}"]
         edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
         assert edges == {
@@ -71,14 +71,14 @@ def test_a_stream_is_ingested_run_tended_and_published(dags):
 
 
 def test_runs_never_overlap_or_catch_up_and_their_intervals_are_not_empty(dags):
-    for stream in STREAMS:
+    for stream in all_streams():
         dag = dags[f"stream_{stream.name}"]
         assert (dag.max_active_runs, dag.catchup) == (1, False)
         assert dag.timetable == CronDataIntervalTimetable(stream.schedule, timezone="UTC")
 
 
 def test_a_source_and_a_stream_have_one_writer_at_a_time(dags):
-    for stream in STREAMS:
+    for stream in all_streams():
         dag = dags[f"stream_{stream.name}"]
         pools_of_tasks = {task.task_id: (task.pool, task.pool_slots) for task in dag.tasks}
         assert pools_of_tasks.pop("ingest") == (f"source_{stream.source}", 1)
@@ -86,11 +86,11 @@ def test_a_source_and_a_stream_have_one_writer_at_a_time(dags):
 
 
 def test_every_pool_that_a_task_names_is_made(dags):
-    assert {task.pool for dag in dags.values() for task in dag.tasks} == set(pools(STREAMS))
+    assert {task.pool for dag in dags.values() for task in dag.tasks} == set(pools(all_streams()))
 
 
 def test_a_task_ends_in_the_time_its_stream_allows(dags):
-    for stream in STREAMS:
+    for stream in all_streams():
         for task in dags[f"stream_{stream.name}"].tasks:
             assert task.execution_timeout == stream.timeout, task.task_id
 
@@ -110,7 +110,7 @@ def test_readers_find_out_how_it_works_in_the_ui(dags):
 def test_every_template_renders_and_the_job_accepts_its_arguments(kind, tmp_path):
     # Rendering changes the tasks, so each kind of run has Dags of its own.
     tasks = spark_tasks(load_dags(str(tmp_path)))
-    assert len(tasks) == 5 * len(STREAMS)
+    assert len(tasks) == 5 * len(all_streams())
     run_id, logical_date = RUNS[kind]
     # Airflow's own class: a field that it does not have fails the rendering.
     start = logical_date and logical_date - timedelta(hours=1)
@@ -164,7 +164,7 @@ def test_ingest_is_skipped_while_nothing_has_landed(lake, lake_dags):
 @pytest.fixture
 def user_events_have_a_clock(monkeypatch):
     source = replace(source_named("user_events"), clock_grace=GRACE)
-    monkeypatch.setattr(streams, "SOURCES", (source,))
+    monkeypatch.setattr(sources, "SOURCES", (source,))
 
 
 @pytest.mark.usefixtures("user_events_have_a_clock")

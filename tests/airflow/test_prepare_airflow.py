@@ -19,7 +19,8 @@ from include.docker.compose_env import generated_environment
 from include.docker.prepare_airflow import DATABASE, prepare
 from include.docker.prepare_lake import prepare_lake
 from include.lake.paths import LakeError
-from include.streams import SOURCES, STREAMS, SettingsError
+from include.registry import all_sources, all_streams
+from include.settings import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 MASTER = "spark://spark-master:7077"
@@ -57,7 +58,9 @@ def test_it_makes_all_that_airflow_needs_and_can_be_repeated(environment, tmp_pa
         assert done.returncode == 0, done.stdout + done.stderr
     with sqlite3.connect(tmp_path / "airflow.db") as database:
         slots = dict(database.execute("SELECT pool, slots FROM slot_pool").fetchall())
-    assert {name: slots.get(name) for name in pools(STREAMS)} == dict.fromkeys(pools(STREAMS), 1)
+    assert {name: slots.get(name) for name in pools(all_streams())} == dict.fromkeys(
+        pools(all_streams()), 1
+    )
     passwords = Path(environment[prepare_airflow.PASSWORDS_FILE])
     assert json.loads(passwords.read_text()) == {"admin": environment["AIRFLOW_ADMIN_PASSWORD"]}
     assert passwords.stat().st_mode & 0o777 == 0o600
@@ -128,7 +131,7 @@ def test_a_lake_is_made_with_its_landing_folders(tmp_path, scheme):
     prepare_lake(f"{scheme}{tmp_path}/deep/lake/")
     assert [path.name for path in (tmp_path / "deep" / "lake").iterdir()] == ["landing"]
     landing = {path.name for path in (tmp_path / "deep" / "lake" / "landing").iterdir()}
-    assert landing == {source.name for source in SOURCES}
+    assert landing == {source.name for source in all_sources()}
 
 
 def test_a_file_in_the_lakes_place_is_named(tmp_path):

@@ -11,14 +11,14 @@ from deltalake import DeltaTable
 from include.airflow.pools import pools, stream_pool
 from include.lake.generations import current_row
 from include.plans.plan_recompute import parse_instant
+from include.registry import all_streams
 from include.spark.reseed_request import reseed_options
-from include.streams import STREAMS
 from spark_jobs import reseed_stream, state_admin
 from tests.airflow_runs import migrated_airflow, run_script
 from tests.dags import ROOT, bring_late_row, load_dags
 
 FILE = "dags/state_admin.py"
-APPLY = {f"apply_{stream.name}" for stream in STREAMS}
+APPLY = {f"apply_{stream.name}" for stream in all_streams()}
 NOTHING = {
     "stream": "user_counts",
     "buckets": None,
@@ -47,12 +47,12 @@ def test_a_person_stands_between_the_plan_and_the_one_reseed(dag):
 
 
 def test_each_stream_is_reseeded_in_its_own_pool(dag):
-    for stream in STREAMS:
+    for stream in all_streams():
         params = {"stream": stream.name}
         chosen = dag.get_task("choose_stream").python_callable(params=params)
         apply = dag.get_task(chosen)
         assert apply.pool == stream_pool(stream)
-        assert apply.pool in pools(STREAMS)
+        assert apply.pool in pools(all_streams())
         arguments = reseed_stream.parse_args(apply.application_args)
         assert arguments.stream == stream.name
         assert Path(apply.application).stem == "reseed_stream"

@@ -16,7 +16,8 @@ from include.airflow.pools import pools
 from include.care.cared_tables import cared_tables, spark_tables_named
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.streams import STREAMS, TABLE_CARE
+from include.registry import all_streams
+from include.settings import TABLE_CARE
 
 ROOT = Path(__file__).resolve().parents[2]
 MANY = TABLE_CARE.min_small_files
@@ -46,9 +47,9 @@ def planned(dag) -> set[str]:
 
 
 def test_all_tasks_follow_the_plan_and_none_another(dag):
-    sources = {f"maintain_source_{stream.source}" for stream in STREAMS}
-    streams = {f"maintain_stream_{stream.name}" for stream in STREAMS}
-    generations = {f"delete_generations_{stream.name}" for stream in STREAMS}
+    sources = {f"maintain_source_{stream.source}" for stream in all_streams()}
+    streams = {f"maintain_stream_{stream.name}" for stream in all_streams()}
+    generations = {f"delete_generations_{stream.name}" for stream in all_streams()}
     edges = {task.task_id: task.downstream_task_ids for task in dag.tasks}
     assert edges.pop("plan_tables") == sources | streams | generations | {"maintain_ops"}
     assert set(edges) == sources | streams | generations | {"maintain_ops"}
@@ -64,11 +65,15 @@ def test_it_runs_once_a_day_one_task_at_a_time(dag):
 
 def test_no_job_writes_to_a_table_while_it_is_cared_for(dag):
     """By the pools of the tasks that write to them."""
-    expected = {f"maintain_source_{stream.source}": f"source_{stream.source}" for stream in STREAMS}
-    expected |= {f"maintain_stream_{stream.name}": f"stream_{stream.name}" for stream in STREAMS}
+    expected = {
+        f"maintain_source_{stream.source}": f"source_{stream.source}" for stream in all_streams()
+    }
+    expected |= {
+        f"maintain_stream_{stream.name}": f"stream_{stream.name}" for stream in all_streams()
+    }
     assert {task.task_id: task.pool for task in spark_tasks(dag)} == expected
-    assert set(expected.values()) == set(pools(STREAMS))
-    deleting = {f"delete_generations_{stream.name}": stream for stream in STREAMS}
+    assert set(expected.values()) == set(pools(all_streams()))
+    deleting = {f"delete_generations_{stream.name}": stream for stream in all_streams()}
     for name, stream in deleting.items():
         assert dag.get_task(name).pool == f"stream_{stream.name}"
 
@@ -124,7 +129,7 @@ def test_savepoints_of_all_kinds_of_state_go_with_their_stream(dag, lake):
 
 
 def test_a_replaced_generation_goes_by_a_task_without_a_jvm(dag, lake):
-    long_ago = datetime.now(UTC) - STREAMS[0].savepoints.keep_generations
+    long_ago = datetime.now(UTC) - all_streams()[0].savepoints.keep_generations
     rows = [{"generation": 1}, {"generation": 2, "status": "current", "switched_at": long_ago}]
     append_ops(lake, "generations", [row | {"stream": "user_counts"} for row in rows])
     checkpoints = [Path(lake.checkpoint("user_counts", number)) for number in (1, 2)]

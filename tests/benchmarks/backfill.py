@@ -32,11 +32,12 @@ from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.columns import ARROW_TYPES
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.registry import all_streams, source_named, stream_named
 from include.savepoints.manifest import savepoints_of
+from include.settings import PROJECT, SavepointRules, Stream
 from include.spark.conf import job_conf
 from include.spark.submit import jars_argument, job_environment
 from include.stream_definition import load_definition
-from include.streams import PROJECT, STREAMS, SavepointRules, Stream, source_named, stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.run_stream import drain
@@ -275,7 +276,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=FULL.events)
     parser.add_argument("--days", type=int, default=FULL.days)
     parser.add_argument("--rounds", type=int, default=1)
-    known = [stream.name for stream in STREAMS]
+    known = [stream.name for stream in all_streams()]
     parser.add_argument("--streams", nargs="+", choices=known, default=list(COMPARED))
     args = parser.parse_args()
     measure(args.streams, Size(args.events, args.days), args.rounds)

@@ -20,8 +20,8 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from include.settings import PROJECT
 from include.spark.submit import job_environment
-from include.streams import PROJECT
 from tests.benchmarks import backfill
 from tests.benchmarks.contender import settings
 from tests.benchmarks.data import Shape, write_batches

@@ -19,12 +19,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from include.fold.schemas import output_ddl
+from include.fold.ddl import output_ddl
+from include.registry import stream_named
 from include.spark.conf import BASE, STATE, driver_java_options, jars
-from include.streams import stream_named
+from include.streams import user_counts
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.packing import unpack
-from spark_jobs.streams import user_counts
 
 DELAY = stream_named("user_counts").watermark_delay
 COUNTED = "user_id string, total_count bigint"

@@ -20,7 +20,7 @@ from pyarrow import fs
 from include.care.check_checkpoint import check_checkpoint
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.lake.paths import Lake
-from include.streams import stream_named
+from include.registry import stream_named
 from tests.checkpoint.spark_checkpoint import SparkCheckpoint
 
 STREAM = stream_named("user_counts")

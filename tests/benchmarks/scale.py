@@ -27,8 +27,9 @@ from deltalake import write_deltalake
 from include.lake.generations import current_generation
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.registry import stream_named
+from include.settings import PROJECT
 from include.spark.submit import job_environment, submit_command
-from include.streams import PROJECT, stream_named
 
 BENCH = PROJECT / ".bench" / "scale"
 STREAM = stream_named("user_counts")

@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 
 from include.care.rocksdb.profiles import choose_profile
 from include.lake.paths import Lake
+from include.registry import stream_named
+from include.settings import PROJECT
 from include.spark.conf import COMPACTING, STATE_STORE
-from include.streams import PROJECT, stream_named
 from tests.benchmarks.contender import session
 from tests.benchmarks.data import Shape
 from tests.benchmarks.state_runs import Feed, measured_run, use_project_python

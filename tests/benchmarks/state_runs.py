@@ -22,9 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from include.lake.paths import Lake
+from include.settings import Stream
 from include.spark.conf import STATE_STORE
 from include.stream_definition import load_definition
-from include.streams import Stream
 from spark_jobs.engines.engine import LiveQuery
 from spark_jobs.engines.session_settings import session_settings
 from spark_jobs.engines.spark_drain import plan_fold

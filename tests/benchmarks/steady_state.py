@@ -25,9 +25,9 @@ from pyspark.sql import SparkSession
 from include.care.check_checkpoint import check_checkpoint, record_check
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.registry import source_named, stream_named
 from include.spark.conf import job_conf
 from include.spark.submit import jars_argument, job_environment, submit_command
-from include.streams import source_named, stream_named
 from spark_jobs.ingest_source import ingest
 
 STREAM = stream_named("user_counts")

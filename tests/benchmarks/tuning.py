@@ -29,7 +29,8 @@ from include.care.rocksdb.tune_rocksdb import tune_rocksdb
 from include.care.rocksdb.tuning import Outcome
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.streams import PROJECT, stream_named
+from include.registry import stream_named
+from include.settings import PROJECT
 from spark_jobs.compact_state import JOB as COMPACT_STATE
 from spark_jobs.engines.session_settings import session_settings
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from include.care.check_checkpoint import CheckResult
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.streams import stream_named
+from include.registry import stream_named
 from tests.checkpoint.spark_checkpoint import SparkCheckpoint, remove, write
 
 STREAM = stream_named("user_counts")

@@ -12,7 +12,7 @@ from include.care.check_report import format_check
 from include.checkpoint.snapshot_contents import read_snapshots
 from include.lake.lease import LeaseTakenError, hold_lease, lease_holder
 from include.lake.ops import read_ops
-from include.streams import Limits
+from include.settings import Limits
 from tests.care.checked import (
     STREAM,
     checksum_alone,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from include.care.check_checkpoint import check_checkpoint, record_check
 from include.lake.ops import append_ops, read_ops
-from include.streams import Limits
+from include.settings import Limits
 from tests.care.checked import STREAM, found, recorded_batch
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

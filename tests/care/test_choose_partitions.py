@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from include.care.choose_partitions import Candidate, candidates, choose
 from include.care.table_figures import Partition
-from include.streams import TABLE_CARE, SettingsError, TableCare
+from include.settings import TABLE_CARE, SettingsError, TableCare
 
 TODAY = date(2026, 3, 10)
 CARE = replace(TABLE_CARE, table_bytes=100, day_bytes=150, min_small_files=4)

@@ -19,8 +19,9 @@ from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.plans.waiting_rows import has_waiting_rows
+from include.registry import stream_named
+from include.settings import Stream
 from include.stream_definition import load_definition
-from include.streams import Stream, stream_named
 from spark_jobs import compact_state
 from spark_jobs.compact_state import StateChangedError, compact
 from spark_jobs.engines.spark_engine import SparkEngine

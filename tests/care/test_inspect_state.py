@@ -1,15 +1,13 @@
 """The figures of `make inspect`, held against the local engine and Spark's own rows."""
 
-import importlib
 import json
 import math
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,14 +20,16 @@ from include.fold.buckets import bucket_ids
 from include.fold.definition import KeyedFold
 from include.fold.instants import micros_of
 from include.fold.local import LocalFold
+from include.registry import stream_named
+from include.settings import Stream
 from include.stream_definition import load_definition
-from include.streams import Stream
+from include.streams import user_counts
+from include.streams.user_sessions import UserEvent
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.inspect_state import inspect_state
 from spark_jobs.run_stream import drain
-from spark_jobs.streams import user_counts
-from spark_jobs.streams.user_sessions import UserEvent
 from tests.bronze import ClockAt, append_commit, rows_for, stamp
+from tests.declared import with_fold
 from tests.engines.lake_runs import (
     MICROSECOND,
     MS_US,
@@ -51,19 +51,7 @@ for module in (machine, oracle):
 
 DELAY = timedelta(milliseconds=5)
 USERS = "aaabbcdefg"
-
-
-def entry(name: str, shape: tuple[int, int], delay: timedelta = DELAY, **settings: Any) -> Stream:
-    """`shape` is the number of buckets and of state partitions."""
-    return Stream(
-        name=name,
-        source="user_events",
-        schedule="@daily",
-        watermark_delay=delay,
-        buckets=shape[0],
-        state_partitions=shape[1],
-        settings=settings,
-    )
+USER_COUNTS = stream_named("user_counts")
 
 
 MACHINES = {
@@ -72,19 +60,18 @@ MACHINES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _machines_are_streams(monkeypatch):
-    for name, fold in MACHINES.items():
-        define_stream(monkeypatch, name, fold)
-
-
-def define_stream(monkeypatch: pytest.MonkeyPatch, name: str, fold: KeyedFold) -> None:
-    """As if `fold` stood in the file of that stream."""
-    module = ModuleType(f"spark_jobs.streams.{name}")
-    module.__spec__ = importlib.util.spec_from_loader(module.__name__, loader=None)
-    comments = {column.name: "Of a test" for column in fold.output_columns}
-    vars(module).update(FOLD=fold, COMMENTS=comments)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+def entry(name: str, shape: tuple[int, int], delay: timedelta = DELAY, **settings: Any) -> Stream:
+    """`shape` is the number of buckets and of state partitions."""
+    made = with_fold(USER_COUNTS, MACHINES[name]) if name in MACHINES else stream_named(name)
+    return replace(
+        made,
+        name=name,
+        source="user_events",
+        watermark_delay=delay,
+        buckets=shape[0],
+        state_partitions=shape[1],
+        settings=settings,
+    )
 
 
 class Case(NamedTuple):

@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 
 from include.care.state_report import format_report, report_json
 from include.lake.paths import Lake, LakeError
+from include.registry import stream_named
+from include.settings import PROJECT, SettingsError
 from include.stream_definition import load_definition, pinned_settings
-from include.streams import PROJECT, SettingsError, stream_named
 from spark_jobs import inspect_state as job
 from spark_jobs.inspect_state import inspect_state
 from tests.skewed_state import COLD, HOT, SKEWED, drain_skewed, hot_and_cold_users

@@ -12,7 +12,8 @@ from include.care.plan_compaction import GARBAGE_FLOOR_BYTES, plan_compaction
 from include.care.recorded_sizes import Recorded
 from include.checkpoint.checkpoint_size import CheckpointSize, PartSize, Position
 from include.checkpoint.store_size import StoreSize
-from include.streams import GIB, MIB, STREAMS, Limits, SettingsError, stream_named
+from include.registry import all_streams, stream_named
+from include.settings import GIB, MIB, Limits, SettingsError
 
 NO_LIMITS = Limits(**dict.fromkeys(vars(Limits())))
 STREAM = replace(stream_named("user_counts"), limits=NO_LIMITS)
@@ -140,7 +141,7 @@ def test_a_compaction_is_decided_exactly_when_its_finding_is_made(size, replay, 
 
 def test_the_shipped_streams_have_limits_that_a_small_lake_does_not_reach():
     small = checkpoint(*(store(n, MIB * n, replay_versions=20) for n in range(4)))
-    for stream in STREAMS:
+    for stream in all_streams():
         assert limit_findings(stream, small, NOTHING_RECORDED) == []
 
 

@@ -21,8 +21,9 @@ from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.landing.clock import read_logged_clock
 from include.plans.waiting_rows import has_waiting_rows
+from include.registry import source_named, stream_named
+from include.settings import TABLE_CARE, Stream
 from include.stream_definition import load_definition
-from include.streams import TABLE_CARE, Stream, source_named, stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.ingest_source import ingest
 from spark_jobs.maintain_table import maintain, vacuum

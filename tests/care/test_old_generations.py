@@ -20,7 +20,8 @@ from include.lake.generations import current_generation, generation_rows
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError
-from include.streams import SavepointRules, Stream, stream_named
+from include.registry import stream_named
+from include.settings import SavepointRules, Stream
 
 COUNTS = stream_named("user_counts")
 KEPT = COUNTS.savepoints.keep_generations

@@ -17,7 +17,7 @@ from include.lake.delta_log import read_actions
 from include.lake.ops import read_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
-from include.streams import TABLE_CARE, SettingsError
+from include.settings import TABLE_CARE, SettingsError
 from tests.checkpoint.bronze_lake import (
     FIRST_DAY,
     SOURCE,

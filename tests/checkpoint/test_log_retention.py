@@ -13,12 +13,12 @@ from include.checkpoint.log_retention import needed_commit, refuse_cut_off
 from include.lake.paths import Lake, LakeError
 from include.plans.reseed_options import ReseedOptions
 from include.plans.waiting_rows import has_waiting_rows
-from include.streams import stream_named
+from include.registry import stream_named
+from include.streams import device_signals
+from include.streams.device_signals import Signal
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from spark_jobs.streams import device_signals
-from spark_jobs.streams.device_signals import Signal
 from tests.bronze import Happened, append_commit, stamp
 from tests.checkpoint.bronze_lake import (
     SOURCE,

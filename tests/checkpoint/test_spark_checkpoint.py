@@ -16,11 +16,12 @@ from include.care.check_checkpoint import check_checkpoint
 from include.checkpoint.checkpoint_size import CheckpointSize
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.lake.ops import read_ops
-from include.streams import Limits, stream_named
+from include.registry import stream_named
+from include.settings import Limits
+from include.streams import user_counts
+from include.streams.user_counts import UserEvent
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.streams import user_counts
-from spark_jobs.streams.user_counts import UserEvent
 from tests.bronze import stamp
 from tests.checkpoint.spark_checkpoint import checksum_of
 from tests.engines.lake_runs import drained, with_conf

@@ -13,7 +13,7 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock import STILL_KEY
 from include.plans.waiting_rows import has_waiting_rows
-from include.streams import stream_named
+from include.registry import stream_named
 
 STREAM = stream_named("user_counts")
 

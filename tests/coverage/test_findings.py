@@ -7,7 +7,7 @@ from include.coverage.judge import Coverage, Span
 from include.coverage.late_groups import LateGroup
 from include.coverage.segments import BEGINNING_US
 from include.fold.instants import micros_of
-from include.streams import stream_named
+from include.registry import stream_named
 
 STREAM = stream_named("user_counts")
 START = datetime(2026, 3, 1, tzinfo=UTC)

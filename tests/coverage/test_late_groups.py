@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from include.coverage.late_groups import LateGroup, late_groups
 from include.fold.instants import instant_of, micros_of
 from include.lake.paths import Lake
-from include.streams import stream_named
-from spark_jobs.streams.user_counts import FOLD, UserEvent
+from include.registry import stream_named
+from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import ClockAt, append_commit, stamp
 
 STREAM = stream_named("user_counts")

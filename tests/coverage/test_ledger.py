@@ -16,7 +16,7 @@ from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
 from include.plans.waiting_rows import has_waiting_rows
-from include.streams import SettingsError
+from include.settings import SettingsError
 from spark_jobs import reseed_stream
 from spark_jobs.compact_state import compact
 from spark_jobs.engines import live_batch

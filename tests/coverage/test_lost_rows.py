@@ -16,13 +16,13 @@ from include.plans.promote import why_not_promote
 from include.plans.reseed_options import ReseedOptions
 from include.plans.waiting_rows import has_waiting_rows
 from include.savepoints.manifest import savepoints_of
-from include.streams import SettingsError
+from include.settings import SettingsError
+from include.streams import device_signals
 from spark_jobs import reseed_stream
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from spark_jobs.streams import device_signals
 from spark_jobs.write_savepoint import savepoint
 from tests import changed_stream
 from tests.bronze import append_commit

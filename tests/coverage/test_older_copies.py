@@ -13,10 +13,10 @@ from deltalake import DeltaTable
 from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions
 from include.plans.waiting_rows import has_waiting_rows
+from include.streams import device_signals
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from spark_jobs.streams import device_signals
 from tests.bronze import append_commit
 from tests.engines.lake_runs import table_of
 from tests.late_lakes import days, found, in_runs, is_right, rows_of, small, truth, until_of

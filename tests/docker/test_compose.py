@@ -14,7 +14,8 @@ import pytest
 from jsonschema import Draft7Validator
 
 from include.docker.compose_env import generated_environment
-from include.streams import STREAMS, TABLE_CARE
+from include.registry import all_streams
+from include.settings import TABLE_CARE
 from tests.compose import (
     AIRFLOW,
     COMPOSE,
@@ -109,7 +110,7 @@ def test_every_service_that_runs_on_has_a_health_check_without_a_shell(name):
 
 
 def test_the_scheduler_is_given_time_for_its_longest_task():
-    longest = max([TABLE_CARE.timeout, *(stream.timeout for stream in STREAMS)])
+    longest = max([TABLE_CARE.timeout, *(stream.timeout for stream in all_streams())])
     grace = seconds(SERVICES["airflow-scheduler"]["stop_grace_period"])
     assert timedelta(seconds=grace) > longest
 

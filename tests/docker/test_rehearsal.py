@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from include.lake.process_tree import wait_until
-from include.streams import PROJECT
+from include.settings import PROJECT
 from tests.rehearsal.compose_file import HealthCheck, Service
 from tests.rehearsal.interpolation import ComposeError
 from tests.rehearsal.process import Folders

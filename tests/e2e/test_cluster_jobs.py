@@ -19,10 +19,10 @@ from include.airflow.api import local_opener
 from include.airflow.environment import any_free_port
 from include.lake.paths import Lake
 from include.lake.process_tree import wait_until
+from include.registry import stream_named
 from include.run_local import main
 from include.spark.conf import job_conf
 from include.spark.submit import SPARK_SUBMIT, jars_argument, job_environment
-from include.streams import stream_named
 
 pytestmark = pytest.mark.spark
 

@@ -7,9 +7,9 @@ import pytest
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.registry import stream_named
 from include.spark.submit import job_environment, submit_command
 from include.stream_definition import load_definition
-from include.streams import stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit

@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 
 from include.lake.ops import read_ops
 from include.lake.process_tree import wait_until
+from include.registry import stream_named
 from include.spark.submit import job_environment, submit_command
-from include.streams import stream_named
-from spark_jobs.streams import user_counts
+from include.streams import user_counts
 from tests.bronze import append_commit, stamp
 from tests.engines.live_lakes import expected_rows, local_run, make_commits, table_rows, user_event
 

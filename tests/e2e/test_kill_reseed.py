@@ -14,9 +14,10 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.process_tree import wait_until
 from include.plans.reseed_options import ReseedOptions
+from include.registry import stream_named
+from include.settings import Stream
 from include.spark.submit import job_environment, submit_command
 from include.stream_definition import load_definition
-from include.streams import Stream, stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed

@@ -19,7 +19,8 @@ from include.airflow.local_airflow import prepare_lake
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import last_run
-from include.streams import STREAMS, SettingsError
+from include.registry import all_streams
+from include.settings import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 WHAT_RUN_NEEDS = ("Makefile", "requirements.txt", "include", "dags", "spark_jobs")
@@ -79,7 +80,7 @@ class Project:
         )
 
     def table_versions(self) -> list[int]:
-        return [DeltaTable(self.lake.table(stream.name)).version() for stream in STREAMS]
+        return [DeltaTable(self.lake.table(stream.name)).version() for stream in all_streams()]
 
 
 def read_until(process: subprocess.Popen[str], line: str) -> str:
@@ -119,14 +120,14 @@ def first_run(project) -> tuple[str, float]:
 @pytest.mark.airflow
 @pytest.mark.spark
 def test_one_command_fills_every_table_on_a_machine_with_python_and_java_only(project, first_run):
-    for stream in STREAMS:
+    for stream in all_streams():
         run = last_run(project.lake, stream.name)
         assert run is not None
         assert run["until"] is not None
         rows = DeltaTable(project.lake.table(stream.name)).to_pyarrow_dataset().count_rows()
         assert 0 < rows <= run["rows_out"]  # fewer in an update table: one row a key
     ingests = [run for run in read_ops(project.lake, "runs").to_pylist() if run["rows_landed"]]
-    assert {run["subject"] for run in ingests} == {stream.source for stream in STREAMS}
+    assert {run["subject"] for run in ingests} == {stream.source for stream in all_streams()}
     for run in ingests:
         assert run["rows_landed"] == run["rows_bronze"] + run["rows_quarantined"]
 
@@ -137,7 +138,7 @@ def test_it_says_where_things_are_and_shows_each_table(project, first_run):
     output, _ = first_run
     assert re.search(r"http://127\.0\.0\.1:\d+ +user admin, password \S+", output)
     assert project.lake.root in output
-    for stream in STREAMS:
+    for stream in all_streams():
         assert re.search(rf"{stream.name}: [\d,]+ rows, complete until 20", output)
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from include.fold.definition import KeyedFold
 from include.fold.instants import micros_of
 from include.lake.paths import Lake
-from include.streams import Stream
+from include.settings import Stream
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain

@@ -11,11 +11,11 @@ from deltalake import DeltaTable
 from include.fold.instants import micros_of
 from include.fold.local import LocalFold
 from include.lake.ops import read_ops
-from include.streams import stream_named
+from include.registry import stream_named
+from include.streams import user_counts
+from include.streams.device_signals import Signal
+from include.streams.user_counts import UserEvent
 from spark_jobs.engines.checkpointed_states import read_states
-from spark_jobs.streams import user_counts
-from spark_jobs.streams.device_signals import Signal
-from spark_jobs.streams.user_counts import UserEvent
 
 MINUTE_US = 60_000_000
 START_US = 1_750_000_000_000_000

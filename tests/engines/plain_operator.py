@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.ddl import KEYS, PENDING, STATES
 from include.fold.definition import (
     EMITTED_AT_US,
     EVENT_TIME_US,
@@ -25,7 +26,7 @@ from include.fold.definition import (
     KeyedFold,
 )
 from include.fold.emitted import Emitted, Rejected
-from include.fold.schemas import KEYS, PENDING, STATES, event_schema
+from include.fold.schemas import event_schema
 from include.fold.states import KeyState, States
 from spark_jobs.engines.live import BucketProcessor
 from spark_jobs.engines.packing import (

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from include.fold.schemas import event_ddl
+from include.fold.ddl import event_ddl
 from include.lake.generations import pinned_row
 from include.lake.ops import read_ops, update_ops
-from include.streams import SettingsError
+from include.settings import SettingsError
+from include.streams import device_signals
+from include.streams.device_signals import Signal
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
-from spark_jobs.streams import device_signals
-from spark_jobs.streams.device_signals import Signal
 from spark_jobs.tables.product import DeltaProduct
 from tests.bronze import append_commit, stamp
 from tests.changed_stream import MODULE, NAME, STREAM, deployed_in, fold_of

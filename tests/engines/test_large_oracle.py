@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from include.fold.admission import EPOCH
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.streams import stream_named
+from include.registry import stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 

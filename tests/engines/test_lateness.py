@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from include.fold.admission import EPOCH
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.streams import Stream, source_named, stream_named
+from include.registry import source_named, stream_named
+from include.settings import Stream
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.ingest_source import ingest
 from spark_jobs.run_stream import drain

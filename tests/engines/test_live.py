@@ -12,11 +12,11 @@ from include.checkpoint.batches import complete_until, last_batch
 from include.fold.admission import until_us
 from include.fold.instants import micros_of
 from include.lake.ops import read_ops
+from include.streams import device_signals, user_counts
 from spark_jobs.engines import live_batch
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
-from spark_jobs.streams import device_signals, user_counts
 from tests.bronze import append_commit, stamp
 from tests.engines.live_lakes import (
     COUNTS,

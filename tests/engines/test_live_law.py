@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.definition import KeyedFold
-from spark_jobs.streams import user_sessions
-from spark_jobs.streams.user_sessions import UserEvent
+from include.streams import user_sessions
+from include.streams.user_sessions import UserEvent
 from tests.bronze import ClockAt, stamp
 from tests.engines.plain_operator import PlainOperator, bucket_of, replay
 from tests.fold.arrivals import (

@@ -17,12 +17,12 @@ from include.checkpoint.row_counts import RowCountError
 from include.fold.records import DefinitionError
 from include.lake.ops import read_ops
 from include.lake.paths import LakeError
-from include.streams import SettingsError
+from include.settings import SettingsError
+from include.streams import device_signals, user_counts
+from include.streams.device_signals import Signal
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
-from spark_jobs.streams import device_signals, user_counts
-from spark_jobs.streams.device_signals import Signal
 from spark_jobs.tables.product import TableSchemaError
 from tests.bronze import append_commit, stamp
 from tests.engines.live_lakes import (

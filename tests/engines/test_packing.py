@@ -16,6 +16,8 @@ from include.fold.records import DefinitionError
 from include.fold.schemas import event_schema
 from include.fold.settle import Emitted
 from include.fold.states import States
+from include.streams import user_counts
+from include.streams.user_counts import UserCount
 from spark_jobs.engines.packing import (
     ADMITTED,
     BUCKET,
@@ -29,8 +31,6 @@ from spark_jobs.engines.packing import (
     packed_rows,
     to_stream,
 )
-from spark_jobs.streams import user_counts
-from spark_jobs.streams.user_counts import UserCount
 
 
 class Event(NamedTuple):

@@ -1,54 +1,30 @@
 """What a stream's entry and file must have, before any row is read."""
 
-import importlib
-import sys
 from dataclasses import replace
 from datetime import timedelta
-from types import ModuleType
 from typing import NamedTuple
 
 import pytest
 
-from include.stream_definition import load_definition, pinned_settings
-from include.streams import STREAMS, SettingsError, stream_named
-from spark_jobs.streams import user_counts
+from include.registry import all_streams, source_named, stream_named
+from include.settings import SettingsError
+from include.stream_definition import check_stream, load_definition, pinned_settings
+from include.streams import user_counts
+from tests.declared import with_fold
 
-SPENDING = replace(stream_named("user_counts"), name="spending")
 
-
-@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
-def test_every_entry_has_its_file(stream):
+@pytest.mark.parametrize("stream", all_streams(), ids=lambda stream: stream.name)
+def test_every_stream_is_whole(stream):
     definition = load_definition(stream)
     delay_ms = pinned_settings(stream, definition.fold)["watermark_delay_ms"]
     assert delay_ms == stream.watermark_delay / timedelta(milliseconds=1)
     assert set(definition.comments) >= {column.name for column in definition.fold.output_columns}
 
 
-def test_an_entry_without_a_file_is_named():
-    with pytest.raises(SettingsError, match=r"no spark_jobs/streams/spending\.py"):
-        load_definition(SPENDING)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({}, "must define FOLD"),
-        ({"FOLD": user_counts.FOLD}, "must define COMMENTS"),
-        ({"FOLD": user_counts.FOLD, "COMMENTS": {"user_id": "who"}}, "nothing of total_count"),
-    ],
-)
-def test_a_file_that_lacks_something_is_told_what(monkeypatch, content, message):
-    define_stream(monkeypatch, content)
-    with pytest.raises(SettingsError, match=message):
-        load_definition(SPENDING)
-
-
-def define_stream(monkeypatch, content) -> None:
-    """As if `content` stood in spark_jobs/streams/spending.py."""
-    module = ModuleType("spark_jobs.streams.spending")
-    module.__spec__ = importlib.util.spec_from_loader(module.__name__, loader=None)
-    vars(module).update(content)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+def test_columns_without_a_comment_are_named():
+    lacking = replace(stream_named("user_counts"), comments={"user_id": "who"})
+    with pytest.raises(SettingsError, match="comments= says nothing of total_count"):
+        load_definition(lacking)
 
 
 ALERTS, HEALTH = stream_named("threshold_alerts"), stream_named("service_health")
@@ -61,12 +37,12 @@ ALERTS, HEALTH = stream_named("threshold_alerts"), stream_named("service_health"
         (ALERTS, {"limit": True}, "limit must be a whole number"),
         (ALERTS, {"span": timedelta(0)}, "span must be a timedelta above 0"),
         (ALERTS, {"event_type": ""}, "event_type must be the name of one"),
-        (ALERTS, {"spam": 1}, "settings are event_type, limit, span, but .* has .*spam"),
+        (ALERTS, {"spam": 1}, "takes the settings event_type, limit, span, but it has .*spam"),
         (HEALTH, {"time": "wall"}, "time must be 'event' or 'processing', not 'wall'"),
         (HEALTH, {"stale_after": 300}, "stale_after must be a timedelta above 0, not 300"),
         (HEALTH, {"time": "processing"}, "processing time, so watermark_delay must be 0"),
         (stream_named("user_sessions"), {"gap": -timedelta(1)}, "gap must be a timedelta above 0"),
-        (stream_named("user_counts"), {"gap": 1}, "takes no settings, but its entry has gap"),
+        (stream_named("user_counts"), {"gap": 1}, "its fold takes no settings, but it has gap"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_stream(stream, change, message):
@@ -76,7 +52,7 @@ def test_a_wrong_setting_is_named_with_its_stream(stream, change, message):
 
 
 def test_a_missing_setting_is_named():
-    with pytest.raises(SettingsError, match=r"its settings are gap, but its entry .* has none"):
+    with pytest.raises(SettingsError, match="takes the settings gap, but it has none"):
         load_definition(replace(stream_named("user_sessions"), settings={}))
 
 
@@ -105,9 +81,16 @@ class LevelCount(NamedTuple):
     total_count: int
 
 
-def test_a_field_that_may_be_missing_must_say_so(monkeypatch):
+def test_a_field_that_may_be_missing_must_say_so():
     by_level = replace(user_counts.FOLD, event=ByLevel, key="level", output=LevelCount)
-    comments = {"level": "which", "total_count": "how many"}
-    define_stream(monkeypatch, {"FOLD": by_level, "COMMENTS": comments})
+    stream = with_fold(stream_named("service_health"), by_level)
     with pytest.raises(SettingsError, match="level is never None, but source service_logs"):
-        load_definition(replace(SPENDING, source="service_logs"))
+        check_stream(stream, source_named("service_logs"))
+
+
+def test_a_field_has_the_type_of_its_source():
+    signals = replace(stream_named("device_signals"), source="user_events")
+    with pytest.raises(
+        SettingsError, match=r"value is bigint, but in source user_events .* double"
+    ):
+        check_stream(signals, source_named("user_events"))

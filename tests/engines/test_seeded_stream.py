@@ -11,14 +11,15 @@ import pytest
 from deltalake import DeltaTable
 
 from include.lake.ops import read_ops
+from include.registry import stream_named
+from include.settings import SettingsError
 from include.stream_definition import load_definition
-from include.streams import SettingsError, stream_named
+from include.streams.service_health import LogLine
+from include.streams.user_counts import UserEvent
 from spark_jobs import stream_drain
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
-from spark_jobs.streams.service_health import LogLine
-from spark_jobs.streams.user_counts import UserEvent
 from tests.bronze import EPOCH, ClockAt, Happened, append_commit, stamp
 
 pytestmark = pytest.mark.spark

@@ -22,8 +22,9 @@ from include.checkpoint.batches import complete_until
 from include.fold.instants import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.registry import stream_named
+from include.settings import Stream
 from include.stream_definition import load_definition
-from include.streams import Stream, stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp

@@ -22,8 +22,9 @@ from pyspark.sql import functions as F
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.registry import stream_named
+from include.settings import SavepointRules
 from include.stream_definition import Definition
-from include.streams import SavepointRules, stream_named
 from spark_jobs import stream_drain
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain

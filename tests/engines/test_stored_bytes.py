@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
+from include.fold.ddl import keys_ddl, state_rows_ddl, states_ddl
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
-from include.fold.schemas import keys_ddl, state_rows_ddl, states_ddl
+from include.streams.user_sessions import UserEvent
 from spark_jobs.engines.state_report import stored_bytes
-from spark_jobs.streams.user_sessions import UserEvent
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,17 +17,18 @@ from include.fold.definition import KeyedFold
 from include.fold.instants import micros_of
 from include.fold.local import LocalFold
 from include.lake.ops import read_ops
-from include.stream_definition import Definition, load_definition
-from include.streams import SavepointRules, Stream
-from spark_jobs import stream_drain
+from include.registry import stream_named
+from include.settings import SavepointRules, Stream
+from include.stream_definition import load_definition
+from include.streams import threshold_alerts
+from include.streams.service_health import LogLine
+from include.streams.user_sessions import UserEvent
 from spark_jobs.engines.packing import INSTANTS
 from spark_jobs.engines.replay import Replayed, replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
-from spark_jobs.streams import threshold_alerts
-from spark_jobs.streams.service_health import LogLine
-from spark_jobs.streams.user_sessions import UserEvent
 from tests.bronze import ClockAt, StampedRow, append_commit, rows_for, stamp
+from tests.declared import with_fold
 from tests.engines.lake_runs import (
     MICROSECOND,
     MS_US,
@@ -59,23 +59,7 @@ SILENCE = {"stale_after": timedelta(microseconds=5_001), "time": "event"}
 # As long as between two commits: a timeout at the very instant of the next one.
 MINUTE_OF_SILENCE = {"stale_after": timedelta(minutes=1), "time": "processing"}
 USERS = "aaabbcdefg"
-
-
-def entry(
-    name: str, source: str, shape: tuple[int, int], delay: timedelta = DELAY, **settings: Any
-) -> Stream:
-    """`shape` is the number of buckets and of state partitions."""
-    buckets, partitions = shape
-    return Stream(
-        name=name,
-        source=source,
-        schedule="@daily",
-        watermark_delay=delay,
-        buckets=buckets,
-        state_partitions=partitions,
-        settings=settings,
-        savepoints=SavepointRules(cadence=None),  # a machine has no file that they could name
-    )
+SHIPPED = stream_named("user_counts")
 
 
 MACHINES = {
@@ -84,17 +68,22 @@ MACHINES = {
 }
 
 
-def definition_of(stream: Stream) -> Definition:
-    if stream.name in MACHINES:
-        comments = dict.fromkeys(("key", "node", "trace"), "Of a machine")
-        return Definition(MACHINES[stream.name], "A machine", comments)
-    return load_definition(stream)
-
-
-@pytest.fixture(autouse=True)
-def _machines_are_streams(monkeypatch):
-    monkeypatch.setattr(stream_drain, "load_definition", definition_of)
-    monkeypatch.setattr(stream_drain, "stream_identity", lambda *_: SimpleNamespace(code="one"))
+def entry(
+    name: str, source: str, shape: tuple[int, int], delay: timedelta = DELAY, **settings: Any
+) -> Stream:
+    """`shape` is the number of buckets and of state partitions."""
+    made = with_fold(SHIPPED, MACHINES[name]) if name in MACHINES else stream_named(name)
+    buckets, partitions = shape
+    return replace(
+        made,
+        name=name,
+        source=source,
+        watermark_delay=delay,
+        buckets=buckets,
+        state_partitions=partitions,
+        settings=settings,
+        savepoints=SavepointRules(cadence=None),  # a machine has no file that they could name
+    )
 
 
 class Case(NamedTuple):
@@ -152,7 +141,7 @@ class Arrived(NamedTuple):
 
 def arrived(case: Case, seed: int) -> Arrived:
     """Commits of events, one of them a clock row: after it some keys' timeouts have come."""
-    fold, delay_us = definition_of(case.stream).fold, case.stream.watermark_delay // MICROSECOND
+    fold, delay_us = load_definition(case.stream).fold, case.stream.watermark_delay // MICROSECOND
     commits: list[Any] = arriving(seed, case.make, COMMITS, size=25)
     commits[2] = ClockAt(START_US + 33 * MS_US)
     stamped = stamp(commits)

@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from include.fold.definition import KeyedFold
-from spark_jobs.streams import (
+from include.streams import (
     device_signals,
     service_health,
     threshold_alerts,
     user_counts,
     user_sessions,
 )
-from spark_jobs.streams.device_signals import Counted, Signal
-from spark_jobs.streams.service_health import Health, LogLine
-from spark_jobs.streams.threshold_alerts import Recent
-from spark_jobs.streams.user_counts import Total
-from spark_jobs.streams.user_sessions import OpenSession
+from include.streams.device_signals import Counted, Signal
+from include.streams.service_health import Health, LogLine
+from include.streams.threshold_alerts import Recent
+from include.streams.user_counts import Total
+from include.streams.user_sessions import OpenSession
 from tests.bronze import StampedRow
 from tests.fold.arrivals import KEYS, happenings
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from include.fold.definition import KeyedFold
 from include.fold.local import LocalFold
-from spark_jobs.streams import device_signals, user_counts
-from spark_jobs.streams.device_signals import Signal
-from spark_jobs.streams.user_counts import UserEvent
+from include.streams import device_signals, user_counts
+from include.streams.device_signals import Signal
+from include.streams.user_counts import UserEvent
 from tests.bronze import stamp
 
 DELAY_US = 5_000  # 5 ms: a few of the instants below, so that events are settled at every cut

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.streams import service_health
-from spark_jobs.streams.service_health import Health
+from include.streams import service_health
+from include.streams.service_health import Health
 from tests.fold.arrivals import TIMES, arrivals, came_to, delay_us, engine_for, initial_states, run
 from tests.fold.oracle import Known, admit, calls_of, expected, until
 from tests.fold.stream_cases import (

@@ -11,6 +11,7 @@ from deltalake import CommitProperties, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include import registry
 from include.fold.instants import micros_of
 from include.lake.paths import Lake
 from include.landing import clock
@@ -25,7 +26,8 @@ from include.landing.clock import (
     why_not_ingest,
 )
 from include.landing.position import files_waiting
-from include.streams import Source, source_named, stream_named
+from include.registry import source_named, stream_named
+from include.settings import Source
 
 GRACE = timedelta(minutes=1)
 SIGNALS = replace(source_named("signals"), clock_grace=GRACE, max_clock_step=None)
@@ -161,7 +163,7 @@ def test_an_initial_state_is_a_table_or_a_file_of_a_stream_of_the_source(lake: L
         replace(stream_named("device_signals"), name="second"),
         replace(stream_named("user_counts"), name="other"),
     )
-    monkeypatch.setattr(clock, "STREAMS", streams)
+    monkeypatch.setattr(registry, "all_streams", lambda: streams)
     folder = Path(lake.initial_state("first")).parent
     folder.mkdir()
     (folder / "first").mkdir()  # no table

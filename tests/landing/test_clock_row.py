@@ -15,7 +15,7 @@ from include.fold.instants import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.clock import LAGGING, Clock
-from include.streams import source_named
+from include.registry import source_named
 from spark_jobs import ingest_source
 from spark_jobs.ingest_source import RunCounts, ingest
 from spark_jobs.tables import bronze, clock_row

@@ -22,7 +22,8 @@ from include.lake.table_seal import read_seal
 from include.landing.clock import Clock, read_logged_clock, why_not_ingest
 from include.landing.file_log_seal import check_file_log
 from include.plans.reseed_options import ReseedOptions
-from include.streams import SOURCES, TableCare
+from include.registry import all_sources
+from include.settings import TableCare
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.ingest_source import RunCounts, ingest
 from spark_jobs.maintain_table import maintain
@@ -153,7 +154,7 @@ def test_sources_do_not_disturb_each_other(spark: SparkSession, lake: Lake, land
         "quarantine/signals",
         "checkpoints/ingest/signals",
     }
-    for source in SOURCES:
+    for source in all_sources():
         if source.name != "signals":
             assert check_file_log(lake, source.name) == (frozenset(), [])
     assert json.loads(str(read_seal(lake, "checkpoints/ingest/signals")["mark"])) == {"lost": []}  # type: ignore[index]

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from include.lake.paths import Lake
 from include.landing.clock import Clock
 from include.landing.position import files_waiting
-from include.streams import SettingsError
+from include.settings import SettingsError
 from spark_jobs import ingest_source
 from spark_jobs.ingest_source import RunCounts, ingest
 from spark_jobs.tables import bronze, landing

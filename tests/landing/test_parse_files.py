@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from include.landing.landed_file import CsvRows, JsonRows, open_rows, row_of_raw
 from include.landing.landed_row import MAX_US, Instant, RefusedError, UnreadableFileError, to_event
-from include.streams import Field, Source
+from include.settings import Field, Source
 
 SOURCE = Source(
     name="readings",

@@ -17,7 +17,7 @@ from include.landing.landed_row import (
     RefusedError,
     to_event,
 )
-from include.streams import Field, Source
+from include.settings import Field, Source
 
 SOURCE = Source(
     name="readings",

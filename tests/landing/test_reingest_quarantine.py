@@ -13,7 +13,8 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from include.lake.paths import Lake
-from include.streams import SettingsError, source_named
+from include.registry import source_named
+from include.settings import SettingsError
 from spark_jobs import reingest_quarantine
 from spark_jobs.ingest_source import RunCounts, ingest
 from spark_jobs.reingest_quarantine import reingest

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from include.lake.paths import Lake
 from include.landing.position import files_waiting
-from include.streams import source_named
+from include.registry import source_named
 from spark_jobs import ingest_source
 from spark_jobs.ingest_source import RunCounts, ingest
 from spark_jobs.reingest_quarantine import reingest

@@ -13,12 +13,12 @@ import pytest
 from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
 from include.savepoints.manifest import savepoints_of
+from include.settings import Stream
 from include.stream_definition import load_definition
-from include.streams import Stream
+from include.streams.threshold_alerts import UserEvent
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
-from spark_jobs.streams.threshold_alerts import UserEvent
 from tests.bronze import StampedRow, stamp
 from tests.engines.lake_runs import table_of
 from tests.late_lakes import (

@@ -13,12 +13,12 @@ from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
 from include.savepoints.manifest import savepoints_of
-from include.streams import SettingsError
+from include.settings import SettingsError
+from include.streams.device_signals import Signal
 from spark_jobs import reseed_stream
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from spark_jobs.streams.device_signals import Signal
 from tests.bronze import Happened, stamp
 from tests.changed_stream import (
     MODULE,

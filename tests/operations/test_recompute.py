@@ -5,9 +5,9 @@ from deltalake import DeltaTable
 
 from include.lake.ops import read_ops, update_ops
 from include.savepoints.manifest import savepoints_of
+from include.streams import device_signals
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
-from spark_jobs.streams import device_signals
 from tests.engines.lake_runs import drained, table_of
 from tests.late_lakes import DAY_US, START_US, at, between, commits, rows_of, small, truth
 

@@ -13,7 +13,7 @@ from include.lake.paths import Lake, LakeError, dataset_of
 from include.landing.clock import RESET_KEY
 from include.landing.clock_repair import newest_repair
 from include.plans.waiting_rows import has_waiting_rows
-from include.streams import stream_named
+from include.registry import stream_named
 from spark_jobs import repair_clock as job
 from spark_jobs import state_admin
 from spark_jobs.engines.spark_engine import SparkEngine

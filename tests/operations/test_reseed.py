@@ -8,13 +8,13 @@ from include.lake.generations import current_row, open_intent
 from include.lake.ops import update_ops
 from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions
+from include.streams import device_signals, user_counts
+from include.streams.device_signals import Signal
 from spark_jobs import reseed_stream
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from spark_jobs.streams import device_signals, user_counts
-from spark_jobs.streams.device_signals import Signal
 from tests.bronze import append_commit, stamp
 from tests.engines.lake_runs import drained, table_of
 from tests.late_lakes import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import spark_jobs.streams
+import include.streams
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
@@ -16,13 +16,17 @@ from include.landing.initial_state import read_fingerprint
 from include.plans import code_fingerprint as module
 from include.plans.code_fingerprint import code_fingerprint
 from include.plans.stream_identity import stream_identity
+from include.registry import stream_named
 from include.savepoints.lineage import REJECTS
+from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition, pinned_settings
-from include.streams import SettingsError, Stream, stream_named
+from tests.declared import NOT_WRITTEN, deploy
 from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table
 
 STREAM = Stream(
     name="tried_stream",
+    fold=NOT_WRITTEN,
+    comments={},
     source="signals",
     schedule="0 * * * *",
     watermark_delay=timedelta(minutes=10),
@@ -44,7 +48,7 @@ SOURCE = '''
 """The title."""
 from typing import NamedTuple
 from include.fold.definition import flat_map_groups_with_state
-from spark_jobs.streams.tried_helper import added
+from include.streams.tried_helper import added
 
 class Signal(NamedTuple):
     device_id: int
@@ -74,7 +78,7 @@ COMMENTS = {"device_id": "The device", "total": "The sum"}
 
 
 class Files:
-    """Two modules of `spark_jobs.streams`, a stream and what it imports."""
+    """Two modules of `include.streams`, a stream and what it imports."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,6 +87,7 @@ class Files:
         self, source: str = SOURCE, helper: str = HELPER, stream: Stream = STREAM
     ) -> str:
         self.write(source, helper)
+        deploy(stream, importlib.import_module("include.streams.tried_stream"))
         return code_fingerprint(stream, None)
 
     def write(self, source: str, helper: str) -> None:
@@ -92,13 +97,13 @@ class Files:
 
     def forget(self) -> None:
         for name in ("tried_stream", "tried_helper"):
-            sys.modules.pop(f"spark_jobs.streams.{name}", None)
+            sys.modules.pop(f"include.streams.{name}", None)
         importlib.invalidate_caches()
 
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    monkeypatch.setattr(spark_jobs.streams, "__path__", [str(tmp_path)])
+    monkeypatch.setattr(include.streams, "__path__", [str(tmp_path)])
     # A file that is written again within a second would be taken from the cache.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     files = Files(tmp_path)
@@ -152,15 +157,15 @@ def test_a_changed_function_or_state_counts(files, old, new):
     assert files.fingerprint(changed(SOURCE, old, new)) != files.fingerprint()
 
 
-IMPORT = "from spark_jobs.streams.tried_helper import added"
+IMPORT = "from include.streams.tried_helper import added"
 
 
 @pytest.mark.parametrize(
     "statement",
     [
         IMPORT,
-        "from spark_jobs.streams import tried_helper\nadded = tried_helper.added",
-        "import spark_jobs.streams.tried_helper as helper\nadded = helper.added",
+        "from include.streams import tried_helper\nadded = tried_helper.added",
+        "import include.streams.tried_helper as helper\nadded = helper.added",
         "from .tried_helper import added",
     ],
 )
@@ -171,7 +176,7 @@ def test_what_it_imports_of_the_streams_counts(files, statement):
 
 
 def test_modules_that_import_each_other_are_read_once(files):
-    helper = f"{HELPER}\ndef define():\n    import spark_jobs.streams.tried_stream\n"
+    helper = f"{HELPER}\ndef define():\n    import include.streams.tried_stream\n"
     assert files.fingerprint(helper=helper) != files.fingerprint()
 
 
@@ -204,7 +209,7 @@ def test_a_release_whose_fold_comes_to_other_results_counts(files, monkeypatch):
 
 
 def test_a_wrong_entry_is_refused(files):
-    with pytest.raises(SettingsError, match="its settings are step"):
+    with pytest.raises(SettingsError, match="its fold takes the settings step"):
         files.fingerprint(stream=replace(STREAM, settings={}))
 
 

@@ -19,10 +19,10 @@ from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.lineage import mapped_lineage
 from include.savepoints.manifest import record_savepoint
+from include.settings import SettingsError
 from include.stream_definition import pinned_settings
-from include.streams import SettingsError
+from include.streams.device_signals import Signal
 from spark_jobs import reseed_stream, state_admin
-from spark_jobs.streams.device_signals import Signal
 from tests.bronze import append_commit, stamp
 from tests.changed_stream import (
     MODULE,

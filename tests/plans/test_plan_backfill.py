@@ -16,12 +16,13 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.plans.plan_backfill import plan_backfill, schedule_intervals
 from include.plans.plan_recompute import NotSettledError, rows_emitted
+from include.registry import stream_named
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import mapped_lineage
 from include.savepoints.manifest import record_savepoint
-from include.streams import SettingsError, stream_named
-from spark_jobs.streams.user_counts import FOLD, UserEvent
+from include.settings import SettingsError
+from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 
 STREAM = stream_named("user_counts")  # of every hour

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from include.docker.compose_env import generated_environment, write_new
 from include.lake.paths import Lake
-from include.streams import PROJECT
+from include.settings import PROJECT
 from tests.rehearsal import postgres
 from tests.rehearsal.compose_file import Service, load_compose, read_env_file, read_services
 from tests.rehearsal.image import Image, read_dockerfile

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from include.lake.paths import Lake
 from include.landing.clock import LAGGING
+from include.registry import source_named
 from include.sample.sample_data import Options, generate
-from include.streams import source_named
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 LATE_FILE = "late.jsonl"

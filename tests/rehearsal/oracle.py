@@ -9,7 +9,7 @@ from include.lake.generations import current_row
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, dataset_of
 from include.lake.stream_result import last_run
-from include.streams import Stream
+from include.settings import Stream
 from tests.landed_sql import oracle_rows, table_rows
 
 

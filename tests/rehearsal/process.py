@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from include.lake.process_tree import wait_until
-from include.streams import PROJECT
+from include.settings import PROJECT
 from tests.rehearsal.compose_file import Service
 
 # To kill what is left and bury it: the kernel needs no longer for a few gigabytes.

@@ -25,8 +25,9 @@ from include.airflow.local_airflow import (
     stop_signals_raised,
 )
 from include.lake.paths import LakeError
+from include.registry import all_streams, stream_named
+from include.settings import SettingsError
 from include.spark.local_jobs import say
-from include.streams import STREAMS, SettingsError, stream_named
 from tests.rehearsal.cluster import COMPOSE, Cluster, make_cluster
 from tests.rehearsal.compose_file import load_compose
 from tests.rehearsal.interpolation import ComposeError
@@ -89,7 +90,7 @@ def rehearse(folder: Path, *, is_short: bool) -> int:
     make_folder(folder)
     steps = Steps(say)
     cluster = make_cluster(folder, SETTINGS, say)
-    streams = [stream_named(name) for name in SHORT] if is_short else list(STREAMS)
+    streams = [stream_named(name) for name in SHORT] if is_short else list(all_streams())
     landing = Landing(cluster.lake, folder / "staging", SHORT_SAMPLE if is_short else SAMPLE)
     scenario = Scenario(cluster, Folders(folder), landing, steps, streams, say)
     try:

@@ -9,7 +9,7 @@ from include.airflow.first_runs import FINAL, FirstRuns, Run
 from include.checkpoint.offsets import newest_committed, newest_planned
 from include.lake.generations import current_generation
 from include.lake.paths import Lake
-from include.streams import Stream
+from include.settings import Stream
 from tests.rehearsal.api import RehearsalApi, patiently
 from tests.rehearsal.landed import Landing
 from tests.rehearsal.services import Say

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.process_tree import wait_until
-from include.streams import STREAMS, Stream, stream_named
+from include.registry import all_streams, stream_named
+from include.settings import Stream
 from tests.rehearsal.api import RehearsalApi
 from tests.rehearsal.cluster import USER, Cluster
 from tests.rehearsal.landed import LATE_SIGNALS, START, Landing
@@ -189,7 +190,7 @@ def short(scenario: Scenario) -> None:
 
 def whole(scenario: Scenario) -> None:
     """Everything that issue and README promise of a cluster."""
-    streams = {stream.name: stream for stream in STREAMS}
+    streams = {stream.name: stream for stream in all_streams()}
     scenario.start()
     scenario.first_runs()
     scenario.kill_worker(streams["user_counts"])

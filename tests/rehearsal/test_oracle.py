@@ -12,7 +12,7 @@ import pytest
 from include.fold.instants import micros_of
 from include.lake.paths import Lake
 from include.landing.clock import LAGGING
-from include.streams import stream_named
+from include.registry import stream_named
 from tests.landed_sql import oracle_rows
 from tests.rehearsal import api
 from tests.rehearsal.landed import LATE_FILE, LATE_SIGNALS, START, Landing, Sample

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from include.airflow import first_runs
-from include.streams import stream_named
+from include.registry import stream_named
 from tests.rehearsal import runs as rehearsal_runs
 from tests.rehearsal.runs import DagRuns, RehearsalError
 

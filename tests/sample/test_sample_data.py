@@ -10,6 +10,7 @@ import pytest
 from include.lake.paths import Lake, LakeError
 from include.landing.landed_file import open_rows
 from include.landing.landed_row import Event, RefusedError, to_event
+from include.registry import all_sources, source_named
 from include.sample.sample_data import (
     HOUR_US,
     MINUTE_US,
@@ -21,7 +22,7 @@ from include.sample.sample_data import (
     main,
 )
 from include.sample.sample_formats import EPOCH, FORMATS, MICROSECOND
-from include.streams import SOURCES, SettingsError, Source, source_named
+from include.settings import SettingsError, Source
 
 SIGNALS = source_named("signals")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -48,7 +49,7 @@ def read_back(lake: Lake, source: Source) -> tuple[list[Event], int]:
 
 
 @pytest.mark.parametrize("landing_format", FORMATS)
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+@pytest.mark.parametrize("source", all_sources(), ids=lambda source: source.name)
 def test_exactly_the_malformed_rows_are_refused(lake: Lake, source: Source, landing_format: str):
     options = replace(SMALL, malformed_share=0.2, duplicate_share=0.1, format=landing_format)
     summary = generate(lake, source, options)
@@ -169,7 +170,7 @@ def test_the_command_makes_the_lake_and_all_sources(tmp_path: Path):
     root = tmp_path / "new" / "lake"
     main(["--lake", str(root), "--events", "10", "--start", "2026-01-01"])
     found = {path.name for path in (root / "landing").iterdir()}
-    assert found == {source.name for source in SOURCES}
+    assert found == {source.name for source in all_sources()}
 
 
 def test_by_default_the_sample_is_of_the_last_full_day():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row
 
-from include.streams import PROJECT
+from include.settings import PROJECT
 from spark_jobs.internals.parts import CountsDifferError, counts_table
 from spark_jobs.internals.queries import Ran
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from include.fold.admission import EPOCH
 from include.lake.paths import Lake, LakeError
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
-from spark_jobs.streams.user_counts import FOLD, UserEvent
+from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import FIRST_INGESTED_US, ClockAt, Commit, StampedRow, append_commit, stamp
 
 SOURCE = "user_events"

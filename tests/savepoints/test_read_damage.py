@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from include.fold.schemas import state_rows_ddl
+from include.fold.ddl import state_rows_ddl
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.savepoints.contents import SavepointError

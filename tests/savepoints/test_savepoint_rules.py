@@ -23,9 +23,9 @@ from include.savepoints.retention import (
     oldest_kept_us,
     spare_a_base,
 )
-from include.streams import SavepointRules, SettingsError
-from spark_jobs.streams import user_counts
-from spark_jobs.streams.user_counts import UserEvent
+from include.settings import SavepointRules, SettingsError
+from include.streams import user_counts
+from include.streams.user_counts import UserEvent
 from tests.bronze import ClockAt, append_commit, stamp
 
 HOUR_US = 3_600_000_000

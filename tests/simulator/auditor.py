@@ -21,7 +21,7 @@ from include.lake.generations import current_row, generation_rows, open_intent
 from include.lake.ops import read_ops
 from include.plans.stream_identity import stream_identity
 from include.savepoints.lineage import code_of, is_mapped, rejects
-from include.streams import Stream
+from include.settings import Stream
 from tests.simulator import oracle
 from tests.simulator.oracle import Emitted, Folded, Landed
 from tests.simulator.world import World

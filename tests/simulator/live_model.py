@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import MICROSECOND, US_PER_MS
+from include.fold.ddl import KEYS, PENDING, STATES
 from include.fold.definition import KeyedFold
-from include.fold.schemas import KEYS, PENDING, REJECTED, STATES, output_schema
+from include.fold.schemas import REJECTED, output_schema
 from include.fold.states import States
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.live_batch import SUMMED

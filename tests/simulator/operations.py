@@ -23,7 +23,7 @@ from include.plans.promote import why_not_promote
 from include.plans.reseed_options import ReseedOptions
 from include.plans.waiting_rows import has_waiting_rows
 from include.savepoints.lineage import is_mapped, same_code
-from include.streams import SettingsError
+from include.settings import SettingsError
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.repair_clock import repair_clock

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from include import streams
 from include.coverage import judge, ledger, trust
 from include.coverage.judge import Coverage
 from include.coverage.late_groups import LateGroup, late_groups
@@ -17,6 +16,7 @@ from include.fold.instants import micros_of
 from include.lake.generations import current_row
 from include.lake.paths import Lake
 from include.plans import reseed_base
+from include.registry import all_streams
 from include.savepoints.identity import StreamIdentity
 from spark_jobs import compact_state, write_savepoint
 from tests.simulator.world import DELAY
@@ -64,7 +64,7 @@ def late_rows_that_live_has_not_read(patch: pytest.MonkeyPatch) -> None:
 
 def streams_that_ran(lake: Lake) -> list[Any]:
     """The streams of the simulation that have run."""
-    return [each for each in streams.STREAMS if current_row(lake, each.name) is not None]
+    return [each for each in all_streams() if current_row(lake, each.name) is not None]
 
 
 def late_by_todays_delay(patch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,12 @@ import pytest
 from deltalake import DeltaTable
 
 from include.checkpoint.row_counts import count_events
+from include.fold.ddl import output_ddl
 from include.fold.instants import micros_of
-from include.fold.schemas import output_ddl, output_schema
+from include.fold.schemas import output_schema
+from include.registry import stream_named
 from include.savepoints.manifest import savepoints_of
 from include.stream_definition import load_definition
-from include.streams import stream_named
 from spark_jobs.engines.arrow_product import ArrowProductTable
 from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -10,7 +10,7 @@ import pytest
 from include.fold.instants import instant_of, micros_of
 from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
-from include.streams import SettingsError
+from include.settings import SettingsError
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator import oracle

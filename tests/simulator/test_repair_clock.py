@@ -21,7 +21,7 @@ from include.plans.reseed_options import ReseedOptions
 from include.plans.waiting_rows import has_waiting_rows
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.manifest import savepoints_of
-from include.streams import SettingsError
+from include.settings import SettingsError
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.repair_clock import repair_clock

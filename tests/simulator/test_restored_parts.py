@@ -12,7 +12,7 @@ from include.coverage.table_coverage import coverage_text
 from include.lake.paths import LakeError
 from include.lake.table_seal import reseal
 from include.plans.reseed_options import ReseedOptions
-from include.streams import SettingsError
+from include.settings import SettingsError
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.tables.arrow_bronze import create_bronze

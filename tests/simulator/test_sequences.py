@@ -36,7 +36,7 @@ def spark_world(spark):
 
         def deploy(kind, variant):
             deploy_file(kind, variant)
-            module = importlib.import_module(f"spark_jobs.streams.{world.streams[kind].name}")
+            module = importlib.import_module(f"include.streams.{world.streams[kind].name}")
             cloudpickle.register_pickle_by_value(module)
 
         world.deploy = deploy

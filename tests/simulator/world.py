@@ -13,7 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,16 @@ import pytest
 from deltalake import DeltaTable
 
 import include.streams
-import spark_jobs.streams
+from include import registry
 from include.fold.instants import instant_of, micros_of
 from include.lake.paths import Lake, dataset_of
 from include.landing.clock import RESET_KEY
 from include.landing.ingest_seal import WATERMARK_KEY
-from include.streams import Field, SavepointRules, Source, Stream
+from include.settings import Field, SavepointRules, Source, Stream
+from include.streams import sources
 from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.tables import arrow_bronze, bronze
+from tests.declared import NOT_WRITTEN, deploy
 from tests.simulator.live_model import LiveModel
 from tests.simulator.oracle import Commit, Emitted, Landed
 from tests.simulator.quick_tables import QuickTables
@@ -56,6 +58,8 @@ STREAMS = tuple(
         source=SOURCE.name,
         schedule="0 * * * *",
         watermark_delay=DELAY,
+        fold=NOT_WRITTEN,
+        comments={},
         buckets=2,
         state_partitions=2,
         savepoints=SavepointRules(cadence=DAY),
@@ -63,6 +67,13 @@ STREAMS = tuple(
     for kind in KINDS
 )
 PROJECT = ("include", "spark_jobs")
+
+
+@dataclass
+class Entry:
+    """As a module that declares it."""
+
+    STREAM: Stream
 
 
 class World:
@@ -74,7 +85,7 @@ class World:
         self.engine = LocalEngine(LiveModel())
         self.now_us = START_US
         self.commits: list[Commit] = []
-        self.streams = dict(zip(KINDS, STREAMS, strict=True))
+        self.streams = {kind: replace(each) for kind, each in zip(KINDS, STREAMS, strict=True)}
         self.deployed: dict[str, str] = {}  # the variant of each kind
         self._files = folder / "streams"
         self._files.mkdir()
@@ -94,19 +105,23 @@ class World:
     def files(self) -> Path:
         return self._files
 
+    def entries(self) -> dict[str, Stream]:
+        """The project's streams, by name."""
+        return {stream.name: stream for stream in self.streams.values()}
+
     def deploy(self, kind: str, variant: str) -> None:
         """Put a variant's file in its place, as a new process would load it."""
         name = self.streams[kind].name
         (self._files / f"{name}.py").write_text(stream_file(kind, variant))
-        sys.modules.pop(f"spark_jobs.streams.{name}", None)
+        sys.modules.pop(f"include.streams.{name}", None)
         importlib.invalidate_caches()
+        deploy(self.streams[kind], importlib.import_module(f"include.streams.{name}"))
         self.deployed[kind] = variant
 
     def configure(self, kind: str, **changes: Any) -> Stream:
         """Another entry for a stream: buckets, watermark_delay, ..."""
         stream = replace(self.streams[kind], **changes)
         self.streams[kind] = stream
-        set_entries(self.streams)
         return stream
 
     # Bronze
@@ -184,12 +199,13 @@ def open_world(quick: bool = True) -> Iterator[World]:
     try:
         with pytest.MonkeyPatch.context() as patch:
             world = World(folder)
-            paths = [*spark_jobs.streams.__path__, str(world.files)]
-            patch.setattr(spark_jobs.streams, "__path__", paths)
+            paths = [*include.streams.__path__, str(world.files)]
+            patch.setattr(include.streams, "__path__", paths)
             # A file that is written again within a second would be taken from the cache.
             patch.setattr(sys, "dont_write_bytecode", True)
-            _patch_everywhere(patch, "SOURCES", include.streams.SOURCES, (SOURCE,))
-            _patch_everywhere(patch, "STREAMS", include.streams.STREAMS, STREAMS)
+            patch.setattr(sources, "SOURCES", (SOURCE,))
+            patch.setattr(registry, "_files", world.entries)
+            patch.setattr(registry, "_module", lambda name: Entry(world.entries()[name]))
             _patch_everywhere(patch, "datetime", datetime, _clock_of(world))
             if quick:
                 QuickTables().install(patch)
@@ -198,16 +214,8 @@ def open_world(quick: bool = True) -> Iterator[World]:
             yield world
     finally:
         for stream in STREAMS:
-            sys.modules.pop(f"spark_jobs.streams.{stream.name}", None)
+            sys.modules.pop(f"include.streams.{stream.name}", None)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def set_entries(streams: dict[str, Stream]) -> None:
-    """Make these the project's streams. `open_world` puts back what was there."""
-    entries = tuple(streams.values())
-    for module in _project_modules():
-        if hasattr(module, "STREAMS") and isinstance(module.STREAMS, tuple):
-            module.STREAMS = entries
 
 
 def _patch_everywhere(patch: pytest.MonkeyPatch, name: str, old: Any, new: Any) -> None:

@@ -4,7 +4,8 @@ import shutil
 import subprocess
 import sys
 
-from include.streams import PROJECT, STREAMS
+from include.registry import all_streams
+from include.settings import PROJECT
 from spark_jobs.ship_project import PACKAGES, zip_project
 
 
@@ -21,7 +22,7 @@ def test_what_is_shipped_can_be_imported_where_the_project_is_not(tmp_path):
     archive = tmp_path / "project.zip"
     zip_project(PROJECT, archive)
     modules = ["spark_jobs.engines.live", "spark_jobs.engines.replay", "spark_jobs.tables.landing"]
-    modules += [f"spark_jobs.streams.{stream.name}" for stream in STREAMS]
+    modules += [f"include.streams.{stream.name}" for stream in all_streams()]
     code = f"import sys, importlib; sys.path.append({str(archive)!r})\n"
     code += f"for name in {modules}: print(importlib.import_module(name).__file__)"
     said = subprocess.run(

@@ -14,7 +14,9 @@ from airflow.sdk.execution_time.task_runner import _execute_task
 from dags.spark_task import SparkJobOperator, skip, spark_task
 from include.airflow.environment import airflow_environment
 from include.lake.paths import open_lake
+from include.registry import stream_named
 from include.run_local import main
+from include.settings import PROJECT, SettingsError
 from include.spark import local_jobs
 from include.spark.master import (
     MasterUnreachableError,
@@ -23,7 +25,6 @@ from include.spark.master import (
     is_local,
 )
 from include.spark.submit import default_master, job_environment
-from include.streams import PROJECT, SettingsError, stream_named
 
 CLUSTERS = [
     "spark://spark-master:7077",

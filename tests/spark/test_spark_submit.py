@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from include.registry import source_named, stream_named
 from include.run_local import main
+from include.settings import PROJECT
 from include.spark.submit import SPARK_SUBMIT, job_environment, submit_command
-from include.streams import PROJECT, source_named, stream_named
 
 
 def option(command: list[str], name: str) -> list[str]:
@@ -183,7 +184,9 @@ def test_a_clock_row_is_reason_enough_to_ingest(lake, monkeypatch):
     source = source_named("user_events")
     assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 0
     assert started == []
-    monkeypatch.setattr("include.streams.SOURCES", (replace(source, clock_grace=timedelta(0)),))
+    monkeypatch.setattr(
+        "include.streams.sources.SOURCES", (replace(source, clock_grace=timedelta(0)),)
+    )
     assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 0
     (command,) = started
     assert command[-4:] == ["--source", "user_events", "--lake", lake.root]

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from include.fold.records import DefinitionError
 from include.lake.paths import Lake
 from include.landing.initial_state import read_fingerprint
-from include.streams import SettingsError
+from include.settings import SettingsError
 from spark_jobs.tables.initial_state import read_initial_state
 from tests.initial_state import (
     AS_OF_TEXT,

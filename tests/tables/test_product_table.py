@@ -8,10 +8,10 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from include.fold.bucket import outputs_table
+from include.fold.ddl import output_ddl
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.instants import micros_of
 from include.fold.records import DefinitionError, columns_of
-from include.fold.schemas import output_ddl
 from include.fold.settle import Emitted
 from include.lake.range_change import RangeChange
 from spark_jobs.engines.packing import to_stream, unpack

@@ -10,7 +10,7 @@ from include.care.rocksdb.settings import (
     SETTINGS,
     WRITE_BUFFER_RATIO,
 )
-from include.streams import SettingsError, Stream
+from include.settings import SettingsError, Stream
 
 
 def hand_settings(stream: Stream) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.streams import Stream
+from include.settings import Stream
 
 ORDINARY_JOB = "run_stream"
 # Spark's custom metrics of the operator, by the names that we use.

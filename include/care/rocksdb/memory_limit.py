@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from include.streams import MIB
+from include.settings import MIB
 
 PER_PARTITION_MB = 64
 FLOOR_MB = 64

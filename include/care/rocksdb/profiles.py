@@ -27,7 +27,7 @@ from include.care.rocksdb.settings import (
 )
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake
-from include.streams import Stream
+from include.settings import Stream
 
 TABLE = "rocksdb_profiles"
 KEY = ("stream", "profile")

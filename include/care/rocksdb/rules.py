@@ -19,7 +19,7 @@ from include.care.rocksdb.settings import (
     WRITE_BUFFER_RATIO,
     WRITE_BUFFER_RATIO_CEILING,
 )
-from include.streams import MIB
+from include.settings import MIB
 
 # Each doubling saves about as many bytes of rewriting; two are well above noise.
 MEMORY_STEP = 4

@@ -18,7 +18,8 @@ from include.care.rocksdb.profiles import failed_runs, read_profiles, record_pro
 from include.care.rocksdb.tuning import Outcome, Record, decide
 from include.lake.generations import current_generation
 from include.lake.paths import Lake, LakeError, open_lake
-from include.streams import SettingsError, Stream, default_lake, stream_named
+from include.registry import stream_named
+from include.settings import SettingsError, Stream, default_lake
 
 
 def tune_rocksdb(
@@ -55,7 +56,7 @@ def _record(lake: Lake, stream: Stream, outcome: Outcome, now: datetime | None) 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--stream", required=True, help="a stream of include/streams.py")
+    parser.add_argument("--stream", required=True, help="a stream of include/streams")
     parser.add_argument("--lake", default=default_lake(), help="the lake's folder or URI")
     parser.add_argument("--dry-run", action="store_true", help="decide, and write nothing")
     return parser.parse_args(argv)

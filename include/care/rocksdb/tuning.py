@@ -20,7 +20,7 @@ from include.care.rocksdb.profiles import (
 from include.care.rocksdb.rules import Proposal, Situation, propose
 from include.care.rocksdb.settings import TUNED
 from include.care.rocksdb.trials import Judgement, can_be_judged, judge
-from include.streams import Stream
+from include.settings import Stream
 
 # The newest batches of a profile, that rules and trials look at: some weeks of state at most.
 WINDOW = 40

@@ -16,7 +16,8 @@ from include.care.rocksdb.history import CLOCKS, COUNTERS, history_of
 from include.care.rocksdb.profiles import RecordedProfile, complete_settings
 from include.care.rocksdb.settings import MAX_MEMORY_MB, WRITE_BUFFER_RATIO
 from include.care.rocksdb.tuning import Outcome, Record, decide
-from include.streams import GIB, MIB, Stream, stream_named
+from include.registry import stream_named
+from include.settings import GIB, MIB, Stream
 
 STREAM = stream_named("user_counts")
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ import pytest
 
 from include.care.rocksdb.history import CLOCKS, COUNTERS, read_history
 from include.lake.ops import append_ops
-from include.streams import stream_named
+from include.registry import stream_named
 
 STREAM = stream_named("user_counts")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -13,7 +13,7 @@ from include.care.rocksdb.memory_limit import (
     memory_ceiling_mb,
     memory_limit_mb,
 )
-from include.streams import GIB, MIB
+from include.settings import GIB, MIB
 
 machines = st.integers(1, 4_096 * GIB)
 

@@ -16,7 +16,8 @@ from include.care.rocksdb.profiles import (
 )
 from include.care.rocksdb.settings import SETTINGS
 from include.lake.ops import append_ops, read_ops
-from include.streams import GIB, SettingsError, stream_named
+from include.registry import stream_named
+from include.settings import GIB, SettingsError
 
 STREAM = stream_named("user_counts")
 MACHINE = 16 * GIB

@@ -6,7 +6,8 @@ import pytest
 
 from include.care.rocksdb.profiles import Profile, complete_settings
 from include.care.rocksdb.rules import Situation, propose
-from include.streams import GIB, MIB, stream_named
+from include.registry import stream_named
+from include.settings import GIB, MIB
 from tests.care.rocksdb.made_batches import batches
 
 STREAM = stream_named("user_counts")

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from include.care.rocksdb.hand_settings import hand_settings
 from include.care.rocksdb.settings import PINNED, SETTINGS
 from include.care.rocksdb.values import Choice, Range
+from include.registry import stream_named
+from include.settings import SettingsError
 from include.spark.conf import STATE, STATE_STORE
-from include.streams import SettingsError, stream_named
 
 STREAM = stream_named("user_counts")
 

@@ -10,7 +10,8 @@ from include.care.rocksdb.outcome_table import format_outcome
 from include.care.rocksdb.profiles import active_profile, profile_for_run, record_profile
 from include.care.rocksdb.tune_rocksdb import main, tune_rocksdb
 from include.lake.ops import append_ops, read_ops
-from include.streams import GIB, SettingsError, stream_named
+from include.registry import stream_named
+from include.settings import GIB, SettingsError
 from tests.care.rocksdb.simulated import Simulation, needs_memory
 
 STREAM = stream_named("user_counts")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from include.care.rocksdb.memory_limit import FLOOR_MB, memory_ceiling_mb
 from include.care.rocksdb.settings import MAX_MEMORY_MB, PINNED, SETTINGS, TUNED, WRITE_BUFFER_RATIO
 from include.care.rocksdb.tuning import PATIENCE_RUNS, decide
-from include.streams import GIB, MIB, Limits
+from include.settings import GIB, MIB, Limits
 from tests.care.rocksdb.simulated import MACHINE, STREAM, Simulation, indifferent, needs_memory
 
 POOR = {MAX_MEMORY_MB: "16", WRITE_BUFFER_RATIO: "0.2"}

@@ -1,17 +1,18 @@
-"""The sources and streams we run: what each holds, when it runs, and its limits.
+"""What can be said of a source and of a stream: their settings, limits and rules.
 
-The one place where a setting is written. Standard library only, because the
-scheduler imports it at every parse. What a stream *computes* is in
-`spark_jobs/streams/<name>.py`; an entry here has the same name.
+They are said in `include/streams`. The scheduler imports this at every parse, so it needs no
+package.
 """
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
+
+from include.fold.definition import KeyedFold, MigrateState
 
 FieldType = Literal["string", "bigint", "double"]
 
@@ -169,16 +170,22 @@ class TableCare:
 class Stream:
     """One streaming query with its checkpoint and table, and the Dag around it."""
 
-    name: str
-    source: str
+    source: str  # the name of one in `include/streams/sources.py`
     schedule: str  # a cron expression: the Dag run's data interval is the time between two ticks
     watermark_delay: timedelta  # how far behind the newest event a row may come and still count
+    # What is computed: a fold, or a function that makes one of the stream's `settings`.
+    fold: KeyedFold | Callable[..., KeyedFold] = field(repr=False)
+    comments: Mapping[str, str] = field(repr=False)  # one for each column of the outputs
+    name: str = ""  # that of its file
+    title: str = ""  # of the table; the first line of the file's docstring
+    # After a change of the state's fields: from a key's old state to its new one.
+    migrate_state: MigrateState | None = field(default=None, repr=False)
     # The unit of state and of a Python call: more buckets make sparse batches cheaper and
     # dense ones dearer (`make bench`). Pinned in the checkpoint; changed only by a reseed.
     buckets: int = 32
     state_partitions: int = 4  # Spark pins this in the checkpoint, too
     timeout: timedelta = timedelta(hours=1)  # of one task
-    # What the stream's file asks for in its `define`: pinned as the state is made with them.
+    # The arguments of a `fold` that is a function: pinned as the state is made with them.
     settings: Mapping[str, Any] = field(default_factory=dict)
     # An event that the state function fails for fails the run; or it goes to rejected/<stream>.
     on_error: Literal["stop", "quarantine"] = "stop"
@@ -188,7 +195,8 @@ class Stream:
     rocksdb: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_name("stream", self.name)
+        if self.name:
+            _check_name("stream", self.name)
         for count in ("buckets", "state_partitions"):
             if getattr(self, count) < 1:
                 raise SettingsError(f"stream {self.name}: {count} must be at least 1")
@@ -207,98 +215,7 @@ def _check_name(kind: str, name: str) -> None:
         raise SettingsError(f"{kind} name {name!r} must be lower case letters, digits and _")
 
 
-SOURCES = (
-    Source(
-        name="signals",
-        time_field="timestamp",
-        comment="Readings that devices send",
-        fields=(
-            Field(name="device_id", type="bigint", comment="The device that sent the signal"),
-            Field(name="value", type="bigint", comment="The reading"),
-        ),
-    ),
-    Source(
-        name="user_events",
-        time_field="event_time",
-        comment="What users do",
-        fields=(
-            Field(name="user_id", type="string", comment="The user who acted"),
-            Field(name="event_type", type="string", comment="What the user did"),
-            Field(name="value", type="double", comment="How much of it"),
-        ),
-    ),
-    Source(
-        name="service_logs",
-        time_field="timestamp",
-        comment="Log lines that services write",
-        fields=(
-            Field(name="service", type="string", comment="The service that wrote the line"),
-            Field(name="level", type="string", comment="Severity", required=False),
-            Field(name="message", type="string", comment="The line's text", required=False),
-        ),
-        # Services are watched for silence: that must show when all of them are silent, too.
-        clock_grace=timedelta(minutes=1),
-    ),
-)
-
-STREAMS = (
-    Stream(
-        name="device_signals",
-        source="signals",
-        schedule="0 * * * *",
-        watermark_delay=timedelta(minutes=10),
-    ),
-    Stream(
-        name="user_counts",
-        source="user_events",
-        schedule="0 * * * *",
-        watermark_delay=timedelta(minutes=10),
-    ),
-    Stream(
-        name="user_sessions",
-        source="user_events",
-        schedule="0 * * * *",
-        watermark_delay=timedelta(minutes=10),
-        settings={"gap": timedelta(minutes=30)},
-    ),
-    Stream(
-        name="threshold_alerts",
-        source="user_events",
-        schedule="0 * * * *",
-        watermark_delay=timedelta(minutes=10),
-        settings={"event_type": "purchase", "span": timedelta(minutes=10), "limit": 5},
-    ),
-    Stream(
-        name="service_health",
-        source="service_logs",
-        schedule="*/15 * * * *",
-        watermark_delay=timedelta(minutes=5),
-        # With "processing" for the time, watermark_delay is 0: nothing is late there.
-        settings={"stale_after": timedelta(minutes=5), "time": "event"},
-    ),
-)
-
 TABLE_CARE = TableCare()
-
-Entry = TypeVar("Entry", Source, Stream)
-
-
-def source_named(name: str) -> Source:
-    """The source of that name; SettingsError lists the known ones otherwise."""
-    return _named("source", name, SOURCES)
-
-
-def stream_named(name: str) -> Stream:
-    """The stream of that name; SettingsError lists the known ones otherwise."""
-    return _named("stream", name, STREAMS)
-
-
-def _named(kind: str, name: str, entries: tuple[Entry, ...]) -> Entry:
-    for entry in entries:
-        if entry.name == name:
-            return entry
-    known = ", ".join(sorted(entry.name for entry in entries))
-    raise SettingsError(f"unknown {kind} {name!r}: known are {known}")
 
 
 def default_lake() -> str:

@@ -1,10 +1,12 @@
 """How many signals each device has sent: one row for every signal, with the count so far."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import NamedTuple
 
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.group_state import GroupState
+from include.settings import Stream
 
 
 class Signal(NamedTuple):
@@ -40,7 +42,13 @@ FOLD = flat_map_groups_with_state(
     output=EventsCounted,
     output_mode="append",
 )
-COMMENTS = {
-    "device_id": "The device that sent the signal",
-    "count": "Signals of the device so far, this one included",
-}
+STREAM = Stream(
+    source="signals",
+    schedule="0 * * * *",
+    watermark_delay=timedelta(minutes=10),
+    fold=FOLD,
+    comments={
+        "device_id": "The device that sent the signal",
+        "count": "Signals of the device so far, this one included",
+    },
+)

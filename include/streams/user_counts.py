@@ -1,10 +1,12 @@
 """A running count of events per user: one row per user, updated in place."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import NamedTuple
 
 from include.fold.definition import map_groups_with_state
 from include.fold.group_state import GroupState
+from include.settings import Stream
 
 
 class UserEvent(NamedTuple):
@@ -44,7 +46,13 @@ FOLD = map_groups_with_state(
     output_mode="update",
     project=project,
 )
-COMMENTS = {
-    "user_id": "Key: the user",
-    "total_count": "Events of the user so far",
-}
+STREAM = Stream(
+    source="user_events",
+    schedule="0 * * * *",
+    watermark_delay=timedelta(minutes=10),
+    fold=FOLD,
+    comments={
+        "user_id": "Key: the user",
+        "total_count": "Events of the user so far",
+    },
+)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.group_state import GroupState
 from include.fold.settings import span_us, timeout_in
+from include.settings import Stream
 
 
 class LogLine(NamedTuple):
@@ -63,7 +64,15 @@ def define(*, stale_after: timedelta, time: str) -> KeyedFold:
     )
 
 
-COMMENTS = {
-    "service": "The service whose health changed",
-    "status": "stale: silent for too long; ok: heard of again",
-}
+STREAM = Stream(
+    source="service_logs",
+    schedule="*/15 * * * *",
+    watermark_delay=timedelta(minutes=5),
+    fold=define,
+    # With "processing" for the time, watermark_delay is 0: nothing is late there.
+    settings={"stale_after": timedelta(minutes=5), "time": "event"},
+    comments={
+        "service": "The service whose health changed",
+        "status": "stale: silent for too long; ok: heard of again",
+    },
+)

@@ -8,6 +8,7 @@ from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.group_state import GroupState
 from include.fold.records import Instant
 from include.fold.settings import span_us
+from include.settings import Stream
 
 
 class UserEvent(NamedTuple):
@@ -69,9 +70,16 @@ def closed(user_id: str, session: OpenSession) -> UserSession:
     )
 
 
-COMMENTS = {
-    "user_id": "The user",
-    "session_start": "Time of the session's first event, UTC",
-    "session_end": "Time of the session's last event, UTC",
-    "events": "Events in the session",
-}
+STREAM = Stream(
+    source="user_events",
+    schedule="0 * * * *",
+    watermark_delay=timedelta(minutes=10),
+    fold=define,
+    settings={"gap": timedelta(minutes=30)},
+    comments={
+        "user_id": "The user",
+        "session_start": "Time of the session's first event, UTC",
+        "session_end": "Time of the session's last event, UTC",
+        "events": "Events in the session",
+    },
+)

@@ -12,6 +12,7 @@ from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.group_state import GroupState
 from include.fold.records import DefinitionError, Instant
 from include.fold.settings import count_of, span_us
+from include.settings import Stream
 
 
 class UserEvent(NamedTuple):
@@ -69,9 +70,16 @@ def define(*, event_type: str, span: timedelta, limit: int) -> KeyedFold:
     )
 
 
-COMMENTS = {
-    "user_id": "The user",
-    "event_type": "What the user did too often",
-    "count": "Events of that type within the span, this one included",
-    "span_start": "Where the trailing span begins (exclusive), UTC; it ends at emitted_at",
-}
+STREAM = Stream(
+    source="user_events",
+    schedule="0 * * * *",
+    watermark_delay=timedelta(minutes=10),
+    fold=define,
+    settings={"event_type": "purchase", "span": timedelta(minutes=10), "limit": 5},
+    comments={
+        "user_id": "The user",
+        "event_type": "What the user did too often",
+        "count": "Events of that type within the span, this one included",
+        "span_start": "Where the trailing span begins (exclusive), UTC; it ends at emitted_at",
+    },
+)

@@ -1,0 +1,88 @@
+"""Finds the streams and sources of `include/streams`.
+
+There `<name>.py` declares the stream `<name>`: its records, its function, and STREAM, with all
+settings. A file without a STREAM is one that others import. Jobs, Dags and the command line find
+a stream here, and nothing else names it.
+"""
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pkgutil import iter_modules
+from types import ModuleType
+
+import include.streams
+from include.fold.records import DefinitionError
+from include.settings import SettingsError, Source, Stream
+from include.stream_definition import check_stream
+from include.streams import sources
+
+
+def stream_names() -> tuple[str, ...]:
+    """All streams, in order of their names; also of files that cannot be imported."""
+    return tuple(sorted(name for name in _files() if _declares(name)))
+
+
+def all_streams() -> tuple[Stream, ...]:
+    """Each stream; SettingsError for the first file that declares none as it should."""
+    return tuple(stream_named(name) for name in stream_names())
+
+
+def stream_named(name: str) -> Stream:
+    """The stream of that name. SettingsError lists the known ones, or says what its file lacks."""
+    if name not in _files():
+        known = ", ".join(stream_names())
+        raise SettingsError(f"unknown stream {name!r}: known are {known}")
+    declared = getattr(_module(name), "STREAM", None)
+    file = f"include/streams/{name}.py"
+    if not isinstance(declared, Stream):
+        raise SettingsError(f"{file} must declare STREAM = Stream(...); see the README")
+    if declared.name not in ("", name):
+        raise SettingsError(f"{file}: its stream is {name}, as the file, and not {declared.name}")
+    title = declared.title or (_module(name).__doc__ or name).splitlines()[0]
+    stream = replace(declared, name=name, title=title)
+    check_stream(stream, source_named(stream.source))
+    return stream
+
+
+def source_named(name: str) -> Source:
+    """The source of that name. SettingsError lists the known ones otherwise."""
+    found = [source for source in sources.SOURCES if source.name == name]
+    if len(found) > 1:
+        raise SettingsError(f"include/streams/sources.py has {len(found)} sources {name!r}")
+    if not found:
+        known = ", ".join(sorted(source.name for source in sources.SOURCES))
+        raise SettingsError(f"unknown source {name!r}: known are {known}")
+    return found[0]
+
+
+def all_sources() -> tuple[Source, ...]:
+    """Each source, in the order of `sources.py`."""
+    return tuple(source_named(source.name) for source in sources.SOURCES)
+
+
+def streams_of(source: str) -> Iterator[Stream]:
+    """The streams that read a source."""
+    return (stream for stream in all_streams() if stream.source == source)
+
+
+def _files() -> set[str]:
+    return {found.name for found in iter_modules(include.streams.__path__)} - {"sources"}
+
+
+def _declares(name: str) -> bool:
+    try:
+        return hasattr(_module(name), "STREAM")
+    except SettingsError:
+        return True
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"include.streams.{name}")
+    # Whatever a user's file raises as it is imported: it is that file which is wrong.
+    except (SettingsError, DefinitionError) as error:
+        raise SettingsError(f"include/streams/{name}.py: {error}") from error
+    except Exception as error:
+        kind = type(error).__name__
+        raise SettingsError(f"include/streams/{name}.py: {kind}: {error}") from error

@@ -1,0 +1,1 @@
+"""Your streams, a file each, and their sources in `sources.py`. Nothing else names them."""
