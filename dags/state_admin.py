@@ -41,7 +41,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import spark_task
 from include.airflow.pools import stream_pool
-from include.registry import all_streams
+from include.registry import loadable_streams
 from include.settings import SettingsError, Stream, default_lake
 from include.spark.reseed_request import read_plan, reseed_options
 
@@ -51,7 +51,7 @@ PARAMS = {
     # Without a default: a person must have chosen.
     "stream": Param(
         type="string",
-        enum=[stream.name for stream in all_streams()],
+        enum=[stream.name for stream in loadable_streams()],
         description="The stream whose state is made anew.",
     ),
     "buckets": Param(
@@ -145,5 +145,5 @@ with DAG(
         plan(root)
         >> approve
         >> choose_stream()
-        >> [apply_reseed(stream, root) for stream in all_streams()]
+        >> [apply_reseed(stream, root) for stream in loadable_streams()]
     )

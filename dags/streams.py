@@ -59,7 +59,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import skip, spark_task
 from include.airflow.pools import source_pool, stream_pool
-from include.registry import all_streams, source_named
+from include.registry import loadable_streams, source_named
 from include.settings import Stream, default_lake
 
 log = logging.getLogger(__name__)
@@ -279,5 +279,5 @@ def stream_dag(stream: Stream) -> DAG:
     return dag
 
 
-for stream in all_streams():
+for stream in loadable_streams():
     globals()[f"stream_{stream.name}"] = stream_dag(stream)

@@ -25,17 +25,16 @@ def load_definition(stream: Stream) -> Definition:
             f"stream {stream.name}: nothing comes late in processing time, so watermark_delay "
             f"must be 0, not {stream.watermark_delay}"
         )
+    if stream.migrate_state is not None and not callable(stream.migrate_state):
+        raise SettingsError(
+            f"stream {stream.name}: migrate_state must be a function of a key's old state"
+        )
     return Definition(fold, stream.title or stream.name, stream.comments, stream.migrate_state)
 
 
 def check_stream(stream: Stream, source: Source) -> None:
     """SettingsError for a stream whose parts do not fit together, or do not fit its source."""
-    fold = load_definition(stream).fold
-    if stream.migrate_state is not None and not callable(stream.migrate_state):
-        raise SettingsError(
-            f"stream {stream.name}: migrate_state must be a function of a key's old state"
-        )
-    _check_events(fold, source)
+    _check_events(load_definition(stream).fold, source)
 
 
 def _check_events(fold: KeyedFold, source: Source) -> None:

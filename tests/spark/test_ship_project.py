@@ -28,6 +28,5 @@ def test_what_is_shipped_can_be_imported_where_the_project_is_not(tmp_path):
     said = subprocess.run(
         [sys.executable, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     ).stdout
-    assert [line.startswith(f"{archive}/spark_jobs/") for line in said.split()] == [True] * len(
-        modules
-    )
+    expected = [f"{archive}/{module.replace('.', '/')}.py" for module in modules]
+    assert said.split() == expected
