@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from include.registry import source_named, stream_named
+from include.registry import all_sources, source_named, stream_named
 from include.run_local import main
 from include.settings import PROJECT
 from include.spark.submit import SPARK_SUBMIT, job_environment, submit_command
