@@ -23,7 +23,9 @@ from include.checkpoint.offsets import newest_planned
 from include.checkpoint.pin_generation import refuse_other_state
 from include.checkpoint.position import is_settled
 from include.lake.findings import record_error
-from include.lake.generations import current_generation
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.clock_repair import refuse_run
@@ -68,7 +70,7 @@ def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None =
 
 
 def _compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None) -> None:
-    fold, generation = load_definition(stream).fold, current_generation(lake, stream.name)
+    fold, generation = load_definition(stream).fold, read_generations(lake, stream.name).number
     refuse_other_state(lake, stream, generation, pinned_settings(stream, fold)["state_schema"])
     code = stream_identity(lake, stream).code
     refuse_unreadable_events(engine, lake, stream.name, generation, fold, code)
@@ -90,7 +92,7 @@ def _compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None)
 @contextmanager
 def reported_sizes(lake: Lake, stream: Stream, run_id: str) -> Iterator[None]:
     """The checkpoint's sizes before and after the body, into `ops/checkpoint_sizes` and the log."""
-    generation = current_generation(lake, stream.name)
+    generation = read_generations(lake, stream.name).number
     before = measure_checkpoint(lake, stream.name, generation)
     record_sizes(lake, before, run_id, "before_compaction")
     yield
@@ -133,7 +135,7 @@ def _fingerprint(engine: Engine, lake: Lake, stream: Stream) -> Any:
 
 
 def _checkpoint(lake: Lake, stream: Stream) -> str:
-    return lake.checkpoint(stream.name, current_generation(lake, stream.name))
+    return lake.checkpoint(stream.name, read_generations(lake, stream.name).number)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

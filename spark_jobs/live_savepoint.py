@@ -16,7 +16,10 @@ from include.coverage.entries import read_entries
 from include.coverage.judge import newest_own
 from include.fold.admission import US_PER_MS, until_us
 from include.fold.instants import instant_of
-from include.lake.generations import GenerationRow, current_generation, pinned_row
+from include.lake.generations import (
+    GenerationRow,
+    read_generations,
+)
 from include.lake.paths import Lake, LakeError
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import pin_bronze
@@ -35,7 +38,9 @@ log = logging.getLogger("job.savepoint")
 def write_if_due(engine: Engine, lake: Lake, stream: Stream, run_id: str) -> None:
     """Write a savepoint when the stream's cadence says so. Under the stream's lease."""
     if (
-        newest_committed(lake, lake.checkpoint(stream.name, current_generation(lake, stream.name)))
+        newest_committed(
+            lake, lake.checkpoint(stream.name, read_generations(lake, stream.name).number)
+        )
         is None
     ):
         return
@@ -79,7 +84,7 @@ def write_live_savepoint(
             f"the last run of {stream.name} was cut off before all of its state was settled: run "
             "it again first"
         )
-    pinned = pinned_row(lake, stream.name, batch.generation)
+    pinned = read_generations(lake, stream.name).pinned(batch.generation)
     check_partitions(lake, batch, pinned["state_partitions"])
     fold = load_definition(stream).fold
     schema = pinned_settings(stream, fold)["state_schema"]

@@ -20,7 +20,9 @@ from include.coverage.ledger import enter, reconcile
 from include.coverage.marks import mark_of
 from include.coverage.table_coverage import what_else
 from include.fold.instants import US_PER_MS, micros_of
-from include.lake.generations import current_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, open_lake
@@ -112,7 +114,7 @@ def _recompute(
         lake, stream, fold, plan.identity, plan.pin, plan.base, record["run_id"], "recompute"
     )
     start_us, until_us = micros_of(plan.start), micros_of(plan.until)
-    current = current_row(lake, stream.name)
+    current = read_generations(lake, stream.name).current
     assert current is not None  # or nothing was settled
     generation, delay_us = current["generation"], current["watermark_delay_ms"] * US_PER_MS
     table = engine.product_table(lake, stream, definition)

@@ -16,7 +16,9 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 from include.fold.instants import instant_of, micros_of
-from include.lake.generations import current_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError, open_lake
 from include.landing.clock_repair import (
@@ -111,7 +113,7 @@ def _nothing_running(lake: Lake, source: Source) -> Iterator[None]:
 def _reseed(
     engine: Engine, lake: Lake, stream: Stream, repair: ClockRepair, dag_run_id: str | None
 ) -> None:
-    if not knows_reset(current_row(lake, stream.name), repair):
+    if not knows_reset(read_generations(lake, stream.name).current, repair):
         reseed(engine, lake, stream, ReseedOptions(), dag_run_id)
     _delete_savepoints_ahead(engine, lake, stream, repair)
 
@@ -122,7 +124,7 @@ def _delete_savepoints_ahead(
     """Those after what the clock settles now: until it came to them again, the newest by its
     `until` would keep others from being written, and have older ones deleted."""
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
-        row = current_row(lake, stream.name)
+        row = read_generations(lake, stream.name).current
         assert row is not None  # it is reseeded
         needed = needed_ids(lake, stream.name)
         older = [s for s in savepoints_of(lake, stream.name) if _is_before_reset(s, repair)]

@@ -21,7 +21,11 @@ from include.coverage.ledger import distrust_error, enter, look, reconcile, writ
 from include.coverage.marks import mark_of
 from include.coverage.trust import has_begun
 from include.fold.instants import US_PER_MS, instant_of, micros_of
-from include.lake.generations import CURRENT, GenerationRow, open_intent
+from include.lake.generations import (
+    CURRENT,
+    GenerationRow,
+    read_generations,
+)
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError, open_lake
@@ -101,7 +105,7 @@ def finish_open_reseed(
     engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None
 ) -> bool:
     """Finish a reseed of `stream` that was cut off; whether there was one. Under its lease."""
-    row = open_intent(lake, stream.name)
+    row = read_generations(lake, stream.name).intent
     if row is None:
         return False
     refuse_unreadable_table(lake, stream.name)

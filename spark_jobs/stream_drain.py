@@ -21,7 +21,10 @@ from include.coverage.ledger import begin_live, reconcile, seal_made
 from include.fold.ddl import event_ddl
 from include.fold.definition import KeyedFold
 from include.lake.findings import Finding, record_error, record_findings
-from include.lake.generations import current_generation, current_row, is_reseeded, pinned_row
+from include.lake.generations import (
+    is_reseeded,
+    read_generations,
+)
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.lake.run_findings import findings_of_run
@@ -52,7 +55,7 @@ def drain_stream(
     profile = profile_for_run(lake, stream)
     definition = load_definition(stream)
     fold = definition.fold
-    generation = current_generation(lake, stream.name)
+    generation = read_generations(lake, stream.name).number
     reconcile(lake, stream.name)
     refuse_foreign_checkpoint(lake, stream.name, generation)
     code = stream_identity(lake, stream).code
@@ -122,7 +125,7 @@ def refuse_unreadable_events(
     checkpoint = lake.checkpoint(stream, generation)
     if newest_committed(lake, checkpoint) is None:
         return
-    pinned = pinned_row(lake, stream, generation)
+    pinned = read_generations(lake, stream).pinned(generation)
     recorded = pinned["event_schema"]
     # Of a generation of release 0.5 only the code says whether anything can have changed.
     changed = is_other_code(pinned, code) if recorded is None else recorded != event_ddl(fold)
@@ -150,7 +153,7 @@ def as_pinned(lake: Lake, stream: Stream) -> Stream:
 
     The entry's are for a first generation; afterwards only a reseed changes them.
     """
-    row = current_row(lake, stream.name)
+    row = read_generations(lake, stream.name).current
     if row is None or not is_reseeded(row):
         return stream
     return replace(stream, buckets=row["buckets"], state_partitions=row["state_partitions"])
@@ -168,10 +171,10 @@ def stay_in_log(engine: Engine, lake: Lake, stream: Stream) -> None:
     last run has read (two runs, where commits without rows came after that), and to settle what
     a run that was cut off has left."""
     needed = needed_commit(lake, stream.name, stream.source)
-    row = current_row(lake, stream.name)
+    row = read_generations(lake, stream.name).current
     # An update table shows the keys of a batch that was not settled for the others, too.
     is_update = row is not None and row["output_mode"] == "update"
-    checkpoint = lake.checkpoint(stream.name, current_generation(lake, stream.name))
+    checkpoint = lake.checkpoint(stream.name, read_generations(lake, stream.name).number)
     ahead = is_update and not is_settled(lake, checkpoint)
     if ahead or (needed is not None and needed.is_growing_old):
         with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):

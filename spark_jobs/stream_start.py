@@ -9,7 +9,11 @@ from include.coverage.entries import Entry
 from include.coverage.marks import mark_of
 from include.fold.definition import KeyedFold
 from include.fold.instants import instant_of, micros_of
-from include.lake.generations import GenerationRow, current_row, is_reseeded, pinned_row
+from include.lake.generations import (
+    GenerationRow,
+    is_reseeded,
+    read_generations,
+)
 from include.lake.paths import Lake, LakeError
 from include.landing.initial_state import read_fingerprint
 from spark_jobs.engines.engine import Engine, ProductTable, Rows, Seed
@@ -29,7 +33,7 @@ class Start:
 
 def plan_start(engine: Engine, lake: Lake, stream: str, generation: int, fold: KeyedFold) -> Start:
     """The start of `stream`'s next run; SettingsError when the initial state is no good."""
-    row = current_row(lake, stream)
+    row = read_generations(lake, stream).current
     if row is not None and is_reseeded(row):
         return _after_reseed(engine, lake, row, fold)
     if newest_committed(lake, lake.checkpoint(stream, generation)) is not None:
@@ -51,7 +55,7 @@ def _kept_without_timeout(engine: Engine, states: Rows, fold: KeyedFold) -> int:
 
 def _resume(lake: Lake, stream: str, generation: int) -> Start:
     """The checkpoint has the initial state; it must still be the one that was pinned."""
-    pinned = pinned_row(lake, stream, generation)
+    pinned = read_generations(lake, stream).pinned(generation)
     as_of = pinned["initial_as_of"]
     seed = None if as_of is None else Seed(micros_of(as_of), None)
     return Start(seed, {"initial_state": read_fingerprint(lake, stream, pinned["initial_state"])})

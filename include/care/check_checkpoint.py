@@ -15,7 +15,9 @@ from include.checkpoint.checkpoint_size import CheckpointSize, Position
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.coverage.table_coverage import find_coverage
 from include.lake.findings import Finding, Severity, record_findings
-from include.lake.generations import current_generation
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.lease import lease_holder
 from include.lake.paths import Lake, LakeError
 from include.settings import Stream
@@ -50,7 +52,7 @@ class CheckResult:
 
 def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
     """Measure the checkpoint of `stream`, and judge it by the stream's limits."""
-    generation = current_generation(lake, stream.name)
+    generation = read_generations(lake, stream.name).number
     lease = f"stream-{stream.name}"
     holder = lease_holder(lake, lease)
     recorded = read_recorded(lake, stream.name, generation)

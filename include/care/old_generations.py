@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from pyarrow import fs
 
-from include.lake.generations import current_generation, generation_rows, replaced_at
+from include.lake.generations import read_generations
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.ops import update_ops
 from include.lake.paths import Lake, LakeError
@@ -46,11 +46,11 @@ class OldGenerations:
 def find_old_generations(lake: Lake, stream: Stream, now: datetime) -> OldGenerations:
     """The replaced generations of `stream` whose time is over, as its `keep_generations` says."""
     folders = _folders(lake, f"{lake.root}/checkpoints/{stream.name}")
-    rows = generation_rows(lake, stream.name)
-    known = {str(row["generation"]) for row in rows}
+    generations = read_generations(lake, stream.name)
+    known = {str(row["generation"]) for row in generations.rows}
     # Before its first row is written, a stream runs on the first generation all the same.
-    known.add(str(current_generation(lake, stream.name)))
-    marked = {row["generation"] for row in rows if row["deleted_at"] is not None}
+    known.add(str(generations.number))
+    marked = {row["generation"] for row in generations.rows if row["deleted_at"] is not None}
     found = [
         OldGeneration(
             stream.name,
@@ -60,7 +60,7 @@ def find_old_generations(lake: Lake, stream: Stream, now: datetime) -> OldGenera
             is_there=str(generation) in folders,
             is_marked=generation in marked,
         )
-        for generation, instant in replaced_at(rows).items()
+        for generation, instant in generations.replaced_at().items()
         if instant + stream.savepoints.keep_generations <= now
     ]
     return OldGenerations(

@@ -6,7 +6,10 @@ from typing import Any
 
 from include.checkpoint.position import settled_watermark_ms
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, until_us
-from include.lake.generations import generation_rows, is_reseeded
+from include.lake.generations import (
+    is_reseeded,
+    read_generations,
+)
 from include.lake.ops import read_ops, update_ops
 from include.lake.paths import Lake
 
@@ -50,7 +53,9 @@ def seed_levels(lake: Lake, stream: str, generation: int) -> dict[str, int]:
 
     0 but for a reseeded one: its seed stands for bronze rows, and brings some that wait.
     """
-    row = next((r for r in generation_rows(lake, stream) if r["generation"] == generation), None)
+    row = next(
+        (r for r in read_generations(lake, stream).rows if r["generation"] == generation), None
+    )
     if not is_reseeded(row) or row is None:
         return {**dict.fromkeys(TOTALS, 0), "rows_pending": 0}
     folded, excluded, pending = row["seed_events"], row["seed_excluded"], row["seed_pending"]

@@ -10,7 +10,9 @@ from typing import Any
 from pyarrow import fs
 
 from include.checkpoint.offsets import newest_committed, newest_planned
-from include.lake.generations import current_generation
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.paths import Lake, LakeError
 from include.spark.conf import STATE, STATE_STORE
 
@@ -38,7 +40,7 @@ def committed_batch(lake: Lake, stream: str) -> CommittedBatch:
 
     Raises LakeError when there is none, or when its state is not of the format of our streams.
     """
-    generation = current_generation(lake, stream)
+    generation = read_generations(lake, stream).number
     checkpoint = lake.checkpoint(stream, generation)
     batch_id = newest_committed(lake, checkpoint)
     if batch_id is None:

@@ -18,7 +18,11 @@ from include.checkpoint.offsets import newest_planned
 from include.checkpoint.position import BronzePosition, read_position
 from include.checkpoint.vacuum_guard import LOG_RETENTION, LOG_SHARE, retention
 from include.lake.delta_log import made_at, read_actions
-from include.lake.generations import FIRST, current_row, is_reseeded
+from include.lake.generations import (
+    FIRST,
+    is_reseeded,
+    read_generations,
+)
 from include.lake.paths import Lake, LakeError
 
 
@@ -73,7 +77,7 @@ def refuse_cut_off(lake: Lake, stream: str, source: str) -> None:
 def _start(lake: Lake, stream: str) -> BronzePosition | None:
     """Where the newest batch began. The first one of all reads a snapshot; after a reseed, the
     commits since."""
-    row = current_row(lake, stream)
+    row = read_generations(lake, stream).current
     checkpoint = lake.checkpoint(stream, FIRST if row is None else row["generation"])
     planned = newest_planned(lake, checkpoint)
     if planned is None:

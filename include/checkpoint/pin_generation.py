@@ -14,10 +14,9 @@ from include.checkpoint.offsets import newest_planned
 from include.checkpoint.position import read_position
 from include.lake.generations import (
     GenerationRow,
-    current_row,
     exactly_once_tables,
     is_reseeded,
-    pinned_row,
+    read_generations,
     written_batch,
 )
 from include.lake.ops import append_ops, update_ops
@@ -48,7 +47,7 @@ def refuse_foreign_checkpoint(lake: Lake, stream: str, generation: int) -> None:
                 "it reads next would be lost. Put back the checkpoint, or a copy that is not older; "
                 f"or make a new one from bronze: `make reseed STREAM={stream} APPLY=1`"
             )
-    row = current_row(lake, stream)
+    row = read_generations(lake, stream).current
     if row is not None:
         if planned is not None:
             _refuse_older_bronze(lake, row, f"{checkpoint}/offsets/{planned}")
@@ -108,7 +107,7 @@ def pin_generation(
     )
     if first:
         return False
-    pinned = pinned_row(lake, stream.name, generation)
+    pinned = read_generations(lake, stream.name).pinned(generation)
     begun = newest_planned(lake, lake.checkpoint(stream.name, generation)) is not None
     if not begun and not is_reseeded(pinned):
         # Nothing stands on it yet.
@@ -129,7 +128,7 @@ def refuse_other_state(lake: Lake, stream: Stream, generation: int, state_schema
 
     Who reads it by the file of now would read something else, or nothing.
     """
-    pinned = pinned_row(lake, stream.name, generation)["state_schema"]
+    pinned = read_generations(lake, stream.name).pinned(generation)["state_schema"]
     if pinned != state_schema:
         raise SettingsError(
             f"stream {stream.name}: state_schema is now {state_schema}, but its state was made with "
@@ -151,7 +150,7 @@ def note_code(
     With new code the state is no one code's any more. A run that fails before it has written
     anything has made nothing, so it changes nothing here.
     """
-    pinned = pinned_row(lake, stream, generation)
+    pinned = read_generations(lake, stream).pinned(generation)
     new: dict[str, Any] = {}
     if pinned["event_schema"] != event_schema:
         new["event_schema"] = event_schema

@@ -3,7 +3,9 @@
 from datetime import UTC, datetime
 
 from include.coverage.ledger import distrust_error, look
-from include.lake.generations import current_generation, open_intent
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.lease import hold_lease
 from include.lake.ops import update_ops
 from include.lake.paths import Lake
@@ -17,13 +19,13 @@ def give_up_reseed(lake: Lake, stream: Stream) -> int:
     gone, so the generation before cannot go on.
     """
     with hold_lease(lake, f"stream-{stream.name}"):
-        begun = open_intent(lake, stream.name)
+        begun = read_generations(lake, stream.name).intent
         if begun is None:
             raise SettingsError(f"no reseed of {stream.name} is open: there is nothing to give up")
         _refuse_replaced(lake, stream.name)
         generation = int(begun["generation"])
         # Also those that it has overtaken: the next run would carry them out.
-        while (row := open_intent(lake, stream.name)) is not None:
+        while (row := read_generations(lake, stream.name).intent) is not None:
             given_up = {"stream": stream.name, "generation": row["generation"]}
             given_up |= {"deleted_at": datetime.now(UTC)}
             update_ops(lake, "generations", ("stream", "generation"), [given_up])
@@ -33,7 +35,7 @@ def give_up_reseed(lake: Lake, stream: Stream) -> int:
 def _refuse_replaced(lake: Lake, stream: str) -> None:
     """SettingsError when a reseed has replaced rows of the table and live has not gone on with it;
     be it one that another has overtaken. CoverageError when the table cannot tell."""
-    seen, current = look(lake, stream), current_generation(lake, stream)
+    seen, current = look(lake, stream), read_generations(lake, stream).number
     if seen.distrust is not None:
         raise distrust_error(lake, stream, seen.distrust)
     replaced = {one.generation for one in seen.entries if one.kind == "reseed"}

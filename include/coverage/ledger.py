@@ -18,7 +18,9 @@ from include.coverage.trust import (
     table_version,
     why_not_trusted,
 )
-from include.lake.generations import current_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.paths import Lake, LakeError
 from include.lake.table_seal import is_sealed, read_seal, seal
 
@@ -147,7 +149,7 @@ def _lacks_commits(lake: Lake, stream: str, entries: Sequence[Entry], entered: i
 def _as_far(lake: Lake, stream: str, mark: Entry | None) -> Entry | None:
     """What a mark of live proves where commits before it are gone: others may have overridden
     a part of what live had made."""
-    row = current_row(lake, stream)
+    row = read_generations(lake, stream).current
     if mark is None or mark.kind != "live" or row is None or row["output_mode"] == "update":
         return mark
     return replace(mark, from_us=UNPROVED_US if mark.until_us is None else mark.until_us)
@@ -191,7 +193,7 @@ def _void(lake: Lake, stream: str, reason: str) -> Entry:
 
 def _extended(lake: Lake, stream: str, known: Look) -> Look:
     """With what live has settled by now, as the checkpoint of its generation says."""
-    row = current_row(lake, stream)
+    row = read_generations(lake, stream).current
     try:
         progress = None if row is None else progress_of(lake, row)
     except LakeError:
@@ -223,7 +225,7 @@ def _numbered(entries: Sequence[Entry], entry: Entry) -> Entry:
 
 def begin_live(lake: Lake, stream: str, code: str, run_id: str) -> Entry:
     """The entry of live that a run by `code` is about to add to, written before its first row."""
-    row = current_row(lake, stream)
+    row = read_generations(lake, stream).current
     assert row is not None  # a run records its generation first
     entries = read_entries(lake, stream)
     entry = begun_by(row, entries, run_id, code)

@@ -11,7 +11,10 @@ from include.coverage.live import was_cut_off
 from include.coverage.segments import BEGINNING_US
 from include.fold.instants import micros_of
 from include.lake.findings import Finding
-from include.lake.generations import GenerationRow, current_row
+from include.lake.generations import (
+    GenerationRow,
+    read_generations,
+)
 from include.lake.paths import Lake
 from include.landing.clock_repair import unknown_reset_us
 from include.savepoints.identity import StreamIdentity
@@ -36,7 +39,7 @@ def table_coverage(
 
     By the code of `identity`; without it, by the code that ran last.
     """
-    row = current_row(lake, stream.name)
+    row = read_generations(lake, stream.name).current
     seen = look(lake, stream.name)
     standpoint = _as_recorded(lake, stream, row) if identity is None else _as_now(lake, identity)
     voids = {entry.reason for entry in seen.entries if entry.kind == "void"}
@@ -71,7 +74,7 @@ def trusted_coverage(lake: Lake, stream: Stream, identity: StreamIdentity) -> Co
 
 def find_coverage(lake: Lake, stream: Stream) -> list[Finding]:
     """What people should know of the table of `stream`; nothing before its first run."""
-    row = current_row(lake, stream.name)
+    row = read_generations(lake, stream.name).current
     if row is None:
         return []
     return findings_on(lake, stream, table_coverage(lake, stream), row)
@@ -117,7 +120,9 @@ def _as_now(lake: Lake, identity: StreamIdentity) -> Standpoint:
         code=identity.code,
         since_us=identity.since_us,
         bronze_id=_bronze_id(lake, identity.source),
-        reset_us=unknown_reset_us(lake, identity.source, current_row(lake, identity.stream)),
+        reset_us=unknown_reset_us(
+            lake, identity.source, read_generations(lake, identity.stream).current
+        ),
     )
 
 

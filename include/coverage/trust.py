@@ -16,10 +16,8 @@ from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.coverage.marks import is_marked
 from include.lake.generations import (
-    current_generation,
     exactly_once_tables,
-    generation_rows,
-    open_intent,
+    read_generations,
     written_batch,
 )
 from include.lake.ops import read_ops
@@ -75,7 +73,7 @@ def other_generation(lake: Lake, stream: str, entries: Sequence[Entry]) -> str |
 
 
 def _older_table(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
-    own, generation = newest_own(entries), current_generation(lake, stream)
+    own, generation = newest_own(entries), read_generations(lake, stream).number
     if own is None or own.kind == "void" or own.generation >= generation:
         return None
     return (
@@ -86,9 +84,9 @@ def _older_table(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | Non
 
 def _older_generations(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
     """Whether the ledger knows of generations what `ops/generations` does not."""
-    known = max((row["generation"] for row in generation_rows(lake, stream)), default=0)
+    known = max((row["generation"] for row in read_generations(lake, stream).rows), default=0)
     newest = max((entry.generation for entry in entries), default=0)
-    begun = open_intent(lake, stream)
+    begun = read_generations(lake, stream).intent
     has_run = begun is not None and has_begun(lake, stream, entries, begun["generation"])
     if newest <= known and not has_run:
         return None
@@ -109,7 +107,7 @@ def has_begun(lake: Lake, stream: str, entries: Sequence[Entry], generation: int
 
 def _batches(lake: Lake, stream: str) -> _Batches | None:
     """Those of the current generation; None before its checkpoint commits the first."""
-    generation = current_generation(lake, stream)
+    generation = read_generations(lake, stream).number
     committed = newest_committed(lake, lake.checkpoint(stream, generation))
     if committed is None:
         return None

@@ -4,7 +4,8 @@ A reseed writes its intent as a row of `ops/generations` first, and makes that r
 one last; each is one commit. What lies between can be repeated as a whole.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -43,75 +44,72 @@ def written_batch(lake: Lake, path: str, stream: str, generation: int, table: st
     return version
 
 
-def current_generation(lake: Lake, stream: str) -> int:
-    """The generation of the checkpoint that `stream` runs on; FIRST before its first run."""
-    row = current_row(lake, stream)
-    return FIRST if row is None else int(row["generation"])
+@dataclass(frozen=True)
+class Generations:
+    """A stream's generations, as `ops/generations` had them when they were read."""
 
+    stream: str
+    path: str  # of the table, for messages
+    rows: tuple[GenerationRow, ...]  # all of them, an open intent's too
 
-def current_row(lake: Lake, stream: str) -> GenerationRow | None:
-    """The row of the current generation; None before the stream's first run or reseed."""
-    return _current(generation_rows(lake, stream))
+    @property
+    def current(self) -> GenerationRow | None:
+        """The row of the current one; None before the stream's first run or reseed."""
+        lived = (row for row in self.rows if row["status"] != INTENT)
+        return max(lived, key=lambda row: int(row["generation"]), default=None)
 
+    @property
+    def number(self) -> int:
+        """The generation of the checkpoint that the stream runs on; FIRST before its first run."""
+        return FIRST if self.current is None else int(self.current["generation"])
 
-def _current(rows: Iterable[GenerationRow]) -> GenerationRow | None:
-    lived = [row for row in rows if row["status"] != INTENT]
-    return max(lived, key=lambda row: row["generation"], default=None)
+    @property
+    def intent(self) -> GenerationRow | None:
+        """The reseed that was begun and not finished; None when there is none."""
+        return max(self.intents, key=lambda row: int(row["generation"]), default=None)
 
+    @property
+    def intents(self) -> list[GenerationRow]:
+        """It, and those that it has overtaken."""
+        newest = FIRST - 1 if self.current is None else self.number
+        # One below the current generation was overtaken by a reseed that was finished; a deleted
+        # one was given up.
+        return [
+            row
+            for row in self.rows
+            if row["status"] == INTENT and row["generation"] > newest and row["deleted_at"] is None
+        ]
 
-def open_intent(lake: Lake, stream: str) -> GenerationRow | None:
-    """The reseed that was begun and not finished; None when there is none."""
-    open_ = open_intents(lake, stream)
-    return max(open_, key=lambda row: row["generation"], default=None)
+    def pinned(self, generation: int) -> GenerationRow:
+        """What the generation was made with; LakeError when its row is gone, or there twice."""
+        rows = [row for row in self.rows if row["generation"] == generation]
+        if len(rows) != 1:
+            raise LakeError(
+                f"{self.path} has {len(rows)} rows of stream {self.stream}, generation "
+                f"{generation}: it must have the one that says what the state was made with. Put "
+                "the table back from a copy"
+            )
+        return rows[0]
 
-
-def open_intents(lake: Lake, stream: str) -> list[GenerationRow]:
-    """It, and those that it has overtaken."""
-    rows = generation_rows(lake, stream)
-    current = _current(rows)
-    newest = FIRST - 1 if current is None else current["generation"]
-    # One below the current generation was overtaken by a reseed that was finished; a deleted one
-    # was given up.
-    return [
-        row
-        for row in rows
-        if row["status"] == INTENT and row["generation"] > newest and row["deleted_at"] is None
-    ]
-
-
-def pinned_row(lake: Lake, stream: str, generation: int) -> GenerationRow:
-    """What the generation was made with; LakeError when its row is gone, or there twice."""
-    rows = [row for row in generation_rows(lake, stream) if row["generation"] == generation]
-    if len(rows) != 1:
-        raise LakeError(
-            f"{lake.ops('generations')} has {len(rows)} rows of stream {stream}, generation "
-            f"{generation}: it must have the one that says what the state was made with. Put the "
-            "table back from a copy"
+    def replaced_at(self) -> dict[int, datetime]:
+        """When each generation was replaced, by its number: not the current one, nor an intent."""
+        lived = sorted(
+            (row for row in self.rows if row["status"] != INTENT),
+            key=lambda row: int(row["generation"]),
         )
-    return rows[0]
+        return {
+            int(row["generation"]): successor["switched_at"]
+            for row, successor in pairwise(lived)
+            if successor["switched_at"] is not None
+        }
+
+
+def read_generations(lake: Lake, stream: str) -> Generations:
+    """All of a stream's generations; read once, and handed on."""
+    rows = read_ops(lake, "generations", {"stream": stream}).to_pylist()
+    return Generations(stream, lake.ops("generations"), tuple(rows))
 
 
 def is_reseeded(row: GenerationRow | None) -> bool:
     """Whether the generation began with a savepoint, and not with a stream's first run."""
     return row is not None and row["seed_savepoint"] is not None
-
-
-def generation_rows(lake: Lake, stream: str) -> list[dict[str, Any]]:
-    """All rows of a stream's generations, an open intent's too."""
-    rows: list[dict[str, Any]] = read_ops(lake, "generations", {"stream": stream}).to_pylist()
-    return rows
-
-
-def replaced_at(rows: Iterable[GenerationRow]) -> dict[int, datetime]:
-    """When each generation among `rows` (of one stream) was replaced, by its number.
-
-    Neither the current one nor an intent is among them.
-    """
-    lived = sorted(
-        (row for row in rows if row["status"] != INTENT), key=lambda row: int(row["generation"])
-    )
-    return {
-        int(row["generation"]): successor["switched_at"]
-        for row, successor in pairwise(lived)
-        if successor["switched_at"] is not None
-    }

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from include.lake.generations import current_generation
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, dataset_of
 
@@ -59,7 +61,7 @@ def asset_extra(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[
         "rows": run["rows_out"],
         "rows_late": run["rows_late"],
         "until": until.isoformat() if until else None,
-        "generation": current_generation(lake, stream),
+        "generation": read_generations(lake, stream).number,
         "state_bytes": newest_state_bytes(lake, stream),
         "findings": [
             {"finding": row["finding"], "severity": row["severity"], "detail": row["detail"]}

@@ -20,7 +20,10 @@ from deltalake.exceptions import DeltaError
 
 from include.fold.instants import instant_of, micros_of
 from include.lake.delta_log import read_actions
-from include.lake.generations import GenerationRow, current_row
+from include.lake.generations import (
+    GenerationRow,
+    read_generations,
+)
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_reset import newest_reset
@@ -179,7 +182,7 @@ def committed_reset(lake: Lake, repair: ClockRepair) -> int | None:
 
 def repaired_streams(lake: Lake, source: str) -> list[tuple[Stream, GenerationRow]]:
     """The streams that a repair reseeds, with their current generations: those that ever ran."""
-    known = [(s, current_row(lake, s.name)) for s in streams_of(source)]
+    known = [(s, read_generations(lake, s.name).current) for s in streams_of(source)]
     return [(stream, row) for stream, row in known if row is not None]
 
 
@@ -208,7 +211,7 @@ def unknown_reset_us(lake: Lake, source: str, row: GenerationRow | None) -> int 
 def why_not_run(lake: Lake, stream: Stream) -> str | None:
     """Why the state of `stream` must not be moved on now, and what to do; None: nothing stops it."""
     repair = newest_repair(lake, stream.source)
-    if repair is None or knows_reset(current_row(lake, stream.name), repair):
+    if repair is None or knows_reset(read_generations(lake, stream.name).current, repair):
         return None
     if not repair.is_done:
         return _is_open(repair, f"{stream.name} waits for it")

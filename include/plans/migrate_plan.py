@@ -4,7 +4,10 @@ Without a JVM. Whether the mapping itself works is seen when the job maps each s
 """
 
 from include.fold.group_state import GroupStateTimeout
-from include.lake.generations import GenerationRow, current_row
+from include.lake.generations import (
+    GenerationRow,
+    read_generations,
+)
 from include.lake.paths import Lake
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base, choose_mapped_base
@@ -23,7 +26,7 @@ def refuse_migration(lake: Lake, stream: Stream, identity: StreamIdentity, recom
         raise SettingsError(
             "FROM_STATE maps states, RECOMPUTE makes them anew from the beginning: give one of them"
         )
-    current = current_row(lake, stream.name)
+    current = read_generations(lake, stream.name).current
     if current is None:
         raise SettingsError(f"{stream.name} has no state yet to migrate: leave FROM_STATE out")
     if current["state_schema"] == identity.state_schema:
@@ -64,7 +67,7 @@ def mapped_base(lake: Lake, identity: StreamIdentity, pin: BronzePin, at_most_us
 
     Raises SettingsError when there is none that is not after `at_most_us`.
     """
-    name, current = identity.stream, current_row(lake, identity.stream)
+    name, current = identity.stream, read_generations(lake, identity.stream).current
     older = [
         savepoint
         for savepoint in savepoints_of(lake, name)

@@ -17,7 +17,10 @@ from include.coverage.effect import recompute_effect
 from include.coverage.judge import Coverage
 from include.coverage.table_coverage import trusted_coverage
 from include.fold.instants import US_PER_MS, instant_of, micros_of
-from include.lake.generations import current_row, is_reseeded
+from include.lake.generations import (
+    is_reseeded,
+    read_generations,
+)
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError, dataset_of
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
@@ -150,7 +153,7 @@ def check_settled(lake: Lake, stream: Stream, until: datetime) -> None:
 
 def settled_until(lake: Lake, stream: str) -> datetime | None:
     """The instant before which the stream's table is complete; None when nothing is settled."""
-    row = current_row(lake, stream)
+    row = read_generations(lake, stream).current
     generation = 1 if row is None else int(row["generation"])
     watermark_ms = settled_watermark_ms(lake, lake.checkpoint(stream, generation))
     if watermark_ms is None:

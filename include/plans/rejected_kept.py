@@ -10,7 +10,10 @@ from include.coverage.ledger import look
 from include.coverage.segments import BEGINNING_US, FOR_EVER_US
 from include.coverage.table_coverage import rejected_coverage
 from include.fold.instants import micros_of
-from include.lake.generations import GenerationRow, open_intents
+from include.lake.generations import (
+    GenerationRow,
+    read_generations,
+)
 from include.lake.paths import Lake
 from include.plans.reseed_base import as_if_recorded
 from include.savepoints.identity import StreamIdentity
@@ -47,7 +50,7 @@ def _cut_off(lake: Lake, stream: str) -> list[GenerationRow]:
     """The reseeds that have replaced the table, and perhaps not yet the rejected rows."""
     entries = look(lake, stream).entries
     made = {entry.generation for entry in entries if entry.kind == "reseed"}
-    return [row for row in open_intents(lake, stream) if row["generation"] in made]
+    return [row for row in read_generations(lake, stream).intents if row["generation"] in made]
 
 
 def _replaced_from_us(intent: GenerationRow) -> int:

@@ -9,7 +9,9 @@ from include.coverage.judge import Coverage
 from include.coverage.segments import BEGINNING_US
 from include.coverage.table_coverage import TableCoverage
 from include.lake.delta_log import read_actions
-from include.lake.generations import current_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.paths import Lake, LakeError
 from include.plans.migrate_plan import mapped_base
 from include.plans.reseed_options import ReseedOptions
@@ -33,7 +35,7 @@ def choose_reseed_base(
 
     SettingsError when only the beginning is left, and the stream's states do not come of it.
     """
-    is_new = current_row(lake, identity.stream) is None
+    is_new = read_generations(lake, identity.stream).current is None
     kept_us = _kept_before_us(identity, judged.coverage, at_most_us, is_new)
     base = _base(lake, identity, pin, options, kept_us)
     if base is None and judged.is_unrecorded:

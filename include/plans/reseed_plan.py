@@ -16,10 +16,8 @@ from include.fold.instants import instant_of, micros_of
 from include.lake.generations import (
     INTENT,
     GenerationRow,
-    current_row,
     exactly_once_tables,
-    generation_rows,
-    open_intent,
+    read_generations,
     written_batch,
 )
 from include.lake.paths import Lake
@@ -103,7 +101,7 @@ def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPla
         refuse_migration(lake, stream, identity, options.recompute)
     pin = pin_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, pin, options)
-    current = current_row(lake, stream.name)
+    current = read_generations(lake, stream.name).current
     before = _identity_before(identity, options, current)
     judged = table_coverage(lake, stream, before)
     at_most_us = min(until_us, rejected_kept_us(lake, stream, before, judged.is_unrecorded))
@@ -180,7 +178,7 @@ def _until_us(
 def _begun_anew(lake: Lake, identity: StreamIdentity, options: ReseedOptions) -> ReseedOptions:
     """A migration that was cut off is still one, whoever reseeds next, and by whatever code:
     a repair of the clock, too, which asks for no more than a reseed. RECOMPUTE gives it up."""
-    begun = open_intent(lake, identity.stream)
+    begun = read_generations(lake, identity.stream).intent
     if begun is None or options.recompute:
         return options
     migrating = begun["reseed"] == MIGRATE and begun["state_schema"] == identity.state_schema
@@ -217,7 +215,7 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
 
 def _new_generation(lake: Lake, stream: str) -> int:
     """One whose number no table has seen: under one that it has, writes would be passed over."""
-    numbers = [row["generation"] for row in generation_rows(lake, stream)]
+    numbers = [row["generation"] for row in read_generations(lake, stream).rows]
     numbers += [entry.generation for entry in look(lake, stream).entries]
     folder = lake.path_in_filesystem(lake.checkpoint(stream, 0)).rpartition("/")[0]
     selector = fs.FileSelector(folder, allow_not_found=True)

@@ -7,7 +7,10 @@ from deltalake.exceptions import DeltaError
 
 from include.fold.definition import KeyedFold
 from include.fold.instants import MICROSECOND, micros_of
-from include.lake.generations import GenerationRow, current_row
+from include.lake.generations import (
+    GenerationRow,
+    read_generations,
+)
 from include.lake.paths import Lake, files_of
 from include.landing.initial_state import read_fingerprint
 from include.landing.initial_state_file import read_document, typed_rows
@@ -24,7 +27,7 @@ def stream_identity(lake: Lake, stream: Stream) -> StreamIdentity:
     Raises SettingsError when the stream's file, entry or initial state is wrong.
     """
     fold = load_definition(stream).fold
-    pinned = current_row(lake, stream.name) or {}
+    pinned = read_generations(lake, stream.name).current or {}
     initial_state = initial_fingerprint(lake, stream.name)
     return StreamIdentity(
         stream=stream.name,
@@ -40,7 +43,7 @@ def stream_identity(lake: Lake, stream: Stream) -> StreamIdentity:
 
 def initial_fingerprint(lake: Lake, stream: str) -> str | None:
     """That of the initial state, the pinned one where nothing says that it has changed."""
-    pinned = current_row(lake, stream) or {}
+    pinned = read_generations(lake, stream).current or {}
     return read_fingerprint(lake, stream, pinned.get("initial_state"))
 
 

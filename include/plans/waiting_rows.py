@@ -13,7 +13,11 @@ from include.checkpoint.position import BronzePosition, read_position
 from include.coverage.ledger import look
 from include.coverage.live import was_cut_off
 from include.lake.delta_log import adds_data, read_actions
-from include.lake.generations import FIRST, current_row, is_reseeded, open_intent
+from include.lake.generations import (
+    FIRST,
+    is_reseeded,
+    read_generations,
+)
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.clock import moves_nothing
@@ -34,13 +38,13 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
         return False
     if why_not_run(lake, stream) is not None:
         return True  # the run fails, and says why
-    row = current_row(lake, stream.name)
+    row = read_generations(lake, stream.name).current
     generation = FIRST if row is None else row["generation"]
     checkpoint = lake.checkpoint(stream.name, generation)
     planned = newest_planned(lake, checkpoint)
     if planned is None and is_reseeded(row):
         return True  # its first run makes a checkpoint of the seed
-    if open_intent(lake, stream.name) is not None:
+    if read_generations(lake, stream.name).intent is not None:
         return True  # a run finishes a reseed that was cut off
     if planned != newest_committed(lake, checkpoint) or has_unreported_batch(lake, stream.name):
         return True

@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.fold.instants import MICROSECOND
-from include.lake.generations import current_row, open_intent
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.paths import Lake
 from include.savepoints.manifest import Savepoint, struck_off_at
 from include.settings import SavepointRules
@@ -22,7 +24,7 @@ STRUCK_OFF_KEPT = timedelta(days=7)
 
 def needed_ids(lake: Lake, stream: str) -> set[str]:
     """What the current generation began with, and what an open reseed begins with."""
-    rows = [current_row(lake, stream), open_intent(lake, stream)]
+    rows = [read_generations(lake, stream).current, read_generations(lake, stream).intent]
     names = ("seed_savepoint", "base_savepoint")
     return {row[name] for row in rows if row is not None for name in names if row[name]}
 

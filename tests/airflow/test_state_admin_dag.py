@@ -9,7 +9,9 @@ from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from deltalake import DeltaTable
 
 from include.airflow.pools import pools, stream_pool
-from include.lake.generations import current_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.plans.plan_recompute import parse_instant
 from include.registry import all_streams
 from include.spark.reseed_request import reseed_options
@@ -110,7 +112,7 @@ def test_the_plan_is_for_a_person_to_read_and_changes_nothing(lake, dag):
     assert text.startswith("reseed user_counts as of 2026-03-01")
     assert "100 buckets" in text
     assert "APPLY=1" not in text  # that is for who plans by hand
-    assert current_row(lake, "user_counts") is None
+    assert read_generations(lake, "user_counts").current is None
 
 
 def test_what_cannot_be_planned_is_said_in_one_line_and_not_tried_again(lake, dag):
@@ -203,7 +205,7 @@ def test_an_approved_reseed_makes_the_stream_anew_as_it_was_asked_for(lake, airf
     bring_late_row(lake)
     [states], _ = run_dag(airflow_environment, "Approve")
     assert states == outcome("plan", "approve", "choose_stream", "apply_user_counts")
-    row = current_row(lake, "user_counts")
+    row = read_generations(lake, "user_counts").current
     assert (row["status"], row["buckets"]) == ("current", 9)
     rows = DeltaTable(lake.table("user_counts")).to_pyarrow_table().to_pylist()
     assert [(row["user_id"], row["total_count"]) for row in rows] == [("ann", 1)]

@@ -24,7 +24,9 @@ import numpy as np
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from include.lake.generations import current_generation
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
@@ -130,7 +132,9 @@ class Growing:
         seconds = submit(job, self.lake, *options)
         run = max(read_ops(self.lake, "runs").to_pylist(), key=lambda row: row["ended_at"])
         memory = int(run["jvm_rss_bytes"]) // MIB, int(run["python_rss_bytes"]) // MIB
-        checkpoint = self.lake.checkpoint(STREAM.name, current_generation(self.lake, STREAM.name))
+        checkpoint = self.lake.checkpoint(
+            STREAM.name, read_generations(self.lake, STREAM.name).number
+        )
         return Figures(step, seconds, memory, checkpoint_mib=bytes_below(Path(checkpoint)) / MIB)
 
 

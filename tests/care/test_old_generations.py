@@ -16,7 +16,9 @@ from include.care.old_generations import (
     format_old_generations,
 )
 from include.lake import ops
-from include.lake.generations import current_generation, generation_rows
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError
@@ -67,7 +69,7 @@ def folders(lake: Lake) -> set[str]:
 
 
 def deleted(lake: Lake) -> list[int]:
-    rows = generation_rows(lake, COUNTS.name)
+    rows = read_generations(lake, COUNTS.name).rows
     return sorted(row["generation"] for row in rows if row["deleted_at"] is not None)
 
 
@@ -93,7 +95,7 @@ def test_exactly_those_go_that_another_replaced_long_enough_ago(tmp_path_factory
         if has_folder:
             make_checkpoint(lake, str(number))
     append_ops(lake, "generations", rows)
-    before, current = folders(lake), current_generation(lake, COUNTS.name)
+    before, current = folders(lake), read_generations(lake, COUNTS.name).number
 
     going = set()
     for number in range(1, current):
@@ -106,9 +108,9 @@ def test_exactly_those_go_that_another_replaced_long_enough_ago(tmp_path_factory
     assert gone == sorted(number for number in going if str(number) in before)
     assert set(deleted(lake)) == going
     # The numbers of what is gone are still taken: a reseed counts on from the highest row.
-    numbers = [row["generation"] for row in generation_rows(lake, COUNTS.name)]
+    numbers = [row["generation"] for row in read_generations(lake, COUNTS.name).rows]
     assert sorted(numbers) == list(range(1, len(history) + 2))
-    assert current_generation(lake, COUNTS.name) == current
+    assert read_generations(lake, COUNTS.name).number == current
     assert delete_old_generations(lake, COUNTS) == []
 
 
@@ -131,7 +133,7 @@ def test_a_deletion_that_was_cut_off_is_finished(lake, left):
         Path(lake.checkpoint(COUNTS.name, 1), "metadata").unlink()
     assert delete_old_generations(lake, COUNTS) == [1]
     assert (folders(lake), deleted(lake)) == ({"2"}, [1])
-    (first,) = (row for row in generation_rows(lake, COUNTS.name) if row["generation"] == 1)
+    (first,) = (row for row in read_generations(lake, COUNTS.name).rows if row["generation"] == 1)
     assert first["deleted_at"] == NOW
 
 

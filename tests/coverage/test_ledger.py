@@ -11,7 +11,9 @@ from include.coverage.give_up import give_up_reseed
 from include.coverage.ledger import CoverageError
 from include.coverage.rebuild import apply_rebuilt, rebuild
 from include.coverage.table_coverage import coverage_text, find_coverage, table_coverage
-from include.lake.generations import current_row, open_intent
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
@@ -187,13 +189,13 @@ def test_a_reseed_that_cannot_be_finished_is_given_up_before_its_rows_are_there(
             reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
     if step == "replayed":
         assert give_up_reseed(world.lake, stream) == 2
-        assert open_intent(world.lake, stream.name) is None
+        assert read_generations(world.lake, stream.name).intent is None
     else:
         with pytest.raises(SettingsError, match="are in the table of sim_counts"):
             give_up_reseed(world.lake, stream)
     land(world, 4)
     run(world)
-    row = current_row(world.lake, stream.name)
+    row = read_generations(world.lake, stream.name).current
     assert row is not None
     assert row["generation"] == (1 if step == "replayed" else 2)
     check(world)

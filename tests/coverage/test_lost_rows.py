@@ -10,7 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from include.lake.generations import current_row, open_intent
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.paths import LakeError
 from include.plans.promote import why_not_promote
 from include.plans.reseed_options import ReseedOptions
@@ -65,7 +67,7 @@ def reseed_killed(spark, lake, monkeypatch, options) -> None:
         patched.setattr(reseed_stream, "_switch", killed)
         with pytest.raises(KilledError):
             reseed(SparkEngine(spark), lake, SIGNALS, options)
-    assert open_intent(lake, SIGNALS.name)
+    assert read_generations(lake, SIGNALS.name).intent
 
 
 # L1: a rewind takes the table behind savepoints that stay clean.
@@ -118,7 +120,7 @@ def test_a_reseed_after_a_rewind_that_was_killed_brings_back_what_that_took_away
     assert has_waiting_rows(lake, SIGNALS)
     reseed(SparkEngine(spark), lake, SIGNALS, ReseedOptions(buckets=9))
     assert is_right(lake, SIGNALS, stamped)
-    assert not open_intent(lake, SIGNALS.name)
+    assert not read_generations(lake, SIGNALS.name).intent
 
 
 # L2: a lost table is as far behind as can be.
@@ -183,7 +185,7 @@ def open_reseed(spark, lake, monkeypatch):
 def test_a_compaction_after_a_reseed_that_was_killed_adds_no_row_twice(spark, lake, monkeypatch):
     stamped = open_reseed(spark, lake, monkeypatch)
     compact(SparkEngine(spark), lake, SIGNALS)
-    assert current_row(lake, SIGNALS.name)["generation"] == 2
+    assert read_generations(lake, SIGNALS.name).current["generation"] == 2
     assert is_right(lake, SIGNALS, stamped)
 
 

@@ -9,7 +9,9 @@ import pytest
 from include.coverage.give_up import give_up_reseed
 from include.coverage.ledger import CoverageError
 from include.coverage.rebuild import apply_rebuilt
-from include.lake.generations import current_row, open_intent
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
@@ -84,7 +86,7 @@ def test_a_reseed_that_is_done_is_not_done_again_for_an_old_copy_of_generations(
         land(world, hour)
         run(world)
     backup.put_back()
-    assert open_intent(world.lake, world.streams[KIND].name) is not None
+    assert read_generations(world.lake, world.streams[KIND].name).intent is not None
     assert names(world) == ["table_changed"]
     for job in (run, finish):
         refused(world, job, "takes for one that has not begun")
@@ -140,7 +142,7 @@ def test_a_table_that_is_newer_than_all_that_is_known_of_it_is_noticed(world, tm
     # Not under the number of the generation that the table knows: it would take what live
     # writes for written.
     mend(world)
-    assert current_row(world.lake, stream.name)["generation"] == 4
+    assert read_generations(world.lake, stream.name).current["generation"] == 4
 
 
 def test_a_rebuilt_ledger_makes_nothing_right_that_is_not_ours(world):
@@ -181,7 +183,7 @@ def test_giving_up_takes_back_all_reseeds_that_are_open(world, monkeypatch):
             with pytest.raises(KilledError):
                 reseed(world.engine, world.lake, stream, ReseedOptions())
     assert give_up_reseed(world.lake, stream) == 3
-    assert open_intent(world.lake, stream.name) is None
+    assert read_generations(world.lake, stream.name).intent is None
     land(world, 5)
     run(world)
     check(world)

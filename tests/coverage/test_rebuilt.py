@@ -8,7 +8,9 @@ import pytest
 from include.coverage.live import begun_by
 from include.coverage.rebuild import apply_rebuilt, rebuild
 from include.coverage.table_coverage import find_coverage, table_coverage
-from include.lake.generations import current_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -97,7 +99,7 @@ def test_a_kill_while_a_ledger_is_written_anew_makes_nothing_right(world):
 
 def test_an_entry_of_another_delay_is_not_gone_on_with(world):
     hours(world, "counts", 0, 2)
-    row = current_row(world.lake, world.streams["counts"].name)
+    row = read_generations(world.lake, world.streams["counts"].name).current
     assert row is not None
     entry = begun_by(row, [], "r", row["code"])
     other = replace(entry, number=1, delay_us=entry.delay_us + 1)

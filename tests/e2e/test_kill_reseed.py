@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.lake.generations import current_generation, open_intent
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.process_tree import wait_until
@@ -124,8 +126,8 @@ def test_a_reseed_that_was_killed_is_finished_by_the_next_live_run(spark, lake, 
     table, nth = RESEED_STEPS[step]
     appears = next_commit(lake, table.format(stream.name), nth)
     kill_when(lake, stream, "reseed_stream", [], appears)
-    assert current_generation(lake, stream.name) == (2 if step == "switched" else 1)
-    assert (open_intent(lake, stream.name) is None) == (step == "switched")
+    assert read_generations(lake, stream.name).number == (2 if step == "switched" else 1)
+    assert (read_generations(lake, stream.name).intent is None) == (step == "switched")
     assert (version_of(lake, stream) > version) == (step not in ("intent", "savepoint"))
     assert rows_in(lake, "intervals", stream) == (step in ("recorded", "switched"))
     check_next_runs(spark, lake, stream, before, after)
@@ -134,8 +136,8 @@ def test_a_reseed_that_was_killed_is_finished_by_the_next_live_run(spark, lake, 
 def check_next_runs(spark, lake, stream, before, after) -> None:
     fold = load_definition(stream).fold
     drain(SparkEngine(spark), lake, stream)
-    assert open_intent(lake, stream.name) is None
-    assert current_generation(lake, stream.name) == 2
+    assert read_generations(lake, stream.name).intent is None
+    assert read_generations(lake, stream.name).number == 2
     right = truth(fold, rows_of(before), until_of(stream, before))
     assert table_of(lake, stream, fold) == right
     drained(spark, lake, stream, fold, after, runs=1)

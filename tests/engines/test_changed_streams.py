@@ -8,7 +8,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from include.fold.ddl import event_ddl
-from include.lake.generations import pinned_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import read_ops, update_ops
 from include.settings import SettingsError
 from include.streams import device_signals
@@ -75,7 +77,7 @@ def run(spark, lake) -> None:
 
 
 def marked(lake) -> Any:
-    return pinned_row(lake, NAME, 1)["code_changed_at"]
+    return read_generations(lake, NAME).pinned(1)["code_changed_at"]
 
 
 def code_changes(lake) -> int:
@@ -106,7 +108,7 @@ def test_the_code_is_marked_as_changed_when_it_writes_and_not_when_it_fails(
     old = fold_of(files.deploy(FIRST))
     arrive(lake, first)
     run(spark, lake)
-    assert pinned_row(lake, NAME, 1)["event_schema"] == event_ddl(old)
+    assert read_generations(lake, NAME).pinned(1)["event_schema"] == event_ddl(old)
     if of_release_0_5:
         row = {"stream": NAME, "generation": 1, "event_schema": None}
         update_ops(lake, "generations", ("stream", "generation"), [row])
@@ -131,7 +133,7 @@ def test_the_code_is_marked_as_changed_when_it_writes_and_not_when_it_fails(
     assert changed_at is not None
     run(spark, lake)
     assert (marked(lake), code_changes(lake)) == (changed_at, 1)
-    assert pinned_row(lake, NAME, 1)["event_schema"] == event_ddl(new)
+    assert read_generations(lake, NAME).pinned(1)["event_schema"] == event_ddl(new)
     # What waited since before the change has no value, and counts as it did.
     totals = zip(times, [1000, 2000, 2007, 2014], strict=True)
     settled = [(us, total) for us, total in totals if us < times[-1]]

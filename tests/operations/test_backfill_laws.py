@@ -12,7 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.local import LocalFold
-from include.lake.generations import current_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
 from include.savepoints.manifest import mark_deleted, savepoints_of
@@ -128,7 +130,7 @@ def test_a_new_stream_begins_with_a_month_of_bronze_that_another_one_has_read(sp
     before, after = stamped[:90], stamped[90:]
     in_runs(spark, lake, old, before, runs=2)
     reseed(SparkEngine(spark), lake, new, ReseedOptions())
-    assert current_row(lake, new.name)["generation"] == 1
+    assert read_generations(lake, new.name).current["generation"] == 1
     right = truth(fold, rows_of(before), until_of(new, before))
     assert table_of(lake, new, fold) == right
     assert right != live_result(new, fold, before).table

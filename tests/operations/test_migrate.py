@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PythonException
 
-from include.lake.generations import current_row, open_intent
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
@@ -139,11 +141,14 @@ def test_a_migration_that_was_killed_is_finished_by_the_next_run(
         patched.setattr(reseed_stream, step, killed)
         with pytest.raises(KilledError):
             reseed(SparkEngine(spark), lake, STREAM, MAPPED)
-    assert current_row(lake, STREAM.name)["generation"] == 1
+    assert read_generations(lake, STREAM.name).current["generation"] == 1
     drained(spark, lake, STREAM, fold_of(new), stamped[6:], runs=1)
-    row = current_row(lake, STREAM.name)
+    row = read_generations(lake, STREAM.name).current
     assert (row["generation"], row["reseed"]) == (2, "migrate")
-    assert (row["base_savepoint"], open_intent(lake, STREAM.name)) == (clean.savepoint_id, None)
+    assert (row["base_savepoint"], read_generations(lake, STREAM.name).intent) == (
+        clean.savepoint_id,
+        None,
+    )
     table = table_of(lake, STREAM, fold_of(new))
     assert table == after_migration(old, new, stamped, before=6)
     silent = {row[0][0] for row in table if row[0][1] == "silent"}
@@ -161,12 +166,12 @@ def test_what_follows_a_migration_goes_on_from_the_mapped_states(spark, lake, fi
     assert table_of(lake, STREAM, fold_of(new)) == right
 
     reseed(SparkEngine(spark), lake, STREAM, ReseedOptions(buckets=9, partitions=3))
-    assert current_row(lake, STREAM.name)["base_savepoint"] is not None
+    assert read_generations(lake, STREAM.name).current["base_savepoint"] is not None
     assert table_of(lake, STREAM, fold_of(new)) == right
 
     # The same until, the same events, the same code: but not the same states.
     reseed(SparkEngine(spark), lake, STREAM, ReseedOptions(recompute=True))
-    assert current_row(lake, STREAM.name)["base_savepoint"] is None
+    assert read_generations(lake, STREAM.name).current["base_savepoint"] is None
     drained(spark, lake, STREAM, fold_of(new), stamped[6:], runs=1)
     rows = [*in_time(rows_of(stamped[:6])), *rows_of(stamped[6:])]
     assert table_of(lake, STREAM, fold_of(new)) == result(fold_of(new), rows).table
@@ -182,13 +187,13 @@ def test_a_mapping_that_fails_switches_nothing_and_can_be_mended(spark, lake, fi
         reseed(SparkEngine(spark), lake, STREAM, MAPPED)
     failed = [run for run in read_ops(lake, "runs").to_pylist() if run["outcome"] == "failed"]
     assert "MigrationError: migrate_state, for key" in failed[0]["error"]
-    assert current_row(lake, STREAM.name)["generation"] == 1
+    assert read_generations(lake, STREAM.name).current["generation"] == 1
     assert table_of(lake, STREAM, fold_of(old)) == before
 
     new = files.deploy(NEW)
     reseed(SparkEngine(spark), lake, STREAM, ReseedOptions())
-    row = current_row(lake, STREAM.name)
-    assert (row["generation"], row["reseed"], open_intent(lake, STREAM.name)) == (
+    row = read_generations(lake, STREAM.name).current
+    assert (row["generation"], row["reseed"], read_generations(lake, STREAM.name).intent) == (
         3,
         "migrate",
         None,

@@ -8,7 +8,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from include.fold.instants import micros_of
-from include.lake.generations import current_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.paths import Lake, LakeError, dataset_of
 from include.landing.clock import RESET_KEY
 from include.landing.clock_repair import newest_repair
@@ -83,7 +85,7 @@ def test_streams_go_on_as_if_the_clock_had_never_been_wrong(
         job.repair_clock(engine, lake, WITHOUT_CLOCK)
     repair = newest_repair(lake, "signals")
     assert repair.is_done
-    assert current_row(lake, STREAM.name)["bronze_version"] >= repair.reset_version
+    assert read_generations(lake, STREAM.name).current["bronze_version"] >= repair.reset_version
     assert len(resets(lake)) == 1
     # What the log says, and what the rows say.
     monkeypatch.setattr(bronze, "read_logged_clock", lambda *_: None)

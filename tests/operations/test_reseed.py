@@ -4,7 +4,9 @@ from shutil import rmtree
 
 import pytest
 
-from include.lake.generations import current_row, open_intent
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import update_ops
 from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions
@@ -61,7 +63,7 @@ def test_a_reseed_takes_all_rows_in_and_live_goes_on_from_it(spark, lake, case):
     assert table_of(lake, stream, fold) != truth(fold, seen, until_of(stream, before))
 
     reseed(SparkEngine(spark), lake, stream, options)
-    row = current_row(lake, stream.name)
+    row = read_generations(lake, stream.name).current
     assert row["generation"] == 2
     stop_us = until_of(stream, before) if options.until is None else START_US + DAY_US
     assert table_of(lake, stream, fold) == truth(fold, seen, stop_us)
@@ -106,9 +108,9 @@ def test_a_reseed_that_was_killed_is_finished_by_the_next_run(spark, lake, monke
         patched.setattr(reseed_stream, step, killed)
         with pytest.raises(KilledError):
             reseed(SparkEngine(spark), lake, COUNTS, ReseedOptions())
-    assert open_intent(lake, COUNTS.name)
+    assert read_generations(lake, COUNTS.name).intent
     drained(spark, lake, COUNTS, fold, stamped[6:], runs=1)
-    assert not open_intent(lake, COUNTS.name)
+    assert not read_generations(lake, COUNTS.name).intent
     right = truth(fold, admitted(COUNTS, stamped[:6], stamped[6:]), until_of(COUNTS, stamped))
     assert table_of(lake, COUNTS, fold) == right
 
@@ -130,7 +132,7 @@ def test_a_recompute_before_a_killed_reseed_is_finished_is_not_undone_by_it(
     append_commit(lake, SIGNALS.source, fold, very_late)
     recompute(SparkEngine(spark), lake, SIGNALS, at(START_US), at(START_US + DAY_US))
     drain(SparkEngine(spark), lake, SIGNALS)
-    assert not open_intent(lake, SIGNALS.name)
+    assert not read_generations(lake, SIGNALS.name).intent
     day_us = START_US, START_US + DAY_US
     right = truth(fold, [*rows_of(stamped), *very_late], until_of(SIGNALS, stamped))
     assert between(table_of(lake, SIGNALS, fold), *day_us) == between(right, *day_us)
@@ -151,8 +153,8 @@ def test_a_reseed_begun_with_other_code_is_replaced_by_one_from_the_beginning(
     with pytest.raises(LakeError, match="begun with other code"):
         drain(SparkEngine(spark), lake, COUNTS)
     reseed(SparkEngine(spark), lake, COUNTS, ReseedOptions())
-    row = current_row(lake, COUNTS.name)
+    row = read_generations(lake, COUNTS.name).current
     assert (row["generation"], row["base_savepoint"]) == (3, None)
-    assert not open_intent(lake, COUNTS.name)
+    assert not read_generations(lake, COUNTS.name).intent
     seen = rows_of(stamped)
     assert table_of(lake, COUNTS, fold) == truth(fold, seen, until_of(COUNTS, stamped))

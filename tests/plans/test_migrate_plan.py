@@ -10,7 +10,9 @@ from deltalake import DeltaTable
 from include.checkpoint.pin_generation import pin_generation
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.instants import micros_of
-from include.lake.generations import pinned_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import append_ops, update_ops
 from include.plans.migrate_plan import MIGRATE
 from include.plans.reseed_options import ReseedOptions
@@ -226,7 +228,7 @@ def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
     pins = {**pinned_settings(STREAM, fold_of(sys.modules[MODULE])), "initial_state": None}
     assert not pin_generation(lived.lake, STREAM, 2, pins, code.partition("+")[0])
     assert pin_generation(lived.lake, STREAM, 2, pins, "another")
-    assert pinned_row(lived.lake, NAME, 2)["code"] == row["code"]
+    assert read_generations(lived.lake, NAME).pinned(2)["code"] == row["code"]
 
 
 def test_the_command_hands_it_to_the_job(lived, monkeypatch, capsys):

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from include.fold.instants import micros_of
-from include.lake.generations import current_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, dataset_of
 from include.lake.stream_result import last_run
@@ -49,7 +51,7 @@ def row_findings(lake: Lake, source: str, landed_rows: int) -> list[str]:
 
 def batch_findings(lake: Lake, stream: Stream) -> list[str]:
     """Batches of the stream's generation that are missing, there twice, or do not add up."""
-    generation = current_row(lake, stream.name)
+    generation = read_generations(lake, stream.name).current
     if generation is None:
         return [f"{stream.name} has no generation"]
     where = {"stream": stream.name, "generation": generation["generation"]}
@@ -68,7 +70,7 @@ def batch_findings(lake: Lake, stream: Stream) -> list[str]:
 
 def row_counts(lake: Lake, stream: Stream) -> dict[str, int]:
     """What became of all rows that the stream's generation and its seed have read."""
-    generation = current_row(lake, stream.name) or {}
+    generation = read_generations(lake, stream.name).current or {}
     where = {"stream": stream.name, "generation": generation.get("generation")}
     batches = read_ops(lake, "batches", where).to_pylist()
     batches.sort(key=lambda batch: batch["batch_id"])

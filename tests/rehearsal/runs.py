@@ -7,7 +7,9 @@ from functools import partial
 
 from include.airflow.first_runs import FINAL, FirstRuns, Run
 from include.checkpoint.offsets import newest_committed, newest_planned
-from include.lake.generations import current_generation
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.paths import Lake
 from include.settings import Stream
 from tests.rehearsal.api import RehearsalApi, patiently
@@ -143,7 +145,7 @@ class DagRuns:
         return any(task["task_id"] == task_id and task["state"] == "running" for task in tasks)
 
     def _checkpoint(self, stream: Stream) -> str:
-        return self._lake.checkpoint(stream.name, current_generation(self._lake, stream.name))
+        return self._lake.checkpoint(stream.name, read_generations(self._lake, stream.name).number)
 
 
 def dag_id(stream: Stream) -> str:

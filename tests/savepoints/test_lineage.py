@@ -3,7 +3,9 @@
 import pytest
 
 from include.checkpoint.pin_generation import note_code, pin_generation
-from include.lake.generations import pinned_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.savepoints.lineage import current_lineage, serves
@@ -66,8 +68,10 @@ def test_a_generation_is_told_that_its_stream_rejects_from_now_on(
     reseeded = {"stream": STREAM.name, "generation": 1, "seed_savepoint": "s", "code": first}
     append_ops(lake, "generations", [reseeded], (f"{STREAM.name}/1", 0))
     assert pin_generation(lake, STREAM, 1, {}, then) is changed
-    assert pinned_row(lake, STREAM.name, 1)["code"] == first  # until something is written by it
+    assert (
+        read_generations(lake, STREAM.name).pinned(1)["code"] == first
+    )  # until something is written by it
     note_code(lake, STREAM.name, 1, then, changed, "key string")
-    row = pinned_row(lake, STREAM.name, 1)
+    row = read_generations(lake, STREAM.name).pinned(1)
     assert row["code"] == known
     assert (row["code_changed_at"] is not None) is changed

@@ -17,7 +17,9 @@ from include.coverage.table_coverage import (
 )
 from include.fold.instants import micros_of
 from include.lake.findings import Finding
-from include.lake.generations import current_row, generation_rows, open_intent
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import read_ops
 from include.plans.stream_identity import stream_identity
 from include.savepoints.lineage import code_of, is_mapped, rejects
@@ -79,12 +81,12 @@ class Auditor:
         judged = table_coverage(lake, stream, identity)
         if judged.distrust is not None:
             found = [f for f in find_coverage(lake, stream) if f.severity == "error"]
-            if current_row(lake, stream.name) is not None and not found:
+            if read_generations(lake, stream.name).current is not None and not found:
                 raise WrongError(f"{judged.distrust}, and no finding says so")
             return None
         truth = self.truth_of(identity.code)
         self._compare(judged.coverage, truth)
-        if rejects(identity.code) and open_intent(lake, stream.name) is None:
+        if rejects(identity.code) and read_generations(lake, stream.name).intent is None:
             self._compare_rejected(rejected_coverage(lake, stream, identity), truth)
         self._check_named()
         return judged.coverage
@@ -96,7 +98,7 @@ class Auditor:
             return Truth(self.kind, variant)
         # Noted when it is first seen: what it goes back to may be lost later.
         if code not in self.mapped:
-            rows = generation_rows(self.world.lake, self.stream.name)
+            rows = read_generations(self.world.lake, self.stream.name).rows
             row = next(row for row in rows if row["code"] == code and row["reseed"] == "migrate")
             before = Truth(self.kind, self.codes[self._code_of(row["base_savepoint"])])
             self.mapped[code] = Truth(self.kind, variant, before, micros_of(row["base_until"]))
@@ -156,7 +158,7 @@ class Auditor:
     def _check_named(self) -> None:
         """Each instant that is not right, by the code that ran last, is in a finding's span."""
         lake, stream = self.world.lake, self.stream
-        row = current_row(lake, stream.name)
+        row = read_generations(lake, stream.name).current
         if row is None:
             return
         judged = table_coverage(lake, stream)

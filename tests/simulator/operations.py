@@ -14,7 +14,9 @@ from deltalake.exceptions import DeltaError
 
 from include.coverage.give_up import give_up_reseed
 from include.fold.instants import instant_of, micros_of
-from include.lake.generations import current_row, open_intent
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import LakeError
 from include.landing.clock_repair import is_reset_missing, open_repair
@@ -219,10 +221,10 @@ class Operations:
 
     def _reseed(self, options: ReseedOptions) -> None:
         lake, stream = self.world.lake, self.stream
-        before = (current_row(lake, stream.name) or {}).get("code") or ""
+        before = (read_generations(lake, stream.name).current or {}).get("code") or ""
         landed = len(self.world.commits)
         reseed(self.world.engine, lake, stream, options)
-        after = (current_row(lake, stream.name) or {})["code"]
+        after = (read_generations(lake, stream.name).current or {})["code"]
         given_up = is_mapped(before) and same_code(before, after) and before != after
         if given_up and not options.recompute:
             raise WrongError("a reseed gave the mapped states up, and nobody had asked for it")
@@ -261,7 +263,7 @@ class Operations:
         self._do(lambda: repair_clock(self.world.engine, lake, SOURCE, to), kill)
 
     def give_up(self) -> None:
-        if open_intent(self.world.lake, self.stream.name) is not None:
+        if read_generations(self.world.lake, self.stream.name).intent is not None:
             self._do(lambda: give_up_reseed(self.world.lake, self.stream), None)
 
     # Changes

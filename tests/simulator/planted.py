@@ -13,7 +13,9 @@ from include.coverage.judge import Coverage
 from include.coverage.late_groups import LateGroup, late_groups
 from include.coverage.live import progress_of
 from include.fold.instants import micros_of
-from include.lake.generations import current_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.paths import Lake
 from include.plans import reseed_base
 from include.registry import all_streams
@@ -49,7 +51,9 @@ def late_rows_that_live_has_not_read(patch: pytest.MonkeyPatch) -> None:
     """L3. Late rows are those that a run has counted."""
 
     def counted(lake: Lake, source: str, *asked: Any) -> list[LateGroup]:
-        row = next((current_row(lake, each.name) for each in streams_that_ran(lake)), None)
+        row = next(
+            (read_generations(lake, each.name).current for each in streams_that_ran(lake)), None
+        )
         progress = None if row is None else progress_of(lake, row)
         if progress is None:
             return []
@@ -64,7 +68,7 @@ def late_rows_that_live_has_not_read(patch: pytest.MonkeyPatch) -> None:
 
 def streams_that_ran(lake: Lake) -> list[Any]:
     """The streams of the simulation that have run."""
-    return [each for each in all_streams() if current_row(lake, each.name) is not None]
+    return [each for each in all_streams() if read_generations(lake, each.name).current is not None]
 
 
 def late_by_todays_delay(patch: pytest.MonkeyPatch) -> None:

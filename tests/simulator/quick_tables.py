@@ -21,7 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import include.lake.ops
 from include.coverage.late_groups import LateGroup, late_groups
-from include.lake.generations import generation_rows
+from include.lake.generations import Generations, read_generations
 from include.lake.ops import append_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
@@ -61,7 +61,7 @@ class QuickTables:
         _replace(patch, "read_ops", include.lake.ops.read_ops, self._read_ops)
         _replace(patch, "update_ops", include.lake.ops.update_ops, self._update_ops)
         _replace(patch, "upsert_ops", include.lake.ops.upsert_ops, self._upsert_ops)
-        _replace(patch, "generation_rows", generation_rows, self._generation_rows)
+        _replace(patch, "read_generations", read_generations, self._read_generations)
         _replace(patch, "late_groups", late_groups, self._late_groups)
         for name in ("get_add_actions", "history", "to_pyarrow_dataset", "transaction_version"):
             patch.setattr(DeltaTable, name, self._once(getattr(DeltaTable, name)))
@@ -166,12 +166,13 @@ class QuickTables:
         else:
             append_ops(lake, name, [row])
 
-    def _generation_rows(self, lake: Lake, stream: str) -> list[dict[str, Any]]:
-        """In the place of `include.lake.generations.generation_rows`."""
+    def _read_generations(self, lake: Lake, stream: str) -> Generations:
+        """In the place of `include.lake.generations.read_generations`."""
         table = self._read_ops(lake, "generations", {"stream": stream})
         if self._generations is None or self._generations[0] is not table:
             self._generations = table, table.to_pylist()
-        return [dict(row) for row in self._generations[1]]
+        rows = tuple(dict(row) for row in self._generations[1])
+        return Generations(stream, lake.ops("generations"), rows)
 
     def _late_groups(self, lake: Lake, source: str, *asked: Any) -> list[LateGroup]:
         """In the place of `late_groups`: the same question of the same bronze once."""

@@ -9,7 +9,9 @@ import pytest
 
 from include.coverage.table_coverage import find_coverage
 from include.fold.instants import instant_of
-from include.lake.generations import current_row, open_intent
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.paths import LakeError
 from include.landing.clock import read_logged_clock
 from include.landing.clock_repair import (
@@ -95,7 +97,10 @@ def test_a_lost_repair_stops_whoever_was_not_reseeded_since(kind):
         assert known.is_done
         assert (known.repair, known.to_us) == (recorded.repair, recorded.to_us)
         assert (known.from_us, known.reset_at_us) == (recorded.from_us, recorded.reset_at_us)
-        assert unknown_reset_us(lake, SOURCE.name, current_row(lake, stream.name)) is not None
+        assert (
+            unknown_reset_us(lake, SOURCE.name, read_generations(lake, stream.name).current)
+            is not None
+        )
         do.pass_time(20)
         do.land_in_time("a", [1], 1)  # in time by the clock that was set back, and after it was
         do.pass_time(240)
@@ -223,7 +228,7 @@ def migration_cut_off(do: Operations) -> str:
     do.run(None)
     with do.dying_before(CARRIED_OUT):
         do.migrate(None)
-    begun = open_intent(do.world.lake, do.stream.name)
+    begun = read_generations(do.world.lake, do.stream.name).intent
     assert begun is not None
     return str(begun["code"])
 
@@ -238,7 +243,7 @@ def test_a_migration_that_was_cut_off_is_carried_on_by_whoever_reseeds_next(do, 
         do.rescale(None, buckets=3)
     else:
         do.reseed(None)
-    row = current_row(do.world.lake, do.stream.name)
+    row = read_generations(do.world.lake, do.stream.name).current
     assert row["reseed"] == "migrate"
     assert is_mapped(row["code"])  # of an earlier savepoint, where the clock was set back before
     assert same_code(row["code"], lineage)
@@ -249,7 +254,7 @@ def test_a_migration_that_was_cut_off_is_carried_on_by_whoever_reseeds_next(do, 
 def test_a_migration_that_was_cut_off_is_given_up_where_that_is_asked_for(do):
     lineage = migration_cut_off(do)
     do.recompute_all(None)
-    row = current_row(do.world.lake, do.stream.name)
+    row = read_generations(do.world.lake, do.stream.name).current
     assert row["reseed"] == "recompute"
     assert not is_mapped(row["code"])
     assert same_code(row["code"], lineage)

@@ -7,7 +7,9 @@ import pytest
 
 from include.coverage.table_coverage import table_coverage
 from include.fold.instants import instant_of
-from include.lake.generations import current_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
@@ -127,7 +129,7 @@ def test_a_stream_that_begins_to_reject_keeps_its_rows_and_its_savepoints(kind):
         run(world, kind)
         check_live(world, kind)
         identity = stream_identity(world.lake, stream)
-        row = current_row(world.lake, stream.name)
+        row = read_generations(world.lake, stream.name).current
         assert (row["code"], row["code_changed_at"]) == (identity.code, None)
         judged = table_coverage(world.lake, stream, identity)
         assert judged.coverage.wrong == ()

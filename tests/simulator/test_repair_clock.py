@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from include.fold.instants import instant_of, micros_of
-from include.lake.generations import current_row
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.ops import read_ops
 from include.lake.paths import LakeError
 from include.landing.clock import read_logged_clock, why_not_ingest
@@ -245,7 +247,7 @@ def check_refusals(world: World) -> None:
             refuse_before_reset(world.lake, SOURCE.name, "ingestion")
         assert why_not_ingest(world.lake, SOURCE, None, world.now()) is None
     for stream in world.streams.values():
-        row = current_row(world.lake, stream.name)
+        row = read_generations(world.lake, stream.name).current
         if (row["bronze_version"] or -1) >= (known.reset_version or 10**9):
             continue
         assert has_waiting_rows(world.lake, stream)
@@ -273,7 +275,7 @@ def test_a_stream_that_did_not_take_part_runs_once_it_is_reseeded(world, kind):
     world.note_repairs()
     land(world, [("a", 0)])
     stream = world.streams[kind]
-    assert current_row(world.lake, stream.name) is None
+    assert read_generations(world.lake, stream.name).current is None
     assert has_waiting_rows(world.lake, stream)
     for job in JOBS.values():
         with pytest.raises(LakeError, match=f"make reseed STREAM={stream.name} APPLY=1"):

@@ -16,7 +16,9 @@ from include.care.rocksdb.memory_limit import machine_memory_bytes
 from include.care.rocksdb.outcome_table import format_outcome
 from include.care.rocksdb.profiles import failed_runs, read_profiles, record_profile, record_verdict
 from include.care.rocksdb.tuning import Outcome, Record, decide
-from include.lake.generations import current_generation
+from include.lake.generations import (
+    read_generations,
+)
 from include.lake.paths import Lake, LakeError, open_lake
 from include.registry import stream_named
 from include.settings import SettingsError, Stream, default_lake
@@ -36,7 +38,7 @@ def tune_rocksdb(
     """
     record = Record(
         stream=stream,
-        history=read_history(lake, stream, current_generation(lake, stream.name)),
+        history=read_history(lake, stream, read_generations(lake, stream.name).number),
         profiles=read_profiles(lake, stream),
         failed=failed_runs(lake, stream),
         machine_bytes=machine_memory_bytes() if machine_bytes is None else machine_bytes,
