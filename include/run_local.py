@@ -17,6 +17,7 @@ from pyarrow import fs
 
 from include.care.tend_state import tend_state
 from include.checkpoint.committed_batch import committed_batch
+from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError, open_lake
 from include.lake.stream_result import format_result, read_result
 from include.landing.clock import why_not_ingest
@@ -75,7 +76,7 @@ def run_stream(lake: Lake, stream: Stream) -> int:
 
 def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:
     """Show a stream's state; LakeError, before a JVM starts, when it has none yet."""
-    committed_batch(lake, stream.name)
+    committed_batch(lake, read_generations(lake, stream.name))
     with TemporaryDirectory(prefix="inspect-") as folder:
         report = Path(folder, "report")
         args = ["--stream", stream.name, "--lake", lake.root, "--output", str(report)]

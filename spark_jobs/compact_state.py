@@ -23,17 +23,14 @@ from include.checkpoint.offsets import newest_planned
 from include.checkpoint.pin_generation import refuse_other_state
 from include.checkpoint.position import is_settled
 from include.lake.findings import record_error
-from include.lake.generations import (
-    read_generations,
-)
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.clock_repair import refuse_run
-from include.plans.stream_identity import stream_identity
+from include.plans.open_stream import OpenStream, open_stream
 from include.plans.waiting_rows import has_waiting_rows
 from include.registry import source_named, stream_named
 from include.settings import Stream
-from include.stream_definition import load_definition, pinned_settings
+from include.stream_definition import pinned_settings
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session
@@ -63,57 +60,59 @@ def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None =
         refuse_run(lake, stream)
         # Else it would drain the old generation over rows that the reseed has replaced.
         finish_open_reseed(engine, lake, stream, dag_run_id)
-        if newest_planned(lake, _checkpoint(lake, stream)) is None:
+        opened = open_stream(lake, stream)
+        if newest_planned(lake, opened.checkpoint) is None:
             # A reseeded generation's first batch needs a row in bronze, under the source's lease.
-            _run_stream(engine, lake, stream, dag_run_id)
-        _compact(engine, lake, stream, dag_run_id)
+            _run_stream(engine, opened, dag_run_id)
+            opened = opened.again()
+        _compact(engine, opened, dag_run_id)
 
 
-def _compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None) -> None:
-    fold, generation = load_definition(stream).fold, read_generations(lake, stream.name).number
-    refuse_other_state(lake, stream, generation, pinned_settings(stream, fold)["state_schema"])
-    code = stream_identity(lake, stream).code
-    refuse_unreadable_events(engine, lake, stream.name, generation, fold, code)
+def _compact(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None:
+    lake, stream = opened.lake, opened.stream
+    pinned = opened.generations.pinned(opened.generation)
+    refuse_other_state(lake, pinned, pinned_settings(stream, opened.fold)["state_schema"])
+    refuse_unreadable_events(engine, opened)
     # What ingest commits meanwhile must not be in our batches.
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
-        fold_what_waits(engine, lake, stream, dag_run_id)
+        fold_what_waits(engine, opened, dag_run_id)
         with (
             recorded_run(lake, JOB, stream.name, dag_run_id) as record,
-            reported_sizes(lake, stream, record["run_id"]),
+            reported_sizes(opened, record["run_id"]),
         ):
-            before = _fingerprint(engine, lake, stream)
+            before = _fingerprint(engine, opened)
             for _ in range(BATCHES):
                 engine.append_still_row(lake, source_named(stream.source))
-            drain_stream(engine, lake, stream, record, compacting=True)
-            after = _fingerprint(engine, lake, stream)
+            drain_stream(engine, opened.again(), record, compacting=True)
+            after = _fingerprint(engine, opened)
             check_unchanged(lake, stream, record["run_id"], before, after)
 
 
 @contextmanager
-def reported_sizes(lake: Lake, stream: Stream, run_id: str) -> Iterator[None]:
+def reported_sizes(opened: OpenStream, run_id: str) -> Iterator[None]:
     """The checkpoint's sizes before and after the body, into `ops/checkpoint_sizes` and the log."""
-    generation = read_generations(lake, stream.name).number
-    before = measure_checkpoint(lake, stream.name, generation)
+    lake = opened.lake
+    before = measure_checkpoint(lake, opened.name, opened.generation)
     record_sizes(lake, before, run_id, "before_compaction")
     yield
-    after = measure_checkpoint(lake, stream.name, generation)
+    after = measure_checkpoint(lake, opened.name, opened.generation)
     record_sizes(lake, after, run_id, "after_compaction")
     log.info("%s", format_compaction(before, after))
 
 
-def fold_what_waits(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None) -> None:
+def fold_what_waits(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None:
     """An ordinary run, when there is something to do: the forced batches must find nothing."""
-    settled = is_settled(lake, _checkpoint(lake, stream))
-    if settled and not has_waiting_rows(lake, stream):
+    settled = is_settled(opened.lake, opened.checkpoint)
+    if settled and not has_waiting_rows(opened.lake, opened.declared):
         return
     if not settled:
-        engine.append_still_row(lake, source_named(stream.source))
-    _run_stream(engine, lake, stream, dag_run_id)
+        engine.append_still_row(opened.lake, source_named(opened.source))
+    _run_stream(engine, opened, dag_run_id)
 
 
-def _run_stream(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None) -> None:
-    with recorded_run(lake, RUN_STREAM, stream.name, dag_run_id) as record:
-        drain_stream(engine, lake, stream, record)
+def _run_stream(engine: Engine, opened: OpenStream, dag_run_id: str | None) -> None:
+    with recorded_run(opened.lake, RUN_STREAM, opened.name, dag_run_id) as record:
+        drain_stream(engine, opened, record)
 
 
 def check_unchanged(lake: Lake, stream: Stream, run_id: str, before: Any, after: Any) -> None:
@@ -130,12 +129,8 @@ def check_unchanged(lake: Lake, stream: Stream, run_id: str, before: Any, after:
     raise error
 
 
-def _fingerprint(engine: Engine, lake: Lake, stream: Stream) -> Any:
-    return engine.fingerprint_state(_checkpoint(lake, stream), load_definition(stream).fold)
-
-
-def _checkpoint(lake: Lake, stream: Stream) -> str:
-    return lake.checkpoint(stream.name, read_generations(lake, stream.name).number)
+def _fingerprint(engine: Engine, opened: OpenStream) -> Any:
+    return engine.fingerprint_state(opened.checkpoint, opened.fold)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -22,6 +22,7 @@ from include.checkpoint.committed_batch import CommittedBatch, check_partitions,
 from include.checkpoint.offsets import newest_committed
 from include.fold.admission import US_PER_MS, until_us
 from include.fold.definition import KeyedFold
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError, open_lake
 from include.registry import stream_named
@@ -45,7 +46,7 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
     Raises LakeError when there is none, or when it cannot be read; SettingsError when the
     stream's file has another state than it was made with.
     """
-    batch = committed_batch(lake, stream.name)
+    batch = committed_batch(lake, read_generations(lake, stream.name))
     fold = load_definition(stream).fold
     pinned = _made_with(lake, stream, batch.generation)
     _check_state_type(stream, fold, pinned)

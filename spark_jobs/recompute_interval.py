@@ -20,19 +20,15 @@ from include.coverage.ledger import enter, reconcile
 from include.coverage.marks import mark_of
 from include.coverage.table_coverage import what_else
 from include.fold.instants import US_PER_MS, micros_of
-from include.lake.generations import (
-    read_generations,
-)
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, open_lake
 from include.lake.range_change import NO_CHANGE
 from include.landing.clock_repair import refuse_run
+from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_recompute
-from include.plans.stream_identity import stream_identity
 from include.registry import stream_named
 from include.settings import Stream
-from include.stream_definition import load_definition
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import (
@@ -88,8 +84,9 @@ def _recompute_and_record(
     record: RunRecord,
 ) -> None:
     began = time.monotonic()
-    reconcile(lake, stream.name)
-    identity = stream_identity(lake, stream)
+    opened = open_stream(lake, stream)
+    reconcile(lake, opened.generations)
+    identity = opened.identity
     plan = plan_with_sound_base(
         engine,
         lake,
@@ -97,27 +94,25 @@ def _recompute_and_record(
         lambda: plan_recompute(lake, stream, identity, start, until),
     )
     log.info("%s", plan.text())
-    row = _recompute(engine, lake, stream, plan, record)
-    reconcile(lake, stream.name)
+    row = _recompute(engine, opened, plan, record)
+    reconcile(lake, opened.generations)
     row |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
     append_ops(lake, "intervals", [row])
-    delete_expired(engine, lake, stream)
+    delete_expired(engine, opened)
     log.info("%s\n%s", report(stream, plan, row), what_else(lake, stream))
 
 
 def _recompute(
-    engine: Engine, lake: Lake, stream: Stream, plan: RecomputePlan, record: RunRecord
+    engine: Engine, opened: OpenStream, plan: RecomputePlan, record: RunRecord
 ) -> dict[str, Any]:
-    definition = load_definition(stream)
-    fold = definition.fold
+    lake, stream, fold, current = opened.lake, opened.declared, opened.fold, opened.row
     replay = Replay(
         lake, stream, fold, plan.identity, plan.pin, plan.base, record["run_id"], "recompute"
     )
     start_us, until_us = micros_of(plan.start), micros_of(plan.until)
-    current = read_generations(lake, stream.name).current
     assert current is not None  # or nothing was settled
     generation, delay_us = current["generation"], current["watermark_delay_ms"] * US_PER_MS
-    table = engine.product_table(lake, stream, definition)
+    table = engine.product_table(lake, stream, opened.definition)
     table.ensure()
     with replayed(engine, replay, until_us) as outcome:
         change = NO_CHANGE

@@ -16,9 +16,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 from include.fold.instants import instant_of, micros_of
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError, open_lake
 from include.landing.clock_repair import (
@@ -126,7 +124,7 @@ def _delete_savepoints_ahead(
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         row = read_generations(lake, stream.name).current
         assert row is not None  # it is reseeded
-        needed = needed_ids(lake, stream.name)
+        needed = needed_ids(read_generations(lake, stream.name))
         older = [s for s in savepoints_of(lake, stream.name) if _is_before_reset(s, repair)]
         ahead = [s for s in older if instant_of(s.until_us) > row["until"]]
         going = [savepoint for savepoint in ahead if savepoint.savepoint_id not in needed]

@@ -21,17 +21,14 @@ from include.coverage.ledger import distrust_error, enter, look, reconcile, writ
 from include.coverage.marks import mark_of
 from include.coverage.trust import has_begun
 from include.fold.instants import US_PER_MS, instant_of, micros_of
-from include.lake.generations import (
-    CURRENT,
-    GenerationRow,
-    read_generations,
-)
+from include.lake.generations import CURRENT, GenerationRow, read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError, open_lake
 from include.lake.range_change import NO_CHANGE
 from include.landing.clock_repair import refuse_before_reset
 from include.plans.migrate_plan import MIGRATE
+from include.plans.open_stream import open_stream
 from include.plans.reseed_base import refuse_unreadable_table
 from include.plans.reseed_options import ReseedOptions, add_arguments, options_of
 from include.plans.reseed_plan import intent_row, plan_reseed
@@ -97,7 +94,7 @@ def reseed(
         _product_table(engine, lake, stream)  # fails before anything is written
         row = intent_row(lake, stream, plan)
         append_ops(lake, "generations", [row], (f"{stream.name}/{row['generation']}", 0))
-        write_look(lake, stream.name, look(lake, stream.name))
+        write_look(lake, stream.name, look(lake, read_generations(lake, stream.name)))
         _carry_out(engine, lake, stream, row, record)
 
 
@@ -105,11 +102,12 @@ def finish_open_reseed(
     engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None
 ) -> bool:
     """Finish a reseed of `stream` that was cut off; whether there was one. Under its lease."""
-    row = read_generations(lake, stream.name).intent
+    generations = read_generations(lake, stream.name)
+    row = generations.intent
     if row is None:
         return False
     refuse_unreadable_table(lake, stream.name)
-    seen = look(lake, stream.name)
+    seen = look(lake, generations)
     begun = has_begun(lake, stream.name, seen.entries, row["generation"])
     if seen.distrust is not None and (row["base_savepoint"] is not None or begun):
         # It would leave what is before its base as it is now; or delete what live has added.
@@ -152,8 +150,9 @@ def _carry_out(
     done |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
     append_ops(lake, "intervals", [done])
     _switch(lake, row, outcome)
-    reconcile(lake, stream.name)
-    delete_expired(engine, lake, stream)
+    opened = open_stream(lake, stream)
+    reconcile(lake, opened.generations)
+    delete_expired(engine, opened)
 
 
 def _product_table(engine: Engine, lake: Lake, stream: Stream) -> ProductTable:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError, open_lake
 from include.landing.clock_repair import refuse_run
+from include.plans.open_stream import open_stream
 from include.registry import stream_named
 from include.settings import Stream
 from spark_jobs.engines.engine import Engine
@@ -40,9 +41,10 @@ def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = N
         refuse_run(lake, stream)
         finish_open_reseed(engine, lake, stream, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
-            stay_in_log(engine, lake, stream)
-            drain_stream(engine, lake, stream, record)
-            write_if_due(engine, lake, stream, record["run_id"])
+            opened = open_stream(lake, stream)
+            stay_in_log(engine, opened)
+            drain_stream(engine, opened, record)
+            write_if_due(engine, opened.again(), record["run_id"])
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -1,6 +1,6 @@
 """One availableNow run of a stream: what every job that moves its checkpoint on does."""
 
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
 
@@ -19,31 +19,25 @@ from include.checkpoint.row_counts import RowCountError, check_rows_add_up
 from include.coverage.entries import Entry
 from include.coverage.ledger import begin_live, reconcile, seal_made
 from include.fold.ddl import event_ddl
-from include.fold.definition import KeyedFold
 from include.lake.findings import Finding, record_error, record_findings
-from include.lake.generations import (
-    is_reseeded,
-    read_generations,
-)
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.lake.run_findings import findings_of_run
-from include.plans.stream_identity import stream_identity
+from include.plans.open_stream import OpenStream
 from include.registry import source_named
-from include.settings import SettingsError, Stream
+from include.settings import SettingsError
 from include.spark.conf import COMPACTING
-from include.stream_definition import load_definition, pinned_settings
+from include.stream_definition import pinned_settings
 from spark_jobs.engines.engine import Engine, LiveQuery, ProductTable
 from spark_jobs.engines.live_batch import BatchWriter
 from spark_jobs.job import RunRecord
-from spark_jobs.stream_start import plan_start, write_initial_rows
+from spark_jobs.stream_start import Start, plan_start, write_initial_rows
 
-# Ingest goes on in other Dags of the source.
 INGEST_PATIENCE = timedelta(minutes=10)
 
 
 def drain_stream(
-    engine: Engine, lake: Lake, stream: Stream, record: RunRecord, compacting: bool = False
+    engine: Engine, opened: OpenStream, record: RunRecord, compacting: bool = False
 ) -> None:
     """Fold what is new in bronze, and add to the run's `record` what was done.
 
@@ -51,35 +45,21 @@ def drain_stream(
     only clock rows may be new. To be called under the stream's lease. Raises the engine's own
     error (Spark: StreamingQueryException) when a batch fails.
     """
-    stream = as_pinned(lake, stream)
+    lake, stream, fold = opened.lake, opened.stream, opened.fold
     profile = profile_for_run(lake, stream)
-    definition = load_definition(stream)
-    fold = definition.fold
-    generation = read_generations(lake, stream.name).number
-    reconcile(lake, stream.name)
-    refuse_foreign_checkpoint(lake, stream.name, generation)
-    code = stream_identity(lake, stream).code
-    refuse_unreadable_events(engine, lake, stream.name, generation, fold, code)
-    start = plan_start(engine, lake, stream.name, generation, fold)
-    table = engine.product_table(lake, stream, definition)
+    reconcile(lake, opened.generations)
+    refuse_foreign_checkpoint(lake, opened.generations)
+    code = opened.identity.code
+    refuse_unreadable_events(engine, opened)
+    start = plan_start(engine, opened)
+    table = engine.product_table(lake, stream, opened.definition)
     ensure(lake, stream.name, table)
     engine.check_events(lake, stream.source, fold)
-    # Last: what a failed first attempt got wrong must not be pinned.
-    pins = pinned_settings(stream, fold) | start.pins
-    code_is_new = pin_generation(lake, stream, generation, pins, code, event_ddl(fold))
-
-    @cache
-    def covered() -> Entry:
-        """What is recorded of a run before its first row, and not if it comes to none."""
-        note_code(lake, stream.name, generation, code, code_is_new, event_ddl(fold))
-        if code_is_new:
-            record_findings(lake, record["run_id"], stream.name, [code_changed(stream.name)])
-        return begin_live(lake, stream.name, code, record["run_id"])
-
+    covered = pinned_entry(opened, start, code, record["run_id"])
     writer = BatchWriter(
         lake,
         stream.name,
-        generation,
+        opened.generation,
         table,
         engine.rejected_table(lake, stream.name),
         covered,
@@ -89,22 +69,43 @@ def drain_stream(
         start.pending_at_start,
     )
     if start.first_version is not None:
-        begin_seeded_generation(engine, lake, stream, generation)
-    write_initial_rows(lake, table, fold, stream.name, generation, start, covered)
+        begin_seeded_generation(engine, opened)
+    write_initial_rows(opened, table, start, covered)
     query = LiveQuery(
         lake,
         stream,
         fold,
-        lake.checkpoint(stream.name, generation),
+        opened.checkpoint,
         start.seed,
         start.first_version,
         compacting,
         {**profile.conf(), **(COMPACTING if compacting else {})},
     )
-    _run(engine, query, writer, generation, record)
-    reconcile(lake, stream.name)
-    record_position(lake, stream, generation, record)
-    check_rows(lake, stream, generation, record["run_id"])
+    _run(engine, query, writer, opened.generation, record)
+    opened = opened.again()
+    reconcile(lake, opened.generations)
+    record_position(opened, record)
+    check_rows(opened, record["run_id"])
+
+
+def pinned_entry(opened: OpenStream, start: Start, code: str, run_id: str) -> Callable[[], Entry]:
+    """Pins what the generation stands on; the entry of the ledger is made when it is asked for.
+
+    Last before the run: what a failed first attempt got wrong must not be pinned.
+    """
+    lake, stream, fold = opened.lake, opened.stream, opened.fold
+    settings, events = pinned_settings(stream, fold) | start.pins, event_ddl(fold)
+    pinned = pin_generation(lake, stream, opened.generation, settings, code, events)
+
+    @cache
+    def covered() -> Entry:
+        """What is recorded of a run before its first row, and not if it comes to none."""
+        row = note_code(lake, pinned, code, events)
+        if pinned.code_is_new:
+            record_findings(lake, run_id, stream.name, [code_changed(stream.name)])
+        return begin_live(lake, row, code, run_id)
+
+    return covered
 
 
 def ensure(lake: Lake, stream: str, table: ProductTable) -> None:
@@ -115,20 +116,21 @@ def ensure(lake: Lake, stream: str, table: ProductTable) -> None:
         seal_made(lake, stream)
 
 
-def refuse_unreadable_events(
-    engine: Engine, lake: Lake, stream: str, generation: int, fold: KeyedFold, code: str
-) -> None:
+def refuse_unreadable_events(engine: Engine, opened: OpenStream) -> None:
     """SettingsError when the Event record has changed so that events which wait are none of it.
 
     Workers would find out in the middle of a batch. Their state is read only after a change.
     """
-    checkpoint = lake.checkpoint(stream, generation)
-    if newest_committed(lake, checkpoint) is None:
+    fold, checkpoint = opened.fold, opened.checkpoint
+    if newest_committed(opened.lake, checkpoint) is None:
         return
-    pinned = read_generations(lake, stream).pinned(generation)
+    pinned = opened.generations.pinned(opened.generation)
     recorded = pinned["event_schema"]
-    # Of a generation of release 0.5 only the code says whether anything can have changed.
-    changed = is_other_code(pinned, code) if recorded is None else recorded != event_ddl(fold)
+    if recorded is None:
+        # Of a generation of release 0.5 only the code says whether anything can have changed.
+        changed = is_other_code(pinned, opened.identity.code)
+    else:
+        changed = recorded != event_ddl(fold)
     if changed and (problem := engine.unreadable_events(checkpoint, fold)) is not None:
         raise SettingsError(problem)
 
@@ -148,37 +150,28 @@ def _run(
     record_progress(lake, stream, generation, measured)
 
 
-def as_pinned(lake: Lake, stream: Stream) -> Stream:
-    """`stream` with the buckets and state partitions that its generation was made with.
-
-    The entry's are for a first generation; afterwards only a reseed changes them.
-    """
-    row = read_generations(lake, stream.name).current
-    if row is None or not is_reseeded(row):
-        return stream
-    return replace(stream, buckets=row["buckets"], state_partitions=row["state_partitions"])
-
-
-def begin_seeded_generation(engine: Engine, lake: Lake, stream: Stream, generation: int) -> None:
+def begin_seeded_generation(engine: Engine, opened: OpenStream) -> None:
     """Give a reseeded generation something to read, so that its first batch takes the seed in."""
-    if newest_planned(lake, lake.checkpoint(stream.name, generation)) is None:
-        with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
-            engine.append_still_row(lake, source_named(stream.source))
+    if newest_planned(opened.lake, opened.checkpoint) is None:
+        append_still_row(engine, opened)
 
 
-def stay_in_log(engine: Engine, lake: Lake, stream: Stream) -> None:
+def stay_in_log(engine: Engine, opened: OpenStream) -> None:
     """Give a stream something to read that has to read on: before bronze's log is cut at what its
     last run has read (two runs, where commits without rows came after that), and to settle what
     a run that was cut off has left."""
-    needed = needed_commit(lake, stream.name, stream.source)
-    row = read_generations(lake, stream.name).current
+    needed = needed_commit(opened.lake, opened.generations, opened.source)
     # An update table shows the keys of a batch that was not settled for the others, too.
-    is_update = row is not None and row["output_mode"] == "update"
-    checkpoint = lake.checkpoint(stream.name, read_generations(lake, stream.name).number)
-    ahead = is_update and not is_settled(lake, checkpoint)
+    is_update = opened.row is not None and opened.row["output_mode"] == "update"
+    ahead = is_update and not is_settled(opened.lake, opened.checkpoint)
     if ahead or (needed is not None and needed.is_growing_old):
-        with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
-            engine.append_still_row(lake, source_named(stream.source))
+        append_still_row(engine, opened)
+
+
+def append_still_row(engine: Engine, opened: OpenStream) -> None:
+    """Ingest goes on in other Dags of the source, so its lease is waited for."""
+    with hold_lease(opened.lake, f"ingest-{opened.source}", INGEST_PATIENCE):
+        engine.append_still_row(opened.lake, source_named(opened.source))
 
 
 def code_changed(stream: str) -> Finding:
@@ -192,18 +185,18 @@ def code_changed(stream: str) -> Finding:
     )
 
 
-def record_position(lake: Lake, stream: Stream, generation: int, record: RunRecord) -> None:
+def record_position(opened: OpenStream, record: RunRecord) -> None:
     """How far the table is complete, and what waits, into the run's record."""
-    record["until"] = complete_until(lake, stream.name, generation)
-    newest = last_batch(lake, stream.name, generation)
+    record["until"] = complete_until(opened.lake, opened.name, opened.generation)
+    newest = last_batch(opened.lake, opened.name, opened.generation)
     if newest is not None:
         record["rows_pending"] = newest["rows_pending"]
 
 
-def check_rows(lake: Lake, stream: Stream, generation: int, run_id: str) -> None:
+def check_rows(opened: OpenStream, run_id: str) -> None:
     """Fail the run, with a finding, when rows do not add up."""
     try:
-        check_rows_add_up(lake, stream.name, stream.source, generation)
+        check_rows_add_up(opened.lake, opened.name, opened.source, opened.generation)
     except RowCountError as error:
-        record_error(lake, run_id, stream.name, "rows_do_not_add_up", error)
+        record_error(opened.lake, run_id, opened.name, "rows_do_not_add_up", error)
         raise

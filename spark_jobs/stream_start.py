@@ -9,13 +9,10 @@ from include.coverage.entries import Entry
 from include.coverage.marks import mark_of
 from include.fold.definition import KeyedFold
 from include.fold.instants import instant_of, micros_of
-from include.lake.generations import (
-    GenerationRow,
-    is_reseeded,
-    read_generations,
-)
+from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.paths import Lake, LakeError
 from include.landing.initial_state import read_fingerprint
+from include.plans.open_stream import OpenStream
 from spark_jobs.engines.engine import Engine, ProductTable, Rows, Seed
 from spark_jobs.savepoints import read_savepoint, savepoint_at
 
@@ -31,14 +28,14 @@ class Start:
     first_version: int | None = None  # of bronze; None: all that there is
 
 
-def plan_start(engine: Engine, lake: Lake, stream: str, generation: int, fold: KeyedFold) -> Start:
-    """The start of `stream`'s next run; SettingsError when the initial state is no good."""
-    row = read_generations(lake, stream).current
+def plan_start(engine: Engine, opened: OpenStream) -> Start:
+    """The start of a stream's next run; SettingsError when the initial state is no good."""
+    lake, fold, row = opened.lake, opened.fold, opened.row
     if row is not None and is_reseeded(row):
         return _after_reseed(engine, lake, row, fold)
-    if newest_committed(lake, lake.checkpoint(stream, generation)) is not None:
-        return _resume(lake, stream, generation)
-    initial = engine.initial_states(lake, stream, fold)
+    if newest_committed(lake, opened.checkpoint) is not None:
+        return _resume(opened)
+    initial = engine.initial_states(lake, opened.name, fold)
     if initial is None:
         return Start(pins={"initial_state": None, "initial_as_of": None})
     pins = {
@@ -53,12 +50,13 @@ def _kept_without_timeout(engine: Engine, states: Rows, fold: KeyedFold) -> int:
     return engine.count_without_timeout(states) if fold.times_out else 0
 
 
-def _resume(lake: Lake, stream: str, generation: int) -> Start:
+def _resume(opened: OpenStream) -> Start:
     """The checkpoint has the initial state; it must still be the one that was pinned."""
-    pinned = read_generations(lake, stream).pinned(generation)
+    pinned = opened.generations.pinned(opened.generation)
     as_of = pinned["initial_as_of"]
     seed = None if as_of is None else Seed(micros_of(as_of), None)
-    return Start(seed, {"initial_state": read_fingerprint(lake, stream, pinned["initial_state"])})
+    initial = read_fingerprint(opened.lake, opened.name, pinned["initial_state"])
+    return Start(seed, {"initial_state": initial})
 
 
 def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFold) -> Start:
@@ -82,21 +80,15 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
 
 
 def write_initial_rows(
-    lake: Lake,
-    table: ProductTable,
-    fold: KeyedFold,
-    stream: str,
-    generation: int,
-    start: Start,
-    covered: Callable[[], Entry],
+    opened: OpenStream, table: ProductTable, start: Start, covered: Callable[[], Entry]
 ) -> None:
     """An update table shows all states from the beginning: also those without an event yet.
 
     Before the first batch is planned the whole table is replaced: an earlier attempt may have
     had another initial state. From then on it is pinned, and the rows are there.
     """
-    planned = newest_planned(lake, lake.checkpoint(stream, generation))
-    if fold.output_mode != "update" or start.seed is None or planned is not None:
+    planned = newest_planned(opened.lake, opened.checkpoint)
+    if opened.fold.output_mode != "update" or start.seed is None or planned is not None:
         return
     if start.first_version is not None:
         return  # a reseed has written them

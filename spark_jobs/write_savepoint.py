@@ -13,6 +13,7 @@ from include.coverage.ledger import reconcile
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.clock_repair import refuse_run
+from include.plans.open_stream import open_stream
 from include.registry import stream_named
 from include.settings import Stream
 from spark_jobs.engines.engine import Engine
@@ -30,8 +31,9 @@ def savepoint(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None
         refuse_run(lake, stream)
         finish_open_reseed(engine, lake, stream, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
-            reconcile(lake, stream.name)
-            write_live_savepoint(engine, lake, stream, record["run_id"], "on_demand")
+            opened = open_stream(lake, stream)
+            reconcile(lake, opened.generations)
+            write_live_savepoint(engine, opened, record["run_id"], "on_demand")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -15,9 +15,7 @@ from include.checkpoint.checkpoint_size import CheckpointSize, Position
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.coverage.table_coverage import find_coverage
 from include.lake.findings import Finding, Severity, record_findings
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.lease import lease_holder
 from include.lake.paths import Lake, LakeError
 from include.settings import Stream

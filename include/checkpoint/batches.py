@@ -6,10 +6,7 @@ from typing import Any
 
 from include.checkpoint.position import settled_watermark_ms
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, until_us
-from include.lake.generations import (
-    is_reseeded,
-    read_generations,
-)
+from include.lake.generations import is_reseeded, read_generations
 from include.lake.ops import read_ops, update_ops
 from include.lake.paths import Lake
 

@@ -20,12 +20,7 @@ from pyarrow import fs
 from include.checkpoint.offsets import newest_committed, newest_planned
 from include.checkpoint.position import BronzePosition, read_position
 from include.lake.delta_log import adds_data, made_at, read_actions
-from include.lake.generations import (
-    FIRST,
-    GenerationRow,
-    is_reseeded,
-    read_generations,
-)
+from include.lake.generations import FIRST, GenerationRow, is_reseeded, read_generations
 from include.lake.paths import Lake
 from include.registry import stream_names
 

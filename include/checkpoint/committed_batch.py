@@ -10,9 +10,7 @@ from typing import Any
 from pyarrow import fs
 
 from include.checkpoint.offsets import newest_committed, newest_planned
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import Generations
 from include.lake.paths import Lake, LakeError
 from include.spark.conf import STATE, STATE_STORE
 
@@ -35,12 +33,12 @@ class CommittedBatch:
     next_watermark_ms: int | None
 
 
-def committed_batch(lake: Lake, stream: str) -> CommittedBatch:
-    """The newest committed batch of `stream`; a batch that has only begun does not count.
+def committed_batch(lake: Lake, generations: Generations) -> CommittedBatch:
+    """The newest committed batch of a stream; a batch that has only begun does not count.
 
     Raises LakeError when there is none, or when its state is not of the format of our streams.
     """
-    generation = read_generations(lake, stream).number
+    stream, generation = generations.stream, generations.number
     checkpoint = lake.checkpoint(stream, generation)
     batch_id = newest_committed(lake, checkpoint)
     if batch_id is None:

@@ -18,11 +18,7 @@ from include.checkpoint.offsets import newest_planned
 from include.checkpoint.position import BronzePosition, read_position
 from include.checkpoint.vacuum_guard import LOG_RETENTION, LOG_SHARE, retention
 from include.lake.delta_log import made_at, read_actions
-from include.lake.generations import (
-    FIRST,
-    is_reseeded,
-    read_generations,
-)
+from include.lake.generations import Generations, is_reseeded
 from include.lake.paths import Lake, LakeError
 
 
@@ -45,10 +41,10 @@ class Needed:
         return self.made_at is not None and datetime.now(UTC) - self.made_at > self.kept * LOG_SHARE
 
 
-def needed_commit(lake: Lake, stream: str, source: str) -> Needed | None:
+def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed | None:
     """None when the next run begins with a commit that is still to come, or with a snapshot."""
     bronze = lake.bronze(source)
-    start = _start(lake, stream)
+    start = _start(lake, generations)
     if start is None or not lake.is_delta_table(bronze):
         return None
     table = DeltaTable(bronze)
@@ -62,9 +58,9 @@ def needed_commit(lake: Lake, stream: str, source: str) -> Needed | None:
     return Needed(start.version, made_at(actions), kept)
 
 
-def refuse_cut_off(lake: Lake, stream: str, source: str) -> None:
+def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:
     """LakeError when bronze's log no longer has what the next run reads first."""
-    needed = needed_commit(lake, stream, source)
+    stream, needed = generations.stream, needed_commit(lake, generations, source)
     if needed is not None and needed.is_gone:
         raise LakeError(
             f"{stream} would go on with version {needed.version} of {lake.bronze(source)}, but the "
@@ -74,11 +70,11 @@ def refuse_cut_off(lake: Lake, stream: str, source: str) -> None:
         )
 
 
-def _start(lake: Lake, stream: str) -> BronzePosition | None:
+def _start(lake: Lake, generations: Generations) -> BronzePosition | None:
     """Where the newest batch began. The first one of all reads a snapshot; after a reseed, the
     commits since."""
-    row = read_generations(lake, stream).current
-    checkpoint = lake.checkpoint(stream, FIRST if row is None else row["generation"])
+    row = generations.current
+    checkpoint = lake.checkpoint(generations.stream, generations.number)
     planned = newest_planned(lake, checkpoint)
     if planned is None:
         return None

@@ -5,7 +5,7 @@ under another number keys would look for their states where they are not.
 """
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from deltalake import DeltaTable as DeltaLog
 
@@ -14,6 +14,7 @@ from include.checkpoint.offsets import newest_planned
 from include.checkpoint.position import read_position
 from include.lake.generations import (
     GenerationRow,
+    Generations,
     exactly_once_tables,
     is_reseeded,
     read_generations,
@@ -29,13 +30,21 @@ KEY = ("stream", "generation")
 CHANGE_NO_STATE = ("buckets", "state_partitions", "watermark_delay_ms")
 
 
-def refuse_foreign_checkpoint(lake: Lake, stream: str, generation: int) -> None:
+class Pinned(NamedTuple):
+    """What a run's generation was made with, and what is to be noted when the run writes."""
+
+    row: GenerationRow
+    code_is_new: bool  # the run is the first whose code is not that of the generation
+
+
+def refuse_foreign_checkpoint(lake: Lake, generations: Generations) -> None:
     """LakeError when the checkpoint and what was written under it are not of the same time.
 
     Under a missing or older checkpoint batches get numbers that the tables take for
     written: their rows would be dropped without a word. (That the table is not older than the
     checkpoint, or gone, the ledger has seen to.)
     """
+    stream, generation = generations.stream, generations.number
     checkpoint = lake.checkpoint(stream, generation)
     planned = newest_planned(lake, checkpoint)
     for table, path in exactly_once_tables(lake, stream).items():
@@ -47,13 +56,13 @@ def refuse_foreign_checkpoint(lake: Lake, stream: str, generation: int) -> None:
                 "it reads next would be lost. Put back the checkpoint, or a copy that is not older; "
                 f"or make a new one from bronze: `make reseed STREAM={stream} APPLY=1`"
             )
-    row = read_generations(lake, stream).current
+    row = generations.current
     if row is not None:
         if planned is not None:
             _refuse_older_bronze(lake, row, f"{checkpoint}/offsets/{planned}")
         elif is_reseeded(row):
             _refuse_other_bronze(lake, row)
-        refuse_cut_off(lake, stream, row["source"])
+        refuse_cut_off(lake, generations, row["source"])
 
 
 def _refuse_other_bronze(lake: Lake, row: GenerationRow) -> None:
@@ -91,12 +100,10 @@ def pin_generation(
     settings: dict[str, Any],
     code: str,
     event_schema: str | None = None,
-) -> bool:
+) -> Pinned:
     """Record what the generation stands on before its first batch; check it ever after.
 
-    Returns whether this run is the first whose `code` is not that of the generation: for
-    `note_code`, when something is made by it. Raises SettingsError, before anything is read,
-    when a pinned setting has changed.
+    Raises SettingsError, before anything is read, when a pinned setting has changed.
     """
     row = {"stream": stream.name, "generation": generation, **settings}
     first = append_ops(
@@ -105,34 +112,35 @@ def pin_generation(
         [row | {"started_at": datetime.now(UTC), "code": code, "event_schema": event_schema}],
         (f"{stream.name}/{generation}", 0),
     )
-    if first:
-        return False
     pinned = read_generations(lake, stream.name).pinned(generation)
+    if first:
+        return Pinned(pinned, code_is_new=False)
     begun = newest_planned(lake, lake.checkpoint(stream.name, generation)) is not None
     if not begun and not is_reseeded(pinned):
         # Nothing stands on it yet.
         new = {"code": code, "event_schema": event_schema}
         update_ops(lake, "generations", KEY, [row | new])
-        return False
+        return Pinned({**pinned, **row, **new}, code_is_new=False)
     for name, value in settings.items():
         if pinned[name] != value:
             raise SettingsError(
                 f"stream {stream.name}: {name} is now {value}, but its state was made with "
                 f"{pinned[name]}: {_way_out(lake, stream.name, generation, name)}"
             )
-    return is_other_code(pinned, code) and pinned["code_changed_at"] is None
+    code_is_new = is_other_code(pinned, code) and pinned["code_changed_at"] is None
+    return Pinned(pinned, code_is_new)
 
 
-def refuse_other_state(lake: Lake, stream: Stream, generation: int, state_schema: str) -> None:
+def refuse_other_state(lake: Lake, row: GenerationRow, state_schema: str) -> None:
     """SettingsError when the state of a generation has another schema than the stream's file now.
 
     Who reads it by the file of now would read something else, or nothing.
     """
-    pinned = read_generations(lake, stream.name).pinned(generation)["state_schema"]
+    pinned, stream = row["state_schema"], row["stream"]
     if pinned != state_schema:
         raise SettingsError(
-            f"stream {stream.name}: state_schema is now {state_schema}, but its state was made with "
-            f"{pinned}: {_way_out(lake, stream.name, generation, 'state_schema')}"
+            f"stream {stream}: state_schema is now {state_schema}, but its state was made with "
+            f"{pinned}: {_way_out(lake, stream, row['generation'], 'state_schema')}"
         )
 
 
@@ -142,25 +150,22 @@ def is_other_code(pinned: GenerationRow, code: str) -> bool:
     return known is not None and not (same_code(known, code) or serves(known, code))
 
 
-def note_code(
-    lake: Lake, stream: str, generation: int, code: str, code_is_new: bool, event_schema: str
-) -> None:
+def note_code(lake: Lake, pinned: Pinned, code: str, event_schema: str) -> GenerationRow:
     """Record before a run's first write what is new with it: events, and the state's code.
 
-    With new code the state is no one code's any more. A run that fails before it has written
+    Returns the generation's row, as it is then. With new code the state is no one code's any more. A run that fails before it has written
     anything has made nothing, so it changes nothing here.
     """
-    pinned = read_generations(lake, stream).pinned(generation)
-    new: dict[str, Any] = {}
-    if pinned["event_schema"] != event_schema:
+    row, new = pinned.row, dict[str, Any]()
+    if row["event_schema"] != event_schema:
         new["event_schema"] = event_schema
-    if code_is_new:
+    if pinned.code_is_new:
         new["code_changed_at"] = datetime.now(UTC)
-    elif _rejects_from_now_on(pinned, code):
+    elif _rejects_from_now_on(row, code):
         new["code"] = code
     if new:
-        key = {name: pinned[name] for name in KEY}
-        update_ops(lake, "generations", KEY, [key | new])
+        update_ops(lake, "generations", KEY, [{name: row[name] for name in KEY} | new])
+    return {**row, **new}
 
 
 def _rejects_from_now_on(pinned: GenerationRow, code: str) -> bool:

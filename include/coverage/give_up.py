@@ -3,9 +3,7 @@
 from datetime import UTC, datetime
 
 from include.coverage.ledger import distrust_error, look
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import Generations, read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops import update_ops
 from include.lake.paths import Lake
@@ -19,23 +17,22 @@ def give_up_reseed(lake: Lake, stream: Stream) -> int:
     gone, so the generation before cannot go on.
     """
     with hold_lease(lake, f"stream-{stream.name}"):
-        begun = read_generations(lake, stream.name).intent
-        if begun is None:
+        generations = read_generations(lake, stream.name)
+        if generations.intent is None:
             raise SettingsError(f"no reseed of {stream.name} is open: there is nothing to give up")
-        _refuse_replaced(lake, stream.name)
-        generation = int(begun["generation"])
+        _refuse_replaced(lake, generations)
         # Also those that it has overtaken: the next run would carry them out.
-        while (row := read_generations(lake, stream.name).intent) is not None:
+        for row in sorted(generations.intents, key=lambda row: -int(row["generation"])):
             given_up = {"stream": stream.name, "generation": row["generation"]}
             given_up |= {"deleted_at": datetime.now(UTC)}
             update_ops(lake, "generations", ("stream", "generation"), [given_up])
-        return generation
+        return int(generations.intent["generation"])
 
 
-def _refuse_replaced(lake: Lake, stream: str) -> None:
+def _refuse_replaced(lake: Lake, generations: Generations) -> None:
     """SettingsError when a reseed has replaced rows of the table and live has not gone on with it;
     be it one that another has overtaken. CoverageError when the table cannot tell."""
-    seen, current = look(lake, stream), read_generations(lake, stream).number
+    stream, seen, current = generations.stream, look(lake, generations), generations.number
     if seen.distrust is not None:
         raise distrust_error(lake, stream, seen.distrust)
     replaced = {one.generation for one in seen.entries if one.kind == "reseed"}

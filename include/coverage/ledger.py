@@ -18,9 +18,7 @@ from include.coverage.trust import (
     table_version,
     why_not_trusted,
 )
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import GenerationRow, Generations
 from include.lake.paths import Lake, LakeError
 from include.lake.table_seal import is_sealed, read_seal, seal
 
@@ -55,33 +53,34 @@ class Look:
         return replace(self, entries=entries, changed=changed)
 
 
-def look(lake: Lake, stream: str) -> Look:
-    """The ledger of `stream` and its table, compared. Reads only."""
+def look(lake: Lake, generations: Generations) -> Look:
+    """The ledger of a stream and its table, compared. Reads only."""
+    stream = generations.stream
     known = Look(tuple(read_entries(lake, stream)))
-    distrust = why_not_trusted(lake, stream, known.entries)
+    distrust = why_not_trusted(lake, generations, known.entries)
     if distrust is None:
-        known = _with_marks(lake, stream, known)
-        distrust = other_generation(lake, stream, known.entries)
+        known = _with_marks(lake, generations, known)
+        distrust = other_generation(lake, generations, known.entries)
     if distrust is not None:
         void = _void(lake, stream, distrust)
         known = replace(known.with_added(void), distrust=distrust)
-    return _extended(lake, stream, known)
+    return _extended(lake, generations, known)
 
 
-def rebuilt_look(lake: Lake, stream: str) -> Look:
+def rebuilt_look(lake: Lake, generations: Generations) -> Look:
     """The ledger as if nothing of it were recorded: by the marks in the table's log alone."""
-    return _extended(lake, stream, _with_marks(lake, stream, Look(())))
+    return _extended(lake, generations, _with_marks(lake, generations, Look(())))
 
 
-def reconcile(lake: Lake, stream: str) -> list[Entry]:
-    """The ledger of `stream`, in step, and written so. Under the stream's lease.
+def reconcile(lake: Lake, generations: Generations) -> list[Entry]:
+    """The ledger of a stream, in step, and written so. Under the stream's lease.
 
     Raises CoverageError, and writes nothing, when the table is not what the ledger says.
     """
-    seen = look(lake, stream)
+    seen = look(lake, generations)
     if seen.distrust is not None:
-        raise distrust_error(lake, stream, seen.distrust)
-    write_look(lake, stream, seen)
+        raise distrust_error(lake, generations.stream, seen.distrust)
+    write_look(lake, generations.stream, seen)
     return list(seen.entries)
 
 
@@ -121,8 +120,9 @@ def _table(stream: str) -> str:
     return f"tables/{stream}"
 
 
-def _with_marks(lake: Lake, stream: str, known: Look) -> Look:
+def _with_marks(lake: Lake, generations: Generations, known: Look) -> Look:
     """With what commits of the table say that the ledger has not entered."""
+    stream, row = generations.stream, generations.current
     path = lake.table(stream)
     if not lake.is_delta_table(path):
         return known
@@ -131,7 +131,7 @@ def _with_marks(lake: Lake, stream: str, known: Look) -> Look:
     if not is_whole:
         known, entered = known.with_added(_void(lake, stream, NEVER_RECORDED)), -1
     for mark in marks_since(lake, path, entered):
-        known = _with_mark(lake, stream, known, mark if is_whole else _as_far(lake, stream, mark))
+        known = _with_mark(lake, stream, known, mark if is_whole else _as_far(row, mark))
     return known
 
 
@@ -146,10 +146,9 @@ def _lacks_commits(lake: Lake, stream: str, entries: Sequence[Entry], entered: i
     return bool(changed and changed > entered and oldest_commit(lake, path) > entered + 1)
 
 
-def _as_far(lake: Lake, stream: str, mark: Entry | None) -> Entry | None:
+def _as_far(row: GenerationRow | None, mark: Entry | None) -> Entry | None:
     """What a mark of live proves where commits before it are gone: others may have overridden
     a part of what live had made."""
-    row = read_generations(lake, stream).current
     if mark is None or mark.kind != "live" or row is None or row["output_mode"] == "update":
         return mark
     return replace(mark, from_us=UNPROVED_US if mark.until_us is None else mark.until_us)
@@ -191,9 +190,9 @@ def _void(lake: Lake, stream: str, reason: str) -> Entry:
     )
 
 
-def _extended(lake: Lake, stream: str, known: Look) -> Look:
+def _extended(lake: Lake, generations: Generations, known: Look) -> Look:
     """With what live has settled by now, as the checkpoint of its generation says."""
-    row = read_generations(lake, stream).current
+    row = generations.current
     try:
         progress = None if row is None else progress_of(lake, row)
     except LakeError:
@@ -206,7 +205,7 @@ def _extended(lake: Lake, stream: str, known: Look) -> Look:
     reached = extended(row, begun, progress)
     if reached == begun and begun.number:
         return known
-    reached = replace(reached, table_version=table_version(lake, stream))
+    reached = replace(reached, table_version=table_version(lake, generations.stream))
     return known.with_changed(reached) if begun.number else known.with_added(reached)
 
 
@@ -223,11 +222,9 @@ def _numbered(entries: Sequence[Entry], entry: Entry) -> Entry:
     return replace(entry, number=1 + max((known.number for known in entries), default=0))
 
 
-def begin_live(lake: Lake, stream: str, code: str, run_id: str) -> Entry:
+def begin_live(lake: Lake, row: GenerationRow, code: str, run_id: str) -> Entry:
     """The entry of live that a run by `code` is about to add to, written before its first row."""
-    row = read_generations(lake, stream).current
-    assert row is not None  # a run records its generation first
-    entries = read_entries(lake, stream)
+    entries = read_entries(lake, row["stream"])
     entry = begun_by(row, entries, run_id, code)
     if entry.number:
         return entry

@@ -13,10 +13,7 @@ from include.checkpoint.position import is_settled, read_position, settled_water
 from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.fold.instants import US_PER_MS, micros_of
-from include.lake.generations import (
-    GenerationRow,
-    is_reseeded,
-)
+from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.paths import Lake, LakeError
 from include.savepoints.lineage import serving
 

@@ -14,6 +14,7 @@ from include.coverage.findings import instant_text
 from include.coverage.ledger import distrust_error, rebuilt_look
 from include.coverage.marks import is_marked
 from include.coverage.segments import Segment, segments_of
+from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
@@ -47,7 +48,9 @@ class Rebuilt:
 def rebuild(lake: Lake, stream: Stream) -> Rebuilt:
     """The ledger as the table's log and the checkpoint prove it. Reads only."""
     recorded = tuple(read_entries(lake, stream.name))
-    return Rebuilt(stream.name, recorded, rebuilt_look(lake, stream.name).entries)
+    return Rebuilt(
+        stream.name, recorded, rebuilt_look(lake, read_generations(lake, stream.name)).entries
+    )
 
 
 def apply_rebuilt(lake: Lake, stream: Stream) -> Rebuilt:

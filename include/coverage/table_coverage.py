@@ -11,10 +11,7 @@ from include.coverage.live import was_cut_off
 from include.coverage.segments import BEGINNING_US
 from include.fold.instants import micros_of
 from include.lake.findings import Finding
-from include.lake.generations import (
-    GenerationRow,
-    read_generations,
-)
+from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
 from include.landing.clock_repair import unknown_reset_us
 from include.savepoints.identity import StreamIdentity
@@ -39,9 +36,11 @@ def table_coverage(
 
     By the code of `identity`; without it, by the code that ran last.
     """
-    row = read_generations(lake, stream.name).current
-    seen = look(lake, stream.name)
-    standpoint = _as_recorded(lake, stream, row) if identity is None else _as_now(lake, identity)
+    generations = read_generations(lake, stream.name)
+    row, seen = generations.current, look(lake, generations)
+    standpoint = (
+        _as_recorded(lake, stream, row) if identity is None else _as_now(lake, identity, row)
+    )
     voids = {entry.reason for entry in seen.entries if entry.kind == "void"}
     coverage = judge(lake, seen.entries, standpoint)
     if row is not None and row["output_mode"] == "update" and was_cut_off(lake, row):
@@ -52,8 +51,9 @@ def table_coverage(
 def rejected_coverage(lake: Lake, stream: Stream, identity: StreamIdentity) -> Coverage:
     """The same of its rejected rows: they are of the fold that the ledger names, each at its own
     instant, also where the table shows one state."""
-    standpoint = replace(_as_now(lake, identity), is_append=True)
-    return judge(lake, look(lake, stream.name).entries, standpoint)
+    generations = read_generations(lake, stream.name)
+    standpoint = replace(_as_now(lake, identity, generations.current), is_append=True)
+    return judge(lake, look(lake, generations).entries, standpoint)
 
 
 def _ahead(coverage: Coverage) -> Coverage:
@@ -111,7 +111,7 @@ def what_else(lake: Lake, stream: Stream) -> str:
     return "\n".join(f"{finding.detail}: {finding.action}" for finding in found)
 
 
-def _as_now(lake: Lake, identity: StreamIdentity) -> Standpoint:
+def _as_now(lake: Lake, identity: StreamIdentity, row: GenerationRow | None) -> Standpoint:
     return Standpoint(
         stream=identity.stream,
         source=identity.source,
@@ -120,9 +120,7 @@ def _as_now(lake: Lake, identity: StreamIdentity) -> Standpoint:
         code=identity.code,
         since_us=identity.since_us,
         bronze_id=_bronze_id(lake, identity.source),
-        reset_us=unknown_reset_us(
-            lake, identity.source, read_generations(lake, identity.stream).current
-        ),
+        reset_us=unknown_reset_us(lake, identity.source, row),
     )
 
 

@@ -15,11 +15,7 @@ from include.checkpoint.offsets import newest_committed, newest_planned
 from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.coverage.marks import is_marked
-from include.lake.generations import (
-    exactly_once_tables,
-    read_generations,
-    written_batch,
-)
+from include.lake.generations import Generations, exactly_once_tables, written_batch
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.table_seal import read_seal, what_changed
@@ -35,11 +31,11 @@ class _Batches(NamedTuple):
     rejected: int | None  # ... with failed calls
 
 
-def why_not_trusted(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
+def why_not_trusted(lake: Lake, generations: Generations, entries: Sequence[Entry]) -> str | None:
     """Why a stream's table is not what its ledger says; None when it is."""
-    own = newest_own(entries)
+    stream, own = generations.stream, newest_own(entries)
     sealed = read_seal(lake, f"tables/{stream}")
-    batches = _batches(lake, stream)
+    batches = _batches(lake, generations)
     # Nothing was in it yet, or nobody had looked.
     is_new = sealed is None and (own is None or (own.kind != "void" and own.until_us is None))
     if not lake.is_delta_table(lake.table(stream)):
@@ -63,17 +59,17 @@ def _older_than_ledger(lake: Lake, stream: str, entries: Sequence[Entry]) -> str
     return f"it is at version {version}, and the ledger has entered version {entered}"
 
 
-def other_generation(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
+def other_generation(lake: Lake, generations: Generations, entries: Sequence[Entry]) -> str | None:
     """Why table and ledger, and `ops/generations`, are not of one time; None when they are.
 
     `entries` with what the table's own log says. A reseed has its row before it writes, and is
     entered, or marked in the table, before the stream is switched to it.
     """
-    return _older_generations(lake, stream, entries) or _older_table(lake, stream, entries)
+    return _older_generations(lake, generations, entries) or _older_table(generations, entries)
 
 
-def _older_table(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
-    own, generation = newest_own(entries), read_generations(lake, stream).number
+def _older_table(generations: Generations, entries: Sequence[Entry]) -> str | None:
+    own, generation = newest_own(entries), generations.number
     if own is None or own.kind == "void" or own.generation >= generation:
         return None
     return (
@@ -82,12 +78,16 @@ def _older_table(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | Non
     )
 
 
-def _older_generations(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
+def _older_generations(
+    lake: Lake, generations: Generations, entries: Sequence[Entry]
+) -> str | None:
     """Whether the ledger knows of generations what `ops/generations` does not."""
-    known = max((row["generation"] for row in read_generations(lake, stream).rows), default=0)
+    known = max((row["generation"] for row in generations.rows), default=0)
     newest = max((entry.generation for entry in entries), default=0)
-    begun = read_generations(lake, stream).intent
-    has_run = begun is not None and has_begun(lake, stream, entries, begun["generation"])
+    begun = generations.intent
+    has_run = begun is not None and has_begun(
+        lake, generations.stream, entries, begun["generation"]
+    )
     if newest <= known and not has_run:
         return None
     generation = newest if begun is None or newest > known else begun["generation"]
@@ -105,9 +105,9 @@ def has_begun(lake: Lake, stream: str, entries: Sequence[Entry], generation: int
     return newest_planned(lake, lake.checkpoint(stream, generation)) is not None
 
 
-def _batches(lake: Lake, stream: str) -> _Batches | None:
+def _batches(lake: Lake, generations: Generations) -> _Batches | None:
     """Those of the current generation; None before its checkpoint commits the first."""
-    generation = read_generations(lake, stream).number
+    stream, generation = generations.stream, generations.number
     committed = newest_committed(lake, lake.checkpoint(stream, generation))
     if committed is None:
         return None

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, dataset_of
 

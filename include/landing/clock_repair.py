@@ -20,10 +20,7 @@ from deltalake.exceptions import DeltaError
 
 from include.fold.instants import instant_of, micros_of
 from include.lake.delta_log import read_actions
-from include.lake.generations import (
-    GenerationRow,
-    read_generations,
-)
+from include.lake.generations import GenerationRow, read_generations
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_reset import newest_reset

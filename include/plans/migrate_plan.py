@@ -4,10 +4,7 @@ Without a JVM. Whether the mapping itself works is seen when the job maps each s
 """
 
 from include.fold.group_state import GroupStateTimeout
-from include.lake.generations import (
-    GenerationRow,
-    read_generations,
-)
+from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base, choose_mapped_base

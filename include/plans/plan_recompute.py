@@ -17,10 +17,7 @@ from include.coverage.effect import recompute_effect
 from include.coverage.judge import Coverage
 from include.coverage.table_coverage import trusted_coverage
 from include.fold.instants import US_PER_MS, instant_of, micros_of
-from include.lake.generations import (
-    is_reseeded,
-    read_generations,
-)
+from include.lake.generations import is_reseeded, read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError, dataset_of
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze

@@ -10,10 +10,7 @@ from include.coverage.ledger import look
 from include.coverage.segments import BEGINNING_US, FOR_EVER_US
 from include.coverage.table_coverage import rejected_coverage
 from include.fold.instants import micros_of
-from include.lake.generations import (
-    GenerationRow,
-    read_generations,
-)
+from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
 from include.plans.reseed_base import as_if_recorded
 from include.savepoints.identity import StreamIdentity
@@ -48,9 +45,10 @@ def _right_until_us(coverage: Coverage) -> int:
 
 def _cut_off(lake: Lake, stream: str) -> list[GenerationRow]:
     """The reseeds that have replaced the table, and perhaps not yet the rejected rows."""
-    entries = look(lake, stream).entries
+    generations = read_generations(lake, stream)
+    entries = look(lake, generations).entries
     made = {entry.generation for entry in entries if entry.kind == "reseed"}
-    return [row for row in read_generations(lake, stream).intents if row["generation"] in made]
+    return [row for row in generations.intents if row["generation"] in made]
 
 
 def _replaced_from_us(intent: GenerationRow) -> int:

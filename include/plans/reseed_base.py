@@ -9,9 +9,7 @@ from include.coverage.judge import Coverage
 from include.coverage.segments import BEGINNING_US
 from include.coverage.table_coverage import TableCoverage
 from include.lake.delta_log import read_actions
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError
 from include.plans.migrate_plan import mapped_base
 from include.plans.reseed_options import ReseedOptions

@@ -199,7 +199,7 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
         "state_partitions": plan.partitions,
         "reseed": _kind(plan.options),
         "options": plan.options.text(),
-        "initial_state": initial_fingerprint(lake, stream.name),
+        "initial_state": initial_fingerprint(lake, read_generations(lake, stream.name)),
         "initial_as_of": None if identity.since_us is None else instant_of(identity.since_us),
         "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
         "base_until": None if base.until_us is None else instant_of(base.until_us),
@@ -215,8 +215,9 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
 
 def _new_generation(lake: Lake, stream: str) -> int:
     """One whose number no table has seen: under one that it has, writes would be passed over."""
-    numbers = [row["generation"] for row in read_generations(lake, stream).rows]
-    numbers += [entry.generation for entry in look(lake, stream).entries]
+    generations = read_generations(lake, stream)
+    numbers = [row["generation"] for row in generations.rows]
+    numbers += [entry.generation for entry in look(lake, generations).entries]
     folder = lake.path_in_filesystem(lake.checkpoint(stream, 0)).rpartition("/")[0]
     selector = fs.FileSelector(folder, allow_not_found=True)
     names = [info.base_name for info in lake.filesystem.get_file_info(selector)]

@@ -7,10 +7,7 @@ from deltalake.exceptions import DeltaError
 
 from include.fold.definition import KeyedFold
 from include.fold.instants import MICROSECOND, micros_of
-from include.lake.generations import (
-    GenerationRow,
-    read_generations,
-)
+from include.lake.generations import GenerationRow, Generations, read_generations
 from include.lake.paths import Lake, files_of
 from include.landing.initial_state import read_fingerprint
 from include.landing.initial_state_file import read_document, typed_rows
@@ -24,11 +21,16 @@ from include.stream_definition import load_definition, pinned_settings
 def stream_identity(lake: Lake, stream: Stream) -> StreamIdentity:
     """What tells whether a savepoint is one of `stream`.
 
-    Raises SettingsError when the stream's file, entry or initial state is wrong.
+    Raises SettingsError when the stream's file or its initial state is wrong.
     """
+    return identity_of(lake, stream, read_generations(lake, stream.name))
+
+
+def identity_of(lake: Lake, stream: Stream, generations: Generations) -> StreamIdentity:
+    """`stream_identity`, for whoever has read the generations."""
     fold = load_definition(stream).fold
-    pinned = read_generations(lake, stream.name).current or {}
-    initial_state = initial_fingerprint(lake, stream.name)
+    pinned = generations.current or {}
+    initial_state = initial_fingerprint(lake, generations)
     return StreamIdentity(
         stream=stream.name,
         source=stream.source,
@@ -41,10 +43,10 @@ def stream_identity(lake: Lake, stream: Stream) -> StreamIdentity:
     )
 
 
-def initial_fingerprint(lake: Lake, stream: str) -> str | None:
+def initial_fingerprint(lake: Lake, generations: Generations) -> str | None:
     """That of the initial state, the pinned one where nothing says that it has changed."""
-    pinned = read_generations(lake, stream).current or {}
-    return read_fingerprint(lake, stream, pinned.get("initial_state"))
+    pinned = generations.current or {}
+    return read_fingerprint(lake, generations.stream, pinned.get("initial_state"))
 
 
 def _since_us(

@@ -13,15 +13,11 @@ from include.checkpoint.position import BronzePosition, read_position
 from include.coverage.ledger import look
 from include.coverage.live import was_cut_off
 from include.lake.delta_log import adds_data, read_actions
-from include.lake.generations import (
-    FIRST,
-    is_reseeded,
-    read_generations,
-)
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.clock import moves_nothing
 from include.landing.clock_repair import why_not_run
+from include.plans.open_stream import OpenStream, open_stream
 from include.settings import Stream
 
 # The jobs that commit batches of a stream.
@@ -33,29 +29,38 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
 
     When in doubt it answers True: a run too many costs half a minute, one too few loses time.
     """
-    bronze = lake.bronze(stream.source)
-    if not lake.is_delta_table(bronze):
+    if not lake.is_delta_table(lake.bronze(stream.source)):
         return False
-    if why_not_run(lake, stream) is not None:
-        return True  # the run fails, and says why
-    row = read_generations(lake, stream.name).current
-    generation = FIRST if row is None else row["generation"]
-    checkpoint = lake.checkpoint(stream.name, generation)
-    planned = newest_planned(lake, checkpoint)
-    if planned is None and is_reseeded(row):
-        return True  # its first run makes a checkpoint of the seed
-    if read_generations(lake, stream.name).intent is not None:
-        return True  # a run finishes a reseed that was cut off
-    if planned != newest_committed(lake, checkpoint) or has_unreported_batch(lake, stream.name):
+    opened = open_stream(lake, stream)
+    if why_not_run(lake, stream) is not None or _is_cut_off(opened):
         return True
-    if row is not None and row["output_mode"] == "update" and was_cut_off(lake, row):
-        return True  # its table shows keys as of different instants
-    if look(lake, stream.name).distrust is not None:
-        return True  # the run fails, and says why
-    table = DeltaTable(bronze)
+    # As the first of these: the run fails, and says why.
+    return look(lake, opened.generations).distrust is not None or _is_behind(opened)
+
+
+def _is_cut_off(opened: OpenStream) -> bool:
+    """Whether something was begun, and is for the next run to finish."""
+    lake, row = opened.lake, opened.row
+    planned = newest_planned(lake, opened.checkpoint)
+    if planned is None and opened.is_reseeded:
+        return True  # its first run makes a checkpoint of the seed
+    if opened.generations.intent is not None:
+        return True  # a reseed
+    if planned != newest_committed(lake, opened.checkpoint):
+        return True
+    if has_unreported_batch(lake, opened.name):
+        return True
+    # An update table shows keys as of different instants.
+    return row is not None and row["output_mode"] == "update" and was_cut_off(lake, row)
+
+
+def _is_behind(opened: OpenStream) -> bool:
+    """Whether bronze has what the stream has not read, or is not the bronze that it has read."""
+    lake, bronze = opened.lake, opened.lake.bronze(opened.source)
+    table, planned = DeltaTable(bronze), newest_planned(lake, opened.checkpoint)
     position = BronzePosition(str(table.metadata().id), 0)
     if planned is not None:
-        position = read_position(lake, f"{checkpoint}/offsets/{planned}")
+        position = read_position(lake, f"{opened.checkpoint}/offsets/{planned}")
     if str(table.metadata().id) != position.table_id:
         return True  # another table under this name: the run fails, and says so
     if table.version() + 1 < position.version:
@@ -63,7 +68,7 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     versions = range(position.version, table.version() + 1)
     if any(_has_data(lake, bronze, version) for version in versions):
         return True
-    needed = needed_commit(lake, stream.name, stream.source)
+    needed = needed_commit(lake, opened.generations, opened.source)
     return needed is not None and (needed.is_gone or needed.is_growing_old)
 
 

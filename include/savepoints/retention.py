@@ -11,9 +11,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.fold.instants import MICROSECOND
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import Generations
 from include.lake.paths import Lake
 from include.savepoints.manifest import Savepoint, struck_off_at
 from include.settings import SavepointRules
@@ -22,9 +20,9 @@ from include.settings import SavepointRules
 STRUCK_OFF_KEPT = timedelta(days=7)
 
 
-def needed_ids(lake: Lake, stream: str) -> set[str]:
+def needed_ids(generations: Generations) -> set[str]:
     """What the current generation began with, and what an open reseed begins with."""
-    rows = [read_generations(lake, stream).current, read_generations(lake, stream).intent]
+    rows = [generations.current, generations.intent]
     names = ("seed_savepoint", "base_savepoint")
     return {row[name] for row in rows if row is not None for name in names if row[name]}
 

@@ -10,9 +10,7 @@ from include.checkpoint.batches import TOTALS, last_batch, running_totals
 from include.coverage.entries import Entry
 from include.coverage.marks import mark_of
 from include.fold.admission import EPOCH, MICROSECOND
-from include.lake.generations import (
-    app_id,
-)
+from include.lake.generations import app_id
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from spark_jobs.engines.engine import FoldedBatch, ProductTable, RejectedTable

@@ -9,9 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from deltalake import DeltaTable
 
 from include.airflow.pools import pools, stream_pool
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.plans.plan_recompute import parse_instant
 from include.registry import all_streams
 from include.spark.reseed_request import reseed_options

@@ -24,9 +24,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named

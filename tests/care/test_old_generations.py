@@ -16,9 +16,7 @@ from include.care.old_generations import (
     format_old_generations,
 )
 from include.lake import ops
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from include.checkpoint.committed_batch import committed_batch
+from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.run_local import main
 
@@ -45,7 +46,7 @@ def write(lake: Lake, log: str, settings: dict[str, Any], *sources: str) -> None
 def test_it_is_the_newest_that_was_finished(logs):
     for stray in ("offsets/.3.crc", "offsets/3.tmp", "commits/notes.txt"):
         (checkpoint(logs) / stray).write_text("not a batch")
-    batch = committed_batch(logs, STREAM)
+    batch = committed_batch(logs, read_generations(logs, STREAM))
     found = (batch.batch_id, batch.watermark_ms, batch.next_watermark_ms)
     assert found == (1, WATERMARKS_MS[1], WATERMARKS_MS[2])
     assert batch.checkpoint == str(checkpoint(logs))
@@ -53,7 +54,7 @@ def test_it_is_the_newest_that_was_finished(logs):
 
 def test_before_any_watermark_there_is_none(logs):
     (checkpoint(logs) / "commits" / "1").unlink()
-    batch = committed_batch(logs, STREAM)
+    batch = committed_batch(logs, read_generations(logs, STREAM))
     assert (batch.batch_id, batch.watermark_ms, batch.next_watermark_ms) == (0, None, 1_000)
 
 

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include.checkpoint.log_retention import needed_commit, refuse_cut_off
+from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError
 from include.plans.reseed_options import ReseedOptions
 from include.plans.waiting_rows import has_waiting_rows
@@ -59,7 +60,7 @@ def made_days_ago(lake: Lake, version: int, number: float) -> None:
 
 
 def needed_version(lake: Lake) -> int | None:
-    needed = needed_commit(lake, STREAM.name, SOURCE)
+    needed = needed_commit(lake, read_generations(lake, STREAM.name), SOURCE)
     return None if needed is None else needed.version
 
 
@@ -105,12 +106,12 @@ def test_what_the_log_has_lost_is_told_also_while_nothing_is_new(two_commits):
     bronze(two_commits).create_checkpoint()
     for version in (0, 1):
         log_file(two_commits, version).unlink()
-    refuse_cut_off(two_commits, STREAM.name, SOURCE)
+    refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
     assert not has_waiting_rows(two_commits, STREAM)
     log_file(two_commits, 2).unlink()
     assert has_waiting_rows(two_commits, STREAM)
     with pytest.raises(LakeError, match=r"would go on with version 2 .*make reseed"):
-        refuse_cut_off(two_commits, STREAM.name, SOURCE)
+        refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
 
 
 def test_a_generation_that_has_only_begun_needs_the_commits_since_its_reseed(two_commits):

@@ -11,9 +11,7 @@ from include.coverage.give_up import give_up_reseed
 from include.coverage.ledger import CoverageError
 from include.coverage.rebuild import apply_rebuilt, rebuild
 from include.coverage.table_coverage import coverage_text, find_coverage, table_coverage
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed

@@ -10,9 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.paths import LakeError
 from include.plans.promote import why_not_promote
 from include.plans.reseed_options import ReseedOptions

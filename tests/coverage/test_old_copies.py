@@ -9,9 +9,7 @@ import pytest
 from include.coverage.give_up import give_up_reseed
 from include.coverage.ledger import CoverageError
 from include.coverage.rebuild import apply_rebuilt
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed

@@ -8,9 +8,7 @@ import pytest
 from include.coverage.live import begun_by
 from include.coverage.rebuild import apply_rebuilt, rebuild
 from include.coverage.table_coverage import find_coverage, table_coverage
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed

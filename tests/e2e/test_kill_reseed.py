@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.process_tree import wait_until

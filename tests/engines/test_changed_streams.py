@@ -8,9 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from include.fold.ddl import event_ddl
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops, update_ops
 from include.settings import SettingsError
 from include.streams import device_signals

@@ -12,9 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.local import LocalFold
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
 from include.savepoints.manifest import mark_deleted, savepoints_of

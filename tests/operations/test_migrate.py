@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PythonException
 
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed

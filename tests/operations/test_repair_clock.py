@@ -8,9 +8,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from include.fold.instants import micros_of
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError, dataset_of
 from include.landing.clock import RESET_KEY
 from include.landing.clock_repair import newest_repair

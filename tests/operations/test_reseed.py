@@ -4,9 +4,7 @@ from shutil import rmtree
 
 import pytest
 
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import update_ops
 from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions

@@ -10,9 +10,7 @@ from deltalake import DeltaTable
 from include.checkpoint.pin_generation import pin_generation
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.instants import micros_of
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import append_ops, update_ops
 from include.plans.migrate_plan import MIGRATE
 from include.plans.reseed_options import ReseedOptions
@@ -55,7 +53,7 @@ class Lived:
         append_commit(lake, STREAM.source, fold_of(old), rows)
         self.code = stream_identity(lake, STREAM).code
         self.pins = pinned_settings(STREAM, fold_of(old))
-        assert not pin_generation(lake, STREAM, 1, self.pins, self.code)
+        assert not pin_generation(lake, STREAM, 1, self.pins, self.code).code_is_new
         self.bronze_id = pin_bronze(lake, STREAM.source).table_id
         self.cover("live", None, at(6), (self.code,))
 
@@ -226,8 +224,8 @@ def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
     refused(lived, "nothing to migrate")
     # Its next runs are by the code that it was made with.
     pins = {**pinned_settings(STREAM, fold_of(sys.modules[MODULE])), "initial_state": None}
-    assert not pin_generation(lived.lake, STREAM, 2, pins, code.partition("+")[0])
-    assert pin_generation(lived.lake, STREAM, 2, pins, "another")
+    assert not pin_generation(lived.lake, STREAM, 2, pins, code.partition("+")[0]).code_is_new
+    assert pin_generation(lived.lake, STREAM, 2, pins, "another").code_is_new
     assert read_generations(lived.lake, NAME).pinned(2)["code"] == row["code"]
 
 

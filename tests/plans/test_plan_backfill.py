@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import EPOCH, MICROSECOND
-from include.lake.generations import (
-    CURRENT,
-)
+from include.lake.generations import CURRENT
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.plans.plan_backfill import plan_backfill, schedule_intervals

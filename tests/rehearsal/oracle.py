@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from include.fold.instants import micros_of
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, dataset_of
 from include.lake.stream_result import last_run

@@ -7,9 +7,7 @@ from functools import partial
 
 from include.airflow.first_runs import FINAL, FirstRuns, Run
 from include.checkpoint.offsets import newest_committed, newest_planned
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.settings import Stream
 from tests.rehearsal.api import RehearsalApi, patiently

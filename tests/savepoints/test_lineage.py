@@ -3,9 +3,7 @@
 import pytest
 
 from include.checkpoint.pin_generation import note_code, pin_generation
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.savepoints.lineage import current_lineage, serves
@@ -67,11 +65,12 @@ def test_a_generation_is_told_that_its_stream_rejects_from_now_on(
     """Its later savepoints carry the mark; what has rejected does not become what stops."""
     reseeded = {"stream": STREAM.name, "generation": 1, "seed_savepoint": "s", "code": first}
     append_ops(lake, "generations", [reseeded], (f"{STREAM.name}/1", 0))
-    assert pin_generation(lake, STREAM, 1, {}, then) is changed
+    pinned = pin_generation(lake, STREAM, 1, {}, then)
+    assert pinned.code_is_new is changed
     assert (
         read_generations(lake, STREAM.name).pinned(1)["code"] == first
     )  # until something is written by it
-    note_code(lake, STREAM.name, 1, then, changed, "key string")
+    note_code(lake, pinned, then, "key string")
     row = read_generations(lake, STREAM.name).pinned(1)
     assert row["code"] == known
     assert (row["code_changed_at"] is not None) is changed

@@ -17,9 +17,7 @@ from include.coverage.table_coverage import (
 )
 from include.fold.instants import micros_of
 from include.lake.findings import Finding
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.plans.stream_identity import stream_identity
 from include.savepoints.lineage import code_of, is_mapped, rejects

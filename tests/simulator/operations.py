@@ -14,9 +14,7 @@ from deltalake.exceptions import DeltaError
 
 from include.coverage.give_up import give_up_reseed
 from include.fold.instants import instant_of, micros_of
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import LakeError
 from include.landing.clock_repair import is_reset_missing, open_repair

@@ -13,9 +13,7 @@ from include.coverage.judge import Coverage
 from include.coverage.late_groups import LateGroup, late_groups
 from include.coverage.live import progress_of
 from include.fold.instants import micros_of
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.plans import reseed_base
 from include.registry import all_streams

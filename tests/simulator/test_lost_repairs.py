@@ -9,9 +9,7 @@ import pytest
 
 from include.coverage.table_coverage import find_coverage
 from include.fold.instants import instant_of
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.paths import LakeError
 from include.landing.clock import read_logged_clock
 from include.landing.clock_repair import (

@@ -7,9 +7,7 @@ import pytest
 
 from include.coverage.table_coverage import table_coverage
 from include.fold.instants import instant_of
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed

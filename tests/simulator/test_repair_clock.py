@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from include.fold.instants import instant_of, micros_of
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import LakeError
 from include.landing.clock import read_logged_clock, why_not_ingest

@@ -16,9 +16,7 @@ from include.care.rocksdb.memory_limit import machine_memory_bytes
 from include.care.rocksdb.outcome_table import format_outcome
 from include.care.rocksdb.profiles import failed_runs, read_profiles, record_profile, record_verdict
 from include.care.rocksdb.tuning import Outcome, Record, decide
-from include.lake.generations import (
-    read_generations,
-)
+from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError, open_lake
 from include.registry import stream_named
 from include.settings import SettingsError, Stream, default_lake
