@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from include.lake.ops_schemas import SCHEMAS
+from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
 from include.lake.paths import Lake, dataset_of
 
 ATTEMPTS = 20
@@ -149,7 +149,9 @@ def read_ops(lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> p
 
 
 def _ensure_table(lake: Lake, name: str) -> DeltaTable:
-    table = DeltaTable.create(lake.ops(name), schema=SCHEMAS[name], mode="ignore")
+    table = DeltaTable.create(
+        lake.ops(name), schema=SCHEMAS[name], mode="ignore", description=DESCRIPTIONS[name]
+    )
     known = {column.name for column in table.schema().fields}
     new = [column for column in SCHEMAS[name] if column.name not in known]
     if new:

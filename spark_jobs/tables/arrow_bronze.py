@@ -9,11 +9,12 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.paths import Lake, LakeError, files_of
+from include.landing.bronze_columns import BRONZE_FEATURES, FEATURES, bronze_columns
 from include.landing.clock import RESET_KEY, STILL_KEY, Clock, read_logged_clock
 from include.landing.clock_repair import app_id
 from include.settings import Source
 from spark_jobs.tables.arrow_transaction import transaction
-from spark_jobs.tables.bronze import BRONZE_FEATURES, FEATURES, bronze_columns, clock_set_back
+from spark_jobs.tables.bronze import clock_set_back
 
 
 def create_bronze(lake: Lake, source: Source) -> None:

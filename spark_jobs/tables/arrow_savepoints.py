@@ -19,8 +19,9 @@ from include.fold.definition import KeyedFold
 from include.fold.instants import instant_of
 from include.lake.columns import INSTANT, documented, same_columns, without_comments
 from include.lake.paths import Lake, files_of
+from include.savepoints.columns import savepoint_columns
 from include.savepoints.contents import Contents, SavepointError
-from spark_jobs.tables.savepoint_rows import CHECKED, PROPERTIES, savepoint_columns
+from spark_jobs.tables.savepoint_rows import CHECKED, PROPERTIES
 
 LENGTH = 16  # bytes of a checksum
 

@@ -15,75 +15,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.fold.admission import US_PER_MS
-from include.lake.columns import Column
 from include.lake.paths import Lake
+from include.landing.bronze_columns import (
+    BRONZE_FEATURES,
+    FEATURES,
+    QUARANTINE_COLUMNS,
+    bronze_columns,
+)
 from include.landing.clock import Clock, read_logged_clock
 from include.landing.landed_row import DAY_US
-from include.settings import SettingsError, Source
+from include.settings import Source
 from spark_jobs.tables.delta_table import create_if_absent
 from spark_jobs.tables.landing import ACCEPTED, REFUSED, value_column
-
-FEATURES = {"delta.enableDeletionVectors": "false"}
-# A stream's position stays at the last commit with rows. Should the log be cut there while its
-# source is silent (Delta's default is 30 days), the stream could not go on: before that it reads
-# a still row (include/checkpoint/log_retention.py), and this is the time that it has for it.
-BRONZE_FEATURES = {
-    "delta.appendOnly": "true",
-    "delta.logRetentionDuration": "interval 90 days",
-}
-
-QUARANTINE_COLUMNS = (
-    Column("quarantine_id", "string", "Key: of the file's name and the row's number in it"),
-    Column("reason_code", "string", "Why it was refused: a stable word, such as wrong_type"),
-    Column("reason", "string", "Why it was refused, for people"),
-    Column(
-        "raw",
-        "string",
-        "The row as landed (CSV: after its header; Parquet: as JSON); null for a whole file",
-    ),
-    Column("source_file", "string", "The file it landed in, below landing/<source>"),
-    Column("row_number", "bigint", "Its number in the file, from 1; 0 for a whole file"),
-    Column("ingested_at", "timestamp", "When ingestion refused it"),
-    Column("resolved_at", "timestamp", "When it was taken in after all; null while open"),
-    Column("correction", "string", "The last corrected text given to re-ingestion; null if none"),
-)
-
-
-def bronze_columns(source: Source) -> tuple[Column, ...]:
-    """The columns of bronze: the source's fields, then what ingestion adds.
-
-    Raises SettingsError when a field has the name of a column that ingestion adds.
-    """
-    added = _added_columns(source)
-    taken = {column.name for column in added} & {field.name for field in source.fields}
-    if taken:
-        raise SettingsError(f"source {source.name}: bronze itself has a column {min(taken)}")
-    fields = (Column(field.name, field.type, field.comment) for field in source.fields)
-    return (*fields, *added)
-
-
-def _added_columns(source: Source) -> tuple[Column, ...]:
-    return (
-        Column("event_time", "timestamp", f"When it happened: the landed {source.time_field}"),
-        Column("event_date", "date", "The UTC date of event_time"),
-        Column(
-            "ingested_at", "timestamp", "When ingestion took it in: later than in earlier commits"
-        ),
-        Column(
-            "arrival_watermark",
-            "timestamp",
-            "The newest least(event_time, ingested_at) of all earlier commits; null in the first",
-        ),
-        Column(
-            "commit_watermark", "timestamp", "arrival_watermark with this commit's rows as well"
-        ),
-        Column(
-            "source_file",
-            "string",
-            "The file it landed in, below landing/<source>; #<quarantine_id> if re-ingested",
-        ),
-        Column("is_clock", "boolean", "No event: only moves the watermark", nullable=False),
-    )
 
 
 def create_tables(spark: SparkSession, lake: Lake, source: Source) -> None:

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold
-from include.lake.columns import Column
 from include.lake.paths import Lake
+from include.savepoints.columns import savepoint_columns
 from include.savepoints.contents import Contents, SavepointError
 from spark_jobs.tables.delta_table import create_if_absent
 from spark_jobs.tables.read_damage import damage_in
@@ -100,19 +100,6 @@ def _table_for(session: SparkSession, lake: Lake, fold: KeyedFold) -> str:
         if found == [(column.name, column.type) for column in columns]:
             return path
         number += 1
-
-
-def savepoint_columns(fold: KeyedFold) -> list[Column]:
-    """The documented columns of a savepoint's table."""
-    fields = ",".join(f"{column.name}:{column.kind}" for column in fold.state_columns)
-    return [
-        Column("savepoint_id", "string", "The savepoint; ops/savepoints has its manifest"),
-        Column("until", "timestamp", "The state is that of all events before this, UTC"),
-        Column("key", fold.key_column.kind, "Key, with savepoint_id: whose state it is"),
-        Column("state", f"struct<{fields}>", "The state; null for a key with only a timeout"),
-        Column("changed_at", "timestamp", "When it last changed, on the stream's clock, UTC"),
-        Column("timeout_at", "timestamp", "When it times out; null for never"),
-    ]
 
 
 def delete_rows(session: SparkSession, table: str, savepoint_ids: Sequence[str]) -> None:

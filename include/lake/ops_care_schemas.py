@@ -1,0 +1,74 @@
+"""The schemas of the `ops` tables of care: what state and tables come to, and RocksDB's settings."""
+
+import pyarrow as pa
+
+from include.lake.ops_columns import INSTANT, ops_column
+
+CHECKPOINT_SIZES = pa.schema(
+    [
+        ops_column("stream", pa.string(), "The stream whose checkpoint was measured"),
+        ops_column("generation", pa.int64(), "The checkpoint's generation"),
+        ops_column("measured_at", INSTANT, "When it was listed"),
+        ops_column("run_id", pa.string(), "The newest run (ops/runs) of the stream by then"),
+        ops_column("occasion", pa.string(), "after_run, before_compaction or after_compaction"),
+        ops_column(
+            "part",
+            pa.string(),
+            "metadata, offsets, commits, sources, state (one row for each partition), "
+            "state_metadata, or unknown",
+        ),
+        ops_column("operator", pa.int64(), "State: the operator's id; null for other parts"),
+        ops_column("partition", pa.int64(), "State: the partition's number"),
+        ops_column("store", pa.string(), "State: the store's name, such as default"),
+        ops_column("bytes", pa.int64(), "Bytes of all its files, checksum files too"),
+        ops_column("files", pa.int64(), "How many files these are"),
+        ops_column("versions", pa.int64(), "State: versions that can be read"),
+        ops_column("newest_version", pa.int64(), "State: the newest version"),
+        ops_column("snapshots", pa.int64(), "State: full uploads among the versions"),
+        ops_column(
+            "newest_snapshot", pa.int64(), "State: version of the newest one; null for none"
+        ),
+        ops_column("replay_versions", pa.int64(), "State: change logs a start replays after it"),
+        ops_column("replay_bytes", pa.int64(), "State: bytes of these change logs"),
+        ops_column("garbage_files", pa.int64(), "State: files that a compaction would delete"),
+        ops_column("garbage_bytes", pa.int64(), "State: bytes of these"),
+        ops_column("orphan_files", pa.int64(), "Files that belong to no version: left-overs"),
+        ops_column("orphan_bytes", pa.int64(), "Bytes of these"),
+        ops_column(
+            "oldest_needed_at", INSTANT, "When the oldest file was written that a start needs"
+        ),
+    ]
+)
+
+ROCKSDB_PROFILES = pa.schema(
+    [
+        ops_column("stream", pa.string(), "Key, with profile"),
+        ops_column("profile", pa.int64(), "Its number, from 1"),
+        ops_column("created_at", INSTANT, "When it was proposed"),
+        ops_column("settings", pa.string(), "JSON: all settings of the profile by name"),
+        ops_column("reason", pa.string(), "Why it differs from the profile before"),
+        ops_column("evidence", pa.string(), "JSON: the figures that the reason stands on"),
+        ops_column("verdict", pa.string(), "default, trial, kept or rolled_back"),
+        ops_column("judged_at", INSTANT, "When the trial was judged; null before"),
+        ops_column("judgement", pa.string(), "Why it was kept or rolled back, with figures"),
+    ]
+)
+
+TABLE_SIZES = pa.schema(
+    [
+        ops_column(
+            "run_id", pa.string(), "The run (ops/runs) that measured it; null for ops tables"
+        ),
+        ops_column("measured_at", INSTANT, "When"),
+        ops_column("table", pa.string(), "The table, below the lake: tables/user_counts"),
+        ops_column("occasion", pa.string(), "before or after its care"),
+        ops_column("version", pa.int64(), "The table's version"),
+        ops_column("files", pa.int64(), "Data files of that version"),
+        ops_column("bytes", pa.int64(), "Bytes of these"),
+        ops_column("small_files", pa.int64(), "Files among them that OPTIMIZE would join"),
+        ops_column("files_on_disk", pa.int64(), "Data files in the folder, old versions' too"),
+        ops_column("bytes_on_disk", pa.int64(), "Bytes of these"),
+        ops_column("bytes_rewritten", pa.int64(), "After: bytes of the files that OPTIMIZE joined"),
+        ops_column("files_deleted", pa.int64(), "After: files that VACUUM deleted"),
+    ]
+)

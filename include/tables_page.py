@@ -1,0 +1,78 @@
+"""docs/tables.md, made of what each table says of itself: `python -m include.tables_page`.
+
+A test keeps the page so. What is in a lake has the same words, as comments of its tables.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from include.fold.product_columns import product_columns
+from include.lake.columns import ARROW_TYPES, Column
+from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
+from include.lake.rejected_calls import COLUMNS as REJECTED_COLUMNS
+from include.landing.bronze_columns import QUARANTINE_COLUMNS, bronze_columns
+from include.registry import all_sources, all_streams
+from include.savepoints.columns import savepoint_columns
+from include.stream_definition import load_definition
+
+SQL_TYPES = {arrow: sql for sql, arrow in ARROW_TYPES.items()}
+PAGE = "docs/tables.md"
+HEAD = """# Tables
+
+Made from the tables' own comments by `.venv/bin/python -m include.tables_page`. All instants are
+UTC, in microseconds."""
+
+
+def tables_page() -> str:
+    """The whole page, as Markdown."""
+    sections = [HEAD, *_products(), *_sources(), *_of_all_streams(), *_ops()]
+    return "\n\n".join(sections) + "\n"
+
+
+def _products() -> Iterator[str]:
+    yield "## Products, a table for each stream"
+    for stream in all_streams():
+        definition = load_definition(stream)
+        columns = product_columns(definition.fold, definition.comments)
+        how = f"{definition.fold.output_mode}; key `{definition.fold.key}`"
+        yield _section(f"tables/{stream.name}", f"{definition.title.rstrip('.')} ({how})", columns)
+
+
+def _sources() -> Iterator[str]:
+    yield "## Sources"
+    for source in all_sources():
+        yield _section(f"bronze/{source.name}", source.comment, bronze_columns(source))
+    yield _section("quarantine/<source>", "Rows and files that are no events", QUARANTINE_COLUMNS)
+
+
+def _of_all_streams() -> Iterator[str]:
+    yield "## Beside the products"
+    yield _section("rejected/<stream>", "What a state function failed for", REJECTED_COLUMNS)
+    fold = load_definition(all_streams()[0]).fold
+    types = {"key": "the key's", "state": "a struct of the state's fields"}
+    columns = [c._replace(type=types.get(c.name, c.type)) for c in savepoint_columns(fold)]
+    yield _section("savepoints/<stream>", "States as of an instant, a row for each key", columns)
+
+
+def _ops() -> Iterator[str]:
+    yield "## What happened: ops"
+    for name, schema in SCHEMAS.items():
+        columns = [
+            Column(field.name, SQL_TYPES[field.type], field.metadata[b"comment"].decode())
+            for field in schema
+        ]
+        yield _section(f"ops/{name}", DESCRIPTIONS[name], columns)
+
+
+def _section(table: str, what: str, columns: Iterable[Column]) -> str:
+    rows = [f"| `{c.name}` | {c.type} | {_cell(c.comment)} |" for c in columns]
+    head = ["| column | type | meaning |", "|---|---|---|"]
+    return "\n".join([f"### {table}", "", f"{what.rstrip('.')}.", "", *head, *rows])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(tables_page())
