@@ -44,6 +44,7 @@ class Entry:
     batch_id: int | None = None  # live: the newest that is counted in
     mapped_from: str | None = None  # the code whose states a migration has mapped
     table_version: int | None = None  # all of the table's commits up to it are entered
+    table_commit: str | None = None  # which commit that version is: numbers come again
     reason: str | None = None  # void: what was found
     number: int = 0  # in the stream's ledger, from 1: a later entry overrides earlier ones
 

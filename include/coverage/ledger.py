@@ -13,9 +13,9 @@ from include.coverage.judge import newest_own
 from include.coverage.live import UNPROVED_US, begun_by, changed_unseen, extended, progress_of
 from include.coverage.marks import marks_since, oldest_commit
 from include.coverage.trust import (
+    as_of_now,
     entered_version,
     other_generation,
-    table_version,
     why_not_trusted,
 )
 from include.lake.generations import GenerationRow, Generations
@@ -164,7 +164,7 @@ def _with_mark(lake: Lake, stream: str, known: Look, mark: Entry | None) -> Look
         return known.with_changed(replace(same[-1], until_us=mark.until_us))
     if same:
         return known
-    return known.with_added(replace(mark, table_version=table_version(lake, stream)))
+    return known.with_added(as_of_now(lake, mark))
 
 
 def _same_writing(entry: Entry, mark: Entry) -> bool:
@@ -175,7 +175,7 @@ def _same_writing(entry: Entry, mark: Entry) -> bool:
 
 
 def _void(lake: Lake, stream: str, reason: str) -> Entry:
-    return Entry(
+    void = Entry(
         stream=stream,
         kind="void",
         from_us=None,
@@ -185,9 +185,9 @@ def _void(lake: Lake, stream: str, reason: str) -> Entry:
         delay_us=0,
         codes=(),
         bronze_id=None,
-        table_version=table_version(lake, stream),
         reason=reason,
     )
+    return as_of_now(lake, void)
 
 
 def _extended(lake: Lake, generations: Generations, known: Look) -> Look:
@@ -205,17 +205,13 @@ def _extended(lake: Lake, generations: Generations, known: Look) -> Look:
     reached = extended(row, begun, progress)
     if reached == begun and begun.number:
         return known
-    reached = replace(reached, table_version=table_version(lake, generations.stream))
+    reached = as_of_now(lake, reached)
     return known.with_changed(reached) if begun.number else known.with_added(reached)
 
 
 def enter(lake: Lake, entry: Entry) -> None:
     """Add what a job has just made of its stream's table. Under the stream's lease."""
-    add_entries(lake, [_numbered(read_entries(lake, entry.stream), _with_version(lake, entry))])
-
-
-def _with_version(lake: Lake, entry: Entry) -> Entry:
-    return replace(entry, table_version=table_version(lake, entry.stream))
+    add_entries(lake, [_numbered(read_entries(lake, entry.stream), as_of_now(lake, entry))])
 
 
 def _numbered(entries: Sequence[Entry], entry: Entry) -> Entry:

@@ -6,6 +6,7 @@ order is compared: the table's seal, its log, the ledger, `rejected/<stream>`, `
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from deltalake import DeltaTable
@@ -15,6 +16,7 @@ from include.checkpoint.offsets import newest_committed, newest_planned
 from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.coverage.marks import is_marked
+from include.lake.delta_log import commit_hash
 from include.lake.generations import Generations, exactly_once_tables, written_batch
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
@@ -53,10 +55,18 @@ def why_not_trusted(lake: Lake, generations: Generations, entries: Sequence[Entr
 
 
 def _older_than_ledger(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:
-    version, entered = table_version(lake, stream), entered_version(entries)
-    if version is None or version >= entered:
+    version, entered = table_version(lake, stream), newest_entered(entries)
+    if version is None or entered is None or entered.table_version is None:
         return None
-    return f"it is at version {version}, and the ledger has entered version {entered}"
+    if version < entered.table_version:
+        return f"it is at version {version}, and the ledger has entered {entered.table_version}"
+    found = commit_hash(lake, lake.table(stream), entered.table_version)
+    if None in (found, entered.table_commit) or found == entered.table_commit:
+        return None
+    return (
+        f"its version {entered.table_version} is another commit than the one that the ledger has "
+        "entered: table and ledger are of different times"
+    )
 
 
 def other_generation(lake: Lake, generations: Generations, entries: Sequence[Entry]) -> str | None:
@@ -150,13 +160,31 @@ def _ends(batch: int | None) -> str:
     return "has none of them" if batch is None else f"ends at batch {batch}"
 
 
-def entered_version(entries: Sequence[Entry]) -> int:
-    """The table's version up to which its commits are entered, since it last became another."""
-    versions = [-1]
+def newest_entered(entries: Sequence[Entry]) -> Entry | None:
+    """The entry with the table's version up to which its commits are entered, since it last
+    became another table; None: none is."""
+    newest: Entry | None = None
     for entry in entries:
-        versions = [-1] if entry.kind == "void" else versions
-        versions.append(-1 if entry.table_version is None else entry.table_version)
-    return max(versions)
+        newest = None if entry.kind == "void" else newest
+        if entry.table_version is not None and (
+            newest is None or entry.table_version >= (newest.table_version or 0)
+        ):
+            newest = entry
+    return newest
+
+
+def entered_version(entries: Sequence[Entry]) -> int:
+    """That version; -1 for none."""
+    newest = newest_entered(entries)
+    return -1 if newest is None or newest.table_version is None else newest.table_version
+
+
+def as_of_now(lake: Lake, entry: Entry) -> Entry:
+    """The entry, with the table's newest commit as the one up to which it knows the table."""
+    version = table_version(lake, entry.stream)
+    path = lake.table(entry.stream)
+    commit = None if version is None else commit_hash(lake, path, version)
+    return replace(entry, table_version=version, table_commit=commit)
 
 
 def table_version(lake: Lake, stream: str) -> int | None:

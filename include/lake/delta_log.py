@@ -1,5 +1,6 @@
 """The commits of a Delta table, read from its log without a JVM."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -17,6 +18,16 @@ def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:
     # Only "\n" ends an action: splitlines() also cuts at U+2028 and the like, which stand
     # unescaped in the log when a row of the table has them.
     return [json.loads(line) for line in text.split("\n") if line]
+
+
+def commit_hash(lake: Lake, table: str, version: int) -> str | None:
+    """What tells a commit from any other that may have its number; None when it was cleaned up."""
+    path = lake.path_in_filesystem(f"{table}/_delta_log/{version:020}.json")
+    try:
+        with lake.filesystem.open_input_stream(path) as file:
+            return hashlib.sha256(bytes(file.read())).hexdigest()[:16]
+    except FileNotFoundError:
+        return None
 
 
 def commit_info(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -92,6 +92,7 @@ COVERAGE = pa.schema(
         ops_column("batch_id", pa.int64(), "Live: the newest batch that is counted in"),
         ops_column("mapped_from", pa.string(), "The code whose states migrate_state has mapped"),
         ops_column("table_version", pa.int64(), "The table's version when this was written"),
+        ops_column("table_commit", pa.string(), "A hash of that version's commit in the log"),
         ops_column("reason", pa.string(), "Void: what was found"),
     ]
 )

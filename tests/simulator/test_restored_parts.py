@@ -151,3 +151,30 @@ def test_a_table_that_was_cared_for_and_then_idle_is_still_recorded_when_its_log
         reseal(do.world.lake, f"tables/{do.stream.name}")
         do.clean_log("table")
         assert "right until there" in coverage_text(do.world.lake, do.stream)
+
+
+def optimize_until(do: Operations, version: int) -> None:
+    """Commits that change no row, by others, until the table's version is that one."""
+    path = do.world.lake.table(do.stream.name)
+    while DeltaTable(path).version() < version:
+        DeltaTable(path).optimize.compact()
+        if DeltaTable(path).version() < version:
+            DeltaTable(path).alter.set_table_properties(
+                {"delta.logRetentionDuration": "interval 30 days"}
+            )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_newer_ledger_is_noticed_though_maintenance_made_the_table_s_version_as_high(kind):
+    with after_some_days(kind) as do:
+        do.back_up_lake()
+        one_more_run(do, "b")
+        entered = DeltaTable(do.world.lake.table(do.stream.name)).version()
+        for part in parts_of(do.world, kind).keys() - {"ops/coverage", "bronze"}:
+            if do.copies.has(part):
+                do.copies.put_back(kind, part)
+        do.harmed = True
+        optimize_until(do, entered + 1)
+        do.auditor.check()
+        with pytest.raises(LakeError, match="is not what was recorded of it"):
+            drain(do.world.engine, do.world.lake, do.stream)
