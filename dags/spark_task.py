@@ -90,7 +90,7 @@ def _master_of(connection: Connection) -> str:
 
 
 def spark_task(job: str, args: list[str], stream: Stream | None, **options: Any) -> Any:
-    """A task that runs a Spark job just as `make stream` would."""
+    """A task that runs a Spark job just as `./stateful stream` would."""
     return SparkJobOperator(
         conn_id=CONNECTION,
         # On the operator: a connection may only name three binaries.

@@ -27,11 +27,12 @@ When it is red: `plan` with an error of one line was given something that cannot
 parameter and trigger the Dag again. After a red `apply` retry or clear that task: it plans anew,
 by what is in the table now, and what it has written so far serves it. A reseed that had begun is
 finished by the stream's next run, backfill or compaction, too. One that cannot be finished is
-taken back by `make reseed STREAM=... GIVE_UP=1`, as long as none of its rows is in the table;
+taken back by `./stateful reseed NAME --give-up`, as long as none of its rows is in the table;
 afterwards there is `until`. A rejected plan is a green run that has skipped the rest.
 """
 
 import logging
+from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -41,9 +42,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import spark_task
 from include.airflow.pools import stream_pool
-from include.registry import loadable_streams
+from include.registry import loadable_streams, stream_named
 from include.settings import SettingsError, Stream, default_lake
-from include.spark.reseed_request import read_plan, reseed_options
+from include.spark.submit import reseed_arguments
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +90,15 @@ BODY = """{{ ti.xcom_pull(task_ids='plan') | replace('\\n', '\\n\\n') }}
 @task(retries=2, execution_timeout=PLAN_TIMEOUT)
 def plan(lake: str, params: Any) -> str:
     """What would be done, into the log; red for good when it cannot be."""
+    # Not for each parse of this file: planning reads tables.
+    from include.lake.paths import LakeError, open_lake
+    from include.plans.reseed_options import options_of
+    from include.plans.reseed_plan import plan_reseed
+
     try:
-        text = read_plan(lake, params)
-    except SettingsError as error:
+        options = options_of(Namespace(**params))
+        text = plan_reseed(open_lake(lake), stream_named(params["stream"]), options).text()
+    except (SettingsError, LakeError) as error:
         raise AirflowFailException(str(error)) from error
     log.info("%s", text)
     return text
@@ -106,7 +113,7 @@ def choose_stream(params: Any) -> str:
 def add_options(context: Any) -> None:
     """Not by templates: an option that is not given must leave no argument behind."""
     submit = context["task"]
-    submit.application_args = [*submit.application_args, *reseed_options(context["params"])]
+    submit.application_args = [*submit.application_args, *reseed_arguments(context["params"])]
 
 
 def apply_reseed(stream: Stream, lake: str) -> Any:

@@ -40,10 +40,10 @@ When it is red: the task log has the job's error; `ops/runs` has every run with 
 Retrying or clearing the failed task continues where it stopped. A red `check_checkpoint` says
 what a person must do; the rows of that run are in the table, and published. A table that was
 lost, put back from an older copy or changed by others makes every task red that would build on it;
-the error names the `make reseed` that mends it, which the Dag `state_admin` does, too. After a red
+the error names the `./stateful reseed` that mends it, which the Dag `state_admin` does, too. After a red
 `promote` the recomputed rows are in the table, and published. A reseed that had begun is finished
 by the stream's next run, recompute or compaction, or overtaken by the next reseed: clearing the
-task plans anew. One that cannot be finished is taken back by `make reseed STREAM=... GIVE_UP=1`,
+task plans anew. One that cannot be finished is taken back by `./stateful reseed NAME --give-up`,
 as long as none of its rows is in the table.
 """
 

@@ -1,14 +1,9 @@
-"""One job without Airflow, for laptops and debugging: `make stream`, `inspect`, `reingest`.
+"""One job without Airflow, for laptops and debugging: `./stateful stream`, `inspect`, `reingest`.
 
-    python -m include.run_local stream --stream user_counts --lake /some/folder
-
-What the caller got wrong is said in one line, with exit code 2, before any JVM starts;
-after that the exit code is the job's.
+The exit code is that of the job that failed.
 """
 
 import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,43 +13,13 @@ from pyarrow import fs
 from include.care.tend_state import tend_state
 from include.checkpoint.committed_batch import committed_batch
 from include.lake.generations import read_generations
-from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
 from include.landing.clock import why_not_ingest
 from include.plans.waiting_rows import has_waiting_rows
-from include.registry import source_named, stream_named
-from include.settings import SettingsError, Stream, default_lake
-from include.spark.local_jobs import absolute_lake, run_job, say
-
-
-def parse_args(argv: Sequence[str] | None = None) -> Namespace:
-    parser = ArgumentParser(description="Run one job here, without Airflow.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    stream = commands.add_parser("stream", help="ingest the source, then drain the stream")
-    stream.add_argument("--stream", required=True, help="a stream of include/streams")
-    reingest = commands.add_parser("reingest", help="take corrected quarantine rows in again")
-    reingest.add_argument("--source", required=True, help="a source of include/streams")
-    reingest.add_argument("--corrections", help="a file with the corrected rows")
-    inspect = commands.add_parser("inspect", help="show what the stream's state holds")
-    inspect.add_argument("--stream", required=True, help="a stream of include/streams")
-    inspect.add_argument("--json", action="store_true", help="one JSON object in place of tables")
-    for command in (stream, inspect, reingest):
-        command.add_argument("--lake", default=default_lake(), help="the lake's folder or URI")
-    return parser.parse_args(argv)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    args = parse_args(argv)
-    try:
-        lake = open_lake(absolute_lake(args.lake))
-        if args.command == "stream":
-            return run_stream(lake, stream_named(args.stream))
-        if args.command == "inspect":
-            return inspect_state(lake, stream_named(args.stream), args.json)
-        return reingest(lake, source_named(args.source).name, args.corrections)
-    except (SettingsError, LakeError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+from include.registry import source_named
+from include.settings import Stream
+from include.spark.local_jobs import run_job, say
 
 
 def run_stream(lake: Lake, stream: Stream) -> int:
@@ -106,7 +71,3 @@ def has_landing_files(lake: Lake) -> bool:
     folder = lake.path_in_filesystem(f"{lake.root}/landing")
     selector = fs.FileSelector(folder, recursive=True, allow_not_found=True)
     return any(info.type == fs.FileType.File for info in lake.filesystem.get_file_info(selector))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

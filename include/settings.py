@@ -109,7 +109,7 @@ class SavepointRules:
     """
 
     # Of the stream's clock: a run whose `until` has passed a multiple of it writes one.
-    # None: only recomputes, reseeds and `make savepoint` do.
+    # None: only recomputes, reseeds and `./stateful savepoint` do.
     cadence: timedelta | None = timedelta(days=1)
     # Between two that a recompute or reseed writes on its way, at multiples of the cadence:
     # fewer events are replayed in less time than a savepoint takes.

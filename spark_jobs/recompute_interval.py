@@ -140,7 +140,7 @@ def report(stream: Stream, plan: RecomputePlan, row: dict[str, Any]) -> str:
     if plan.identity.output_mode == "update":
         return (
             f"{done}. Its table shows the live state, which a recompute does not touch: late rows "
-            f"come into it by `make reseed STREAM={stream.name} APPLY=1`"
+            f"come into it by `./stateful reseed {stream.name} --apply`"
         )
     return (
         f"{done}; {row['rows_before']:,} rows of the table became {row['rows_after']:,} "

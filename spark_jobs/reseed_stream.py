@@ -166,7 +166,7 @@ def _replay(lake: Lake, stream: Stream, row: GenerationRow, run_id: str) -> Repl
     if not same_code(identity.code, row["code"]):
         raise LakeError(
             f"a reseed of {stream.name} was begun with other code, settings or initial state than "
-            f"it has now: put those back, or begin anew: `make reseed STREAM={stream.name} APPLY=1`"
+            f"it has now: put those back, or begin anew: `./stateful reseed {stream.name} --apply`"
         )
     identity = replace(identity, code=row["code"])
     pin = BronzePin(
@@ -185,7 +185,7 @@ def _replay(lake: Lake, stream: Stream, row: GenerationRow, run_id: str) -> Repl
         if row["base_savepoint"] not in known:
             raise LakeError(
                 f"savepoint {row['base_savepoint']}, with which the reseed of {stream.name} begins, "
-                f"is gone: put it back, or begin anew: `make reseed STREAM={stream.name} APPLY=1`"
+                f"is gone: put it back, or begin anew: `./stateful reseed {stream.name} --apply`"
             )
         savepoint = known[row["base_savepoint"]]
         base = Base(savepoint, base_us, savepoint.events, mapped=row["reseed"] == MIGRATE)

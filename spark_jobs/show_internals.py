@@ -1,6 +1,6 @@
 """Show what a stateful operator is and does, on three small batches: docs/internals.md.
 
-    make demo-internals
+    ./stateful demo-internals
 
 The folder that it is given is left with two checkpoints of the plain operator and one of ours.
 """

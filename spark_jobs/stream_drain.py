@@ -181,7 +181,7 @@ def code_changed(stream: str) -> Finding:
         severity="warning",
         detail="The stream's function, settings or initial state are not those that its state was "
         "made with: from here on its rows come of both. Its live savepoints serve no backfill",
-        action=f"to have all of it by the new code: make reseed STREAM={stream} RECOMPUTE=1 APPLY=1",
+        action=f"to have all of it by the new code: `./stateful reseed {stream} --recompute --apply`",
     )
 
 

@@ -70,7 +70,7 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
     if savepoint is None:
         raise LakeError(
             f"savepoint {row['seed_savepoint']} is gone, with which generation "
-            f"{row['generation']} of {stream} begins: `make reseed STREAM={stream} APPLY=1`"
+            f"{row['generation']} of {stream} begins: `./stateful reseed {stream} --apply`"
         )
     states = read_savepoint(engine, lake, savepoint)
     kept = _kept_without_timeout(engine, states, fold)

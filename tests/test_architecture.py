@@ -21,6 +21,7 @@ ORDER = (
     "include/care include/sample",
     "include/run_local.py",
     "include/airflow include/docker include/setup",
+    "include/cli",
     "dags",
 )
 OF_JOBS = ("spark_jobs/tables", "spark_jobs/engines", "spark_jobs")
@@ -86,7 +87,9 @@ def test_jobs_import_include_and_no_airflow(room, above):
         for module in modules_imported(file):
             ours = is_below_any(module, ["dags", "spark_jobs", "tests"])
             assert not ours or is_below_any(module, above), f"{file} imports {module}"
-            assert not is_below_any(module, ["airflow", "include/airflow"]), f"{file}: {module}"
+            assert not is_below_any(module, ["airflow", "include/airflow", "include/cli"]), (
+                f"{file}: {module}"
+            )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Airflow on this machine, from one command: `make run`.
 
-    python -m include.airflow.local_airflow [--once]       (LAKE and PORT come from the environment)
-
 Starts `airflow standalone` with everything it writes in the project's .airflow, runs each
 stream once, shows the results, and serves until Ctrl-C. What it started ends with it.
 """
@@ -11,11 +9,9 @@ import os
 import signal
 import subprocess
 import sys
-from argparse import ArgumentParser
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from types import FrameType
 from urllib.error import URLError
 
@@ -30,17 +26,18 @@ from include.airflow.environment import (
 )
 from include.airflow.first_runs import DagNotReadError, FirstRuns
 from include.airflow.pools import pools
-from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.paths import Lake, LakeError
 from include.lake.process_tree import (
     adopt_orphans,
     end_descendants,
     interrupt_me_with_parent,
     wait_until,
 )
-from include.registry import all_streams
+from include.registry import all_sources, all_streams
 from include.run_local import has_landing_files, show_result
-from include.settings import PROJECT, SettingsError, default_lake
-from include.spark.local_jobs import absolute_lake, say
+from include.sample.sample_data import Options, land_samples, last_full_day
+from include.settings import PROJECT, SettingsError
+from include.spark.local_jobs import say
 
 LOG = HOME / "standalone.log"
 READY_DEADLINE = 600.0
@@ -59,22 +56,12 @@ class StopRequestedError(BaseException):
     """Ctrl-C, or a signal that asks this process to end."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = ArgumentParser(description="Run Airflow here, with every stream.")
-    parser.add_argument("--once", action="store_true", help="end after the first successful runs")
-    args = parser.parse_args(argv)
-    try:
-        port = free_port_or_error(os.environ.get("PORT") or "8080")
-        lake = prepare_lake(absolute_lake(default_lake()))
-    except (SettingsError, LakeError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+def serve(lake: Lake, port: str, *, once: bool) -> int:
+    """Run Airflow until Ctrl-C, or with `once` until the first runs have succeeded; the exit code."""
+    free = free_port_or_error(port)
     try:
         with stop_signals_raised(), only_one_here():
-            return run(lake, port, once=args.once)
-    except SettingsError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+            return run(lake, free, once=once)
     except (AirflowDiedError, DagNotReadError, LakeError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
@@ -103,24 +90,14 @@ def run(lake: Lake, port: int, *, once: bool) -> int:
     return code
 
 
-def prepare_lake(root: str) -> Lake:
-    """The readable lake at `root`; a local folder is made when it is not there."""
-    if "://" not in root:
-        try:
-            Path(root).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LakeError(f"the lake {root} cannot be made: {error.strerror}") from error
-    return open_lake(root)
-
-
 def make_sample_data(lake: Lake) -> None:
     """Generate sample input when nothing at all has landed."""
     if has_landing_files(lake):
         return
     say(f"landing/ is empty: generating sample input in {lake.root}/landing")
-    command = [sys.executable, "-m", "include.sample.sample_data", "--lake", lake.root]
-    if subprocess.run(command, cwd=PROJECT, check=False).returncode != 0:
-        raise LakeError(f"no sample input could be generated in {lake.root}/landing: see above")
+    options = Options(start=last_full_day(datetime.now(UTC)))
+    for line in land_samples(lake, all_sources(), options):
+        say(line)
 
 
 @contextmanager
@@ -247,7 +224,3 @@ def show_places(lake: Lake, port: int) -> None:
     say(f"Airflow   http://{HOST}:{port}   user {USER}, password {password()}")
     say(f"lake      {lake.root}")
     say(f"logs      {HOME / 'logs'}, {LOG}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

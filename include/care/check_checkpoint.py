@@ -78,8 +78,8 @@ def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
                 finding="coverage_unreadable",
                 severity="error",
                 detail=f"whether the table of {stream.name} is right cannot be told: {error}",
-                action="mend what it names, or make the state anew from bronze: `make reseed "
-                f"STREAM={stream.name} APPLY=1`",
+                action="mend what it names, or make the state anew from bronze: `./stateful reseed "
+                f"{stream.name} --apply`",
             )
         ]
 

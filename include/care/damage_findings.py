@@ -15,7 +15,7 @@ from include.text_table import bytes_text, first_names
 
 PUT_BACK = (
     "put back {what} from a copy of the lake that is not older. Without one, make the state anew "
-    "from bronze: `make reseed` with the stream's name and APPLY=1"
+    "from bronze: `./stateful reseed` with the stream's name and --apply"
 )
 NO_JOB = "while no job of the stream runs, "
 

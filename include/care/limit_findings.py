@@ -32,7 +32,7 @@ def limit_findings(stream: Stream, size: CheckpointSize, recorded: Recorded) -> 
 
 def _sizes(stream: Stream, size: CheckpointSize, recorded: Recorded) -> Iterator[Finding]:
     limits, state = stream.limits, bytes_text(size.state_bytes)
-    inspect = f"`make inspect STREAM={stream.name}` shows what the state holds"
+    inspect = f"`./stateful inspect {stream.name}` shows what the state holds"
     yield _held(
         ("checkpoint_bytes", size.bytes, limits.checkpoint_bytes, "bytes"),
         f"the checkpoint has {bytes_text(size.bytes)}, {state} of it state",
@@ -60,7 +60,7 @@ def _skew(stream: Stream, size: CheckpointSize) -> Iterator[Finding]:
                 ("skew", skew, stream.limits.skew, "times"),
                 f"partition {largest.operator}/{largest.partition} has "
                 f"{bytes_text(largest.bytes)}, {skew:.1f} times the median partition",
-                f"`make inspect STREAM={stream.name}` shows the biggest keys and buckets: keep "
+                f"`./stateful inspect {stream.name}` shows the biggest keys and buckets: keep "
                 "less per key, or spread keys over more buckets",
             )
 

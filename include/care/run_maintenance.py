@@ -1,40 +1,20 @@
-"""The care of all tables without Airflow: `make maintain-tables`.
-
-    python -m include.care.run_maintenance --lake /some/folder --dry-run
+"""The care of all tables without Airflow: `./stateful maintain-tables`.
 
 Shows what each table gets and why, and does it: Spark's tables in one JVM, if any needs
 something, then the ops tables; and deletes the checkpoints of generations that were replaced
 long ago. With --dry-run it changes nothing.
 """
 
-import logging
-import sys
-from argparse import ArgumentParser
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from include.care.care_report import format_plan
 from include.care.maintain_ops import maintain_ops
 from include.care.old_generations import delete_old_generations, format_old_generations
 from include.care.plan_care import plan_table_care, record_plan_findings
-from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.paths import Lake
 from include.registry import all_streams
-from include.settings import TABLE_CARE, SettingsError, default_lake
-from include.spark.local_jobs import absolute_lake, run_job, say
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = ArgumentParser(description="Optimize and vacuum the tables of a lake, here.")
-    parser.add_argument("--lake", default=default_lake(), help="the lake's folder or URI")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
-    args = parser.parse_args(argv)
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("table_care").setLevel(logging.INFO)
-    try:
-        return run_maintenance(open_lake(absolute_lake(args.lake)), args.dry_run)
-    except (SettingsError, LakeError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+from include.settings import TABLE_CARE
+from include.spark.local_jobs import run_job, say
 
 
 def run_maintenance(lake: Lake, dry_run: bool) -> int:
@@ -52,7 +32,3 @@ def run_maintenance(lake: Lake, dry_run: bool) -> int:
         delete_old_generations(lake, stream)
     maintain_ops(lake, plans, TABLE_CARE)
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

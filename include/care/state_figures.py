@@ -1,4 +1,4 @@
-"""A stream's state in figures: what `make inspect` tells, as plain values."""
+"""A stream's state in figures: what `./stateful inspect` tells, as plain values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What `make inspect` prints: a stream's state as tables for a terminal, or as JSON."""
+"""What `./stateful inspect` prints: a stream's state as tables for a terminal, or as JSON."""
 
 import json
 from collections.abc import Iterator, Sequence

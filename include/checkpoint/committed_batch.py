@@ -74,7 +74,7 @@ def _why_none(lake: Lake, stream: str, checkpoint: str) -> str:
     if newest_planned(lake, checkpoint) is None:
         return (
             f"{stream} has no state yet, as there is no checkpoint {checkpoint}: "
-            f"run `make stream STREAM={stream}` first"
+            f"run `./stateful stream {stream}` first"
         )
     return (
         f"{stream} has no state yet: its first batch in {checkpoint} was begun and not finished. "

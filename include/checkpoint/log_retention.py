@@ -66,7 +66,7 @@ def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:
             f"{stream} would go on with version {needed.version} of {lake.bronze(source)}, but the "
             "clean-up of the table's log has taken that away. Put an older copy of the log's files "
             "back, or make the state anew from bronze, which has all its rows: "
-            f"`make reseed STREAM={stream} APPLY=1`"
+            f"`./stateful reseed {stream} --apply`"
         )
 
 

@@ -54,7 +54,7 @@ def refuse_foreign_checkpoint(lake: Lake, generations: Generations) -> None:
             raise LakeError(
                 f"the checkpoint {checkpoint} {ends}, but {path} has batch {written} of it: what "
                 "it reads next would be lost. Put back the checkpoint, or a copy that is not older; "
-                f"or make a new one from bronze: `make reseed STREAM={stream} APPLY=1`"
+                f"or make a new one from bronze: `./stateful reseed {stream} --apply`"
             )
     row = generations.current
     if row is not None:
@@ -73,7 +73,7 @@ def _refuse_other_bronze(lake: Lake, row: GenerationRow) -> None:
         raise LakeError(
             f"{path} is another table (id {bronze_id}) than {row['stream']} was reseeded from "
             f"({row['bronze_id']}). Put that back, or make all of it anew from what is there: "
-            f"`make reseed STREAM={row['stream']} RECOMPUTE=1 APPLY=1`"
+            f"`./stateful reseed {row['stream']} --recompute --apply`"
         )
 
 
@@ -89,7 +89,7 @@ def _refuse_older_bronze(lake: Lake, row: GenerationRow, offset: str) -> None:
             f"{path} ends at version {table.version()}, but {stream} has read version "
             f"{bronze.version - 1} of it: it is an older copy. Put back one that is not older; or "
             f"move it, its quarantine and its ingest checkpoint away, ingest {source} anew, "
-            f"and then `make reseed STREAM={stream} APPLY=1`"
+            f"and then `./stateful reseed {stream} --apply`"
         )
 
 
@@ -182,12 +182,12 @@ def _way_out(lake: Lake, stream: str, generation: int, setting: str) -> str:
     if all(batch is None for batch in written):
         return f"no batch has been written yet, so delete {checkpoint} and run again"
     mapped = (
-        " In place of RECOMPUTE=1, FROM_STATE=1 maps the states of a savepoint to the new schema by "
+        " In place of --recompute, --from-state maps the states of a savepoint to the new schema by "
         "the function migrate_state of the stream's file, and replays only what came after it"
     )
-    option = "" if setting in CHANGE_NO_STATE else " RECOMPUTE=1"
+    option = "" if setting in CHANGE_NO_STATE else " --recompute"
     return (
-        "put that back, or make its state and its table anew from bronze: `make reseed "
-        f"STREAM={stream}{option}` shows what that would do, and APPLY=1 does it."
+        "put that back, or make its state and its table anew from bronze: `./stateful reseed "
+        f"{stream}{option}` shows what that would do, and --apply does it."
         f"{mapped if setting == 'state_schema' else ''}"
     )

@@ -69,7 +69,7 @@ def _setting(lake: Lake, path: str, name: str) -> int:
         stream = path.split("/")[-4]  # checkpoints/<stream>/<generation>/offsets/<batch>
         raise LakeError(
             f"{path} is damaged ({error!r}): put the checkpoint back from a copy, or make a new "
-            f"one from bronze by `make reseed STREAM={stream} APPLY=1`"
+            f"one from bronze by `./stateful reseed {stream} --apply`"
         ) from error
 
 

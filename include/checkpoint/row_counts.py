@@ -35,7 +35,7 @@ def check_rows_add_up(lake: Lake, stream: str, source: str, generation: int) -> 
             f"{version}, but ops/batches says {rows_in} were read, and {sum(done.values())} "
             f"accounted for ({done}). The table cannot be trusted: keep the lake as it is, and "
             "find out which batch of ops/batches is wrong before the next run; or make table and "
-            f"state anew from bronze: `make reseed STREAM={stream} RECOMPUTE=1 APPLY=1`"
+            f"state anew from bronze: `./stateful reseed {stream} --recompute --apply`"
         )
 
 

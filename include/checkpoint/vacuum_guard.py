@@ -71,7 +71,7 @@ def _cut_off(table: str, lag: Lag) -> Finding:
         action=_way_out(
             lag,
             "put an older copy of the log's files back, or make the state anew from bronze: "
-            f"`make reseed STREAM={lag.reader.stream} APPLY=1`",
+            f"`./stateful reseed {lag.reader.stream} --apply`",
         ),
     )
 

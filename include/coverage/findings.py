@@ -43,7 +43,7 @@ def distrusted(stream: Stream, table: str, reason: str) -> Finding:
         severity="error",
         detail=f"{table} is not what was recorded of it: {reason}",
         action="put it back from a copy that is not older, or make it anew from bronze: "
-        f"`make reseed STREAM={stream.name} APPLY=1`",
+        f"`./stateful reseed {stream.name} --apply`",
     )
 
 
@@ -136,15 +136,15 @@ def _not_right(
         event_time_from=_instant(first),
         event_time_to=_instant(spans[-1].until_us if spans else coverage.until_us),
         detail=f"Nothing proves that {what}",
-        action=f"`make reseed STREAM={stream.name} APPLY=1` makes it anew from bronze by today's "
-        f"code; without APPLY=1 it shows the plan{backfill if is_append else ''}",
+        action=f"`./stateful reseed {stream.name} --apply` makes it anew from bronze by today's "
+        f"code; without --apply it shows the plan{backfill if is_append else ''}",
     )
 
 
 def promote_text(stream: Stream) -> str:
     """The ways to take late rows into the live state."""
     return (
-        f"`make reseed STREAM={stream.name} APPLY=1` or a backfill with the parameter promote "
+        f"`./stateful reseed {stream.name} --apply` or a backfill with the parameter promote "
         "(tick Override parameters on existing runs)"
     )
 

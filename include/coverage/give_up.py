@@ -39,6 +39,6 @@ def _refuse_replaced(lake: Lake, generations: Generations) -> None:
     if generation := max((each for each in replaced if each > current), default=None):
         raise SettingsError(
             f"the rows of the reseed to generation {generation} are in the table of {stream}, so "
-            f"the state before cannot go on. Make both anew: `make reseed STREAM={stream} APPLY=1` "
+            f"the state before cannot go on. Make both anew: `./stateful reseed {stream} --apply` "
             "plans again, by what is in the table now"
         )

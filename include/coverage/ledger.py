@@ -89,7 +89,7 @@ def distrust_error(lake: Lake, stream: str, reason: str) -> CoverageError:
     return CoverageError(
         f"{lake.table(stream)} is not what was recorded of it: {reason}. Nothing was changed. Put "
         "it back from a copy that is not older, or make it anew from bronze: "
-        f"`make reseed STREAM={stream} APPLY=1`"
+        f"`./stateful reseed {stream} --apply`"
     )
 
 

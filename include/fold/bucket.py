@@ -89,8 +89,8 @@ def check_not_folded(fold: KeyedFold, events: pa.Table, folded_until_us: int, bu
         raise BrokenInvariantError(
             f"bucket {bucket} got an event at {first_us} us, but has folded all before "
             f"{folded_until_us} us (stream {fold.stream}): a bronze commit was cut, or its "
-            "watermark columns were changed. Make its state anew from bronze: `make reseed "
-            f"STREAM={fold.stream} APPLY=1`"
+            "watermark columns were changed. Make its state anew from bronze: `./stateful reseed "
+            f"{fold.stream} --apply`"
         )
 
 

@@ -7,6 +7,7 @@ paths to Spark; Dags and checks open them through pyarrow and delta-rs.
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from textwrap import shorten
 
 from deltalake import DeltaTable
@@ -111,6 +112,16 @@ def dataset_of(table: str) -> ds.Dataset:
     return DeltaTable(table).to_pyarrow_dataset(filesystem=files_of(table))
 
 
+def made_lake(root: str) -> Lake:
+    """The readable lake at `root`; a local folder is made when it is not there."""
+    if "://" not in root:
+        try:
+            Path(root).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LakeError(f"the lake {root} cannot be made: {error.strerror}") from error
+    return open_lake(root)
+
+
 def open_lake(root: str) -> Lake:
     """The existing lake at `root`.
 
@@ -122,9 +133,9 @@ def open_lake(root: str) -> Lake:
     try:
         info = lake.filesystem.get_file_info(lake.path_in_filesystem(lake.root))
         if info.type == fs.FileType.NotFound:
-            raise LakeError(f"no lake at {root}: create the folder, or give another with LAKE=")
+            raise LakeError(f"no lake at {root}: create the folder, or give another with --lake")
         if info.type == fs.FileType.File:
-            raise LakeError(f"the lake {root} is a file: give a folder with LAKE=")
+            raise LakeError(f"the lake {root} is a file: give a folder with --lake")
         lake.filesystem.get_file_info(fs.FileSelector(lake.path_in_filesystem(lake.root)))
     except (OSError, ArrowException) as error:
         # Arrow tells of a hundred places where it looked for HDFS' libraries.

@@ -79,8 +79,8 @@ def rejected_findings(
         f"are in rejected/{stream} with the error, and not in the table",
         event_time_from=first,
         event_time_to=last,
-        action=f"look at rejected/{stream} and mend the function; then `make reseed STREAM={stream} "
-        "RECOMPUTE=1 APPLY=1` takes them in",
+        action=f"look at rejected/{stream} and mend the function; then `./stateful reseed {stream} "
+        "--recompute --apply` takes them in",
     )
     again = {key: count for key, count in by_key.items() if count > KEY_REJECTED_AGAIN}
     return [rows, _again(stream, again)] if again else [rows]

@@ -214,8 +214,8 @@ def why_not_run(lake: Lake, stream: Stream) -> str | None:
         return _is_open(repair, f"{stream.name} waits for it")
     return (
         f"the clock of bronze/{repair.source} was set back to {instant_of(repair.to_us)}, and the "
-        f"state of {stream.name} is not from after that: make it anew from bronze: `make reseed "
-        f"STREAM={stream.name} APPLY=1`"
+        f"state of {stream.name} is not from after that: make it anew from bronze: `./stateful reseed "
+        f"{stream.name} --apply`"
     )
 
 
@@ -245,5 +245,5 @@ def refuse_before_reset(lake: Lake, source: str, what: str) -> None:
 def _is_open(repair: ClockRepair, who: str) -> str:
     return (
         f"a repair of the clock of {repair.source} was begun and is not finished, and {who}: finish "
-        f"it: `make repair-clock SOURCE={repair.source} APPLY=1`"
+        f"it: `./stateful repair-clock {repair.source} --apply`"
     )

@@ -57,7 +57,7 @@ def refuse_foreign_checkpoint(lake: Lake, source: Source) -> None:
 
 
 def _older_than_checkpoint(source: str, checkpoint: str, changed: str) -> str:
-    streams = [f"make reseed STREAM={s.name} APPLY=1" for s in streams_of(source)]
+    streams = [f"`./stateful reseed {s.name} --apply`" for s in streams_of(source)]
     reseeds = f", and then: {'; '.join(streams)}" if streams else ""
     return (
         f"{changed}. Nothing is ingested, as what {checkpoint} has taken would not come again: put "

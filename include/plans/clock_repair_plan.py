@@ -61,7 +61,7 @@ def wanted_repair(lake: Lake, source: Source, to: datetime | None) -> ClockRepai
     begun = open_repair(lake, source.name)
     if begun is None and to is None:
         raise SettingsError(
-            f"no repair of the clock of {source.name} is open: TO is missing, the instant (UTC) "
+            f"no repair of the clock of {source.name} is open: --to is missing, the instant (UTC) "
             "that it is to be set back to"
         )
     if (
@@ -71,7 +71,7 @@ def wanted_repair(lake: Lake, source: Source, to: datetime | None) -> ClockRepai
     ):
         raise SettingsError(
             f"a repair of the clock of {source.name} to {as_text(begun.to_us)} is open: finish it "
-            "first, without TO"
+            "first, without --to"
         )
     return begun
 
@@ -79,16 +79,16 @@ def wanted_repair(lake: Lake, source: Source, to: datetime | None) -> ClockRepai
 def _refuse(lake: Lake, source: Source, pin: BronzePin, to_us: int) -> None:
     if to_us >= pin.watermark_us:
         raise SettingsError(
-            f"TO is {as_text(to_us)}, but the clock of bronze/{source.name} is at "
+            f"--to is {as_text(to_us)}, but the clock of bronze/{source.name} is at "
             f"{as_text(pin.watermark_us)}: a repair only sets it back"
         )
     now = datetime.now(UTC)
     if instant_of(to_us) > now:
-        raise SettingsError(f"TO is {as_text(to_us)}, and it is {now:%Y-%m-%d %H:%M:%S} UTC now")
+        raise SettingsError(f"--to is {as_text(to_us)}, and it is {now:%Y-%m-%d %H:%M:%S} UTC now")
     first_us = _first_watermark_us(pin)
     if to_us < first_us:
         raise SettingsError(
-            f"TO is {as_text(to_us)}, but the clock of bronze/{source.name} began at "
+            f"--to is {as_text(to_us)}, but the clock of bronze/{source.name} began at "
             f"{as_text(first_us)}: give that or a later instant"
         )
 

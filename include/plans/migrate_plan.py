@@ -21,21 +21,21 @@ def refuse_migration(lake: Lake, stream: Stream, identity: StreamIdentity, recom
     """SettingsError unless the state of `stream` is one that its `migrate_state` can map."""
     if recompute:
         raise SettingsError(
-            "FROM_STATE maps states, RECOMPUTE makes them anew from the beginning: give one of them"
+            "--from-state maps states, --recompute makes them anew from the beginning: give one of them"
         )
     current = read_generations(lake, stream.name).current
     if current is None:
-        raise SettingsError(f"{stream.name} has no state yet to migrate: leave FROM_STATE out")
+        raise SettingsError(f"{stream.name} has no state yet to migrate: leave --from-state out")
     if current["state_schema"] == identity.state_schema:
         raise SettingsError(
             f"the state of {stream.name} has the schema of its file already, so there is nothing to "
-            "migrate: leave FROM_STATE out (after a change of the function alone: RECOMPUTE=1)"
+            "migrate: leave --from-state out (after a change of the function alone: --recompute)"
         )
     definition = load_definition(stream)
     if definition.migrate_state is None:
         raise SettingsError(
             f"include/streams/{stream.name}.py defines no migrate_state(old), from a key's old "
-            "state (a dict of its fields) to its new one: add it, or give RECOMPUTE=1"
+            "state (a dict of its fields) to its new one: add it, or give --recompute"
         )
     _refuse_other_keys(current, pinned_settings(stream, definition.fold), stream.name)
 
@@ -50,7 +50,7 @@ def _refuse_other_keys(current: GenerationRow, now: GenerationRow, stream: str) 
     if changed:
         raise SettingsError(
             f"{stream}: {', '.join(changed)} changed, and migrate_state maps states only: give "
-            "RECOMPUTE=1 in place of FROM_STATE=1"
+            "--recompute in place of --from-state"
         )
 
 
@@ -75,15 +75,15 @@ def mapped_base(lake: Lake, identity: StreamIdentity, pin: BronzePin, at_most_us
     ]
     if not older:
         raise SettingsError(
-            f"{name} has no savepoint of its older state: put its former file back, `make savepoint "
-            f"STREAM={name}`, and then the new file again; or give RECOMPUTE=1"
+            f"{name} has no savepoint of its older state: put its former file back, `./stateful savepoint "
+            f"{name}`, and then the new file again; or give --recompute"
         )
     base = choose_mapped_base(older, identity, pin, at_most_us)
     if base is None:
         raise SettingsError(
             f"none of the {len(older)} savepoints of the older state of {name} holds all rows of "
             "bronze before it, late ones too, with a table that is right until there: put its "
-            f"former file back, `make reseed STREAM={name} APPLY=1` (it takes late rows in, and "
-            "writes one), and then the new file again; or give RECOMPUTE=1"
+            f"former file back, `./stateful reseed {name} --apply` (it takes late rows in, and "
+            "writes one), and then the new file again; or give --recompute"
         )
     return base

@@ -127,7 +127,7 @@ def refuse_before_mapping(identity: StreamIdentity, base: Base, start: datetime)
         raise SettingsError(
             f"the state of {identity.stream} goes back to one that migrate_state has mapped, and no "
             f"clean savepoint of it is from before {start:%Y-%m-%d %H:%M:%S} UTC: what is earlier is "
-            f"as the former code made it. `make reseed STREAM={identity.stream} RECOMPUTE=1 APPLY=1` "
+            f"as the former code made it. `./stateful reseed {identity.stream} --recompute --apply` "
             "makes all of it anew by the code of now"
         )
 

@@ -87,7 +87,7 @@ def _mapping_given_up(stream: str) -> SettingsError:
     return SettingsError(
         f"the state of {stream} goes back to one that migrate_state has mapped, and no clean "
         "savepoint of it is left that the table is right before (as after late rows from before "
-        f"the mapping): `make reseed STREAM={stream} RECOMPUTE=1 APPLY=1` makes all of it anew by the "
+        f"the mapping): `./stateful reseed {stream} --recompute --apply` makes all of it anew by the "
         "code of now, and gives the mapped state up"
     )
 

@@ -177,7 +177,7 @@ def _until_us(
 
 def _begun_anew(lake: Lake, identity: StreamIdentity, options: ReseedOptions) -> ReseedOptions:
     """A migration that was cut off is still one, whoever reseeds next, and by whatever code:
-    a repair of the clock, too, which asks for no more than a reseed. RECOMPUTE gives it up."""
+    a repair of the clock, too, which asks for no more than a reseed. --recompute gives it up."""
     begun = read_generations(lake, identity.stream).intent
     if begun is None or options.recompute:
         return options

@@ -1,32 +1,26 @@
 """Sample input as producers would land it: a file per hour, out of order within a bound.
 
-    python -m include.sample.sample_data --lake lake --events 20000 --late-share 0.01
+    ./stateful sample-data --events 20000 --late-share 0.01
 
 The same options give the same bytes, in every run and on every machine (gzip and Parquet:
 with the same library versions). A file holds what *arrived* in its hour: an event reaches
 it up to `--disorder-minutes` after it happened, and a late one hours after that.
 """
 
-import argparse
 import bisect
 import itertools
-import logging
 import os
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pyarrow import fs
 
-from include.lake.paths import Lake, LakeError, open_lake
-from include.registry import all_sources, source_named
+from include.lake.paths import Lake, LakeError
 from include.sample.sample_formats import EPOCH, FORMATS, MICROSECOND, Arrival
 from include.settings import SettingsError, Source
-
-log = logging.getLogger("sample_data")
 
 HOUR_US = timedelta(hours=1) // MICROSECOND
 MINUTE_US = timedelta(minutes=1) // MICROSECOND
@@ -139,62 +133,17 @@ def _land(lake: Lake, source: Source, name: str, content: bytes, produced_us: in
     lake.filesystem.move(hidden, path)
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line; argparse exits with 2 when it is wrong."""
-    text = (__doc__ or "").splitlines()[0]
-    parser = argparse.ArgumentParser(description=text, argument_default=argparse.SUPPRESS)
-    parser.add_argument("--lake", required=True, help="the lake's folder or URI")
-    parser.add_argument("--source", default="all", help="a source in include/streams, or all")
-    parser.add_argument("--start", type=_instant, help="first hour; default: the last full day")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--keys", type=int, help="distinct keys, some far more frequent")
-    parser.add_argument("--events", type=int, help="events of each source")
-    parser.add_argument("--span-hours", type=float)
-    parser.add_argument("--disorder-minutes", type=float, help="longest way of a row to its file")
-    parser.add_argument("--late-share", type=float, help="rows that come hours after that")
-    parser.add_argument("--malformed-share", type=float, help="rows that are no events")
-    parser.add_argument("--duplicate-share", type=float, help="rows that come twice")
-    parser.add_argument("--format", choices=list(FORMATS))
-    return parser.parse_args(arguments)
-
-
-def _instant(text: str) -> datetime:
-    instant = datetime.fromisoformat(text)
-    if len(text) == len("2026-01-31"):
-        return instant.replace(tzinfo=UTC)
-    if instant.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text} has no zone: give a date, or add Z")
-    return instant
-
-
 def last_full_day(now: datetime) -> datetime:
     """Midnight, UTC, that began the day before `now`."""
     return now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 
 
-def selected_sources(name: str) -> Iterator[Source]:
-    """The source of that name, or all of them."""
-    yield from all_sources() if name == "all" else (source_named(name),)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    given = vars(parse_arguments(arguments))
-    root, name = given.pop("lake"), given.pop("source")
-    options = Options(**{"start": last_full_day(datetime.now(UTC)), **given})
-    sources = list(selected_sources(name))
-    if "://" not in root:
-        os.makedirs(root, exist_ok=True)  # noqa: PTH103 (as `path` is spelled)
-    lake = open_lake(root)
+def land_samples(lake: Lake, sources: Sequence[Source], options: Options) -> Iterator[str]:
+    """Land the files of each source; a line of counts for each. LakeError when that cannot be."""
     for source in sources:
-        summary = generate(lake, source, options)
+        try:
+            summary = generate(lake, source, options)
+        except OSError as error:
+            raise LakeError(f"{lake.landing(source.name)} cannot be written: {error}") from error
         counts = " ".join(f"{key}={count}" for key, count in summary._asdict().items())
-        log.info("%s: %s", lake.landing(source.name), counts)
-
-
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    try:
-        main()
-    except (SettingsError, LakeError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
+        yield f"{lake.landing(source.name)}: {counts}"

@@ -1,4 +1,4 @@
-"""`make demo-internals`: run the demo of docs/internals.md in a lake that lives as long as it.
+"""`./stateful demo-internals`: run the demo of docs/internals.md in a lake that lives as long as it.
 
 python -m include.sample.show_internals
 """

@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if missing_jars():
             say("fetching the Delta jars into .jars (once)")
             fetch_jars(VENV_PYTHON)
+        link_command()
     except SetupError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
@@ -116,6 +117,13 @@ def install(files: Sequence[Path]) -> None:
         )
     for file in files:
         _stamp(file).write_text(_hash(file))
+
+
+def link_command() -> None:
+    """`stateful` for a shell that has .venv activated."""
+    link = VENV / "bin" / "stateful"
+    if not link.is_symlink():
+        link.symlink_to(Path("..", "..", "stateful"))
 
 
 def _stamp(requirements: Path) -> Path:

@@ -71,7 +71,7 @@ def jars() -> list[Path]:
     """The Delta jars that set-up fetched; FileNotFoundError says how to get them."""
     found = sorted(JARS.glob("*.jar"))
     if not found:
-        raise FileNotFoundError(f"no jars in {JARS}: run `make setup` once")
+        raise FileNotFoundError(f"no jars in {JARS}: run `./stateful setup` once")
     return found
 
 

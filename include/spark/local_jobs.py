@@ -28,7 +28,7 @@ def run_job(
 
 def absolute_lake(lake: str) -> str:
     """`lake` whatever the working directory: jobs and Airflow have others."""
-    return lake if "://" in lake else str(Path(lake).absolute())
+    return lake if "://" in lake else str(Path(lake).expanduser().absolute())
 
 
 def say(line: str) -> None:

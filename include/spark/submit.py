@@ -1,14 +1,15 @@
 """How a job is started: its spark-submit command and environment.
 
-The Dags and `make stream` both build on this, so that a job started by hand runs with
+The Dags and `./stateful stream` both build on this, so that a job started by hand runs with
 what Airflow would have given it.
 """
 
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from include.settings import PROJECT, Stream
 from include.spark.conf import jars, job_conf
@@ -46,6 +47,14 @@ def submit_command(
     return [*command, str(job_path(job)), *args]
 
 
+def reseed_arguments(params: Mapping[str, Any]) -> list[str]:
+    """The options of a reseed's job, by their names; those that are not given are left out."""
+    values = {f"--{name}": params[name] for name in ("buckets", "partitions", "until")}
+    options = [part for name, value in values.items() if value for part in (name, str(value))]
+    flags = {"--recompute": params["recompute"], "--from-state": params["from_state"]}
+    return options + [name for name, is_set in flags.items() if is_set]
+
+
 def job_environment(master: str | None = None) -> dict[str, str]:
     """What a job on `master` needs in its environment, over what the caller has.
 
@@ -74,5 +83,5 @@ def _executor_python() -> str:
 def _spark_home() -> str:
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError("pyspark is not installed here: run `make setup`")
+        raise ModuleNotFoundError("pyspark is not installed here: run `./stateful setup`")
     return found.submodule_search_locations[0]

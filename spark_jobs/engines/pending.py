@@ -49,7 +49,7 @@ def _by_name(fold: KeyedFold, found: pa.Table, schema: pa.Schema) -> pa.Table:
 def _refusal(fold: KeyedFold, what: str, mend: str) -> PendingEventsError:
     return PendingEventsError(
         f"{what} when events came that still wait in the state of stream {fold.stream}: {mend}, or "
-        f"have them read from bronze anew by `make reseed STREAM={fold.stream} APPLY=1`"
+        f"have them read from bronze anew by `./stateful reseed {fold.stream} --apply`"
     )
 
 

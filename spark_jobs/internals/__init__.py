@@ -1,1 +1,1 @@
-"""What `make demo-internals` runs and shows: see docs/internals.md."""
+"""What `./stateful demo-internals` runs and shows: see docs/internals.md."""

@@ -70,8 +70,8 @@ def jump_findings(source: Source, jumps: Sequence[Jump]) -> list[Finding]:
             f"{_span(jump.by_us)} beyond all other rows, to {as_text(jump.watermark_us)}, "
             f"{_span(jump.passed_us)} after the commit before: what lands with older times than "
             "that, and a stream's watermark_delay, is late",
-            action="if a clock is wrong, set it right, and then this source's by `make repair-clock "
-            f"SOURCE={source.name} TO=...`, which shows what it would do; if this was a load of "
+            action="if a clock is wrong, set it right, and then this source's by `./stateful repair-clock "
+            f"{source.name} --to TO`, which shows what it would do; if this was a load of "
             "history, nothing",
         )
     ]

@@ -12,8 +12,8 @@ from include.airflow.pools import pools, stream_pool
 from include.lake.generations import read_generations
 from include.plans.plan_recompute import parse_instant
 from include.registry import all_streams
-from include.spark.reseed_request import reseed_options
-from spark_jobs import reseed_stream, state_admin
+from include.spark.submit import reseed_arguments
+from spark_jobs import reseed_stream
 from tests.airflow_runs import migrated_airflow, run_script
 from tests.dags import ROOT, bring_late_row, load_dags
 
@@ -73,22 +73,18 @@ def test_what_a_person_enters_is_checked_before_anything_runs(dag):
             entered(**({"stream": "user_counts"} if params else {}) | params)
 
 
-def test_the_plan_and_the_job_are_given_what_the_person_entered(dag):
+def test_the_job_is_given_what_the_person_entered(dag):
     # An empty field of the form may come as an empty text.
     until = (None, "", "2026-01-05", "2026-01-05T13:00:00Z")
     flags = (False, True)
     for values in product((None, 100), (None, 7), until, flags, flags):
         params = dict(zip(NOTHING, ("user_counts", *values), strict=True))
-        options = reseed_options(params)
         target = ["--stream", "user_counts", "--lake", "lake"]
-        for parsed in (
-            reseed_stream.parse_args([*target, *options]),
-            state_admin.parse_args(["reseed", *target, *options]),
-        ):
-            expected = params | {"until": params["until"] or None}
-            assert {name: getattr(parsed, name) for name in NOTHING} == expected
-            if parsed.until:
-                assert parse_instant("UNTIL", parsed.until).day == 5
+        parsed = reseed_stream.parse_args([*target, *reseed_arguments(params)])
+        expected = params | {"until": params["until"] or None}
+        assert {name: getattr(parsed, name) for name in NOTHING} == expected
+        if parsed.until:
+            assert parse_instant("UNTIL", parsed.until).day == 5
 
 
 def test_the_job_keeps_its_own_arguments_beside_those_of_the_person(lake):
@@ -109,7 +105,7 @@ def test_the_plan_is_for_a_person_to_read_and_changes_nothing(lake, dag):
     text = plan(dag, buckets=100)
     assert text.startswith("reseed user_counts as of 2026-03-01")
     assert "100 buckets" in text
-    assert "APPLY=1" not in text  # that is for who plans by hand
+    assert "--apply" not in text  # that is for who plans by hand
     assert read_generations(lake, "user_counts").current is None
 
 

@@ -1,4 +1,4 @@
-"""The figures of `make inspect`, held against the local engine and Spark's own rows."""
+"""The figures of `./stateful inspect`, held against the local engine and Spark's own rows."""
 
 import json
 import math

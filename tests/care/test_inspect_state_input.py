@@ -1,4 +1,4 @@
-"""`make inspect` on all kinds of checkpoints: skewed, half written, damaged, not ours, moving."""
+"""`./stateful inspect` on all kinds of checkpoints: skewed, half written, damaged, not ours, moving."""
 
 import json
 import math
@@ -172,9 +172,9 @@ def files_in(lake: Lake) -> dict[str, bytes]:
 @pytest.mark.spark
 def test_stdout_has_the_json_alone_and_the_lake_is_as_it_was(spark, skewed):
     before = files_in(skewed)
-    arguments = ["--stream", "user_counts", "--lake", skewed.root, "--json"]
+    arguments = ["user_counts", "--lake", skewed.root, "--json"]
     result = subprocess.run(
-        [sys.executable, "-m", "include.run_local", "inspect", *arguments],
+        [sys.executable, "-m", "include.cli", "inspect", *arguments],
         cwd=PROJECT,
         env=os.environ | {"SPARK_MASTER": "local[2]"},
         capture_output=True,
@@ -185,15 +185,3 @@ def test_stdout_has_the_json_alone_and_the_lake_is_as_it_was(spark, skewed):
     report = inspect_state(spark, skewed, SKEWED)
     assert json.loads(result.stdout) == json.loads(report_json(report))
     assert files_in(skewed) == before
-
-
-def test_the_target_passes_what_it_is_given_and_keeps_stdout_clean():
-    command = ["make", "-n", "inspect", "STREAM=user_counts", "LAKE=/lake", "JSON=1"]
-    # Below `make test`, make would say which folder it enters.
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    planned = subprocess.run(
-        command, cwd=PROJECT, env=plain, capture_output=True, text=True, check=True
-    )
-    setup, run = planned.stdout.splitlines()
-    assert setup.endswith(">&2")
-    assert "inspect --stream 'user_counts' --json" in run

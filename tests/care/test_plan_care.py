@@ -187,7 +187,7 @@ def test_the_log_is_watched_for_a_reseed_that_has_not_begun_to_read(lake, status
     log_file(lake, 1).unlink()
     (found,) = plan_of(lake).findings
     assert found.finding == "reader_cut_off"
-    assert "make reseed STREAM=user_counts" in str(found.action)
+    assert "./stateful reseed user_counts" in str(found.action)
 
 
 @pytest.mark.parametrize("broken", ["position", "retention"])

@@ -1,4 +1,4 @@
-"""`make maintain-tables`: what it says, and that it starts a JVM only for what needs one."""
+"""`./stateful maintain-tables`: what it says, and that it starts a JVM only for what needs one."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from include.care import run_maintenance
-from include.care.run_maintenance import main
+from include.cli.__main__ import main
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.settings import TABLE_CARE
@@ -40,13 +40,13 @@ def fill_quarantine(lake: Lake) -> None:
 
 
 def test_no_lake_is_said_in_one_line(tmp_path, capsys, jobs):
-    assert main(["--lake", str(tmp_path / "none")]) == 2
+    assert main(["maintain-tables", "--lake", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err.startswith("error: no lake at ")
     assert jobs == []
 
 
 def test_a_lake_that_needs_nothing_starts_no_jvm_and_is_not_written(lake, capsys, jobs):
-    assert main(["--lake", lake.root]) == 0
+    assert main(["maintain-tables", "--lake", lake.root]) == 0
     assert jobs == []
     assert "not there yet: bronze/signals" in capsys.readouterr().out
     assert not lake.is_delta_table(lake.ops("table_sizes"))
@@ -54,17 +54,17 @@ def test_a_lake_that_needs_nothing_starts_no_jvm_and_is_not_written(lake, capsys
 
 def test_ops_tables_are_cared_for_without_a_jvm(lake, jobs):
     fill_ops(lake)
-    assert main(["--lake", lake.root]) == 0
+    assert main(["maintain-tables", "--lake", lake.root]) == 0
     assert jobs == []
     assert len(DeltaTable(lake.ops("runs")).file_uris()) == 1
     assert read_ops(lake, "runs").num_rows == MANY
 
 
-def test_one_job_gets_all_tables_that_need_it_and_its_failure_is_the_exit_code(lake, jobs):
+def test_one_job_gets_all_tables_that_need_it_and_its_failure_is_in_the_exit_code(lake, jobs):
     fill_ops(lake)
     fill_quarantine(lake)
     write_deltalake(lake.bronze("signals"), pa.table({"n": [1]}))
-    assert main(["--lake", lake.root]) == 7
+    assert main(["maintain-tables", "--lake", lake.root]) == 1
     args = ["--tables", "quarantine/signals", "--lake", lake.root]
     assert jobs == [("maintain_table", args)]
     assert len(DeltaTable(lake.ops("runs")).file_uris()) == 1
@@ -82,10 +82,10 @@ def replace_generation(lake: Lake) -> Path:
 
 def test_old_generations_are_shown_and_deleted_without_a_jvm(lake, capsys, jobs):
     checkpoint = replace_generation(lake)
-    assert main(["--lake", lake.root, "--dry-run"]) == 0
+    assert main(["maintain-tables", "--lake", lake.root, "--dry-run"]) == 0
     assert "to delete: generation 1 of user_counts, replaced " in capsys.readouterr().out
     assert checkpoint.exists()
-    assert main(["--lake", lake.root]) == 0
+    assert main(["maintain-tables", "--lake", lake.root]) == 0
     assert not checkpoint.exists()
     assert jobs == []
 
@@ -96,7 +96,7 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(lake, capsys, jobs):
     versions = [
         DeltaTable(path).version() for path in (lake.ops("runs"), lake.quarantine("signals"))
     ]
-    assert main(["--lake", lake.root, "--dry-run"]) == 0
+    assert main(["maintain-tables", "--lake", lake.root, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert out.count(f"optimize {MANY} small files") == 2
     assert jobs == []

@@ -76,5 +76,5 @@ def test_savepoints_of_earlier_kinds_of_state_are_tables_of_their_own(lake):
     assert [table.name for table in spark_tables_named(lake, [SAVEPOINTS])] == named
     one = spark_tables_named(lake, [f"{SAVEPOINTS}-2"])
     assert [(table.name, table.lease) for table in one] == [(named[2], "stream-user_counts")]
-    # As `make maintain-tables` names them: each once.
+    # As `./stateful maintain-tables` names them: each once.
     assert [table.name for table in spark_tables_named(lake, named)] == named

@@ -1,4 +1,4 @@
-"""What `make inspect` prints, of reports made by hand."""
+"""What `./stateful inspect` prints, of reports made by hand."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The batch whose state is read, from a checkpoint's logs; and what `make inspect` says of others."""
+"""The batch whose state is read, from a checkpoint's logs; and what `./stateful inspect` says of others."""
 
 import json
 import re
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from include.checkpoint.committed_batch import committed_batch
+from include.cli.__main__ import main
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
-from include.run_local import main
 
 STREAM = "user_counts"
 WATERMARKS_MS = {0: 0, 1: 1_000, 2: 1_500}  # of a batch; batch 2 has only begun
@@ -113,7 +113,7 @@ def lose_checkpoint(lake: Lake) -> None:
 
 
 SPOILED = [
-    (lose_checkpoint, "has no state yet, as there is no checkpoint .*make stream STREAM=user_"),
+    (lose_checkpoint, "has no state yet, as there is no checkpoint .*./stateful stream user_"),
     (lose_commits, "first batch in .* was begun and not finished.*run the stream again"),
     (lose_offsets, r"offsets/\d+ is missing, though its batch is committed"),
     (use_hdfs, "not of a stream of this project: its .*providerClass is .*HDFSBacked"),
@@ -135,15 +135,17 @@ def test_a_checkpoint_that_is_not_ours_is_one_line_and_no_jvm(
     spoil(logs)
     monkeypatch.setattr("include.run_local.run_job", lambda *_: pytest.fail("started a JVM"))
     before = files_in(logs)
-    assert main(["inspect", "--stream", "user_counts", "--lake", logs.root]) == 2
+    assert main(["inspect", "user_counts", "--lake", logs.root]) == 2
     said = capsys.readouterr()
     assert re.search(message, said.err)
     assert (said.err.count("\n"), said.out) == (1, "")
     assert files_in(logs) == before
 
 
-@pytest.mark.parametrize("code", [0, 2, 3])
-def test_the_exit_code_is_the_jobs_and_stdout_the_reports(logs, monkeypatch, capsys, code):
+@pytest.mark.parametrize(("code", "said"), [(0, 0), (2, 2), (3, 1), (-9, 1)])
+def test_the_exit_code_says_how_it_went_and_stdout_has_the_report(
+    logs, monkeypatch, capsys, code, said
+):
     def run_job(job: str, args: list[str], stream: Any, stdout: Any) -> int:
         stdout.write("what a library says\n")
         if code == 0:
@@ -151,7 +153,7 @@ def test_the_exit_code_is_the_jobs_and_stdout_the_reports(logs, monkeypatch, cap
         return code
 
     monkeypatch.setattr("include.run_local.run_job", run_job)
-    assert main(["inspect", "--stream", STREAM, "--lake", logs.root]) == code
+    assert main(["inspect", STREAM, "--lake", logs.root]) == said
     assert capsys.readouterr() == ("the report\n" if code == 0 else "", "what a library says\n")
 
 
@@ -164,7 +166,7 @@ def test_the_exit_code_is_the_jobs_and_stdout_the_reports(logs, monkeypatch, cap
     ],
 )
 def test_what_the_caller_got_wrong_is_one_line(lake, capsys, stream, folder, message):
-    assert main(["inspect", "--stream", stream, "--lake", str(Path(lake.root, folder))]) == 2
+    assert main(["inspect", stream, "--lake", str(Path(lake.root, folder))]) == 2
     said = capsys.readouterr()
     assert message in said.err
     assert (said.err.count("\n"), said.out) == (1, "")

@@ -110,7 +110,7 @@ def test_what_the_log_has_lost_is_told_also_while_nothing_is_new(two_commits):
     assert not has_waiting_rows(two_commits, STREAM)
     log_file(two_commits, 2).unlink()
     assert has_waiting_rows(two_commits, STREAM)
-    with pytest.raises(LakeError, match=r"would go on with version 2 .*make reseed"):
+    with pytest.raises(LakeError, match=r"would go on with version 2 .*./stateful reseed"):
         refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
 
 
@@ -124,7 +124,7 @@ def test_a_generation_that_has_only_begun_needs_the_commits_since_its_reseed(two
 # On Spark: with Delta's own clean-up of the log.
 
 SIGNALS, FOLD = small("device_signals"), device_signals.FOLD
-WAY_OUT = f"make reseed STREAM={SIGNALS.name} APPLY=1"
+WAY_OUT = f"./stateful reseed {SIGNALS.name} --apply"
 KEPT = "'delta.logRetentionDuration' = 'interval 30 days', 'delta.checkpointInterval' = '1'"
 
 

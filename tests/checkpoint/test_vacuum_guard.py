@@ -49,7 +49,7 @@ def test_who_cannot_go_on_anyway_holds_nothing_back_and_is_told():
     (found,) = lag_findings("bronze/user_events", [lag(None)], timedelta(days=30), NOW)
     assert (found.finding, found.severity) == ("reader_cut_off", "warning")
     assert "version 5 of bronze/user_events" in found.detail
-    assert "make reseed STREAM=user_counts APPLY=1" in str(found.action)
+    assert "./stateful reseed user_counts --apply" in str(found.action)
 
 
 def test_a_reader_behind_by_more_than_half_of_what_the_log_keeps_is_a_finding():

@@ -46,12 +46,12 @@ def test_the_finding_says_what_to_enter_into_the_dialog():
         "then From 2026-03-05 00:00, To 2026-03-05 23:59 (UTC), Reprocess Behavior: All Runs"
     )
     assert dialog in finding.action
-    assert "`make reseed STREAM=user_counts APPLY=1`" in finding.action
+    assert "`./stateful reseed user_counts --apply`" in finding.action
 
 
 def test_an_update_table_is_reseeded():
     (finding,) = found(late(BEGINNING_US, 0), is_append=False)
-    assert "`make reseed STREAM=user_counts APPLY=1`" in finding.action
+    assert "`./stateful reseed user_counts --apply`" in finding.action
     assert "Reprocess" not in finding.action
     assert finding.event_time_from is None  # the beginning
 
@@ -85,4 +85,4 @@ def test_what_nothing_proves_is_named_with_its_cause():
     assert finding.finding == "table_not_right"
     assert "from the beginning until 2026-03-01 00:00:00 UTC (nothing is recorded" in finding.detail
     assert "by other code than today's" in finding.detail
-    assert "RECOMPUTE" not in str(finding.action)
+    assert "--recompute" not in str(finding.action)

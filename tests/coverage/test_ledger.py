@@ -126,7 +126,7 @@ def test_rows_that_somebody_deletes_stop_the_stream_until_a_reseed(world):
         run,
         lambda w: recompute(w.engine, w.lake, w.streams[KIND], at_hour(0), at_hour(1)),
     ):
-        with pytest.raises(CoverageError, match=r"DELETE.*make reseed STREAM=sim_counts APPLY=1"):
+        with pytest.raises(CoverageError, match=r"DELETE.*./stateful reseed sim_counts --apply"):
             job(world)
     plan = plan_reseed(world.lake, world.streams[KIND], ReseedOptions())
     assert (plan.base.savepoint, plan.from_us) == (None, None)
@@ -217,5 +217,5 @@ def test_a_reseed_repeated_after_a_kill_takes_in_what_came_since(world, monkeypa
 def test_a_state_of_another_schema_is_not_read_by_the_file_of_now(world, job):
     some_hours(world)
     world.deploy(KIND, "d")
-    with pytest.raises(SettingsError, match=r"state was made with .* FROM_STATE=1 maps"):
+    with pytest.raises(SettingsError, match=r"state was made with .* --from-state maps"):
         job(world.engine, world.lake, world.streams[KIND])

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.spark
 
 SIGNALS, FOLD = small("device_signals"), device_signals.FOLD
 CHANGED = changed_stream.STREAM
-WAY_OUT = f"make reseed STREAM={SIGNALS.name} APPLY=1"
+WAY_OUT = f"./stateful reseed {SIGNALS.name} --apply"
 
 
 class KilledError(Exception):
@@ -237,7 +237,7 @@ def test_a_promote_does_not_give_a_mapped_state_up(spark, lake, files):
     assert found(lake, CHANGED) == set()
     stamped = with_late_row(stamped)
     append_commit(lake, CHANGED.source, second, stamped[-1])
-    with pytest.raises(SettingsError, match=r"migrate_state has mapped.*RECOMPUTE=1"):
+    with pytest.raises(SettingsError, match=r"migrate_state has mapped.*--recompute"):
         promote(spark, lake, CHANGED)
     assert found(lake, CHANGED) == {"late_rows_not_recomputed"}
     assert table_of(lake, CHANGED, second) == mapped

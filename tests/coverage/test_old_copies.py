@@ -119,7 +119,7 @@ def test_parts_that_are_older_than_the_rest_are_noticed(world, tmp_path, parts):
         run(world)
     backup.put_back()
     assert names(world) == ["table_changed"]
-    refused(world, run, "make reseed STREAM=sim_counts APPLY=1")
+    refused(world, run, "./stateful reseed sim_counts --apply")
     mend(world)
 
 

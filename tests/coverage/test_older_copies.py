@@ -24,7 +24,7 @@ from tests.late_lakes import days, found, in_runs, is_right, rows_of, small, tru
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 SIGNALS, FOLD = small("device_signals"), device_signals.FOLD
-WAY_OUT = f"make reseed STREAM={SIGNALS.name} APPLY=1"
+WAY_OUT = f"./stateful reseed {SIGNALS.name} --apply"
 
 
 def table_log(lake) -> Path:

@@ -17,10 +17,10 @@ from deltalake import DeltaTable
 
 from include.airflow.api import local_opener
 from include.airflow.environment import any_free_port
+from include.cli.__main__ import main
 from include.lake.paths import Lake
 from include.lake.process_tree import wait_until
 from include.registry import stream_named
-from include.run_local import main
 from include.spark.conf import job_conf
 from include.spark.submit import SPARK_SUBMIT, jars_argument, job_environment
 
@@ -116,10 +116,10 @@ def event(user: str, time: datetime) -> dict[str, Any]:
 
 
 def test_a_stream_runs_on_workers_without_the_project(on_cluster, lake, capfd):
-    """As `make stream` would, and in a lake that is given as a URI."""
+    """As `./stateful stream` would, and in a lake that is given as a URI."""
     rows = land(lake)
     uri = f"file://{lake.root}"
-    assert main(["stream", "--stream", STREAM.name, "--lake", uri]) == 0, capfd.readouterr()
+    assert main(["stream", STREAM.name, "--lake", uri]) == 0, capfd.readouterr()
     settled = max(time for _, time in rows) - STREAM.watermark_delay
     expected = Counter(user for user, time in rows if time <= settled)
     found = DeltaTable(lake.table(STREAM.name)).to_pyarrow_table().to_pylist()

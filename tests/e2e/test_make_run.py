@@ -15,15 +15,14 @@ import pytest
 from deltalake import DeltaTable
 
 from include.airflow.environment import airflow_environment, free_port_or_error
-from include.airflow.local_airflow import prepare_lake
 from include.lake.ops import read_ops
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake, LakeError, made_lake
 from include.lake.stream_result import last_run
 from include.registry import all_streams
 from include.settings import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
-WHAT_RUN_NEEDS = ("Makefile", "requirements.txt", "include", "dags", "spark_jobs")
+WHAT_RUN_NEEDS = ("Makefile", "stateful", "requirements.txt", "include", "dags", "spark_jobs")
 PROC = Path("/proc")
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
@@ -209,7 +208,7 @@ def test_what_is_no_port_is_refused(port):
 def test_a_lake_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(LakeError, match="cannot be made"):
-        prepare_lake(str(tmp_path / "file" / "lake"))
+        made_lake(str(tmp_path / "file" / "lake"))
 
 
 def test_airflow_is_told_everything_and_writes_below_the_project(lake):

@@ -124,7 +124,7 @@ def waiting(event: type, *events) -> bytes:
 
 
 A = Old("a", 1, "gone", None)
-MEND = r"or have them read from bronze anew by `make reseed STREAM=traced APPLY=1`"
+MEND = r"or have them read from bronze anew by `./stateful reseed traced --apply`"
 
 
 @pytest.mark.parametrize(

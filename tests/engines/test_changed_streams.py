@@ -114,7 +114,7 @@ def test_the_code_is_marked_as_changed_when_it_writes_and_not_when_it_fails(
     before = table_rows(lake, STREAM, old)
 
     files.deploy(DEMANDING)
-    with pytest.raises(SettingsError, match=r"value is never None, .*make reseed STREAM=tried_"):
+    with pytest.raises(SettingsError, match=r"value is never None, .*./stateful reseed tried_"):
         run(spark, lake)
     files.deploy(BROKEN)
     with pytest.raises(StreamingQueryException, match=r"ZeroDivisionError|unsupported operand"):

@@ -1,4 +1,4 @@
-"""A key's bytes, as `make inspect` counts them, held against the size of Spark's own rows."""
+"""A key's bytes, as `./stateful inspect` counts them, held against the size of Spark's own rows."""
 
 import random
 from collections.abc import Callable, Iterator

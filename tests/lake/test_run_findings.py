@@ -27,7 +27,7 @@ def test_rejected_rows_are_found_with_their_time_and_the_way_out():
     assert found.event_time_to == START + timedelta(days=3, hours=1)
     assert "3 events and 1 timeouts" in found.detail
     assert "rejected/user_counts" in found.detail
-    assert "`make reseed STREAM=user_counts RECOMPUTE=1 APPLY=1`" in found.action
+    assert "`./stateful reseed user_counts --recompute --apply`" in found.action
 
 
 def test_keys_that_fail_again_and_again_are_named_the_worst_first():

@@ -130,7 +130,7 @@ def test_a_migration_that_was_killed_is_finished_by_the_next_run(
     clean = savepoints_of(lake, STREAM.name)[0]
     assert clean.until_us == oracle.until(rows_of(stamped[:3]), DELAY_US)
     new = files.deploy(NEW)
-    with pytest.raises(SettingsError, match=r"state_schema is now .*RECOMPUTE=1.*FROM_STATE=1"):
+    with pytest.raises(SettingsError, match=r"state_schema is now .*--recompute.*--from-state"):
         drain(SparkEngine(spark), lake, STREAM)
     text = plan_reseed(lake, STREAM, MAPPED).text()
     assert f"from savepoint {clean.savepoint_id}, its states mapped by migrate_state" in text

@@ -7,6 +7,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from include.cli.__main__ import main
 from include.fold.instants import micros_of
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError, dataset_of
@@ -15,7 +16,6 @@ from include.landing.clock_repair import newest_repair
 from include.plans.waiting_rows import has_waiting_rows
 from include.registry import stream_named
 from spark_jobs import repair_clock as job
-from spark_jobs import state_admin
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.ingest_source import ingest
 from spark_jobs.run_stream import drain
@@ -73,9 +73,9 @@ def test_streams_go_on_as_if_the_clock_had_never_been_wrong(
         with pytest.raises(KilledError):
             job.repair_clock(engine, lake, WITHOUT_CLOCK, to)
     assert clock_of(spark, lake).watermark_us == micros_of(to)
-    with pytest.raises(LakeError, match="make repair-clock SOURCE=signals APPLY=1"):
+    with pytest.raises(LakeError, match=r"./stateful repair-clock signals --apply"):
         ingest(spark, lake, WITHOUT_CLOCK)
-    with pytest.raises(LakeError, match="make repair-clock SOURCE=signals APPLY=1"):
+    with pytest.raises(LakeError, match=r"./stateful repair-clock signals --apply"):
         run()
     assert has_waiting_rows(lake, STREAM)
 
@@ -106,14 +106,14 @@ def resets(lake: Lake) -> list[str]:
 
 def test_the_command_shows_the_plan_and_changes_nothing(lake: Lake, capsys):
     bronze_of_signals(lake, 40, AHEAD, 50)
-    arguments = ["repair-clock", "--source", "signals", "--lake", lake.root]
+    arguments = ["repair-clock", "signals", "--lake", lake.root]
     to = (START + timedelta(minutes=40)).isoformat()
-    assert state_admin.main([*arguments, "--to", to]) == 0
+    assert main([*arguments, "--to", to]) == 0
     said = capsys.readouterr().out
     assert "is set back to 2026-03-01T00:40:00.000+00:00" in said
-    assert "nothing was changed: APPLY=1 carries it out" in said
-    assert state_admin.main(arguments) == 2
-    assert "TO is missing" in capsys.readouterr().err
+    assert "nothing was changed: --apply carries it out" in said
+    assert main(arguments) == 2
+    assert "--to is missing" in capsys.readouterr().err
     assert newest_repair(lake, "signals") is None
 
 

@@ -8,6 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 from include.checkpoint.pin_generation import pin_generation
+from include.cli import app, state
+from include.cli.__main__ import main
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.instants import micros_of
 from include.lake.generations import read_generations
@@ -22,7 +24,7 @@ from include.savepoints.manifest import record_savepoint
 from include.settings import SettingsError
 from include.stream_definition import pinned_settings
 from include.streams.device_signals import Signal
-from spark_jobs import reseed_stream, state_admin
+from spark_jobs import reseed_stream
 from tests.bronze import append_commit, stamp
 from tests.changed_stream import (
     MODULE,
@@ -144,13 +146,17 @@ def test_it_is_not_after_the_instant_that_is_asked_for(lived):
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        (NEW, replace(MAPPED, recompute=True), "FROM_STATE maps states, RECOMPUTE makes .* one"),
-        (OLD, MAPPED, "nothing to migrate: leave FROM_STATE out"),
+        (
+            NEW,
+            replace(MAPPED, recompute=True),
+            "--from-state maps states, --recompute makes .* one",
+        ),
+        (OLD, MAPPED, "nothing to migrate: leave --from-state out"),
         (NEW_STATE, MAPPED, r"tried_totals\.py defines no migrate_state\(old\)"),
         (f"{NEW_STATE}\nmigrate_state = 1\n", MAPPED, "migrate_state must be a function"),
         (NEW.replace("device_id: int", "device_id: str"), MAPPED, "the type of the key changed"),
         (NEW.replace("EventTime", "ProcessingTime"), MAPPED, "clock .* changed"),
-        (NEW, replace(MAPPED, until=at(1)), "none of the 1 savepoints .* or give RECOMPUTE=1"),
+        (NEW, replace(MAPPED, until=at(1)), "none of the 1 savepoints .* or give --recompute"),
     ],
 )
 def test_what_cannot_be_migrated_is_refused(lived, source, options, message):
@@ -166,7 +172,7 @@ def test_what_cannot_be_migrated_is_refused(lived, source, options, message):
 def test_without_a_savepoint_of_the_older_state_it_says_how_to_get_one(lived):
     lived.savepoint(2, code=None)
     lived.files.deploy(NEW)
-    refused(lived, f"former file back, `make savepoint STREAM={NAME}`.*or give RECOMPUTE=1")
+    refused(lived, f"former file back, `./stateful savepoint {NAME}`.*or give --recompute")
 
 
 def test_a_stream_that_never_ran_has_nothing_to_migrate(lake, tmp_path, monkeypatch):
@@ -203,7 +209,7 @@ def test_after_a_cut_off_reseed_from_the_beginning_no_savepoint_serves(lived):
     lived.savepoint(2)
     lived.begun(NEW, ReseedOptions(recompute=True))
     lived.files.deploy(MENDED)
-    refused(lived, "none of the 1 savepoints .* or give RECOMPUTE=1")
+    refused(lived, "none of the 1 savepoints .* or give --recompute")
 
 
 def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
@@ -214,7 +220,7 @@ def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
     code, schema = stream_identity(lived.lake, STREAM).code, row["state_schema"]
     # Made by the same code from the beginning, as a backfill of early dates does.
     lived.savepoint(4, code=code.partition("+")[0], state_schema=schema)
-    refused(lived, "RECOMPUTE=1 APPLY=1` .* gives the mapped state up", ReseedOptions())
+    refused(lived, "--recompute --apply` .* gives the mapped state up", ReseedOptions())
     later = lived.savepoint(3, code=row["code"], state_schema=schema)
     assert lived.base_id(ReseedOptions(buckets=3)) == later
     intent = intent_row(lived.lake, STREAM, plan_reseed(lived.lake, STREAM, ReseedOptions()))
@@ -233,13 +239,13 @@ def test_the_command_hands_it_to_the_job(lived, monkeypatch, capsys):
     savepoint = lived.savepoint(2)
     lived.files.deploy(NEW)
     handed = []
-    monkeypatch.setattr(state_admin, "stream_named", lambda name: STREAM)
-    monkeypatch.setattr(state_admin, "run_job", lambda job, args, stream: handed.append(args) or 0)
-    command = ["reseed", "--stream", NAME, "--lake", lived.lake.root, "--from-state"]
-    assert state_admin.main(command) == 0
+    monkeypatch.setattr(app, "stream_named", lambda name: STREAM)
+    monkeypatch.setattr(state, "run_job", lambda job, args, stream: handed.append(args) or 0)
+    command = ["reseed", NAME, "--lake", lived.lake.root, "--from-state"]
+    assert main(command) == 0
     assert f"from savepoint {savepoint}, its states mapped" in capsys.readouterr().out
     assert not handed
-    assert state_admin.main([*command, "--apply"]) == 0
+    assert main([*command, "--apply"]) == 0
     assert reseed_stream.parse_args(handed[0]).from_state
-    assert state_admin.main([*command, "--recompute"]) == 2
+    assert main([*command, "--recompute"]) == 2
     assert "give one of them" in capsys.readouterr().err

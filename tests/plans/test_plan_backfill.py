@@ -112,7 +112,7 @@ def test_states_that_were_mapped_have_no_beginning_to_go_back_to(planned_lake):
     interval = START + 2 * HOUR, START + 3 * HOUR
     before = len([at for at in EVENTS if at < START + 2 * HOUR])
     record(planned_lake, "of the code alone", START + 2 * HOUR, before)
-    with pytest.raises(SettingsError, match=r"migrate_state has mapped.*RECOMPUTE=1"):
+    with pytest.raises(SettingsError, match=r"migrate_state has mapped.*--recompute"):
         plan_backfill(planned_lake, STREAM, mapped, *interval)
     record(planned_lake, "mapped", START + 2 * HOUR, before, mapped.code)
     assert plan_backfill(planned_lake, STREAM, mapped, *interval).runs[0].base == "savepoint mapped"

@@ -116,13 +116,13 @@ class Scenario:
     def savepoint(self, stream: Stream) -> None:
         with self.step(f"write a savepoint of {stream.name}"):
             before = len(self._savepoints(stream))
-            self._execute("savepoint", "spark_jobs.state_admin", "savepoint", stream)
+            self._execute("savepoint", "savepoint", stream.name)
             if len(self._savepoints(stream)) != before + 1:
                 raise RehearsalError(f"there is no new savepoint of {stream.name}")
 
     def compaction(self, stream: Stream) -> None:
         with self.step(f"compact the state of {stream.name}"):
-            self._execute("compact", "include.care.tend_state", "--compact", stream)
+            self._execute("compact", "care", stream.name, "--compact")
 
     def backfill(self, stream: Stream) -> None:
         """Late rows, which live does not fold: a backfill with promote takes them in."""
@@ -145,10 +145,10 @@ class Scenario:
     def step(self, name: str) -> AbstractContextManager[None]:
         return self.steps.step(name)
 
-    def _execute(self, what: str, module: str, option: str, stream: Stream) -> None:
+    def _execute(self, what: str, *arguments: str) -> None:
         """As `docker compose exec airflow-scheduler` would; RehearsalError when it fails."""
         log = self.folders.log(what)
-        command = ["python", "-m", module, option, "--stream", stream.name]
+        command = ["python", "-m", "include.cli", *arguments]
         code = self.cluster.execute("airflow-scheduler", command, log)
         if code:
             end = log.read_text(errors="replace")[-3000:]

@@ -1,4 +1,4 @@
-"""`make demo-internals`, run once: what docs/internals.md explains is what is printed."""
+"""`./stateful demo-internals`, run once: what docs/internals.md explains is what is printed."""
 
 import os
 import re

@@ -101,7 +101,7 @@ def test_the_reseed_that_a_refused_setting_names_is_enough(world, setting):
     run(world, "counts")
     stream = world.configure("counts", **setting)
     land(world, [("a", 0, 1), ("d", 0, 1)], minutes=300)
-    with pytest.raises(SettingsError, match=f"`make reseed STREAM={stream.name}` shows"):
+    with pytest.raises(SettingsError, match=rf"`./stateful reseed {stream.name}` shows"):
         run(world, "counts")
     reseed(world.engine, world.lake, stream, ReseedOptions())
     run(world, "counts")

@@ -103,7 +103,7 @@ def test_a_lost_repair_stops_whoever_was_not_reseeded_since(kind):
         do.land_in_time("a", [1], 1)  # in time by the clock that was set back, and after it was
         do.pass_time(240)
         do.clock_row()
-        assert f"make reseed STREAM={stream.name} APPLY=1" in why_not_run(lake, stream)
+        assert f"./stateful reseed {stream.name} --apply" in why_not_run(lake, stream)
         for job in (lambda: drain(do.world.engine, lake, stream), lambda: backfill(do)):
             with pytest.raises(LakeError, match="the clock of bronze/sent was set back to"):
                 job()

@@ -241,7 +241,7 @@ def check_refusals(world: World) -> None:
     if known is None or known.is_done:
         return
     if known.reset_version is None:
-        with pytest.raises(LakeError, match="make repair-clock SOURCE=sent"):
+        with pytest.raises(LakeError, match=r"./stateful repair-clock sent"):
             refuse_before_reset(world.lake, SOURCE.name, "ingestion")
         assert why_not_ingest(world.lake, SOURCE, None, world.now()) is None
     for stream in world.streams.values():
@@ -250,10 +250,10 @@ def check_refusals(world: World) -> None:
             continue
         assert has_waiting_rows(world.lake, stream)
         for job in JOBS.values():
-            with pytest.raises(LakeError, match="make repair-clock SOURCE=sent"):
+            with pytest.raises(LakeError, match=r"./stateful repair-clock sent"):
                 job(world, stream)
         if known.reset_version is None:
-            with pytest.raises(LakeError, match="make repair-clock SOURCE=sent"):
+            with pytest.raises(LakeError, match=r"./stateful repair-clock sent"):
                 reseed(world.engine, world.lake, stream, ReseedOptions())
 
 
@@ -276,7 +276,7 @@ def test_a_stream_that_did_not_take_part_runs_once_it_is_reseeded(world, kind):
     assert read_generations(world.lake, stream.name).current is None
     assert has_waiting_rows(world.lake, stream)
     for job in JOBS.values():
-        with pytest.raises(LakeError, match=f"make reseed STREAM={stream.name} APPLY=1"):
+        with pytest.raises(LakeError, match=rf"./stateful reseed {stream.name} --apply"):
             job(world, stream)
     reseed(world.engine, world.lake, stream, ReseedOptions())
     land(world, [("b", 0)])
@@ -295,7 +295,7 @@ def test_a_generation_from_before_a_repair_that_was_put_back_does_not_run(world,
     land(world, [("a", 0)])
     for stream in world.streams.values():
         assert has_waiting_rows(world.lake, stream)
-        with pytest.raises(LakeError, match=f"make reseed STREAM={stream.name} APPLY=1"):
+        with pytest.raises(LakeError, match=rf"./stateful reseed {stream.name} --apply"):
             drain(world.engine, world.lake, stream)
         reseed(world.engine, world.lake, stream, ReseedOptions())
     land(world, [("b", 0)])

@@ -102,7 +102,7 @@ def test_a_reseeded_state_does_not_begin_with_another_bronze():
         for new in ([*rows, Landed("b", do.world.now_us, 1)], [Landed("a", do.world.now_us, 1)]):
             do.pass_time(30)
             do.world.ingest(new)
-        with pytest.raises(LakeError, match=r"is another table .* RECOMPUTE=1 APPLY=1"):
+        with pytest.raises(LakeError, match=r"is another table .* --recompute --apply"):
             drain(do.world.engine, do.world.lake, do.stream)
         reseed(do.world.engine, do.world.lake, do.stream, ReseedOptions(recompute=True))
         drain(do.world.engine, do.world.lake, do.stream)

@@ -13,9 +13,9 @@ from airflow.sdk.execution_time.task_runner import _execute_task
 
 from dags.spark_task import SparkJobOperator, skip, spark_task
 from include.airflow.environment import airflow_environment
+from include.cli.__main__ import main
 from include.lake.paths import open_lake
 from include.registry import stream_named
-from include.run_local import main
 from include.settings import PROJECT, SettingsError
 from include.spark import local_jobs
 from include.spark.master import (
@@ -129,7 +129,7 @@ def test_a_command_ends_with_one_line_and_starts_no_jvm(
     land_one(lake)
     monkeypatch.setenv("SPARK_MASTER", master.format(closed=closed_port))
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("started a job"))
-    assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 2
+    assert main(["stream", "user_counts", "--lake", lake.root]) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert "SPARK_MASTER" in said

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from include.cli.__main__ import main
 from include.registry import all_sources, source_named, stream_named
-from include.run_local import main
 from include.settings import PROJECT
 from include.spark.submit import SPARK_SUBMIT, job_environment, submit_command
 
@@ -75,7 +75,7 @@ def test_what_the_jvm_would_not_take_is_named_with_its_setting(monkeypatch, lake
     folder = Path(lake.landing("signals"))
     folder.mkdir(parents=True)
     (folder / "a.jsonl").write_text("{}\n")
-    assert main(["stream", "--stream", "device_signals", "--lake", lake.root]) == 2
+    assert main(["stream", "device_signals", "--lake", lake.root]) == 2
     named = f"error: SPARK_DRIVER_JAVA_OPTIONS has {options.split()[-1]!r}: "
     assert capsys.readouterr().err.startswith(named)
 
@@ -120,11 +120,11 @@ def test_spark_submit_dies_with_the_process_that_started_it(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["stream", "--stream", "nope", "--lake", "{lake}"], "unknown stream 'nope'"),
-        (["stream", "--stream", "", "--lake", "{lake}"], "unknown stream ''"),
-        (["stream", "--stream", "user_counts", "--lake", "{lake}/no"], "no lake at"),
-        (["stream", "--stream", "user_counts", "--lake", "{lake}/file"], "is a file"),
-        (["reingest", "--source", "nope", "--lake", "{lake}"], "unknown source 'nope'"),
+        (["stream", "nope", "--lake", "{lake}"], "unknown stream 'nope'"),
+        (["stream", "", "--lake", "{lake}"], "unknown stream ''"),
+        (["stream", "user_counts", "--lake", "{lake}/no"], "no lake at"),
+        (["stream", "user_counts", "--lake", "{lake}/file"], "is a file"),
+        (["reingest", "nope", "--lake", "{lake}"], "unknown source 'nope'"),
     ],
 )
 def test_what_the_caller_got_wrong_is_one_line_and_no_jvm(
@@ -142,13 +142,13 @@ def test_what_the_caller_got_wrong_is_one_line_and_no_jvm(
 def test_a_lake_that_cannot_be_read_is_one_line(lake, capsys):
     Path(lake.root).chmod(0)
     try:
-        assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 2
+        assert main(["stream", "user_counts", "--lake", lake.root]) == 2
     finally:
         Path(lake.root).chmod(0o700)
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_a_job_that_fails_ends_it_with_the_same_exit_code(lake, monkeypatch):
+def test_a_job_that_fails_ends_it(lake, monkeypatch):
     started = []
 
     def fail(command, **options):
@@ -158,13 +158,13 @@ def test_a_job_that_fails_ends_it_with_the_same_exit_code(lake, monkeypatch):
     Path(lake.landing("user_events")).mkdir(parents=True)
     Path(lake.landing("user_events"), "events.jsonl").write_text("{}\n")
     monkeypatch.setattr("subprocess.run", fail)
-    assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 3
+    assert main(["stream", "user_counts", "--lake", lake.root]) == 1
     assert len(started) == 1  # not drained after an ingest that failed
 
 
 def test_with_nothing_new_no_jvm_is_started(lake, monkeypatch, capsys):
     monkeypatch.setattr("subprocess.run", lambda *args, **options: pytest.fail("started a job"))
-    assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 0
+    assert main(["stream", "user_counts", "--lake", lake.root]) == 0
     said = capsys.readouterr().out
     assert "nothing new in landing/user_events" in said
     assert "user_counts: no table yet" in said
@@ -182,11 +182,11 @@ def test_a_clock_row_is_reason_enough_to_ingest(lake, monkeypatch):
     Path(lake.root, "initial_state").mkdir()
     Path(lake.initial_state("user_counts") + ".json").touch()
     source = source_named("user_events")
-    assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 0
+    assert main(["stream", "user_counts", "--lake", lake.root]) == 0
     assert started == []
     others = [each for each in all_sources() if each.name != source.name]
     with_clock = replace(source, clock_grace=timedelta(0))
     monkeypatch.setattr("include.streams.sources.SOURCES", (with_clock, *others))
-    assert main(["stream", "--stream", "user_counts", "--lake", lake.root]) == 0
+    assert main(["stream", "user_counts", "--lake", lake.root]) == 0
     (command,) = started
     assert command[-4:] == ["--source", "user_events", "--lake", lake.root]

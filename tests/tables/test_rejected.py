@@ -166,7 +166,7 @@ def check_record(lake, rejected: Counter[oracle.Rejected]) -> None:
     assert comments == [column.comment for column in COLUMNS]
     findings = read_ops(lake, "findings", {"finding": "rows_rejected"}).to_pylist()
     assert sum(finding["count"] for finding in findings) == events + timeouts
-    assert all("RECOMPUTE=1" in finding["action"] for finding in findings)
+    assert all("--recompute" in finding["action"] for finding in findings)
     assert read_ops(lake, "findings", {"finding": "key_rejected_again"}).num_rows
     assert savepoints_of(lake, REJECTING.name)
     assert all(savepoint.code.endswith("!") for savepoint in savepoints_of(lake, REJECTING.name))

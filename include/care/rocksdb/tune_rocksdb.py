@@ -1,25 +1,18 @@
 """Tune the RocksDB settings of a stream: judge the trial that runs, or begin one.
 
-    python -m include.care.rocksdb.tune_rocksdb --stream user_counts --lake /data/lake --dry-run
-
 Works from what runs have recorded, without a JVM. The decision is in `tuning.py`, the rules
 in `rules.py`; every profile and verdict is in `ops/rocksdb_profiles`.
 """
 
-import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from datetime import datetime
 
 from include.care.rocksdb.history import read_history
 from include.care.rocksdb.memory_limit import machine_memory_bytes
-from include.care.rocksdb.outcome_table import format_outcome
 from include.care.rocksdb.profiles import failed_runs, read_profiles, record_profile, record_verdict
 from include.care.rocksdb.tuning import Outcome, Record, decide
 from include.lake.generations import read_generations
-from include.lake.paths import Lake, LakeError, open_lake
-from include.registry import stream_named
-from include.settings import SettingsError, Stream, default_lake
+from include.lake.paths import Lake
+from include.settings import Stream
 
 
 def tune_rocksdb(
@@ -52,27 +45,3 @@ def _record(lake: Lake, stream: Stream, outcome: Outcome, now: datetime | None) 
         record_profile(lake, stream, outcome.profile, outcome.evidence, now)
     elif outcome.kind in ("kept", "rolled_back") and outcome.judged is not None:
         record_verdict(lake, stream, outcome.judged, outcome.kind, outcome.text, now)
-
-
-def parse_args(argv: Sequence[str] | None = None) -> Namespace:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--stream", required=True, help="a stream of include/streams")
-    parser.add_argument("--lake", default=default_lake(), help="the lake's folder or URI")
-    parser.add_argument("--dry-run", action="store_true", help="decide, and write nothing")
-    return parser.parse_args(argv)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Tune, and print what was decided; 2 when the caller can mend what is wrong."""
-    args = parse_args(argv)
-    try:
-        outcome = tune_rocksdb(open_lake(args.lake), stream_named(args.stream), args.dry_run)
-    except (SettingsError, LakeError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    sys.stdout.write(f"{format_outcome(outcome)}\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,7 @@ import pytest
 
 from include.care.rocksdb.outcome_table import format_outcome
 from include.care.rocksdb.profiles import active_profile, profile_for_run, record_profile
-from include.care.rocksdb.tune_rocksdb import main, tune_rocksdb
+from include.care.rocksdb.tune_rocksdb import tune_rocksdb
 from include.lake.ops import append_ops, read_ops
 from include.registry import stream_named
 from include.settings import GIB, SettingsError
@@ -106,25 +106,9 @@ def test_an_impossible_hand_setting_is_an_error_of_the_caller(lake):
         tune_rocksdb(lake, replace(STREAM, rocksdb={"blockSize": "1"}))
 
 
-def test_the_command_says_what_it_found(lake, capsys):
+def test_a_dry_run_says_what_it_would_do_and_records_nothing(lake):
     poor_lake(lake)
-    args = ["--stream", STREAM.name, "--lake", lake.root]
-    assert main([*args, "--dry-run"]) == 0
-    assert "a change to try" in capsys.readouterr().out
+    assert "a change to try" in format_outcome(tune_rocksdb(lake, STREAM, dry_run=True))
     assert len(profiles(lake)) == 1
-    assert main(args) == 0
+    tune_rocksdb(lake, STREAM)
     assert len(profiles(lake)) == 2
-
-
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["--stream", "nobody", "--lake", "{lake}"], "unknown stream"),
-        (["--stream", "user_counts", "--lake", "{lake}/absent"], "no lake at"),
-    ],
-)
-def test_what_the_caller_got_wrong_is_one_line(lake, capsys, args, said):
-    assert main([arg.format(lake=lake.root) for arg in args]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert said in error

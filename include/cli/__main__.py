@@ -1,0 +1,12 @@
+"""`./stateful`, once all that it needs is installed: `python -m include.cli`."""
+
+import sys
+
+from include.cli import jobs, state, tables
+from include.cli.app import main
+
+# Each registers its commands.
+COMMANDS = (jobs, state, tables)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""The command line's frame: how arguments become streams, sources and lakes, and what is said of mistakes.
+
+Exit codes: 0 done, 1 the work failed, 2 asked for what cannot be, which is said in one line.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Annotated, TypeVar
+
+import typer
+
+from include.fold.records import DefinitionError
+from include.lake.lease import LeaseTakenError
+from include.lake.paths import Lake, LakeError, open_lake
+from include.plans.plan_recompute import parse_instant
+from include.registry import all_sources, source_named, stream_named, stream_names
+from include.settings import PROJECT, SettingsError, Source, Stream
+from include.spark.local_jobs import absolute_lake
+
+DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
+# What the caller can mend.
+CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError, DefinitionError)
+T = TypeVar("T")
+
+app = typer.Typer(
+    name="stateful",
+    help="Run, look into and look after the streams of include/streams.",
+    epilog="Each command has a --help with an example. The Makefile has what developers need.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class RefusedError(Exception):
+    """What was asked for cannot be. Not a ValueError, which typer would word anew."""
+
+
+def command(
+    name: str, example: str, panel: str
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Register a function that returns an exit code, with a command to paste under its help."""
+    return app.command(name, epilog=f"Example:  ./stateful {example}", rich_help_panel=panel)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    try:
+        given = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+        code = app(given, "stateful", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has gone, as `head` does; what is still to be written goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except typer.TyperException as error:
+        sys.stderr.write(f"error: {error.format_message()}\n")
+        return REFUSED
+    except (RefusedError, *CALLER_ERRORS) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return REFUSED
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    return as_exit_code(code or DONE)
+
+
+def as_exit_code(code: int) -> int:
+    """A job's code as ours: it may be any, and minus a signal's number."""
+    return code if code in (DONE, REFUSED, INTERRUPTED) else FAILED
+
+
+def _checked(find: Callable[[str], T]) -> Callable[[str], T]:
+    def parse(text: str) -> T:
+        try:
+            return find(text)
+        except SettingsError as error:
+            raise RefusedError(str(error)) from error
+
+    return parse
+
+
+def _source_names() -> list[str]:
+    return [source.name for source in all_sources()]
+
+
+def instant(name: str) -> Callable[[str], datetime]:
+    """A parser of the argument `name`."""
+    return _checked(lambda text: parse_instant(name, text))
+
+
+LakeOption = Annotated[
+    Lake,
+    typer.Option(
+        "--lake",
+        envvar="LAKE",
+        metavar="FOLDER",
+        parser=lambda root: open_lake(absolute_lake(root)),
+        default_factory=lambda: str(PROJECT / "lake"),
+        show_default="lake, in the project",
+        help="The lake's folder or URI.",
+    ),
+]
+NewLakeOption = Annotated[
+    str,
+    typer.Option(
+        "--lake",
+        envvar="LAKE",
+        metavar="FOLDER",
+        parser=absolute_lake,
+        default_factory=lambda: str(PROJECT / "lake"),
+        show_default="lake, in the project",
+        help="The lake's folder or URI; a folder is made.",
+    ),
+]
+StreamArgument = Annotated[
+    Stream,
+    typer.Argument(
+        metavar="NAME",
+        parser=_checked(lambda name: stream_named(name)),
+        autocompletion=stream_names,
+        help="A stream of include/streams.",
+    ),
+]
+SourceArgument = Annotated[
+    Source,
+    typer.Argument(
+        metavar="SOURCE",
+        parser=_checked(lambda name: source_named(name)),
+        autocompletion=_source_names,
+        help="A source of include/streams/sources.py.",
+    ),
+]
+FromArgument = Annotated[
+    datetime,
+    typer.Argument(metavar="FROM", parser=instant("FROM"), help="First instant, or date (UTC)."),
+]
+UntilArgument = Annotated[
+    datetime,
+    typer.Argument(
+        metavar="UNTIL", parser=instant("UNTIL"), help="The instant it ends before (UTC)."
+    ),
+]
+UntilOption = Annotated[
+    datetime | None,
+    typer.Option(
+        "--until",
+        metavar="INSTANT",
+        parser=instant("--until"),
+        help="An earlier instant (UTC) to go on from.",
+    ),
+]
+ToOption = Annotated[
+    datetime | None,
+    typer.Option(
+        "--to",
+        metavar="INSTANT",
+        parser=instant("--to"),
+        help="What the clock is set back to (UTC); left out: finish a repair that was cut off.",
+    ),
+]
+ApplyOption = Annotated[bool, typer.Option("--apply", help="Carry the plan out.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="One JSON object on stdout, and nothing else.")
+]

@@ -1,0 +1,154 @@
+"""What looks after a stream's state and table by hand: savepoints, plans, recomputes, reseeds, repairs.
+
+Plans are made here, without a JVM; what is carried out is the job's, and so is its exit code.
+"""
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from include.cli.app import (
+    ApplyOption,
+    FromArgument,
+    LakeOption,
+    SourceArgument,
+    StreamArgument,
+    ToOption,
+    UntilArgument,
+    UntilOption,
+    command,
+)
+from include.coverage.give_up import give_up_reseed
+from include.coverage.rebuild import apply_rebuilt, rebuild
+from include.coverage.table_coverage import coverage_text
+from include.lake.paths import Lake
+from include.landing.clock import as_text
+from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
+from include.plans.plan_backfill import plan_backfill
+from include.plans.plan_recompute import plan_recompute
+from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import plan_reseed
+from include.plans.stream_identity import stream_identity
+from include.settings import Source, Stream
+from include.spark.local_jobs import run_job, say
+from include.spark.submit import reseed_arguments
+
+PANEL = "State"
+UNCHANGED = "nothing was changed: --apply carries it out"
+
+
+@command("savepoint", "savepoint user_counts", PANEL)
+def savepoint(stream: StreamArgument, lake: LakeOption) -> int:
+    """Write the state of a stream down as a savepoint."""
+    return _run("write_savepoint", lake, stream, [])
+
+
+@command("coverage", "coverage user_counts --rebuild --apply", PANEL)
+def coverage(
+    stream: StreamArgument,
+    lake: LakeOption,
+    is_rebuilt: Annotated[
+        bool, typer.Option("--rebuild", help="Show the ledger as the table's own log proves it.")
+    ] = False,
+    is_applied: Annotated[
+        bool, typer.Option("--apply", help="With --rebuild: write the ledger so.")
+    ] = False,
+) -> int:
+    """Show where the table of a stream is right, and where not and why."""
+    if is_rebuilt:
+        made = apply_rebuilt(lake, stream) if is_applied else rebuild(lake, stream)
+        say(made.text())
+        if not is_applied:
+            say("nothing was changed: --apply writes the ledger so")
+            return 0
+    say(coverage_text(lake, stream))
+    return 0
+
+
+@command("plan-backfill", "plan-backfill device_signals 2026-11-20 2026-11-21", PANEL)
+def show_backfill(
+    stream: StreamArgument, start: FromArgument, until: UntilArgument, lake: LakeOption
+) -> int:
+    """Show what each run of a backfill would do; changes nothing."""
+    identity = stream_identity(lake, stream)
+    say(plan_backfill(lake, stream, identity, start, until).text())
+    return 0
+
+
+@command("recompute", "recompute device_signals 2026-11-20 2026-11-21", PANEL)
+def recompute(
+    stream: StreamArgument, start: FromArgument, until: UntilArgument, lake: LakeOption
+) -> int:
+    """Recompute an interval of a stream in one piece, late rows included."""
+    identity = stream_identity(lake, stream)
+    say(plan_recompute(lake, stream, identity, start, until).text())
+    interval = ["--from", start.isoformat(), "--until", until.isoformat()]
+    return _run("recompute_interval", lake, stream, interval)
+
+
+@command("reseed", "reseed user_counts --buckets 100 --apply", PANEL)
+def reseed(
+    stream: StreamArgument,
+    lake: LakeOption,
+    until: UntilOption = None,
+    buckets: Annotated[
+        int | None, typer.Option(min=1, help="Of the new state; as now when not given.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="State partitions; as now when not given.")
+    ] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--recompute", help="From the beginning, whatever savepoints there are.")
+    ] = False,
+    from_state: Annotated[
+        bool, typer.Option("--from-state", help="From the older state, by migrate_state.")
+    ] = False,
+    is_given_up: Annotated[
+        bool, typer.Option("--give-up", help="Take back one that cannot be finished.")
+    ] = False,
+    is_applied: ApplyOption = False,
+) -> int:
+    """Make a stream's state anew from bronze, late rows included: the plan, or with --apply do it."""
+    if is_given_up:
+        generation = give_up_reseed(lake, stream)
+        say(f"the reseed of {stream.name} to generation {generation} is given up")
+        return 0
+    options = ReseedOptions(buckets, partitions, until, from_beginning, from_state)
+    say(plan_reseed(lake, stream, options).text())
+    if not is_applied:
+        say(UNCHANGED)
+        return 0
+    return _run("reseed_stream", lake, stream, reseed_arguments(vars(options)))
+
+
+@command("repair-clock", "repair-clock user_events --to 2026-11-20T10:00:00Z --apply", PANEL)
+def repair_clock(
+    source: SourceArgument,
+    lake: LakeOption,
+    to: ToOption = None,
+    is_applied: ApplyOption = False,
+) -> int:
+    """Set the clock of a source back, and reseed its streams: the plan, or with --apply do it."""
+    say(_repair_text(lake, source, to))
+    if not is_applied:
+        say(UNCHANGED)
+        return 0
+    wanted = [] if to is None else ["--to", to.isoformat()]
+    return run_job("repair_clock", ["--source", source.name, "--lake", lake.root, *wanted])
+
+
+def _repair_text(lake: Lake, source: Source, to: datetime | None) -> str:
+    begun = wanted_repair(lake, source, to)
+    if begun is None:
+        assert to is not None  # or nothing was wanted
+        return plan_clock_repair(lake, source, to).text()
+    is_back = "is" if begun.is_reset else "is not yet"
+    return (
+        f"the clock of bronze/{source.name} {is_back} set back to {as_text(begun.to_us)}: what is "
+        "left of the repair is to be finished"
+    )
+
+
+def _run(job: str, lake: Lake, stream: Stream, args: list[str]) -> int:
+    return run_job(job, ["--stream", stream.name, "--lake", lake.root, *args], stream)

@@ -1,0 +1,114 @@
+"""The tables of the lake: their care, sample input, rows of the quarantine once more."""
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from include import run_local
+from include.care.run_maintenance import run_maintenance
+from include.cli.app import (
+    DryRunOption,
+    LakeOption,
+    NewLakeOption,
+    SourceArgument,
+    command,
+    instant,
+)
+from include.lake.paths import made_lake
+from include.registry import all_sources, source_named
+from include.sample import show_internals
+from include.sample.sample_data import Options, land_samples, last_full_day
+from include.sample.sample_formats import FORMATS
+from include.spark.local_jobs import say
+
+PANEL = "Tables"
+
+
+@command("maintain-tables", "maintain-tables --dry-run", PANEL)
+def maintain_tables(lake: LakeOption, is_dry_run: DryRunOption = False) -> int:
+    """Optimize and vacuum what needs it, and delete checkpoints that were replaced long ago."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("table_care").setLevel(logging.INFO)
+    return run_maintenance(lake, is_dry_run)
+
+
+@command("sample-data", "sample-data --events 2000 --late-share 0.05", PANEL)
+def sample_data(
+    root: NewLakeOption,
+    name: Annotated[str, typer.Option("--source", help="One source, or all.")] = "all",
+    start: Annotated[
+        datetime | None,
+        typer.Option(
+            metavar="INSTANT",
+            parser=instant("--start"),
+            help="First hour, UTC; the last full day if not given.",
+        ),
+    ] = None,
+    seed: int = Options.seed,
+    keys: Annotated[
+        int, typer.Option(help="Distinct keys, some far more frequent.")
+    ] = Options.keys,
+    events: Annotated[int, typer.Option(help="Events of each source.")] = Options.events,
+    span_hours: float = Options.span_hours,
+    disorder_minutes: Annotated[
+        float, typer.Option(help="The longest way of a row to its file.")
+    ] = Options.disorder_minutes,
+    late_share: Annotated[
+        float, typer.Option(help="Of rows that come hours after that.")
+    ] = Options.late_share,
+    malformed_share: Annotated[
+        float, typer.Option(help="Of rows that are no events.")
+    ] = Options.malformed_share,
+    duplicate_share: Annotated[
+        float, typer.Option(help="Of rows that come twice.")
+    ] = Options.duplicate_share,
+    file_format: Annotated[
+        str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")
+    ] = Options.format,
+) -> int:
+    """Write sample input into the lake's landing folder; the same options give the same files."""
+    options = Options(
+        start=start or last_full_day(datetime.now(UTC)),
+        seed=seed,
+        keys=keys,
+        events=events,
+        span_hours=span_hours,
+        disorder_minutes=disorder_minutes,
+        late_share=late_share,
+        malformed_share=malformed_share,
+        duplicate_share=duplicate_share,
+        format=file_format,
+    )
+    sources = all_sources() if name == "all" else (source_named(name),)
+    for line in land_samples(made_lake(root), sources, options):
+        say(line)
+    return 0
+
+
+@command("reingest", "reingest signals fixed.jsonl", PANEL)
+def reingest(
+    source: SourceArgument,
+    lake: LakeOption,
+    corrections: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            exists=True,
+            dir_okay=False,
+            help='Corrected rows, {"quarantine_id": ..., "raw": ...} a line; without it all open '
+            "rows are tried again.",
+        ),
+    ] = None,
+) -> int:
+    """Take open rows of the quarantine in again, corrected or by today's rules."""
+    given = None if corrections is None else str(corrections)
+    return run_local.reingest(lake, source.name, given)
+
+
+@command("demo-internals", "demo-internals", PANEL)
+def demo_internals() -> int:
+    """Show plan, state, progress and logs of stateful operators (docs/internals.md)."""
+    return show_internals.main()

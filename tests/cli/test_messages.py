@@ -1,0 +1,103 @@
+"""Each command that a message, a docstring or a page names is one that the command line takes."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from include.cli.__main__ import COMMANDS
+from include.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+NAMED = re.compile(r"\./stateful[^\S\n]?([^`\n|#]*)(`?)")
+# What stands for a value in a page; `...` names a command without its arguments.
+PLACEHOLDERS = {
+    "NAME": "user_counts",
+    "SOURCE": "signals",
+    "x": "user_counts",
+    "TO": "2026-01-05",
+    "FROM": "2026-01-05",
+    "UNTIL": "2026-01-06",
+    "N": "7",
+    "FILE": "README.md",
+    "fixed.jsonl": "README.md",
+    "/some/folder": ".",
+    "/data/lake": ".",
+}
+
+
+def filled(value: ast.expr) -> str:
+    """What a placeholder of a message may hold."""
+    name = ast.unparse(value).replace("'", "").rpartition(".")[0] or ast.unparse(value)
+    if "option" in name or "example" in name:
+        return ""
+    return "signals" if "source" in name or "repair" in name else "user_counts"
+
+
+def text_of(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        parts = (
+            filled(part.value) if isinstance(part, ast.FormattedValue) else text_of(part)
+            for part in node.values
+        )
+        return "".join(part or "" for part in parts)
+    return None
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        yield page.name, page.read_text()
+    for folder in ("dags", "include", "spark_jobs"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            inner: set[int] = set()
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.JoinedStr):
+                    inner |= {id(part) for part in node.values}
+                text = text_of(node)
+                if text is not None and id(node) not in inner:
+                    yield str(file.relative_to(ROOT)), text
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    for where, text in texts():
+        for found in NAMED.finditer(text):
+            yield where, found[1].split("--help")[0].strip()
+
+
+NAMES = sorted({(where, command) for where, command in commands() if command})
+
+
+def test_messages_name_commands():
+    assert len(NAMES) > 40, COMMANDS
+    assert {where.partition("/")[0] for where, _ in NAMES} >= {"README.md", "include", "spark_jobs"}
+    assert not [where for where, text in texts() if re.search(r"\bmake (reseed|stream)\b", text)]
+
+
+@pytest.mark.parametrize(("where", "named"), NAMES)
+def test_the_command_line_takes_what_a_message_names(where, named, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("LAKE", str(tmp_path))
+    words = [PLACEHOLDERS.get(word, word) for word in re.sub(r"[\[\]]", "", named).split()]
+    group = typer.main.get_command(app)
+    context = group.make_context("stateful", words)
+    name, command, rest = group.resolve_command(context, words)
+    assert name == words[0]
+    if rest:
+        command.make_context(name, rest, parent=context)
+
+
+def test_each_command_has_an_example_that_it_takes(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAKE", str(tmp_path))
+    group = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        if name == "setup":
+            continue
+        example = command.epilog.removeprefix("Example:  ./stateful ").split()
+        assert example[0] == name
+        words = [PLACEHOLDERS.get(word, word) for word in example[1:]]
+        command.make_context(name, words)
