@@ -20,7 +20,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help test-setup run compose-env test test-fast test-full check simulate bench rehearse rehearse-short
+.PHONY: help test-setup run compose-env test test-fast test-e2e test-full check simulate bench rehearse rehearse-short
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,15 +34,21 @@ compose-env: ## Write new random secrets for docker compose into .env
 test-setup:
 	@include/setup/setup.sh --tests
 
-# Two processes, each with a Spark session of its own: a core is often left waiting by one.
-test: test-setup ## Run the tests (40 minutes or so on 2 cores)
-	@$(RUN) pytest -m "not full" -n 2 --dist loadfile
+# Two processes, each with a Spark session of its own: a core is often left waiting by one. Who
+# has nothing left to do takes half of what the other one still has.
+TESTS := $(RUN) pytest -n 2 --dist worksteal
 
-test-fast: test-setup ## Run the tests that need neither a JVM nor Airflow
-	@$(RUN) pytest -m "not spark and not airflow and not full"
+test: test-setup ## Run the tests (10 minutes at most on 2 cores)
+	@$(TESTS) -m "not full and not e2e"
 
-test-full: test-setup ## Run all tests, the long matrices too
-	@$(RUN) pytest
+test-fast: test-setup ## Run those without a JVM, Airflow or simulations, with few examples (a minute)
+	@$(TESTS) -m "not spark and not airflow and not full" --ignore=tests/simulator --hypothesis-profile=few
+
+test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a cluster, the short rehearsal
+	@$(TESTS) -m "e2e and not full"
+
+test-full: test-setup ## Run all tests, the long matrices too, with all examples (hours)
+	@$(TESTS) --hypothesis-profile=all
 
 check: test-setup ## Lint, formatting, types
 	@$(VENV)/bin/ruff check .

@@ -12,9 +12,9 @@ from include.lake.paths import Lake
 from tests.dags import ROOT
 
 
-def migrated_airflow(home: Path, lake: Lake) -> dict[str, str]:
-    """A migrated database of its own. In the environment, so a process must start under it."""
-    environment = os.environ | {
+def environment_of(home: Path, lake: Lake) -> dict[str, str]:
+    """An Airflow in `home`. In the environment, so a process must start under it."""
+    return os.environ | {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
@@ -22,9 +22,13 @@ def migrated_airflow(home: Path, lake: Lake) -> dict[str, str]:
         "LAKE": lake.root,
         "PYTHONPATH": str(ROOT),
     }
+
+
+def migrate_database(home: Path, lake: Lake) -> Path:
+    """The database of a new Airflow in `home`."""
     migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
-    subprocess.run(migrate, env=environment, check=True, capture_output=True)
-    return environment
+    subprocess.run(migrate, env=environment_of(home, lake), check=True, capture_output=True)
+    return home / "airflow.db"
 
 
 def run_script(script: str, arguments: Sequence[str], environment: dict[str, str]) -> Any:

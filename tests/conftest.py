@@ -14,9 +14,14 @@ from include.lake.paths import Lake
 from include.spark.conf import STATE, STATE_STORE, job_conf, log4j_option
 from include.spark.submit import jars_argument
 from spark_jobs.job import close_state_stores
+from tests.examples import ALL
 
 # A loaded machine must not fail a test: no limit on time.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "all", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=ALL
+)
+settings.register_profile("tests", settings.get_profile("all"), max_examples=3 * ALL // 10)
+settings.register_profile("few", settings.get_profile("all"), max_examples=ALL // 20)
 settings.load_profile("tests")
 
 # Workers must run this interpreter, and import the project.
@@ -35,6 +40,12 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     """Bytes are named by their argument: those of gzip tell the time, so two processes that
     collect the same tests in different seconds would give them different names."""
     return argname if isinstance(val, bytes) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that need a JVM first. Of two processes the first half then goes to one, so that the
+    other starts a JVM only when it has done what needs none, and takes some of these."""
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 @pytest.fixture(scope="session")

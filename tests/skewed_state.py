@@ -9,11 +9,17 @@ from pyspark.sql import SparkSession
 from include.fold.buckets import bucket_ids
 from include.lake.paths import Lake
 from include.registry import stream_named
+from include.settings import SavepointRules
 from include.streams import user_counts
 from tests.bronze import stamp
 from tests.engines.lake_runs import START_US, drained
 
-SKEWED = replace(stream_named("user_counts"), buckets=5, state_partitions=2)
+SKEWED = replace(
+    stream_named("user_counts"),
+    buckets=5,
+    state_partitions=2,
+    savepoints=SavepointRules(cadence=None),
+)
 HOT, COLD = 30, 2
 HOUR_US = 3_600_000_000
 

@@ -11,7 +11,7 @@ from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import asset_extra
 from include.registry import stream_named
-from tests.airflow_runs import migrated_airflow, run_script
+from tests.airflow_runs import run_script
 from tests.dags import LATER, ROOT, land, lived, settle
 
 HOUR = timedelta(hours=1)
@@ -94,12 +94,8 @@ def outcome(*succeeded: str, **others: str) -> dict[str, str]:
     return {"the run": "success"} | tasks | others
 
 
-@pytest.fixture
-def airflow_environment(tmp_path, lake):
-    return migrated_airflow(tmp_path / "airflow", lake)
-
-
 @pytest.mark.airflow
+@pytest.mark.e2e
 @pytest.mark.spark
 def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     lake, airflow_environment
@@ -175,6 +171,7 @@ def test_a_promote_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails
 
 
 @pytest.mark.airflow
+@pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.full
 def test_a_backfill_promotes_at_its_end_and_live_goes_on_from_there(lake, airflow_environment):

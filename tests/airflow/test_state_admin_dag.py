@@ -14,7 +14,7 @@ from include.plans.plan_recompute import parse_instant
 from include.registry import all_streams
 from include.spark.submit import reseed_arguments
 from spark_jobs import reseed_stream
-from tests.airflow_runs import migrated_airflow, run_script
+from tests.airflow_runs import run_script
 from tests.dags import ROOT, bring_late_row, load_dags
 
 FILE = "dags/state_admin.py"
@@ -157,11 +157,6 @@ print("RESULT", json.dumps([runs, asked]))
 """
 
 
-@pytest.fixture
-def airflow_environment(tmp_path, lake):
-    return migrated_airflow(tmp_path / "airflow", lake)
-
-
 def run_dag(environment: dict[str, str], *answers: str, marked: str = "nothing") -> tuple:
     """The states of the tasks and of the run, for each answer; and what the person was asked.
 
@@ -193,6 +188,7 @@ def test_a_rejected_plan_is_not_applied_and_an_approved_one_is(lake, airflow_env
 
 
 @pytest.mark.airflow
+@pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.full
 def test_an_approved_reseed_makes_the_stream_anew_as_it_was_asked_for(lake, airflow_environment):

@@ -20,7 +20,7 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.plans.waiting_rows import has_waiting_rows
 from include.registry import stream_named
-from include.settings import Stream
+from include.settings import SavepointRules, Stream
 from include.stream_definition import load_definition
 from spark_jobs import compact_state
 from spark_jobs.compact_state import StateChangedError, compact
@@ -30,7 +30,10 @@ from tests.bronze import append_commit, stamp
 from tests.engines.lake_runs import arriving, drained, stored, table_of, with_conf
 
 HEALTH = replace(
-    stream_named("service_health"), watermark_delay=timedelta(milliseconds=5), state_partitions=2
+    stream_named("service_health"),
+    watermark_delay=timedelta(milliseconds=5),
+    state_partitions=2,
+    savepoints=SavepointRules(cadence=None),
 )
 BY_EVENT_TIME = replace(
     HEALTH, settings={"stale_after": timedelta(milliseconds=7), "time": "event"}
@@ -69,7 +72,12 @@ def twin(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "stream", [BY_EVENT_TIME, pytest.param(BY_INGESTION, marks=pytest.mark.full)]
+    "stream",
+    [
+        pytest.param(BY_EVENT_TIME, marks=pytest.mark.e2e),
+        pytest.param(BY_INGESTION, marks=pytest.mark.full),
+    ],
+    ids=["by event time", "by ingestion"],
 )
 def test_a_compacted_stream_goes_on_as_its_twin_does(spark, lake, twin, stream):
     commits = stamp(arriving(1, lines, commits=4, size=30))
@@ -125,6 +133,7 @@ def test_what_waits_is_folded_by_an_ordinary_run_first(spark, lake, twin):
     assert all(run["jvm_rss_bytes"] > 100e6 and run["python_rss_bytes"] > 50e6 for run in runs)
 
 
+@pytest.mark.e2e
 def test_a_run_killed_before_its_batch_without_data_is_settled_before_it_is_compacted(
     spark, lake, twin
 ):
@@ -139,11 +148,17 @@ def test_a_run_killed_before_its_batch_without_data_is_settled_before_it_is_comp
     assert everything(spark, lake, stream) == everything(spark, twin, stream)
 
 
-@pytest.fixture
-def drained_lake(spark, lake):
+@pytest.fixture(scope="module")
+def drained_once(spark, tmp_path_factory):
+    lake = Lake(str(tmp_path_factory.mktemp("drained")))
     commits = stamp(arriving(5, lines, commits=1, size=20))
     drained(spark, lake, BY_EVENT_TIME, fold_of(BY_EVENT_TIME), commits, runs=1)
     return lake
+
+
+@pytest.fixture
+def drained_lake(drained_once, tmp_path):
+    return Lake(shutil.copytree(drained_once.root, str(tmp_path / "lake")))
 
 
 def test_no_other_stream_of_the_source_is_woken(spark, drained_lake):

@@ -101,8 +101,12 @@ CASES = {
 }
 
 
+HARDEST = "keys with a timeout only"
+
+
 @pytest.mark.parametrize(
-    "case", [*list(CASES)[:3], pytest.param("by ingestion", marks=pytest.mark.full)]
+    "case",
+    [case if case == HARDEST else pytest.param(case, marks=pytest.mark.full) for case in CASES],
 )
 def test_the_figures_are_those_of_the_local_engine(spark, lake, case):
     stream, make = CASES[case]

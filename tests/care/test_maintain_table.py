@@ -22,7 +22,7 @@ from include.lake.paths import Lake
 from include.landing.clock import read_logged_clock
 from include.plans.waiting_rows import has_waiting_rows
 from include.registry import source_named, stream_named
-from include.settings import TABLE_CARE, Stream
+from include.settings import TABLE_CARE, SavepointRules, Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.ingest_source import ingest
@@ -41,7 +41,8 @@ SIGNALS = source_named("signals")
 
 
 def small(name: str) -> Stream:
-    return replace(stream_named(name), buckets=5, state_partitions=2)
+    few = {"buckets": 5, "state_partitions": 2, "savepoints": SavepointRules(cadence=None)}
+    return replace(stream_named(name), **few)
 
 
 DEVICES, COUNTS, SESSIONS = map(small, ("device_signals", "user_counts", "user_sessions"))
@@ -99,6 +100,7 @@ def counted_rows(lake: Lake) -> Counter:
     return Counter((r["device_id"], r["count"], r["emitted_at"].isoformat()) for r in rows)
 
 
+@pytest.mark.e2e
 def test_a_source_and_its_stream_go_on_over_optimized_and_vacuumed_tables(spark, lake):
     landing, landed = Landing(lake), []
     bronze, quarantine = lake.bronze("signals"), lake.quarantine("signals")
@@ -152,6 +154,7 @@ def table_is_right(lake: Lake, stream: Stream, commits) -> bool:
     return found == expected_rows(local_run(fold, commits), fold)
 
 
+@pytest.mark.e2e
 def test_bronze_is_not_vacuumed_while_a_stream_has_yet_to_read_what_was_replaced(
     spark, lake, user_commits
 ):

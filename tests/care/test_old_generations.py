@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
@@ -22,6 +22,7 @@ from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
+from tests.examples import examples
 
 COUNTS = stream_named("user_counts")
 KEPT = COUNTS.savepoints.keep_generations
@@ -80,7 +81,7 @@ HISTORIES = st.lists(
 )
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(HISTORIES)
 def test_exactly_those_go_that_another_replaced_long_enough_ago(tmp_path_factory, history):
     """`history`: of each generation after the first its status, whether it is long ago that the

@@ -17,7 +17,7 @@ from include.checkpoint.checkpoint_size import CheckpointSize
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.lake.ops import read_ops
 from include.registry import stream_named
-from include.settings import Limits
+from include.settings import Limits, SavepointRules
 from include.streams import user_counts
 from include.streams.user_counts import UserEvent
 from spark_jobs.compact_state import compact
@@ -31,7 +31,11 @@ pytestmark = pytest.mark.spark
 FOLD = user_counts.FOLD
 # The memory of the test process is not that of a job.
 STREAM = replace(
-    stream_named("user_counts"), buckets=5, state_partitions=2, limits=Limits(rss_bytes=None)
+    stream_named("user_counts"),
+    buckets=5,
+    state_partitions=2,
+    limits=Limits(rss_bytes=None),
+    savepoints=SavepointRules(cadence=None),
 )
 HOUR_US = 3_600_000_000
 START_US = 1_750_000_000_000_000

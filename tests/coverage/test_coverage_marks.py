@@ -54,6 +54,7 @@ def test_commits_to_an_append_table_are_marked(spark, lake):
     assert recomputed["bronze_version"] == DeltaTable(lake.bronze(stream.source)).version()
 
 
+@pytest.mark.e2e
 def test_commits_to_an_update_table_are_marked_also_a_merge(spark, lake):
     stream = small("user_counts")
     fold = load_definition(stream).fold

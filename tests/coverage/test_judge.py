@@ -3,7 +3,7 @@
 from datetime import date
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from include.coverage import judge as judging
@@ -11,6 +11,7 @@ from include.coverage.judge import Standpoint, judge
 from include.coverage.late_groups import LateGroup
 from include.lake.paths import Lake
 from tests.coverage.ledgers import BRONZE, TICKS, entry, entry_at, ledgers
+from tests.examples import examples
 
 LAKE = Lake("/nowhere")
 APPEND = Standpoint(
@@ -60,7 +61,7 @@ def reason_at(ledger, late, tick: int) -> str | None:
     return "late rows" if lacks else None
 
 
-@settings(max_examples=2_000)
+@examples(2_000)
 @given(ledgers(), late_rows)
 def test_each_instant_is_judged_as_the_definition_says(ledger, late):
     coverage = judged(ledger, late)

@@ -5,7 +5,7 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 
 from deltalake import DeltaTable, write_deltalake
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from include.coverage.late_groups import LateGroup, late_groups
@@ -14,6 +14,7 @@ from include.lake.paths import Lake
 from include.registry import stream_named
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import ClockAt, append_commit, stamp
+from tests.examples import examples
 
 STREAM = stream_named("user_counts")
 SOURCE = STREAM.source
@@ -47,7 +48,7 @@ def oracle(commits, delay_us: int, since_us: int | None, after_us: int | None) -
     ]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     commits_of_events,
     st.sampled_from([DELAY_US, 0, 3 * DELAY_US]),

@@ -44,7 +44,8 @@ from tests.late_lakes import (
     with_late_row,
 )
 
-pytestmark = pytest.mark.spark
+# The simulator has these sequences without a JVM, with the same jobs (tests/simulator/sequences.py).
+pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
 SIGNALS, FOLD = small("device_signals"), device_signals.FOLD
 CHANGED = changed_stream.STREAM

@@ -2,13 +2,14 @@
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from include.coverage.segments import BEGINNING_US, segments_of
 from tests.coverage.ledgers import TICKS, entry, entry_at, ledgers
+from tests.examples import examples
 
 
-@settings(max_examples=1_000)
+@examples(1_000)
 @given(ledgers())
 def test_each_instant_is_of_the_newest_entry_that_says_something_of_it(ledger):
     segments = segments_of(reversed(ledger))

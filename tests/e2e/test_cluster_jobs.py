@@ -24,7 +24,7 @@ from include.registry import stream_named
 from include.spark.conf import job_conf
 from include.spark.submit import SPARK_SUBMIT, jars_argument, job_environment
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 STREAM = stream_named("user_counts")
 START = datetime(2026, 3, 1, tzinfo=UTC)

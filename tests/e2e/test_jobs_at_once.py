@@ -16,7 +16,7 @@ from tests.bronze import append_commit
 from tests.engines.lake_runs import drained, table_of
 from tests.late_lakes import DAYS_US, at, commits, rows_of, truth, until_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.full]
 
 SIGNALS = stream_named("device_signals")
 DEADLINE_S = 600

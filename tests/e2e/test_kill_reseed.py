@@ -36,7 +36,7 @@ from tests.late_lakes import (
     until_of,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.full]
 
 SIGNALS, COUNTS = stream_named("device_signals"), stream_named("user_counts")
 DEADLINE_S = 300

@@ -14,17 +14,16 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.airflow.environment import airflow_environment, free_port_or_error
 from include.lake.ops import read_ops
-from include.lake.paths import Lake, LakeError, made_lake
+from include.lake.paths import Lake
 from include.lake.stream_result import last_run
 from include.registry import all_streams
-from include.settings import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 WHAT_RUN_NEEDS = ("Makefile", "stateful", "requirements.txt", "include", "dags", "spark_jobs")
 PROC = Path("/proc")
 
+pytestmark = [pytest.mark.airflow, pytest.mark.e2e, pytest.mark.spark]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
 
@@ -116,8 +115,6 @@ def first_run(project) -> tuple[str, float]:
     return output, time.monotonic() - started
 
 
-@pytest.mark.airflow
-@pytest.mark.spark
 def test_one_command_fills_every_table_on_a_machine_with_python_and_java_only(project, first_run):
     for stream in all_streams():
         run = last_run(project.lake, stream.name)
@@ -131,8 +128,6 @@ def test_one_command_fills_every_table_on_a_machine_with_python_and_java_only(pr
         assert run["rows_landed"] == run["rows_bronze"] + run["rows_quarantined"]
 
 
-@pytest.mark.airflow
-@pytest.mark.spark
 def test_it_says_where_things_are_and_shows_each_table(project, first_run):
     output, _ = first_run
     assert re.search(r"http://127\.0\.0\.1:\d+ +user admin, password \S+", output)
@@ -141,16 +136,12 @@ def test_it_says_where_things_are_and_shows_each_table(project, first_run):
         assert re.search(rf"{stream.name}: [\d,]+ rows, complete until 20", output)
 
 
-@pytest.mark.airflow
-@pytest.mark.spark
 def test_nothing_is_left_outside_the_project_or_running(project, first_run):
     # pip's cache, and what pip leaves by asking rustc for its version.
     assert {entry.name for entry in project.home.iterdir()} <= {".cache", ".rustup"}
     assert processes_of(project.folder) == []
 
 
-@pytest.mark.airflow
-@pytest.mark.spark
 @linux
 def test_the_second_start_is_quick_changes_nothing_and_ctrl_c_ends_it_all(project, first_run):
     _, first_seconds = first_run
@@ -167,8 +158,6 @@ def test_the_second_start_is_quick_changes_nothing_and_ctrl_c_ends_it_all(projec
     assert project.table_versions() == versions
 
 
-@pytest.mark.airflow
-@pytest.mark.spark
 @pytest.mark.full
 @linux
 def test_ctrl_c_in_a_spark_job_ends_it_and_the_next_start_continues(project, first_run):
@@ -187,62 +176,3 @@ def test_ctrl_c_in_a_spark_job_ends_it_and_the_next_start_continues(project, fir
     ingests = [run for run in read_ops(project.lake, "runs").to_pylist() if run["files_landed"]]
     files = sum(run["files_landed"] for run in ingests if run["subject"] == "signals")
     assert files == sum(file.is_file() for file in landing.rglob("*"))
-
-
-def test_a_port_that_is_taken_is_said_before_anything_starts():
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        port = holder.getsockname()[1]
-        with pytest.raises(SettingsError, match=rf"port {port} cannot be used .* PORT="):
-            free_port_or_error(str(port))
-    assert free_port_or_error(str(port)) == port
-
-
-@pytest.mark.parametrize("port", ["", "http", "0", "65536", "-1"])
-def test_what_is_no_port_is_refused(port):
-    with pytest.raises(SettingsError, match="is not a port number"):
-        free_port_or_error(port)
-
-
-def test_a_lake_that_cannot_be_made_is_one_line(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(LakeError, match="cannot be made"):
-        made_lake(str(tmp_path / "file" / "lake"))
-
-
-def test_airflow_is_told_everything_and_writes_below_the_project(lake):
-    environment = airflow_environment({"PATH": "/bin", "HOME": "/home/x"}, lake, 8123)
-    ours = {name: value for name, value in environment.items() if name.startswith("AIRFLOW")}
-    assert not [name for name, value in ours.items() if "/home/x" in value]
-    assert ours["AIRFLOW_HOME"] == f"{ROOT}/.airflow"
-    assert ours["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8123/execution/"
-    assert environment["LAKE"] == lake.root
-
-
-END_ORPHANS = """
-import subprocess, sys
-from include.lake.process_tree import adopt_orphans, end_descendants
-adopt_orphans()
-# A grandchild in a session of its own that heeds no SIGTERM, and whose parent is gone.
-script = "trap '' TERM; echo started; while :; do sleep 1; done"
-middle = 'import subprocess, sys; subprocess.Popen(["sh", "-c", sys.argv[1]], start_new_session=True)'
-subprocess.run([sys.executable, "-c", middle, script], check=True)
-sys.stdin.readline()
-print("left", end_descendants(patience=1.0))
-"""
-
-
-@linux
-def test_an_orphan_that_heeds_no_sigterm_is_ended_too():
-    with subprocess.Popen(
-        [sys.executable, "-c", END_ORPHANS],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "started\n"
-        # Returns at all only when no process holds the pipe any more.
-        assert process.communicate("go\n")[0] == "left []\n"

@@ -64,14 +64,16 @@ def check_table(lake: Lake, stream: Stream) -> None:
     assert table_rows(lake, stream.name) == expected
 
 
-# The update stream and the one with a clock in one and more cuts; each other one in that which
-# also cuts what a run ingests. More cuts say little more, and take minutes.
-CASES = [pytest.param(name, 1) for name in ("user_counts", "service_health")]
-CASES += [pytest.param(name, 3) for name in ORACLES]
-CASES += [pytest.param(name, 10, marks=pytest.mark.full) for name in ORACLES]
+# Each stream in the cut that also cuts what a run ingests, the update stream and the one with a
+# clock in one, too. More cuts say little more, and take minutes.
+USUAL = ("user_counts", 1)
+CASES = [(name, 1) for name in ("user_counts", "service_health")]
+CASES += [(name, 3) for name in ORACLES]
+MARKED = [pytest.param(*case, marks=[] if case == USUAL else pytest.mark.e2e) for case in CASES]
+MARKED += [pytest.param(name, 10, marks=pytest.mark.full) for name in ORACLES]
 
 
-@pytest.mark.parametrize(("name", "parts"), CASES)
+@pytest.mark.parametrize(("name", "parts"), MARKED)
 def test_tables_equal_sql_over_the_landed_files_however_they_are_cut(
     spark, lake, tmp_path, name, parts
 ):

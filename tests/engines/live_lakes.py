@@ -12,15 +12,19 @@ from include.fold.instants import micros_of
 from include.fold.local import LocalFold
 from include.lake.ops import read_ops
 from include.registry import stream_named
+from include.settings import SavepointRules
 from include.streams import user_counts
 from include.streams.device_signals import Signal
 from include.streams.user_counts import UserEvent
 from spark_jobs.engines.checkpointed_states import read_states
+from tests.bronze import stamp
 
 MINUTE_US = 60_000_000
 START_US = 1_750_000_000_000_000
-SIGNALS = replace(stream_named("device_signals"), buckets=5, state_partitions=2)
-COUNTS = replace(stream_named("user_counts"), buckets=5, state_partitions=2)
+# Without savepoints, which cost a first run five seconds: tests/savepoints has them.
+SMALL: Any = {"buckets": 5, "state_partitions": 2, "savepoints": SavepointRules(cadence=None)}
+SIGNALS = replace(stream_named("device_signals"), **SMALL)
+COUNTS = replace(stream_named("user_counts"), **SMALL)
 DELAY_US = SIGNALS.watermark_delay // timedelta(microseconds=1)
 
 
@@ -41,6 +45,10 @@ def signal(rng: random.Random, time_us: int) -> Signal:
 
 def user_event(rng: random.Random, time_us: int) -> UserEvent:
     return UserEvent(f"user {rng.randrange(12)}", time_us)
+
+
+# For the tests that begin where a stream has run already (tests/engines/conftest.py).
+COUNTED = stamp(make_commits(user_event, seed=5, commits=3))
 
 
 def table_rows(lake, stream, fold) -> Counter[Any]:

@@ -19,7 +19,7 @@ from include.registry import stream_named
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 LINES, SERVICES, COMMITS, RUNS = 2_000_000, 20_000, 12, 3
 MS, MINUTE_US = 1_000, 60_000_000

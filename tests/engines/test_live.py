@@ -19,6 +19,7 @@ from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
 from tests.engines.live_lakes import (
+    COUNTED,
     COUNTS,
     DELAY_US,
     SIGNALS,
@@ -41,8 +42,23 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("runs", [1, 3, pytest.param(10, marks=pytest.mark.full)])
-@pytest.mark.parametrize(("stream", "fold", "event"), CASES)
+# Each kind of table once; the restarts of both are in the long run.
+RUNS = {("device_signals", 3), ("user_counts", 1)}
+
+
+@pytest.mark.parametrize(
+    ("stream", "fold", "event", "runs"),
+    [
+        pytest.param(
+            *case.values,
+            runs,
+            id=f"{case.id}-{runs}",
+            marks=() if (case.id, runs) in RUNS else pytest.mark.full,
+        )
+        for case in CASES
+        for runs in (1, 3, 10)
+    ],
+)
 def test_any_number_of_runs_gives_the_local_engines_table_and_state(
     spark, lake, stream, fold, event, runs
 ):
@@ -56,6 +72,7 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
             drain(SparkEngine(spark), lake, stream)
 
     assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
+    check_what_its_columns_mean(lake, stream, fold)
     assert not lake.is_delta_table(lake.rejected(stream.name))
     assert stored_states(spark, lake, stream, fold) == {
         key: (known.state[0], known.changed_at_us) for key, known in oracle.states().items()
@@ -74,7 +91,11 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
     )
 
 
-@pytest.mark.parametrize(("stream", "fold", "event"), CASES)
+# tests/engines/test_timeouts_live.py has replays into an update table.
+@pytest.mark.parametrize(
+    ("stream", "fold", "event"),
+    [CASES[0], pytest.param(*CASES[1].values, id=CASES[1].id, marks=pytest.mark.full)],
+)
 def test_replay_of_what_live_admitted_gives_the_same(spark, lake, stream, fold, event):
     stamped = stamp(make_commits(event, seed=2))
     oracle = local_run(fold, stamped)
@@ -104,10 +125,7 @@ def test_replay_of_what_live_admitted_gives_the_same(spark, lake, stream, fold, 
         assert rows == expected_rows(oracle, fold)
 
 
-@pytest.mark.parametrize(("stream", "fold", "event"), CASES)
-def test_a_table_says_what_its_columns_mean(spark, lake, stream, fold, event):
-    append_commit(lake, stream.source, fold, stamp(make_commits(event, 6, 1))[0])
-    drain(SparkEngine(spark), lake, stream)
+def check_what_its_columns_mean(lake, stream, fold):
     table = DeltaTable(lake.table(stream.name))
     assert all(field.metadata["comment"] for field in table.schema().fields)
     metadata = table.metadata()
@@ -118,23 +136,19 @@ def test_a_table_says_what_its_columns_mean(spark, lake, stream, fold, event):
         assert metadata.configuration["delta.enableChangeDataFeed"] == "true"
 
 
-def test_old_rows_of_the_batches_table_may_be_deleted(spark, lake):
-    stamped = stamp(make_commits(user_event, seed=8, commits=3))
-    for rows in stamped[:2]:
-        append_commit(lake, COUNTS.source, user_counts.FOLD, rows)
-        drain(SparkEngine(spark), lake, COUNTS)
+def test_old_rows_of_the_batches_table_may_be_deleted(spark, lake_counted_twice):
+    lake = lake_counted_twice
     newest = last_batch(lake, COUNTS.name, 1)["batch_id"]
     DeltaTable(lake.ops("batches")).delete(f"batch_id < {newest}")
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[2])
+    append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[2])
     drain(SparkEngine(spark), lake, COUNTS)
-    oracle = local_run(user_counts.FOLD, stamped)
+    oracle = local_run(user_counts.FOLD, COUNTED)
     assert last_batch(lake, COUNTS.name, 1)["rows_pending"] == oracle.pending()
     assert last_batch(lake, COUNTS.name, 1)["total_late"] == oracle.late
 
 
-def test_a_run_with_nothing_new_changes_nothing(spark, lake):
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 3, 1))[0])
-    drain(SparkEngine(spark), lake, COUNTS)
+def test_a_run_with_nothing_new_changes_nothing(spark, counted_lake):
+    lake = counted_lake
     before = version_and_state(spark, lake)
     drain(SparkEngine(spark), lake, COUNTS)
     assert version_and_state(spark, lake) == before
@@ -147,8 +161,23 @@ class KilledError(Exception):
     """Stands for the process's end at a point of a batch."""
 
 
-@pytest.mark.parametrize("point", ["after_table", "after_record"])
-@pytest.mark.parametrize(("stream", "fold", "event"), CASES)
+# Each point in one kind of table; the others are in the long run.
+POINTS = {("device_signals", "after_table"), ("user_counts", "after_record")}
+
+
+@pytest.mark.parametrize(
+    ("stream", "fold", "event", "point"),
+    [
+        pytest.param(
+            *case.values,
+            point,
+            id=f"{case.id}-{point}",
+            marks=() if (case.id, point) in POINTS else pytest.mark.full,
+        )
+        for case in CASES
+        for point in ("after_table", "after_record")
+    ],
+)
 def test_a_batch_killed_after_its_writes_is_finished_once(
     spark, lake, monkeypatch, stream, fold, event, point
 ):
@@ -185,10 +214,8 @@ def killed_in_record(point: str):
     return die
 
 
-def test_a_commit_log_lost_after_the_product_commit_is_written_again(spark, lake):
-    stamped = stamp(make_commits(user_event, seed=5, commits=2))
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[0])
-    drain(SparkEngine(spark), lake, COUNTS)
+def test_a_commit_log_lost_after_the_product_commit_is_written_again(spark, counted_lake):
+    lake, stamped = counted_lake, COUNTED[:2]
     forget_last_commit(Path(lake.checkpoint(COUNTS.name, 1)))
     version = DeltaTable(lake.table(COUNTS.name)).version()
 

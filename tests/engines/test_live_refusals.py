@@ -26,6 +26,7 @@ from spark_jobs.run_stream import drain
 from spark_jobs.tables.product import TableSchemaError
 from tests.bronze import append_commit, stamp
 from tests.engines.live_lakes import (
+    COUNTED,
     COUNTS,
     MINUTE_US,
     SIGNALS,
@@ -51,9 +52,8 @@ def test_a_table_of_other_columns_is_refused_before_anything_is_read(spark, lake
     "change",
     [{"buckets": 6}, {"state_partitions": 3}, {"watermark_delay": timedelta(hours=1)}],
 )
-def test_what_the_first_run_pinned_cannot_change_unnoticed(spark, lake, change):
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
-    drain(SparkEngine(spark), lake, COUNTS)
+def test_what_the_first_run_pinned_cannot_change_unnoticed(spark, counted_lake, change):
+    lake = counted_lake
     before = version_and_state(spark, lake)
     with pytest.raises(SettingsError, match=f"user_counts: {next(iter(change))}.* is now"):
         drain(SparkEngine(spark), lake, replace(COUNTS, **change))
@@ -79,20 +79,17 @@ def test_what_a_failed_first_run_had_is_not_pinned(spark, lake):
         ("table", r"tables/user_counts is not what was recorded of it: it is missing"),
     ],
 )
-def test_a_checkpoint_and_a_table_of_other_times_are_refused(spark, lake, lost, message):
-    stamped = stamp(make_commits(user_event, seed=9, commits=3))
+def test_a_checkpoint_and_a_table_of_other_times_are_refused(
+    spark, counted_once, lake_counted_twice, lost, message
+):
+    lake = lake_counted_twice
     checkpoint, table = Path(lake.checkpoint(COUNTS.name, 1)), Path(lake.table(COUNTS.name))
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[0])
-    drain(SparkEngine(spark), lake, COUNTS)
-    copy = shutil.copytree(checkpoint, checkpoint.with_name("copy"))
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[1])
-    drain(SparkEngine(spark), lake, COUNTS)
     batches = read_ops(lake, "batches").num_rows
 
     shutil.rmtree(table if lost == "table" else checkpoint)
     if lost == "new batches":
-        copy.rename(checkpoint)
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[2])
+        shutil.copytree(counted_once.checkpoint(COUNTS.name, 1), checkpoint)
+    append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[2])
     with pytest.raises(LakeError, match=message):
         drain(SparkEngine(spark), lake, COUNTS)
     assert read_ops(lake, "batches").num_rows == batches
@@ -133,12 +130,10 @@ def test_what_a_failed_first_batch_pinned_can_be_mended(spark, lake, monkeypatch
         drain(SparkEngine(spark), lake, COUNTS)
 
 
-def test_rows_that_do_not_add_up_fail_the_run_with_a_finding(spark, lake):
-    stamped = stamp(make_commits(user_event, seed=8, commits=2))
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[0])
-    drain(SparkEngine(spark), lake, COUNTS)
+def test_rows_that_do_not_add_up_fail_the_run_with_a_finding(spark, counted_lake):
+    lake = counted_lake
     DeltaTable(lake.ops("batches")).update(updates={"total_folded": "total_folded + 1"})
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamped[1])
+    append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[1])
     with pytest.raises(RowCountError, match=r"ops/batches says \d+ were read, and \d+ accounted"):
         drain(SparkEngine(spark), lake, COUNTS)
     found = read_ops(lake, "findings").to_pylist()

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from include.lake.ops import read_ops
 from include.registry import stream_named
-from include.settings import SettingsError
+from include.settings import SavepointRules, SettingsError
 from include.stream_definition import load_definition
 from include.streams.service_health import LogLine
 from include.streams.user_counts import UserEvent
@@ -32,8 +32,14 @@ HEALTH = replace(
     buckets=4,
     state_partitions=2,
     watermark_delay=timedelta(minutes=1),
+    savepoints=SavepointRules(cadence=None),
 )
-COUNTS = replace(stream_named("user_counts"), buckets=4, state_partitions=2)
+COUNTS = replace(
+    stream_named("user_counts"),
+    buckets=4,
+    state_partitions=2,
+    savepoints=SavepointRules(cadence=None),
+)
 
 
 def give(lake, stream, keys: list[dict[str, Any]], as_of: str = AS_OF) -> Path:
@@ -98,6 +104,7 @@ def test_a_service_that_is_only_in_the_initial_state_becomes_stale(spark, lake):
     }
 
 
+@pytest.mark.full
 def test_states_wait_for_their_timeouts(spark, lake):
     give(lake, HEALTH, [{"key": "silent", "state": {"stale": False}}])
     fold = load_definition(HEALTH).fold

@@ -131,6 +131,7 @@ def spark_sessions(events: DataFrame) -> DataFrame:
     )
 
 
+@pytest.mark.full
 def test_sessions_are_those_of_session_window(spark, lake):
     for _ in land(lake, SESSIONS, in_runs(crowded_commits(1), 3)):
         drain(SparkEngine(spark), lake, SESSIONS)
@@ -142,7 +143,12 @@ def test_sessions_are_those_of_session_window(spark, lake):
 
 
 @pytest.mark.parametrize(
-    ("apart_us", "ours", "sparks"), [(GAP_US - 1, 1, 1), (GAP_US, 2, 1), (GAP_US + 1, 2, 2)]
+    ("apart_us", "ours", "sparks"),
+    [
+        pytest.param(GAP_US - 1, 1, 1, marks=pytest.mark.full),
+        (GAP_US, 2, 1),
+        pytest.param(GAP_US + 1, 2, 2, marks=pytest.mark.full),
+    ],
 )
 def test_an_event_exactly_at_the_end_of_a_gap_is_the_only_difference(
     spark, lake, apart_us, ours, sparks
@@ -179,7 +185,9 @@ FIRST, LATE, AFTER = (
     ("runs", "sparks"),
     [
         pytest.param([[FIRST], [LATE], [AFTER]], [(45, 60, 2)], id="three runs"),
-        pytest.param([[FIRST, LATE, AFTER]], [(10, 10, 1), (45, 60, 2)], id="one run"),
+        pytest.param(
+            [[FIRST, LATE, AFTER]], [(10, 10, 1), (45, 60, 2)], id="one run", marks=pytest.mark.full
+        ),
     ],
 )
 def test_late_events_depend_on_the_cut_only_in_spark(spark, lake, runs, sparks):

@@ -192,6 +192,7 @@ def said_of_users(said: Outputs) -> Outputs:
     return sorted((user, what) for user, what in said if user != CLOCK)
 
 
+@pytest.mark.full
 def test_both_report_the_same_silences_where_runs_are_small_and_in_order(run_both):
     """One beat a user and run, and a timeout's watermark well before the user's return: the case
     that Spark's operator is made for."""
@@ -214,7 +215,12 @@ FIRST, SECOND, THIRD = at(0, "a"), [*at(30), *at(60)], at(90, "a")
 @pytest.mark.parametrize(
     ("runs", "sparks"),
     [
-        pytest.param([[FIRST], [SECOND], [THIRD]], [("a", "silent since 0")], id="three runs"),
+        pytest.param(
+            [[FIRST], [SECOND], [THIRD]],
+            [("a", "silent since 0")],
+            id="three runs",
+            marks=pytest.mark.full,
+        ),
         pytest.param([[FIRST, SECOND, THIRD]], [], id="one run"),
     ],
 )
@@ -230,7 +236,12 @@ EARLY, BEHIND, AFTER = at(60), [*at(45, "a")[:1], *at(65, "a")], at(200)
 @pytest.mark.parametrize(
     ("runs", "sparks"),
     [
-        pytest.param([[EARLY], [BEHIND], [AFTER]], [("a", "beat at 65")], id="three runs"),
+        pytest.param(
+            [[EARLY], [BEHIND], [AFTER]],
+            [("a", "beat at 65")],
+            id="three runs",
+            marks=pytest.mark.full,
+        ),
         pytest.param(
             [[EARLY, BEHIND, AFTER]], [("a", "beat at 45"), ("a", "beat at 65")], id="one run"
         ),

@@ -64,7 +64,11 @@ def a_wide_state(rng: random.Random) -> Wide:
     )
 
 
-@pytest.mark.parametrize("fold", [WIDE, replace(WIDE, timeout="NoTimeout")], ids=["timed", "plain"])
+@pytest.mark.parametrize(
+    "fold",
+    [WIDE, pytest.param(replace(WIDE, timeout="NoTimeout"), marks=pytest.mark.full)],
+    ids=["timed", "plain"],
+)
 def test_a_keys_bytes_are_what_it_adds_to_sparks_own_rows(spark, fold):
     rng = random.Random(3)
     keys = [f"user {'y' * rng.randrange(20)}{n}" for n in range(KEYS_OF_A_WORD)]

@@ -161,10 +161,12 @@ def compare_with_local(spark, lake, given: Arrived) -> None:
     assert micros_of(complete_until(lake, stream.name, 1)) == given.until_us
 
 
-RUNS = [pytest.param(name, COMMITS) for name in CASES]
-RUNS += [pytest.param(name, 1) for name in CASES]
-RUNS += [
-    pytest.param(name, 3, marks=() if name == "sessions" else pytest.mark.full) for name in CASES
+# A restart in either kind of time, and each other case in one run; the rest is in the long run.
+USUAL = dict.fromkeys(CASES, 1) | {"sessions": 3, "updating machine by ingestion": 3}
+RUNS = [
+    pytest.param(name, runs, marks=() if USUAL[name] == runs else pytest.mark.full)
+    for runs in (COMMITS, 1, 3)
+    for name in CASES
 ]
 
 
@@ -190,7 +192,14 @@ def test_the_cases_have_what_makes_them_hard(case, seed):
         assert given.local.late > 0 < given.local.pending
 
 
-@pytest.mark.parametrize("case", CASES)
+# Each kind of time and of table; the law's model has them all without a JVM.
+REPLAYED = ("sessions", "updating machine by ingestion")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case if case in REPLAYED else pytest.param(case, marks=pytest.mark.full) for case in CASES],
+)
 def test_replay_in_one_pass_or_in_two_gives_the_local_engines_rows_and_states(spark, lake, case):
     given = arrived(CASES[case], seed=2)
     fold, local = given.fold, given.local
@@ -236,12 +245,12 @@ def test_what_a_missing_batch_without_data_has_left_is_settled_by_the_next_data(
     given = arrived(SESSIONS, seed=3)
     *stamped, last = given.stamped
     with with_conf(spark, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
-        drained(spark, lake, given.stream, given.fold, stamped, runs=len(stamped))
+        drained(spark, lake, given.stream, given.fold, stamped, runs=2)
     drained(spark, lake, given.stream, given.fold, [last], runs=1)
     compare_with_local(spark, lake, given)
 
 
-@pytest.mark.parametrize("buckets", [1, 5])
+@pytest.mark.parametrize("buckets", [pytest.param(1, marks=pytest.mark.full), 5])
 def test_silent_users_sessions_are_closed_by_clock_rows(spark, lake, buckets):
     """One timeout exactly at the watermark, another one microsecond after it.
 

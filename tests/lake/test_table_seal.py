@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from include.lake.delta_log import read_actions
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.lake.table_seal import Actions, read_seal, rows_by_date, seal, what_changed
+from tests.examples import examples
 
 TABLE = "tables/counts"
 FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)
@@ -264,7 +265,7 @@ STEPS = st.lists(st.sampled_from(["append", "optimize", "delete", "seal"]), max_
 
 
 @given(steps=STEPS)
-@settings(max_examples=25)
+@examples(25)
 def test_what_is_sealed_or_ours_is_fine_and_all_else_is_not(
     tmp_path_factory: Any, steps: list[str]
 ):

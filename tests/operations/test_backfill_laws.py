@@ -73,7 +73,10 @@ QUICK = ("device_signals", "user_counts")
 
 @pytest.mark.parametrize(
     "case",
-    [case if case in QUICK else pytest.param(case, marks=pytest.mark.full) for case in LAWS],
+    [
+        pytest.param(case, marks=pytest.mark.e2e if case in QUICK else pytest.mark.full)
+        for case in LAWS
+    ],
 )
 def test_live_replay_and_local_agree_and_a_recompute_of_unchanged_data_changes_nothing(
     spark, lake, case

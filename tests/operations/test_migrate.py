@@ -121,7 +121,13 @@ def killed(*_):
     raise KilledError
 
 
-@pytest.mark.parametrize("step", [pytest.param("replayed", marks=pytest.mark.full), "_switch"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("replayed", marks=pytest.mark.full),
+        pytest.param("_switch", marks=pytest.mark.e2e),
+    ],
+)
 def test_a_migration_that_was_killed_is_finished_by_the_next_run(
     spark, lake, files, monkeypatch, step
 ):

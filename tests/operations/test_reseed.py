@@ -45,12 +45,16 @@ CASES = {
 }
 
 
-ORDINARY = ("late rows into an append table", "an earlier instant")
+FULL = ("late rows into an update table", "other buckets", "from the beginning")
 
 
 @pytest.mark.parametrize(
     "case",
-    [case if case in ORDINARY else pytest.param(case, marks=pytest.mark.full) for case in CASES],
+    [
+        "late rows into an append table",
+        pytest.param("an earlier instant", marks=pytest.mark.e2e),
+        *(pytest.param(case, marks=pytest.mark.full) for case in FULL),
+    ],
 )
 def test_a_reseed_takes_all_rows_in_and_live_goes_on_from_it(spark, lake, case):
     stream, fold, options = CASES[case]
@@ -96,7 +100,7 @@ def killed(*_):
     [
         pytest.param("replayed", marks=pytest.mark.full),
         pytest.param("interval_row", marks=pytest.mark.full),
-        "_switch",
+        pytest.param("_switch", marks=pytest.mark.e2e),
     ],
 )
 def test_a_reseed_that_was_killed_is_finished_by_the_next_run(spark, lake, monkeypatch, step):

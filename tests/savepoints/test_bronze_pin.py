@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import EPOCH
@@ -17,6 +17,7 @@ from include.lake.paths import Lake, LakeError
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import FIRST_INGESTED_US, ClockAt, Commit, StampedRow, append_commit, stamp
+from tests.examples import examples
 
 SOURCE = "user_events"
 DAY_US = 24 * 3_600_000_000
@@ -80,7 +81,7 @@ def near(commits) -> st.SearchStrategy[int]:
     return st.sampled_from(own_us) | beside_us | st.just(own_us[-1] + DAY_US)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     made_commits, gaps_us, st.booleans(), st.booleans(), st.sampled_from([0, 0, 1, 2]), st.data()
 )

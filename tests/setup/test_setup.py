@@ -248,6 +248,7 @@ class Refusing(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.e2e
 @pytest.mark.spark
 def test_jars_are_fetched_through_the_proxy_that_pip_uses(tmp_path, monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as proxy:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from include.checkpoint.measure_checkpoint import measure_checkpoint
@@ -22,6 +22,7 @@ from spark_jobs.compact_state import compact
 from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.run_stream import drain
 from spark_jobs.tables.arrow_bronze import create_bronze
+from tests.examples import examples
 from tests.simulator import oracle
 from tests.simulator.checkpoint_log import CheckpointError
 from tests.simulator.steps import (
@@ -53,7 +54,7 @@ def silence(us: int) -> list[tuple[str, int, int]]:
     return [("ada", oracle.SILENCE_US - us, 1), ("ada", 0, 1)]
 
 
-@settings(max_examples=25)
+@examples(25)
 @example(commits=[silence(0), [("bob", 0, 1)]], runs_after=set(), kind="silences")
 @example(commits=[silence(-1), [("bob", 0, 1)]], runs_after=set(), kind="silences")
 @example(commits=[silence(1), [("bob", 0, 1)]], runs_after=set(), kind="silences")
@@ -79,7 +80,10 @@ def test_a_clock_row_makes_the_silence_seen(world):
     assert [emitted.row[1] for emitted in sorted(world.table("silences"))] == ["silent", "woke"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind == "silences" else pytest.param(kind, marks=pytest.mark.full) for kind in KINDS],
+)
 def test_a_run_killed_before_any_of_its_writes_is_finished_by_the_next(kind):
     rng = random.Random(3)
     rows = [some_rows(rng) for _ in range(3)]

@@ -6,11 +6,12 @@ two writes. `make simulate SEEDS=n` runs many more of it.
 
 from hypothesis import HealthCheck, settings
 
+from tests.examples import examples
 from tests.simulator.machine import Simulation
 
 TestOperations = Simulation.TestCase
 TestOperations.settings = settings(
-    max_examples=10,
+    examples(10),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

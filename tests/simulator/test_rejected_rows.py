@@ -91,7 +91,7 @@ def test_a_rewind_that_takes_only_rejected_rows_away_is_made_good_by_the_next_re
     ("kind", "then"),
     [
         ("counts", "reseed"),
-        ("counts_per_key", "reseed"),
+        pytest.param("counts_per_key", "reseed", marks=pytest.mark.full),
         pytest.param("counts", "run", marks=pytest.mark.full),
         pytest.param("counts_per_key", "run", marks=pytest.mark.full),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.instants import instant_of, micros_of
@@ -29,6 +29,7 @@ from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.tables import arrow_bronze
 from spark_jobs.write_savepoint import savepoint
+from tests.examples import examples
 from tests.simulator import oracle
 from tests.simulator.oracle import Emitted, Landed
 from tests.simulator.stream_files import KINDS
@@ -199,7 +200,7 @@ def test_another_instant_than_that_of_the_open_repair_is_refused(world):
         repair(world, before_us + MINUTE_US)
 
 
-@pytest.mark.parametrize("each", [9, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("each", [27, pytest.param(1, marks=pytest.mark.full)])
 def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(world, tmp_path, each):
     """All of those of the intent and of the reset, and `each` of those of the reseeds."""
     before_us = poisoned(world)
@@ -326,7 +327,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=6)
+@examples(6)
 @given(
     before=st.lists(ROWS, min_size=1, max_size=4),
     after=st.lists(ROWS, min_size=1, max_size=4),

@@ -77,7 +77,7 @@ def test_a_bug_that_is_put_back_is_found_by_its_sequence(bug):
 @pytest.mark.parametrize(
     "sequence",
     [
-        pytest.param(sequence, marks=[] if sequence in ALWAYS else pytest.mark.full)
+        pytest.param(sequence, marks=pytest.mark.e2e if sequence in ALWAYS else pytest.mark.full)
         for sequence in SEQUENCES
     ],
 )

@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from include.care.rocksdb.memory_limit import FLOOR_MB, memory_ceiling_mb
@@ -15,6 +15,7 @@ from include.care.rocksdb.settings import MAX_MEMORY_MB, PINNED, SETTINGS, TUNED
 from include.care.rocksdb.tuning import PATIENCE_RUNS, decide
 from include.settings import GIB, MIB, Limits
 from tests.care.rocksdb.simulated import MACHINE, STREAM, Simulation, indifferent, needs_memory
+from tests.examples import examples
 
 POOR = {MAX_MEMORY_MB: "16", WRITE_BUFFER_RATIO: "0.2"}
 
@@ -201,7 +202,7 @@ hand_settings = st.sampled_from(
 )
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     figures=st.lists(made_figures, min_size=1, max_size=5),
     memory=st.integers(16, 8_192),

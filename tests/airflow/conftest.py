@@ -1,0 +1,23 @@
+"""An Airflow of its own for each test that asks for one, migrated once."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from include.lake.paths import Lake
+from tests.airflow_runs import environment_of, migrate_database
+
+
+@pytest.fixture(scope="session")
+def migrated_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("migrated")
+    return migrate_database(folder / "airflow", Lake(str(folder / "lake")))
+
+
+@pytest.fixture
+def airflow_environment(tmp_path: Path, lake: Lake, migrated_database: Path) -> dict[str, str]:
+    home = tmp_path / "airflow"
+    home.mkdir()
+    shutil.copy(migrated_database, home)
+    return environment_of(home, lake)

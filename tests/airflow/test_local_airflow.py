@@ -1,0 +1,73 @@
+"""Airflow started by `make run`: what it is told, and what it leaves behind. See tests/e2e."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from include.airflow.environment import airflow_environment, free_port_or_error
+from include.lake.paths import LakeError, made_lake
+from include.settings import SettingsError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_port_that_is_taken_is_said_before_anything_starts():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(SettingsError, match=rf"port {port} cannot be used .* PORT="):
+            free_port_or_error(str(port))
+    assert free_port_or_error(str(port)) == port
+
+
+@pytest.mark.parametrize("port", ["", "http", "0", "65536", "-1"])
+def test_what_is_no_port_is_refused(port):
+    with pytest.raises(SettingsError, match="is not a port number"):
+        free_port_or_error(port)
+
+
+def test_a_lake_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(LakeError, match="cannot be made"):
+        made_lake(str(tmp_path / "file" / "lake"))
+
+
+def test_airflow_is_told_everything_and_writes_below_the_project(lake):
+    environment = airflow_environment({"PATH": "/bin", "HOME": "/home/x"}, lake, 8123)
+    ours = {name: value for name, value in environment.items() if name.startswith("AIRFLOW")}
+    assert not [name for name, value in ours.items() if "/home/x" in value]
+    assert ours["AIRFLOW_HOME"] == f"{ROOT}/.airflow"
+    assert ours["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8123/execution/"
+    assert environment["LAKE"] == lake.root
+
+
+END_ORPHANS = """
+import subprocess, sys
+from include.lake.process_tree import adopt_orphans, end_descendants
+adopt_orphans()
+# A grandchild in a session of its own that heeds no SIGTERM, and whose parent is gone.
+script = "trap '' TERM; echo started; while :; do sleep 1; done"
+middle = 'import subprocess, sys; subprocess.Popen(["sh", "-c", sys.argv[1]], start_new_session=True)'
+subprocess.run([sys.executable, "-c", middle, script], check=True)
+sys.stdin.readline()
+print("left", end_descendants(patience=1.0))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_an_orphan_that_heeds_no_sigterm_is_ended_too():
+    with subprocess.Popen(
+        [sys.executable, "-c", END_ORPHANS],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        # Returns at all only when no process holds the pipe any more.
+        assert process.communicate("go\n")[0] == "left []\n"
