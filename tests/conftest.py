@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from include.lake.paths import Lake
-from include.spark.conf import STATE, STATE_STORE, job_conf, log4j_option
+from include.spark.conf import STATE, STATE_STORE, job_conf
 from include.spark.submit import jars_argument
 from spark_jobs.job import close_state_stores
 from tests.examples import ALL
@@ -56,8 +56,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         **STATE,
         "spark.jars": jars_argument(),
         "spark.driver.memory": "2g",
-        # Not ours for short runs: this JVM lives for minutes, and pays the second compiler back.
-        "spark.driver.extraJavaOptions": log4j_option(),
         # A job ends before this thread wakes up. In the one JVM of the tests it would wake up
         # within some test each minute, and upload and delete files which that test counts.
         f"{STATE_STORE}.maintenanceInterval": str(DAY_MS),

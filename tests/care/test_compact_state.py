@@ -115,6 +115,7 @@ def newest_snapshots(lake: Lake) -> list[Path]:
     return [max(part.glob("*.zip"), key=lambda file: int(file.stem)) for part in partitions]
 
 
+@pytest.mark.e2e
 def test_what_waits_is_folded_by_an_ordinary_run_first(spark, lake, twin):
     stream, commits = BY_EVENT_TIME, stamp(arriving(3, lines, commits=3, size=30))
     for each in (lake, twin):

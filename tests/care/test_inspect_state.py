@@ -221,6 +221,7 @@ def numbers(line: str) -> list[int]:
     return [int(cell.replace(",", "")) for cell in re.findall(r"(?<![\w-])[\d,]+(?![\w-])", line)]
 
 
+@pytest.mark.e2e
 def test_timeouts_that_a_killed_run_left_are_due(spark, lake):
     """As when a run is killed between its batch with data and the one without."""
     stream = entry("user_sessions", (5, 2), gap=timedelta(milliseconds=10))

@@ -26,7 +26,7 @@ from tests.bronze import stamp
 from tests.checkpoint.spark_checkpoint import checksum_of
 from tests.engines.lake_runs import drained, with_conf
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 FOLD = user_counts.FOLD
 # The memory of the test process is not that of a job.

@@ -95,7 +95,10 @@ class KilledError(Exception):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("of_release_0_5", [pytest.param(False, marks=pytest.mark.full), True])
+@pytest.mark.parametrize(
+    "of_release_0_5",
+    [pytest.param(False, marks=pytest.mark.full), pytest.param(True, marks=pytest.mark.e2e)],
+)
 def test_the_code_is_marked_as_changed_when_it_writes_and_not_when_it_fails(
     spark, lake, files, monkeypatch, of_release_0_5
 ):

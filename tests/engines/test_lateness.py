@@ -123,7 +123,7 @@ def refusals(lake: Lake, source: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "case",
-    [CASES[0], pytest.param(CASES[1], marks=pytest.mark.full)],
+    [pytest.param(CASES[0], marks=pytest.mark.e2e), pytest.param(CASES[1], marks=pytest.mark.full)],
     ids=lambda case: case.stream.name,
 )
 def test_odd_clocks_do_not_move_the_lateness_of_others(spark, tmp_path, case):

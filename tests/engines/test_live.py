@@ -91,11 +91,9 @@ def test_any_number_of_runs_gives_the_local_engines_table_and_state(
     )
 
 
-# tests/engines/test_timeouts_live.py has replays into an update table.
-@pytest.mark.parametrize(
-    ("stream", "fold", "event"),
-    [CASES[0], pytest.param(*CASES[1].values, id=CASES[1].id, marks=pytest.mark.full)],
-)
+# tests/engines/test_timeouts_live.py has another replay in the usual run.
+@pytest.mark.full
+@pytest.mark.parametrize(("stream", "fold", "event"), CASES)
 def test_replay_of_what_live_admitted_gives_the_same(spark, lake, stream, fold, event):
     stamped = stamp(make_commits(event, seed=2))
     oracle = local_run(fold, stamped)
@@ -161,8 +159,8 @@ class KilledError(Exception):
     """Stands for the process's end at a point of a batch."""
 
 
-# Each point in one kind of table; the others are in the long run.
-POINTS = {("device_signals", "after_table"), ("user_counts", "after_record")}
+# The later point, in the table that is merged into; the others are in the long runs.
+POINT = ("user_counts", "after_record")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +170,7 @@ POINTS = {("device_signals", "after_table"), ("user_counts", "after_record")}
             *case.values,
             point,
             id=f"{case.id}-{point}",
-            marks=() if (case.id, point) in POINTS else pytest.mark.full,
+            marks=() if (case.id, point) == POINT else pytest.mark.e2e,
         )
         for case in CASES
         for point in ("after_table", "after_record")

@@ -95,16 +95,6 @@ def test_a_checkpoint_and_a_table_of_other_times_are_refused(
     assert read_ops(lake, "batches").num_rows == batches
 
 
-def test_an_error_in_a_state_function_is_what_the_runs_table_says(spark, lake, monkeypatch):
-    append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
-    monkeypatch.setattr(user_counts, "FOLD", replace(user_counts.FOLD, function=broken))
-    with pytest.raises(StreamingQueryException):
-        drain(SparkEngine(spark), lake, COUNTS)
-    (run,) = read_ops(lake, "runs").to_pylist()
-    assert "broken failed for user_id 'user" in run["error"]
-    assert "ZeroDivisionError" in run["error"]
-
-
 def broken(key, events, state):
     return 1 / 0
 
@@ -113,12 +103,17 @@ def broken(key, events, state):
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-def test_what_a_failed_first_batch_pinned_can_be_mended(spark, lake, monkeypatch):
+def test_an_error_of_the_first_batch_is_on_record_and_what_it_pinned_can_be_mended(
+    spark, lake, monkeypatch
+):
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
     with monkeypatch.context() as patched:
         patched.setattr(user_counts, "FOLD", replace(user_counts.FOLD, function=broken))
         with pytest.raises(StreamingQueryException):
             drain(SparkEngine(spark), lake, COUNTS)
+    (run,) = read_ops(lake, "runs").to_pylist()
+    assert "broken failed for user_id 'user" in run["error"]
+    assert "ZeroDivisionError" in run["error"]
     checkpoint = lake.checkpoint(COUNTS.name, 1)
     with pytest.raises(
         SettingsError, match=f"no batch has been written yet, so delete {checkpoint}"
@@ -140,6 +135,7 @@ def test_rows_that_do_not_add_up_fail_the_run_with_a_finding(spark, counted_lake
     assert [row["finding"] for row in found if row["severity"] == "error"] == ["rows_do_not_add_up"]
 
 
+@pytest.mark.e2e
 def test_a_cut_commit_fails_loudly_and_writes_nothing(spark, lake):
     early, late = Signal(1, START_US, 0), Signal(1, START_US + 60 * MINUTE_US, 0)
     (stamped,) = stamp([[late, early]])

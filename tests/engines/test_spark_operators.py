@@ -162,6 +162,7 @@ def test_an_event_exactly_at_the_end_of_a_gap_is_the_only_difference(
     assert events.groupBy(window, "user_id").count().count() == sparks
 
 
+@pytest.mark.e2e
 def test_counts_are_those_of_group_by(spark, lake):
     for _ in land(lake, COUNTS, in_runs(crowded_commits(2), 3)):
         drain(SparkEngine(spark), lake, COUNTS)
@@ -184,7 +185,9 @@ FIRST, LATE, AFTER = (
 @pytest.mark.parametrize(
     ("runs", "sparks"),
     [
-        pytest.param([[FIRST], [LATE], [AFTER]], [(45, 60, 2)], id="three runs"),
+        pytest.param(
+            [[FIRST], [LATE], [AFTER]], [(45, 60, 2)], id="three runs", marks=pytest.mark.e2e
+        ),
         pytest.param(
             [[FIRST, LATE, AFTER]], [(10, 10, 1), (45, 60, 2)], id="one run", marks=pytest.mark.full
         ),

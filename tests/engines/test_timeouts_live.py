@@ -161,10 +161,10 @@ def compare_with_local(spark, lake, given: Arrived) -> None:
     assert micros_of(complete_until(lake, stream.name, 1)) == given.until_us
 
 
-# A restart in either kind of time, and each other case in one run; the rest is in the long run.
-USUAL = dict.fromkeys(CASES, 1) | {"sessions": 3, "updating machine by ingestion": 3}
+# A restart in either kind of time and of table; the law's model has all of it without a JVM.
+USUAL = {("sessions", 3), ("updating machine by ingestion", 3)}
 RUNS = [
-    pytest.param(name, runs, marks=() if USUAL[name] == runs else pytest.mark.full)
+    pytest.param(name, runs, marks=() if (name, runs) in USUAL else pytest.mark.full)
     for runs in (COMMITS, 1, 3)
     for name in CASES
 ]
@@ -192,13 +192,9 @@ def test_the_cases_have_what_makes_them_hard(case, seed):
         assert given.local.late > 0 < given.local.pending
 
 
-# Each kind of time and of table; the law's model has them all without a JVM.
-REPLAYED = ("sessions", "updating machine by ingestion")
-
-
 @pytest.mark.parametrize(
     "case",
-    [case if case in REPLAYED else pytest.param(case, marks=pytest.mark.full) for case in CASES],
+    [case if case == "sessions" else pytest.param(case, marks=pytest.mark.full) for case in CASES],
 )
 def test_replay_in_one_pass_or_in_two_gives_the_local_engines_rows_and_states(spark, lake, case):
     given = arrived(CASES[case], seed=2)
@@ -240,6 +236,7 @@ def check_replayed(
         assert all(at_us >= split_us for _, at_us in outputs[1])
 
 
+@pytest.mark.e2e
 def test_what_a_missing_batch_without_data_has_left_is_settled_by_the_next_data(spark, lake):
     """As when runs are killed between their batch with data and the one without."""
     given = arrived(SESSIONS, seed=3)
@@ -250,7 +247,9 @@ def test_what_a_missing_batch_without_data_has_left_is_settled_by_the_next_data(
     compare_with_local(spark, lake, given)
 
 
-@pytest.mark.parametrize("buckets", [pytest.param(1, marks=pytest.mark.full), 5])
+@pytest.mark.parametrize(
+    "buckets", [pytest.param(1, marks=pytest.mark.full), pytest.param(5, marks=pytest.mark.e2e)]
+)
 def test_silent_users_sessions_are_closed_by_clock_rows(spark, lake, buckets):
     """One timeout exactly at the watermark, another one microsecond after it.
 

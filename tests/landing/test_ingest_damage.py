@@ -49,7 +49,7 @@ def reason(lake: Lake) -> str | None:
     return why_not_ingest(lake, SIGNALS, None, datetime.now(UTC))
 
 
-@pytest.mark.parametrize("table", ["bronze", "quarantine"])
+@pytest.mark.parametrize("table", ["bronze", pytest.param("quarantine", marks=pytest.mark.full)])
 def test_an_older_copy_of_a_table_is_refused(
     spark: SparkSession, lake: Lake, landed: Landing, table: str
 ):
@@ -75,7 +75,7 @@ def test_an_older_copy_of_a_table_is_refused(
     assert ingest(spark, lake, SIGNALS).rows_bronze == 1
 
 
-@pytest.mark.parametrize("table", ["bronze", "quarantine"])
+@pytest.mark.parametrize("table", ["bronze", pytest.param("quarantine", marks=pytest.mark.full)])
 def test_an_emptied_newest_commit_is_refused(
     spark: SparkSession, lake: Lake, landed: Landing, table: str
 ):
@@ -160,6 +160,7 @@ def test_sources_do_not_disturb_each_other(spark: SparkSession, lake: Lake, land
     assert json.loads(str(read_seal(lake, "checkpoints/ingest/signals")["mark"])) == {"lost": []}  # type: ignore[index]
 
 
+@pytest.mark.e2e
 def test_streams_refuse_bronze_that_was_ingested_anew_until_they_are_reseeded(
     spark: SparkSession, lake: Lake, landed: Landing
 ):
@@ -191,6 +192,7 @@ def test_streams_refuse_bronze_that_was_ingested_anew_until_they_are_reseeded(
     assert len(after) == 150  # all of a.jsonl is settled by b.jsonl
 
 
+@pytest.mark.e2e
 def test_the_care_of_a_table_seals_it_and_hides_no_change(
     spark: SparkSession, lake: Lake, landed: Landing
 ):

@@ -92,7 +92,9 @@ def test_a_repeated_batch_keeps_its_ingestion_time(
     assert seen == [stored[0][0]] * 2
 
 
-@pytest.mark.parametrize("runs", [1, 3, 10])
+@pytest.mark.parametrize(
+    "runs", [pytest.param(1, marks=pytest.mark.full), 3, pytest.param(10, marks=pytest.mark.full)]
+)
 def test_any_cut_into_runs_gives_the_same_events(
     spark: SparkSession, lake: Lake, landed: Landing, runs: int
 ):

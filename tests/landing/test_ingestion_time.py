@@ -125,8 +125,11 @@ def forget_log(lake: Lake, *keys: str) -> None:
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
+BOTH_KEYS = pytest.param((WATERMARK_KEY, INGESTED_AT_KEY), marks=pytest.mark.full)
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("missing", [(INGESTED_AT_KEY,), (WATERMARK_KEY, INGESTED_AT_KEY)])
+@pytest.mark.parametrize("missing", [(INGESTED_AT_KEY,), BOTH_KEYS])
 def test_bronze_of_an_older_version_goes_on_from_its_rows(
     spark: SparkSession, lake: Lake, landed: Landing, machine: MachineClock, missing: tuple[str]
 ):

@@ -37,7 +37,7 @@ def assert_lost(spark: SparkSession, lake: Lake, table: str, judged: int, writte
     assert files_waiting(lake, "signals") == 1
 
 
-@pytest.mark.parametrize("table", ["bronze", "quarantine"])
+@pytest.mark.parametrize("table", ["bronze", pytest.param("quarantine", marks=pytest.mark.full)])
 def test_rows_lost_on_the_way_to_a_table_stop_the_run(
     spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, table: str
 ):
@@ -63,7 +63,7 @@ def test_a_write_that_never_came_stops_the_run_and_the_next_one_makes_it_good(
     assert ingest(spark, lake, SIGNALS) == RunCounts(1, 1, 2, 2, 0)
 
 
-@pytest.mark.parametrize("left", [[signal(0)], []])
+@pytest.mark.parametrize("left", [[signal(0)], pytest.param([], marks=pytest.mark.full)])
 def test_a_file_that_changed_between_a_batch_and_its_repetition_stops_the_run(
     spark: SparkSession, lake: Lake, landed: Landing, left: list[str]
 ):

@@ -69,7 +69,7 @@ def keys(name):
     return ["a", "b", "c"] if name == "user_counts" else [1, 2, 3]
 
 
-@pytest.mark.parametrize("first", ["spark", "arrow"])
+@pytest.mark.parametrize("first", ["spark", pytest.param("arrow", marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", SHIPPED)
 def test_each_goes_on_with_the_table_that_the_other_began(spark, lake, name, first):
     pair = Pair(spark, lake, name)
@@ -120,7 +120,10 @@ def test_both_make_the_same_table(spark, lake, tmp_path, name):
     assert made["arrow"] == made["spark"]
 
 
-@pytest.mark.parametrize(("first", "second"), [("spark", "arrow"), ("arrow", "spark")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("spark", "arrow"), pytest.param("arrow", "spark", marks=pytest.mark.full)],
+)
 def test_both_replace_a_range_alike(spark, lake, first, second):
     pair = Pair(spark, lake, "device_signals")
     pair.hands[first].ensure()
