@@ -134,7 +134,7 @@ def test_what_waits_is_folded_by_an_ordinary_run_first(spark, lake, twin):
     assert all(run["jvm_rss_bytes"] > 100e6 and run["python_rss_bytes"] > 50e6 for run in runs)
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 def test_a_run_killed_before_its_batch_without_data_is_settled_before_it_is_compacted(
     spark, lake, twin
 ):

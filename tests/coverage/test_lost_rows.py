@@ -45,7 +45,7 @@ from tests.late_lakes import (
 )
 
 # The simulator has these sequences without a JVM, with the same jobs (tests/simulator/sequences.py).
-pytestmark = [pytest.mark.spark, pytest.mark.e2e]
+pytestmark = pytest.mark.spark
 
 SIGNALS, FOLD = small("device_signals"), device_signals.FOLD
 CHANGED = changed_stream.STREAM
@@ -77,7 +77,7 @@ REWIND = ReseedOptions(until=at(DAYS_US[1]))
 @pytest.mark.parametrize(
     "then",
     [
-        ReseedOptions(buckets=9, partitions=3),
+        pytest.param(ReseedOptions(buckets=9, partitions=3), marks=pytest.mark.e2e),
         pytest.param(ReseedOptions(), marks=pytest.mark.full),
     ],
     ids=["other buckets", "plain"],
@@ -125,6 +125,7 @@ def test_a_reseed_after_a_rewind_that_was_killed_brings_back_what_that_took_away
 # L2: a lost table is as far behind as can be.
 
 
+@pytest.mark.full
 def test_a_lost_table_stops_the_run_and_a_reseed_makes_all_of_it_anew(spark, lake):
     stamped = days(2, seed=44)
     in_runs(spark, lake, SIGNALS, stamped[:5], runs=2)
@@ -141,6 +142,7 @@ def test_a_lost_table_stops_the_run_and_a_reseed_makes_all_of_it_anew(spark, lak
 # L3: late rows are those in bronze, whoever has read them.
 
 
+@pytest.mark.full
 def test_late_rows_that_live_has_not_read_are_named_and_taken_in(spark, lake):
     before = days(3, seed=45)
     in_runs(spark, lake, SIGNALS, before, runs=2)
@@ -181,6 +183,7 @@ def open_reseed(spark, lake, monkeypatch):
     return stamped
 
 
+@pytest.mark.full
 def test_a_compaction_after_a_reseed_that_was_killed_adds_no_row_twice(spark, lake, monkeypatch):
     stamped = open_reseed(spark, lake, monkeypatch)
     compact(SparkEngine(spark), lake, SIGNALS)

@@ -64,16 +64,21 @@ def check_table(lake: Lake, stream: Stream) -> None:
     assert table_rows(lake, stream.name) == expected
 
 
-# Each stream in the cut that also cuts what a run ingests, the update stream and the one with a
-# clock in one, too. More cuts say little more, and take minutes.
-USUAL = ("user_counts", 1)
-CASES = [(name, 1) for name in ("user_counts", "service_health")]
-CASES += [(name, 3) for name in ORACLES]
-MARKED = [pytest.param(*case, marks=[] if case == USUAL else pytest.mark.e2e) for case in CASES]
-MARKED += [pytest.param(name, 10, marks=pytest.mark.full) for name in ORACLES]
+# In three cuts what a run ingests is cut, too. Of all cases the shortest is in `make test`, and
+# in `make test-e2e` the update stream and the one with a clock.
+MARKS = {
+    ("user_counts", 1): (),
+    ("user_counts", 3): pytest.mark.e2e,
+    ("service_health", 3): pytest.mark.e2e,
+}
+CASES = [("user_counts", 1), ("service_health", 1)]
+CASES += [(name, parts) for parts in (3, 10) for name in ORACLES]
 
 
-@pytest.mark.parametrize(("name", "parts"), MARKED)
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [pytest.param(*case, marks=MARKS.get(case, pytest.mark.full)) for case in CASES],
+)
 def test_tables_equal_sql_over_the_landed_files_however_they_are_cut(
     spark, lake, tmp_path, name, parts
 ):

@@ -26,7 +26,7 @@ from spark_jobs.ingest_source import ingest
 from spark_jobs.run_stream import drain
 from spark_jobs.tables.clock_row import write_clock_row
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 MINUTE = timedelta(minutes=1)
 IN_1970 = EPOCH + timedelta(seconds=1)
@@ -121,11 +121,7 @@ def refusals(lake: Lake, source: str) -> list[str]:
     return DeltaTable(lake.quarantine(source)).to_pyarrow_table()["reason_code"].to_pylist()
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(CASES[0], marks=pytest.mark.e2e), pytest.param(CASES[1], marks=pytest.mark.full)],
-    ids=lambda case: case.stream.name,
-)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.stream.name)
 def test_odd_clocks_do_not_move_the_lateness_of_others(spark, tmp_path, case):
     start = datetime.now(UTC)
     usual, odd, end = landings(start), odd_events(start), start + timedelta(hours=3)

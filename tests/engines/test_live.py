@@ -159,8 +159,10 @@ class KilledError(Exception):
     """Stands for the process's end at a point of a batch."""
 
 
-# The later point, in the table that is merged into; the others are in the long runs.
-POINT = ("user_counts", "after_record")
+KILLS = {
+    ("user_counts", "after_record"): (),
+    ("device_signals", "after_table"): pytest.mark.e2e,
+}
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ POINT = ("user_counts", "after_record")
             *case.values,
             point,
             id=f"{case.id}-{point}",
-            marks=() if (case.id, point) == POINT else pytest.mark.e2e,
+            marks=KILLS.get((case.id, point), pytest.mark.full),
         )
         for case in CASES
         for point in ("after_table", "after_record")

@@ -68,13 +68,12 @@ LAWS = {
     **{name: replace(stream, watermark_delay=HOUR) for name, stream in STREAMS.items()},
     "service_health by ingestion": BY_INGESTION,
 }
-QUICK = ("device_signals", "user_counts")
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.e2e if case in QUICK else pytest.mark.full)
+        pytest.param(case, marks=pytest.mark.e2e if case == "user_counts" else pytest.mark.full)
         for case in LAWS
     ],
 )

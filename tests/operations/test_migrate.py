@@ -34,7 +34,8 @@ from tests.engines.lake_runs import drained, table_of
 from tests.fold import oracle
 from tests.late_lakes import at
 
-pytestmark = pytest.mark.spark
+# tests/simulator/test_local_reseeds.py has mappings without a JVM.
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 HOUR_US = 3_600_000_000
 START_US = 1_750_032_000_000_000  # a midnight
@@ -121,13 +122,7 @@ def killed(*_):
     raise KilledError
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        pytest.param("replayed", marks=pytest.mark.full),
-        pytest.param("_switch", marks=pytest.mark.e2e),
-    ],
-)
+@pytest.mark.parametrize("step", ["replayed", "_switch"])
 def test_a_migration_that_was_killed_is_finished_by_the_next_run(
     spark, lake, files, monkeypatch, step
 ):
@@ -160,7 +155,6 @@ def test_a_migration_that_was_killed_is_finished_by_the_next_run(
     assert not read_ops(lake, "findings", {"finding": "code_changed"}).num_rows
 
 
-@pytest.mark.full
 def test_what_follows_a_migration_goes_on_from_the_mapped_states(spark, lake, files):
     stamped = commits(seed=2)
     old = begun_with_old_code(spark, lake, files, stamped)
@@ -181,7 +175,6 @@ def test_what_follows_a_migration_goes_on_from_the_mapped_states(spark, lake, fi
     assert table_of(lake, STREAM, fold_of(new)) == result(fold_of(new), rows).table
 
 
-@pytest.mark.full
 def test_a_mapping_that_fails_switches_nothing_and_can_be_mended(spark, lake, files):
     stamped = commits(seed=3)
     old = begun_with_old_code(spark, lake, files, stamped)
@@ -206,7 +199,6 @@ def test_a_mapping_that_fails_switches_nothing_and_can_be_mended(spark, lake, fi
     assert table_of(lake, STREAM, fold_of(new)) == right
 
 
-@pytest.mark.full
 def test_the_table_of_an_update_stream_becomes_the_projection_of_the_mapped_states(
     spark, lake, files
 ):
@@ -226,7 +218,6 @@ def test_the_table_of_an_update_stream_becomes_the_projection_of_the_mapped_stat
     assert table_of(lake, STREAM, fold_of(new)) == migrated_since(old, new, rows, first).table
 
 
-@pytest.mark.full
 def test_keys_of_an_initial_state_are_mapped_like_all_others(spark, lake, files):
     stamped = commits(seed=5)
     as_of_us = START_US + 2 * HOUR_US

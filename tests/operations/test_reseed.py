@@ -45,16 +45,12 @@ CASES = {
 }
 
 
-FULL = ("late rows into an update table", "other buckets", "from the beginning")
+ORDINARY = "late rows into an append table"
 
 
 @pytest.mark.parametrize(
     "case",
-    [
-        "late rows into an append table",
-        pytest.param("an earlier instant", marks=pytest.mark.e2e),
-        *(pytest.param(case, marks=pytest.mark.full) for case in FULL),
-    ],
+    [case if case == ORDINARY else pytest.param(case, marks=pytest.mark.full) for case in CASES],
 )
 def test_a_reseed_takes_all_rows_in_and_live_goes_on_from_it(spark, lake, case):
     stream, fold, options = CASES[case]

@@ -13,18 +13,13 @@ from tests.simulator.planted import planted
 from tests.simulator.sequences import (
     FINDS,
     SEQUENCES,
-    compaction_beside_a_reseed_that_was_cut_off,
     late_rows_unread_then_a_later_day_then_promote,
-    rewind_cut_off_then_other_buckets,
 )
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import open_world
 
-ALWAYS = (
-    compaction_beside_a_reseed_that_was_cut_off,
-    late_rows_unread_then_a_later_day_then_promote,
-    rewind_cut_off_then_other_buckets,
-)
+# In `make test-e2e`; the others are in `make test-full`.
+ON_SPARK = late_rows_unread_then_a_later_day_then_promote
 
 
 @contextmanager
@@ -77,7 +72,7 @@ def test_a_bug_that_is_put_back_is_found_by_its_sequence(bug):
 @pytest.mark.parametrize(
     "sequence",
     [
-        pytest.param(sequence, marks=pytest.mark.e2e if sequence in ALWAYS else pytest.mark.full)
+        pytest.param(sequence, marks=pytest.mark.e2e if sequence is ON_SPARK else pytest.mark.full)
         for sequence in SEQUENCES
     ],
 )
