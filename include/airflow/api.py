@@ -41,14 +41,6 @@ class AirflowApi:
         answer = _despite_busy_database(lambda: self._call("POST", "/auth/token", body))
         self.token = answer["access_token"]
 
-    def ensure_pool(self, name: str, slots: int) -> None:
-        def ensure() -> None:
-            # Looked up each time: a call that failed may have made it.
-            if self.find(f"pools/{quote(name)}") is None:
-                self._call("POST", "/api/v2/pools", {"name": name, "slots": slots})
-
-        _despite_busy_database(ensure)
-
     def find(self, path: str, **query: Any) -> Any:
         """What is at `path`; None when there is nothing."""
         try:

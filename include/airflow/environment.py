@@ -14,6 +14,7 @@ from include.spark.submit import default_master
 HOST = "127.0.0.1"
 HOME = PROJECT / ".airflow"
 PASSWORDS = HOME / "passwords.json"
+PLUGINS = PROJECT / "include" / "airflow" / "plugins"
 USER = "admin"
 
 
@@ -36,6 +37,7 @@ def airflow_environment(inherited: Mapping[str, str], lake: Lake, port: int) -> 
         # JSON takes a master as it is; a URL would need the brackets of local[2] quoted.
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": default_master()}),
         "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",

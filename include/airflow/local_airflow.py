@@ -25,7 +25,6 @@ from include.airflow.environment import (
     password,
 )
 from include.airflow.first_runs import DagNotReadError, FirstRuns
-from include.airflow.pools import pools
 from include.lake.paths import Lake, LakeError
 from include.lake.process_tree import (
     adopt_orphans,
@@ -188,8 +187,6 @@ def run_streams(process: subprocess.Popen[bytes], port: int, lake: Lake) -> int:
 
     wait_until_ready(api, check_alive)
     api.log_in(USER, password())
-    for pool in pools(all_streams()):
-        api.ensure_pool(pool, slots=1)
     say("Airflow is ready: running the streams")
     first_runs = FirstRuns(api, started_at, say, check_alive)
     runs = [first_runs.start(f"stream_{stream.name}") for stream in all_streams()]

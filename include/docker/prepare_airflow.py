@@ -22,10 +22,8 @@ from sqlalchemy import Engine, NullPool, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from include.airflow.environment import checked_parallelism
-from include.airflow.pools import pools
 from include.docker.prepare_lake import prepare_lake
 from include.lake.paths import LakeError
-from include.registry import all_streams
 from include.settings import SettingsError
 from include.spark.local_jobs import say
 from include.spark.master import checked_master
@@ -44,7 +42,7 @@ RETRY_S = 2.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = ArgumentParser(description="Prepare database, pools, login and lake for Airflow.")
+    parser = ArgumentParser(description="Prepare database, login and lake for Airflow.")
     parser.add_argument(
         "--wait",
         type=float,
@@ -71,7 +69,6 @@ def prepare(environment: Mapping[str, str], wait_s: float) -> None:
     write_password(environment)
     wait_for_database(setting(environment, DATABASE), wait_s)
     migrate_database()
-    make_pools()
 
 
 def setting(environment: Mapping[str, str], name: str) -> str:
@@ -174,26 +171,11 @@ def why_not_connected(engine: Engine) -> str | None:
 
 def migrate_database() -> None:
     """Bring Airflow's tables to this version; those of a new database are made."""
-    airflow("db", "migrate")
-
-
-def make_pools() -> None:
-    """One call for all: each costs five seconds. Existing ones are set back to one slot."""
-    described = {
-        pool: {"slots": 1, "description": "One writer at a time (include/airflow/pools.py)"}
-        for pool in pools(all_streams())
-    }
-    with NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(described, file)
-        file.flush()
-        airflow("pools", "import", file.name)
-
-
-def airflow(*words: str) -> None:
-    code = subprocess.run([sys.executable, "-m", "airflow", *words], check=False).returncode
+    command = [sys.executable, "-m", "airflow", "db", "migrate"]
+    code = subprocess.run(command, check=False).returncode
     if code != 0:
         raise SettingsError(
-            f"`airflow {words[0]} {words[1]}` failed on the database of {DATABASE} "
+            f"`airflow db migrate` failed on the database of {DATABASE} "
             f"(exit code {code}): its output is above"
         )
 

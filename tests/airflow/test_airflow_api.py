@@ -28,15 +28,6 @@ def api(monkeypatch, *codes: int) -> tuple[AirflowApi, Busy]:
     return made, busy
 
 
-def test_a_pool_is_looked_up_again_when_making_it_has_failed(monkeypatch):
-    made, busy = api(monkeypatch, 404, 500, 404, 200)
-    made.ensure_pool("p", slots=1)
-    assert busy.asked == ["GET", "POST", "GET", "POST"]
-    made, busy = api(monkeypatch, 404, 500, 200)
-    made.ensure_pool("p", slots=1)  # it was made all the same
-    assert busy.asked == ["GET", "POST", "GET"]
-
-
 def test_a_log_in_is_repeated_but_not_for_ever_nor_when_it_is_refused(monkeypatch):
     made, _ = api(monkeypatch, 500, 200)
     made.log_in("u", "p")
