@@ -15,6 +15,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
+from include.setup.install_progress import pinned, run_pip
 from include.setup.jars import fetch_jars, missing_jars
 from include.setup.java import SetupError, check_java
 
@@ -99,17 +100,11 @@ def install(files: Sequence[Path]) -> None:
         return
     say(f"installing the packages of {' and '.join(map(str, files))} (once, some minutes)")
     log = VENV / "install.log"
-    options = [part for file in files for part in ("-r", str(file))]
-    with log.open("w") as output:
-        result = subprocess.run(
-            [VENV_PYTHON, "-m", "pip", "install", "--no-input", "--progress-bar", "off", *options],
-            cwd=PROJECT,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-            check=False,
-        )
-    if result.returncode != 0:
+    paths = [PROJECT / file for file in files]
+    options = [part for path in paths for part in ("-r", str(path))]
+    pip = [str(VENV_PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
+    environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUNBUFFERED": "1"}
+    if run_pip([*pip, *options], len(pinned(paths)), log, environment) != 0:
         tail = "\n".join(log.read_text().splitlines()[-10:])
         raise SetupError(
             "pip could not install the packages. Can this machine reach the package index? "

@@ -1,7 +1,9 @@
 """Set-up on machines that lack something: one clear line each, and nothing half done."""
 
 import hashlib
+import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from typing import ClassVar
 import pytest
 
 from include.setup import install, jars
+from include.setup.install_progress import CountLine, pinned, progress
 from include.setup.java import SetupError, check_java, java_version
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,6 +175,41 @@ def test_a_failed_install_is_repeated(requirements):
     for _ in range(2):
         with pytest.raises(SetupError, match=r"(?s)package index.*no network"):
             install.install([Path(requirements.name)])
+
+
+PIP_SAYS = "Collecting one==1\n  Downloading one-1.whl\nCollecting two==2\n"
+
+
+def test_who_waits_is_told_how_many_packages_are_fetched_and_then_installed(tmp_path):
+    log = tmp_path / "install.log"
+    log.write_text(PIP_SAYS)
+    assert progress(log) == ("fetched", 2)
+    log.write_text(f"{PIP_SAYS}Installing collected packages: one, two\n")
+    (tmp_path / "lib" / "python3.11" / "site-packages" / "one-1.dist-info").mkdir(parents=True)
+    assert progress(log) == ("installed", 1)
+    (tmp_path / "r.txt").write_text("# a comment\none==1\nTwo[extra]==2  # via one\n")
+    assert pinned([tmp_path / "r.txt"]) == {"one", "two"}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("output", "written"),
+    [
+        (Terminal(), [f"  fetched {done} of 8 packages" for done in range(1, 9)]),
+        (io.StringIO(), [f"  fetched {done} of 8 packages" for done in (2, 4, 6, 8)]),
+    ],
+    ids=["one line of a terminal", "four lines of a pipe"],
+)
+def test_progress_is_a_line_that_changes_or_four_lines(output, written):
+    line = CountLine(8, output)
+    for done in range(10):
+        line.show("fetched", done)
+    assert re.findall(r"  fetched \d+ of 8 packages", output.getvalue()) == written
+    assert output.getvalue().count("\n") == (0 if output.isatty() else len(written))
 
 
 @pytest.fixture
