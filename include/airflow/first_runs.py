@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from include.airflow.api import AirflowApi
+from include.airflow.progress import WAITING, Shown
 
 SECONDS_BETWEEN_LOOKS = 1.0
 # Parsing is done within seconds of the start; on a loaded machine within a minute.
@@ -19,8 +20,6 @@ FINAL = ("success", "failed")
 # For the scheduler to make a run that is due: seconds, unless someone has set it otherwise.
 DUE_DEADLINE = 120.0
 LOG_TAIL = 40
-
-Say = Callable[[str], None]
 
 
 class DagNotReadError(Exception):
@@ -32,24 +31,30 @@ class Run:
     dag_id: str
     run_id: str
 
+    @property
+    def name(self) -> str:
+        """The stream's, for people."""
+        return self.dag_id.removeprefix("stream_")
+
 
 class FirstRuns:
     """The first runs after `started_at`; `look` is called between polls and may raise."""
 
     def __init__(
-        self, api: AirflowApi, started_at: datetime, say: Say, look: Callable[[], None]
+        self, api: AirflowApi, started_at: datetime, shown: Shown, look: Callable[[], None]
     ) -> None:
         self._api = api
         self._started_at = started_at
-        self._say = say
+        self._shown = shown
         self._look = look
-        self._last_said: dict[Run, str] = {}
 
     def start(self, dag_id: str) -> Run | None:
         """The run of `dag_id` to wait for; None when a person has paused the Dag."""
+        name = Run(dag_id, "").name
+        self._shown.show(name, WAITING)
         dag = self._wait_until_parsed(dag_id)
         if dag["is_paused"]:
-            self._say(f"{dag_id} is paused in Airflow: not run")
+            self._shown.show(name, "paused in Airflow: not run", over=True)
             return None
         self._fail_interrupted(dag_id)
         deadline = time.monotonic() + DUE_DEADLINE
@@ -111,15 +116,12 @@ class FirstRuns:
         return bool(run["queued_at"]) and _instant(run["queued_at"]) > self._started_at
 
     def _report(self, run: Run, run_state: str) -> None:
-        """One line each time that something changes."""
+        if run_state in FINAL:
+            self._shown.show(run.name, "done" if run_state == "success" else "failed", over=True)
+            return
         tasks = self._api.task_instances(run.dag_id, run.run_id)
-        states = [
-            f"{task['task_id']} {task['state']}" for task in tasks if task["state"] is not None
-        ]
-        line = f"{run.dag_id}: {', '.join(states) or run_state}"
-        if self._last_said.get(run) != line:
-            self._last_said[run] = line
-            self._say(line)
+        running = [task["task_id"] for task in tasks if task["state"] == "running"]
+        self._shown.show(run.name, ", ".join(running) or WAITING)
 
     def _failure(self, run: Run) -> str:
         failed = [

@@ -1,7 +1,8 @@
 """Airflow on this machine, from one command: `make run`.
 
-Starts `airflow standalone` with everything it writes in the project's .airflow, runs each
-stream once, shows the results, and serves until Ctrl-C. What it started ends with it.
+Starts `airflow standalone` with everything it writes in the project's .airflow, says where it
+is, runs each stream once, shows the results, and serves until Ctrl-C. What it started ends with
+it.
 """
 
 import fcntl
@@ -15,6 +16,8 @@ from datetime import UTC, datetime
 from types import FrameType
 from urllib.error import URLError
 
+from rich.console import Console
+
 from include.airflow.api import AirflowApi
 from include.airflow.environment import (
     HOME,
@@ -25,6 +28,7 @@ from include.airflow.environment import (
     password,
 )
 from include.airflow.first_runs import DagNotReadError, FirstRuns
+from include.airflow.progress import shown_progress
 from include.lake.paths import Lake, LakeError
 from include.lake.process_tree import (
     adopt_orphans,
@@ -79,9 +83,8 @@ def run(lake: Lake, port: int, *, once: bool) -> int:
         make_sample_data(lake)
         with airflow(lake, port) as process:
             code = run_streams(process, port, lake)
-            show_places(lake, port)
             if not once:
-                say("serving until Ctrl-C")
+                say(f"\nserving {address(port)} until Ctrl-C")
                 process.wait()
                 raise AirflowDiedError(f"Airflow has ended by itself:\n{log_tail()}")
     except StopRequestedError:
@@ -179,18 +182,21 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 def run_streams(process: subprocess.Popen[bytes], port: int, lake: Lake) -> int:
     """Run each stream's Dag once and show what its table holds then; 1 when one has failed."""
     started_at = datetime.now(UTC)
-    api = AirflowApi(f"http://{HOST}:{port}")
+    api, console = AirflowApi(address(port)), Console()
 
     def check_alive() -> None:
         if process.poll() is not None:
             raise AirflowDiedError(f"Airflow has ended by itself. The end of {LOG}:\n{log_tail()}")
 
-    wait_until_ready(api, check_alive)
+    with console.status("Airflow is starting"):
+        wait_until_ready(api, check_alive)
     api.log_in(USER, password())
-    say("Airflow is ready: running the streams")
-    first_runs = FirstRuns(api, started_at, say, check_alive)
-    runs = [first_runs.start(f"stream_{stream.name}") for stream in all_streams()]
-    failures = first_runs.wait([run for run in runs if run is not None])
+    show_places(lake, port)
+    say("running each stream once")
+    with shown_progress(console, say) as shown:
+        first_runs = FirstRuns(api, started_at, shown, check_alive)
+        runs = [first_runs.start(f"stream_{stream.name}") for stream in all_streams()]
+        failures = first_runs.wait([run for run in runs if run is not None])
     for stream in all_streams():
         show_result(lake, stream.name)
     for failure in failures:
@@ -216,8 +222,14 @@ def log_tail() -> str:
     return "\n".join(LOG.read_text(errors="replace").splitlines()[-LOG_TAIL:])
 
 
+def address(port: int) -> str:
+    return f"http://{HOST}:{port}"
+
+
 def show_places(lake: Lake, port: int) -> None:
+    """As soon as Airflow is up: who waits for the streams may watch them there."""
     say("")
-    say(f"Airflow   http://{HOST}:{port}   user {USER}, password {password()}")
+    say(f"Airflow   {address(port)}   user {USER}, password {password()}")
     say(f"lake      {lake.root}")
     say(f"logs      {HOME / 'logs'}, {LOG}")
+    say("")

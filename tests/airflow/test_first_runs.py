@@ -1,12 +1,16 @@
 """Which runs `make run` waits for: exactly one for each Dag, whatever Airflow remembers."""
 
+import io
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from rich.console import Console
 
 from include.airflow import first_runs
 from include.airflow.api import log_text
 from include.airflow.first_runs import DagNotReadError, FirstRuns, Run
+from include.airflow.progress import WAITING, LiveLines, PlainLines, shown_progress
 
 START = datetime.now(UTC)
 DAG = "stream_user_counts"
@@ -31,7 +35,8 @@ class FakeApi:
             "next_dagrun_run_after": instant(due),
         }
         self.import_errors: list[dict] = []
-        self.task_state = "success"
+        self.run_states = ["success"]
+        self.tasks = [[("ingest", "success")]]
         self.calls: list[tuple] = []
 
     def find(self, path):
@@ -44,10 +49,12 @@ class FakeApi:
         return self.runs.pop(0) if len(self.runs) > 1 else self.runs[0]
 
     def dag_run(self, dag_id, run_id):
-        return {"state": self.task_state}
+        return {"state": self.run_states.pop(0)}
 
     def task_instances(self, dag_id, run_id):
-        return [{"task_id": "ingest", "state": self.task_state, "try_number": 3}]
+        return [
+            {"task_id": task, "state": state, "try_number": 3} for task, state in self.tasks.pop(0)
+        ]
 
     def log_lines(self, dag_id, run_id, task_id, attempt):
         return [f"line {number} of attempt {attempt}" for number in range(100)]
@@ -66,7 +73,8 @@ def _no_waiting(monkeypatch):
 
 
 def runs_of(api: FakeApi, said: list | None = None) -> FirstRuns:
-    return FirstRuns(api, START, (said if said is not None else []).append, lambda: None)
+    shown = PlainLines((said if said is not None else []).append)
+    return FirstRuns(api, START, shown, lambda: None)
 
 
 def test_a_run_is_triggered_when_none_is_due():
@@ -113,16 +121,51 @@ def test_a_dag_that_cannot_be_read_is_said_with_its_traceback(monkeypatch):
         runs_of(api).start(DAG)
 
 
-def test_progress_is_said_once_for_each_change():
-    api, said = FakeApi(), []
-    run = Run(DAG, "one")
-    assert runs_of(api, said).wait([run]) == []
-    assert said == [f"{DAG}: ingest success"]
+def test_a_pipe_is_told_when_a_stream_begins_and_when_it_has_ended():
+    said: list[str] = []
+    shown = PlainLines(said.append)
+    for step in (WAITING, "ingest", WAITING, "run_stream", "publish"):
+        shown.show("user_counts", step)
+    shown.show("user_counts", "done", over=True)
+    shown.show("user_sessions", "paused in Airflow: not run", over=True)
+    begun, ended, paused = said
+    assert begun == "user_counts: running"
+    assert re.fullmatch(r"user_counts: done \(\d+ s\)", ended)
+    assert paused == "user_sessions: paused in Airflow: not run"
+
+
+def test_a_terminal_has_one_line_a_stream_which_changes():
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with shown_progress(console, [].append) as shown:
+        assert isinstance(shown, LiveLines)
+        for name in ("user_counts", "user_sessions"):
+            shown.show(name, WAITING)
+        shown.show("user_counts", "ingest")
+        shown.show("user_counts", "done", over=True)
+    written = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", console.file.getvalue())
+    counts, sessions = written.splitlines()[-2:]
+    assert "user_counts done" in " ".join(counts.split())
+    assert "user_sessions waiting" in " ".join(sessions.split())
+
+
+def test_what_a_run_is_doing_is_the_task_that_runs():
+    shown: list[tuple] = []
+
+    class Shown:
+        def show(self, name: str, step: str, *, over: bool = False) -> None:
+            shown.append((name, step, over))
+
+    api = FakeApi()
+    api.run_states = ["queued", "running", "success"]
+    api.tasks = [[("ingest", None)], [("ingest", "success"), ("run_stream", "running")]]
+    assert FirstRuns(api, START, Shown(), lambda: None).wait([Run(DAG, "one")]) == []
+    steps = [(WAITING, False), ("run_stream", False), ("done", True)]
+    assert shown == [("user_counts", *step) for step in steps]
 
 
 def test_a_failure_has_the_end_of_the_last_attempts_log():
     api = FakeApi()
-    api.task_state = "failed"
+    api.run_states, api.tasks = ["failed"], [[("ingest", "failed")]]
     (failure,) = runs_of(api).wait([Run(DAG, "one")])
     assert failure.startswith(f"{DAG}: task ingest failed")
     assert failure.endswith("line 99 of attempt 3")
