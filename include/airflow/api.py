@@ -28,10 +28,10 @@ class AirflowApi:
     url: str
     token: str = ""
 
-    def health(self) -> dict[str, Any] | None:
+    def health(self, path: str = "/api/v2/monitor/health") -> dict[str, Any] | None:
         """The state of each component; None while the server does not answer."""
         try:
-            answer: dict[str, Any] = self._call("GET", "/api/v2/monitor/health")
+            answer: dict[str, Any] = self._call("GET", path)
         except (URLError, ConnectionError, TimeoutError):
             return None
         return answer

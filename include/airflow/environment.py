@@ -18,7 +18,9 @@ PLUGINS = PROJECT / "include" / "airflow" / "plugins"
 USER = "admin"
 
 
-def airflow_environment(inherited: Mapping[str, str], lake: Lake, port: int) -> dict[str, str]:
+def airflow_environment(
+    inherited: Mapping[str, str], lake: Lake, port: int, port_of_tasks: int
+) -> dict[str, str]:
     """All that Airflow is told: nothing is read from the user's home folder.
 
     Raises SettingsError for a PARALLELISM or a SPARK_MASTER that is none.
@@ -27,7 +29,7 @@ def airflow_environment(inherited: Mapping[str, str], lake: Lake, port: int) -> 
     return {
         **inherited,
         "LAKE": lake.root,
-        # `standalone` starts its parts as `airflow`; the jobs find spark-submit beside it.
+        # The jobs find spark-submit there.
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}",
         "PYTHONPATH": str(PROJECT),
         # The tasks talk to the API on this machine: not through the machine's proxy.
@@ -42,7 +44,7 @@ def airflow_environment(inherited: Mapping[str, str], lake: Lake, port: int) -> 
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": checked_parallelism(inherited.get("PARALLELISM") or "2"),
-        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://{HOST}:{port_of_tasks}/execution/",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(PASSWORDS),
         "AIRFLOW__API__HOST": HOST,
@@ -50,6 +52,9 @@ def airflow_environment(inherited: Mapping[str, str], lake: Lake, port: int) -> 
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__BASE_URL": url,
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME / 'airflow.db'}",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "include.airflow.sqlite.CONNECT_ARGS",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC": "include.airflow.sqlite.CONNECT_ARGS",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_SESSION_MAKER": "include.airflow.sqlite.session_maker",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
         # Fixed by default, so a second Airflow on this machine could not serve its logs.
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(any_free_port()),

@@ -1,16 +1,14 @@
 """Airflow on this machine, from one command: `make run`.
 
-Starts `airflow standalone` with everything it writes in the project's .airflow, says where it
-is, runs each stream once, shows the results, and serves until Ctrl-C. What it started ends with
-it.
+Starts Airflow with everything it writes in the project's .airflow, says where it is, runs each
+stream once, shows the results, and serves until Ctrl-C. What it started ends with it.
 """
 
 import fcntl
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
@@ -24,35 +22,24 @@ from include.airflow.environment import (
     HOST,
     USER,
     airflow_environment,
+    any_free_port,
     free_port_or_error,
     password,
 )
 from include.airflow.first_runs import DagNotReadError, FirstRuns
+from include.airflow.parts import LOGS, AirflowDiedError, Parts, start_background, start_servers
 from include.airflow.progress import shown_progress
 from include.lake.paths import Lake, LakeError
 from include.lake.process_tree import (
     adopt_orphans,
-    end_descendants,
-    interrupt_me_with_parent,
-    wait_until,
 )
 from include.registry import all_sources, all_streams
 from include.run_local import has_landing_files, show_result
 from include.sample.sample_data import Options, land_samples, last_full_day
-from include.settings import PROJECT, SettingsError
+from include.settings import SettingsError
 from include.spark.local_jobs import say
 
-LOG = HOME / "standalone.log"
-READY_DEADLINE = 600.0
-# The scheduler waits for running tasks when asked to stop; a person at Ctrl-C does not.
-STOP_PATIENCE = 15.0
-LOG_TAIL = 30
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-COMPONENTS = ("metadatabase", "scheduler", "dag_processor")
-
-
-class AirflowDiedError(Exception):
-    """Airflow ended, or never answered."""
 
 
 class StopRequestedError(BaseException):
@@ -69,7 +56,7 @@ def serve(lake: Lake, port: str, *, once: bool) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 1
     except (URLError, TimeoutError) as error:
-        sys.stderr.write(f"error: Airflow's API answers {error}. The end of {LOG}:\n{log_tail()}\n")
+        sys.stderr.write(f"error: Airflow's API answers {error}: its logs are in {LOGS}\n")
         return 1
 
 
@@ -81,12 +68,11 @@ def run(lake: Lake, port: int, *, once: bool) -> int:
     code = 128 + signal.SIGINT
     try:
         make_sample_data(lake)
-        with airflow(lake, port) as process:
-            code = run_streams(process, port, lake)
+        with airflow(lake, port) as (parts, api):
+            code = run_streams(parts, api, lake)
             if not once:
-                say(f"\nserving {address(port)} until Ctrl-C")
-                process.wait()
-                raise AirflowDiedError(f"Airflow has ended by itself:\n{log_tail()}")
+                say(f"\nserving {api.url} until Ctrl-C")
+                parts.wait()
     except StopRequestedError:
         pass
     return code
@@ -143,58 +129,33 @@ def _heed_no_more(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def airflow(lake: Lake, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def airflow(lake: Lake, port: int) -> Iterator[tuple[Parts, AirflowApi]]:
     """Airflow while the body runs; no process of it is left afterwards."""
     adopt_orphans()
-    HOME.mkdir(exist_ok=True)
-    if LOG.exists():
-        LOG.replace(LOG.with_suffix(".log.1"))
-    say(f"starting Airflow on port {port} (log: {LOG})")
-    with LOG.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "airflow", "standalone"],
-            cwd=PROJECT,
-            env=airflow_environment(os.environ, lake, port),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            # Its own session: Ctrl-C in the terminal reaches only us, and we pass it on.
-            start_new_session=True,
-            preexec_fn=interrupt_me_with_parent,
-        )
+    port_of_tasks = any_free_port()
+    parts = Parts(airflow_environment(os.environ, lake, port, port_of_tasks))
+    api = AirflowApi(f"http://{HOST}:{port}")
+    say(f"starting Airflow on port {port} (logs: {LOGS})")
     try:
-        yield process
+        with Console().status("Airflow is starting"):
+            start_servers(parts, api, port_of_tasks)
+        api.log_in(USER, password())
+        show_places(lake, api)
+        yield parts, api
     finally:
         heed_no_more_signals()
-        stop(process)
+        parts.stop()
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """SIGINT, because at SIGTERM standalone leaves its parts behind; then whatever is left."""
-    say("stopping Airflow")
-    process.send_signal(signal.SIGINT)
-    wait_until(lambda: process.poll() is not None, STOP_PATIENCE)
-    left = end_descendants()
-    if left:
-        say(f"these processes could not be ended: {left}")
-
-
-def run_streams(process: subprocess.Popen[bytes], port: int, lake: Lake) -> int:
+def run_streams(parts: Parts, api: AirflowApi, lake: Lake) -> int:
     """Run each stream's Dag once and show what its table holds then; 1 when one has failed."""
     started_at = datetime.now(UTC)
-    api, console = AirflowApi(address(port)), Console()
-
-    def check_alive() -> None:
-        if process.poll() is not None:
-            raise AirflowDiedError(f"Airflow has ended by itself. The end of {LOG}:\n{log_tail()}")
-
-    with console.status("Airflow is starting"):
-        wait_until_ready(api, check_alive)
-    api.log_in(USER, password())
-    show_places(lake, port)
+    console = Console()
+    with console.status("the scheduler is starting"):
+        start_background(parts, api)
     say("running each stream once")
     with shown_progress(console, say) as shown:
-        first_runs = FirstRuns(api, started_at, shown, check_alive)
+        first_runs = FirstRuns(api, started_at, shown, parts.check_alive)
         runs = [first_runs.start(f"stream_{stream.name}") for stream in all_streams()]
         failures = first_runs.wait([run for run in runs if run is not None])
     for stream in all_streams():
@@ -204,32 +165,10 @@ def run_streams(process: subprocess.Popen[bytes], port: int, lake: Lake) -> int:
     return 1 if failures else 0
 
 
-def wait_until_ready(api: AirflowApi, check_alive: Callable[[], None]) -> None:
-    def is_ready() -> bool:
-        check_alive()
-        health = api.health()
-        return health is not None and all(
-            health[component]["status"] == "healthy" for component in COMPONENTS
-        )
-
-    if not wait_until(is_ready, READY_DEADLINE, interval=1.0):
-        raise AirflowDiedError(
-            f"Airflow was not ready within {READY_DEADLINE:.0f} s. The end of {LOG}:\n{log_tail()}"
-        )
-
-
-def log_tail() -> str:
-    return "\n".join(LOG.read_text(errors="replace").splitlines()[-LOG_TAIL:])
-
-
-def address(port: int) -> str:
-    return f"http://{HOST}:{port}"
-
-
-def show_places(lake: Lake, port: int) -> None:
+def show_places(lake: Lake, api: AirflowApi) -> None:
     """As soon as Airflow is up: who waits for the streams may watch them there."""
     say("")
-    say(f"Airflow   {address(port)}   user {USER}, password {password()}")
+    say(f"Airflow   {api.url}   user {USER}, password {password()}")
     say(f"lake      {lake.root}")
-    say(f"logs      {HOME / 'logs'}, {LOG}")
+    say(f"logs      {HOME / 'logs'}, {LOGS}")
     say("")

@@ -37,11 +37,11 @@ def test_a_lake_that_cannot_be_made_is_one_line(tmp_path):
 
 
 def test_airflow_is_told_everything_and_writes_below_the_project(lake):
-    environment = airflow_environment({"PATH": "/bin", "HOME": "/home/x"}, lake, 8123)
+    environment = airflow_environment({"PATH": "/bin", "HOME": "/home/x"}, lake, 8123, 8124)
     ours = {name: value for name, value in environment.items() if name.startswith("AIRFLOW")}
     assert not [name for name, value in ours.items() if "/home/x" in value]
     assert ours["AIRFLOW_HOME"] == f"{ROOT}/.airflow"
-    assert ours["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8123/execution/"
+    assert ours["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8124/execution/"
     assert environment["LAKE"] == lake.root
 
 

@@ -16,12 +16,14 @@ from deltalake import DeltaTable
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.lake.process_tree import wait_until
 from include.lake.stream_result import last_run
 from include.registry import all_streams
 
 ROOT = Path(__file__).resolve().parents[2]
 WHAT_RUN_NEEDS = ("Makefile", "stateful", "requirements.txt", "include", "dags", "spark_jobs")
 PROC = Path("/proc")
+JOB_DEADLINE = 120.0
 
 pytestmark = [pytest.mark.airflow, pytest.mark.e2e, pytest.mark.spark]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
@@ -45,6 +47,10 @@ def processes_of(project: Path) -> list[str]:
         if f"AIRFLOW_HOME={project}/".encode() in environment:
             found.append(command.replace(b"\0", b" ").decode(errors="replace"))
     return found
+
+
+def has_job(project: Path, job: str) -> bool:
+    return any(f"/{job}.py" in command for command in processes_of(project))
 
 
 class Project:
@@ -134,6 +140,8 @@ def test_it_says_where_things_are_and_shows_each_table(project, first_run):
     assert project.lake.root in output
     for stream in all_streams():
         assert re.search(rf"{stream.name}: [\d,]+ rows, complete until 20", output)
+        # Not after the streams, which take minutes: who waits may watch.
+        assert output.index("user admin, password") < output.index(f"{stream.name}: running")
 
 
 def test_nothing_is_left_outside_the_project_or_running(project, first_run):
@@ -149,7 +157,7 @@ def test_the_second_start_is_quick_changes_nothing_and_ctrl_c_ends_it_all(projec
     started = time.monotonic()
     process = project.make_run()
     try:
-        read_until(process, "serving until Ctrl-C")
+        read_until(process, "until Ctrl-C")
         assert time.monotonic() - started < first_seconds / 2
         assert processes_of(project.folder)
     finally:
@@ -166,7 +174,8 @@ def test_ctrl_c_in_a_spark_job_ends_it_and_the_next_start_continues(project, fir
     shutil.copy(one_more, one_more.with_name("once-more.jsonl"))
     process = project.make_run()
     try:
-        read_until(process, "stream_device_signals: ingest running")
+        read_until(process, "device_signals: running")
+        assert wait_until(lambda: has_job(project.folder, "ingest_source"), JOB_DEADLINE)
     finally:
         interrupt(process)
     assert processes_of(project.folder) == []

@@ -273,7 +273,7 @@ def test_a_task_that_is_skipped_asks_no_master(own, outcome, closed_port, monkey
 
 def test_make_run_hands_the_setting_to_airflow_as_its_connection(lake, monkeypatch):
     monkeypatch.setenv("SPARK_MASTER", "spark://host:7077")
-    environment = airflow_environment({"PARALLELISM": "4"}, lake, 8123)
+    environment = airflow_environment({"PARALLELISM": "4"}, lake, 8123, 8124)
     connection = json.loads(environment["AIRFLOW_CONN_SPARK_DEFAULT"])
     assert connection == {"conn_type": "spark", "host": "spark://host:7077"}
     assert environment["AIRFLOW__CORE__PARALLELISM"] == "4"
@@ -283,4 +283,4 @@ def test_make_run_hands_the_setting_to_airflow_as_its_connection(lake, monkeypat
 def test_a_parallelism_that_is_no_number_of_tasks_is_named(text, lake, monkeypatch):
     monkeypatch.delenv("SPARK_MASTER", raising=False)
     with pytest.raises(SettingsError, match=f"PARALLELISM={text}"):
-        airflow_environment({"PARALLELISM": text}, lake, 8123)
+        airflow_environment({"PARALLELISM": text}, lake, 8123, 8124)

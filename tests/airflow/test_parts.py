@@ -1,0 +1,57 @@
+"""Airflow's parts as processes: one that ends is named, with what it said last."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from include.airflow import parts as module
+from include.airflow.parts import AirflowDiedError, Parts
+from include.lake.process_tree import wait_until
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch) -> Parts:
+    """Whose `airflow` says which part it is, and fails."""
+    airflow = tmp_path / "python"
+    airflow.write_text('#!/bin/sh\necho "I am $3"; exit 1\n')
+    airflow.chmod(0o755)
+    monkeypatch.setattr(module.sys, "executable", str(airflow))
+    return Parts({"PATH": "/bin:/usr/bin"}, tmp_path / "logs")
+
+
+def died(parts: Parts) -> bool:
+    try:
+        parts.check_alive()
+    except AirflowDiedError:
+        return True
+    return False
+
+
+def test_a_part_that_ends_by_itself_is_named_with_the_end_of_its_log(parts):
+    parts.check_alive()
+    parts.start("scheduler", "scheduler")
+    assert wait_until(lambda: died(parts), 60)
+    with pytest.raises(
+        AirflowDiedError, match=r"(?s)Airflow's scheduler has ended.*I am scheduler"
+    ):
+        parts.check_alive()
+    with pytest.raises(AirflowDiedError):
+        parts.wait()
+
+
+def test_a_command_that_fails_is_named_and_its_last_log_is_kept(parts, tmp_path):
+    for _ in range(2):
+        with pytest.raises(AirflowDiedError, match=r"(?s)`airflow db migrate` failed.*I am db"):
+            parts.finish("database", "db", "migrate")
+    parts.check_alive()
+    assert sorted(file.name for file in Path(tmp_path, "logs").iterdir()) == [
+        "database.log",
+        "database.log.1",
+    ]
+
+
+def test_it_is_not_waited_for_what_has_ended(parts):
+    parts.start("server", "api-server")
+    with pytest.raises(AirflowDiedError, match=re.escape("I am api-server")):
+        parts.wait_until(lambda: False)
