@@ -2,13 +2,18 @@
 
 from datetime import timedelta
 
-from include.settings import Field, Source
+from include.settings import MIB, Field, Source
+
+# A day of sample data is two or three commits, so some of its rows are late, as in real life:
+# in one commit none is. A source of your own leaves `commit_bytes` out.
+SAMPLE_COMMIT = 1 * MIB
 
 SOURCES = (
     Source(
         name="signals",
         time_field="timestamp",
         comment="Readings that devices send",
+        commit_bytes=SAMPLE_COMMIT,
         fields=(
             Field(name="device_id", type="bigint", comment="The device that sent the signal"),
             Field(name="value", type="bigint", comment="The reading"),
@@ -18,6 +23,7 @@ SOURCES = (
         name="user_events",
         time_field="event_time",
         comment="What users do",
+        commit_bytes=SAMPLE_COMMIT,
         fields=(
             Field(name="user_id", type="string", comment="The user who acted"),
             Field(name="event_type", type="string", comment="What the user did"),
@@ -28,6 +34,7 @@ SOURCES = (
         name="service_logs",
         time_field="timestamp",
         comment="Log lines that services write",
+        commit_bytes=SAMPLE_COMMIT,
         fields=(
             Field(name="service", type="string", comment="The service that wrote the line"),
             Field(name="level", type="string", comment="Severity", required=False),
