@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from include.airflow.first_runs import FINAL, FirstRuns, Run
+from include.airflow.progress import PlainLines
 from include.checkpoint.offsets import newest_committed, newest_planned
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
@@ -106,7 +107,7 @@ class DagRuns:
         return FirstRuns(
             self._api,
             started_at,
-            lambda line: self._say(f"   {line}"),
+            PlainLines(lambda line: self._say(f"   {line}")),
             lambda: _check(deadline, "the runs"),
         )
 
