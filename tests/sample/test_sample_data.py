@@ -1,6 +1,8 @@
 """The generator: same bytes for the same options, and shares that the parser agrees with."""
 
+import itertools
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +13,7 @@ from include.cli.__main__ import main
 from include.lake.paths import Lake, LakeError
 from include.landing.landed_file import open_rows
 from include.landing.landed_row import Event, RefusedError, to_event
-from include.registry import all_sources, source_named
+from include.registry import all_sources, source_named, streams_of
 from include.sample.sample_data import (
     HOUR_US,
     MINUTE_US,
@@ -110,6 +112,36 @@ def test_a_file_holds_what_arrived_in_its_hour(lake: Lake):
         for item in rows.items():
             time_us = to_event(SIGNALS, rows.values(item), hour_us + HOUR_US).event_time_us
             assert hour_us - 5 * MINUTE_US <= time_us < hour_us + HOUR_US
+
+
+def commits(lake: Lake, source: Source) -> list[list[int]]:
+    """The event times of each commit that ingestion makes of what has landed, at least."""
+    found: list[list[int]] = []
+    room = 0
+    for name, content in files_of(lake, source).items():
+        if len(content) > room:
+            found.append([])
+            room = source.commit_bytes
+        room -= len(content)
+        rows = open_rows(name, content, source)
+        for item in rows.items():
+            with suppress(RefusedError):
+                event = to_event(source, rows.values(item), START_US + 48 * HOUR_US)
+                found[-1].append(event.event_time_us)
+    return found
+
+
+@pytest.mark.parametrize("source", all_sources(), ids=lambda source: source.name)
+def test_by_default_each_stream_has_late_rows_to_backfill_and_can_settle_the_day(lake, source):
+    generate(lake, source, Options(start=START))
+    found = commits(lake, source)
+    newest = list(itertools.accumulate(map(max, found), max))
+    for stream in streams_of(source.name):
+        delay_us = stream.watermark_delay // MICROSECOND
+        pairs = itertools.pairwise(zip(found, newest, strict=True))
+        late = [at for (_, before), (times, _) in pairs for at in times if at <= before - delay_us]
+        assert 0 < len(late) < sum(map(len, found)) / 200, stream.name
+        assert newest[-1] - delay_us > START_US + 24 * HOUR_US
 
 
 def test_some_keys_are_far_more_frequent():
