@@ -35,7 +35,7 @@ from include.lake.process_tree import (
 )
 from include.registry import all_sources, all_streams
 from include.run_local import has_landing_files, show_result
-from include.sample.sample_data import Options, land_samples, last_full_day
+from include.sample.sample_data import Options, land_samples, sample_start
 from include.settings import SettingsError
 from include.spark.local_jobs import say
 
@@ -83,7 +83,7 @@ def make_sample_data(lake: Lake) -> None:
     if has_landing_files(lake):
         return
     say(f"landing/ is empty: generating sample input in {lake.root}/landing")
-    options = Options(start=last_full_day(datetime.now(UTC)))
+    options = Options(start=sample_start())
     for line in land_samples(lake, all_sources(), options):
         say(line)
 

@@ -1,7 +1,7 @@
 """The tables of the lake: their care, sample input, rows of the quarantine once more."""
 
 import logging
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +20,7 @@ from include.cli.app import (
 from include.lake.paths import made_lake
 from include.registry import all_sources, source_named
 from include.sample import show_internals
-from include.sample.sample_data import Options, land_samples, last_full_day
+from include.sample.sample_data import Options, land_samples, sample_start
 from include.sample.sample_formats import FORMATS
 from include.spark.local_jobs import say
 
@@ -71,7 +71,7 @@ def sample_data(
 ) -> int:
     """Write sample input into the lake's landing folder; the same options give the same files."""
     options = Options(
-        start=start or last_full_day(datetime.now(UTC)),
+        start=start or sample_start(),
         seed=seed,
         keys=keys,
         events=events,

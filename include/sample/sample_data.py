@@ -13,7 +13,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from pyarrow import fs
@@ -131,6 +131,11 @@ def _land(lake: Lake, source: Source, name: str, content: bytes, produced_us: in
         # Ingestion takes files by age: those of an earlier hour first.
         os.utime(hidden, ns=(produced_us * 1000, produced_us * 1000))
     lake.filesystem.move(hidden, path)
+
+
+def sample_start() -> datetime:
+    """Midnight of the last day that was over an hour ago: so far the sample reaches into the next."""
+    return last_full_day(datetime.now(UTC) - timedelta(hours=1))
 
 
 def last_full_day(now: datetime) -> datetime:
