@@ -6,9 +6,10 @@ a stream here, and nothing else names it.
 """
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from difflib import get_close_matches
 from pkgutil import iter_modules
 from types import ModuleType
 
@@ -44,8 +45,7 @@ def loadable_streams() -> list[Stream]:
 def stream_named(name: str) -> Stream:
     """The stream of that name. SettingsError lists the known ones, or says what its file lacks."""
     if name not in _files():
-        known = ", ".join(stream_names())
-        raise SettingsError(f"unknown stream {name!r}: known are {known}")
+        raise SettingsError(_unknown("stream", name, stream_names()))
     declared = getattr(_module(name), "STREAM", None)
     file = f"include/streams/{name}.py"
     if not isinstance(declared, Stream):
@@ -64,8 +64,8 @@ def source_named(name: str) -> Source:
     if len(found) > 1:
         raise SettingsError(f"include/streams/sources.py has {len(found)} sources {name!r}")
     if not found:
-        known = ", ".join(sorted(source.name for source in sources.SOURCES))
-        raise SettingsError(f"unknown source {name!r}: known are {known}")
+        known = sorted(source.name for source in sources.SOURCES)
+        raise SettingsError(_unknown("source", name, known))
     return found[0]
 
 
@@ -77,6 +77,12 @@ def all_sources() -> tuple[Source, ...]:
 def streams_of(source: str) -> Iterator[Stream]:
     """The streams that read a source."""
     return (stream for stream in all_streams() if stream.source == source)
+
+
+def _unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    meant = get_close_matches(name, known, n=1)
+    hint = f". Did you mean {meant[0]}?" if meant else ""
+    return f"unknown {kind} {name!r}: known are {', '.join(known)}{hint}"
 
 
 def _files() -> set[str]:

@@ -2,11 +2,11 @@
 
 import sys
 
-from include.cli import jobs, state, tables
+from include.cli import author, jobs, state, tables
 from include.cli.app import main
 
 # Each registers its commands.
-COMMANDS = (jobs, state, tables)
+COMMANDS = (jobs, state, tables, author)
 
 if __name__ == "__main__":
     sys.exit(main())

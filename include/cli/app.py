@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 the work failed, 2 asked for what cannot be, which is said in one line.
 """
 
+import json
 import os
 import signal
 import sys
@@ -29,7 +30,6 @@ app = typer.Typer(
     name="stateful",
     help="Run, look into and look after the streams of include/streams.",
     epilog="Each command has a --help with an example. The Makefile has what developers need.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -72,6 +72,17 @@ def as_exit_code(code: int) -> int:
     return code if code in (DONE, REFUSED, INTERRUPTED) else FAILED
 
 
+def show_json(value: object) -> None:
+    """One JSON value on stdout, for scripts."""
+    sys.stdout.write(f"{json.dumps(value, default=_plain)}\n")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{value!r} has no form in JSON")
+
+
 def _checked(find: Callable[[str], T]) -> Callable[[str], T]:
     def parse(text: str) -> T:
         try:
@@ -82,7 +93,8 @@ def _checked(find: Callable[[str], T]) -> Callable[[str], T]:
     return parse
 
 
-def _source_names() -> list[str]:
+def source_names() -> list[str]:
+    """All sources, to complete by."""
     return [source.name for source in all_sources()]
 
 
@@ -129,7 +141,7 @@ SourceArgument = Annotated[
     typer.Argument(
         metavar="SOURCE",
         parser=_checked(lambda name: source_named(name)),
-        autocompletion=_source_names,
+        autocompletion=source_names,
         help="A source of include/streams/sources.py.",
     ),
 ]

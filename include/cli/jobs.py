@@ -1,5 +1,6 @@
 """What runs, and what shows how it goes: streams, their care, their state, the tables."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -15,8 +16,8 @@ from include.cli.app import (
     LakeOption,
     NewLakeOption,
     StreamArgument,
-    app,
     command,
+    show_json,
 )
 from include.lake.paths import made_lake
 from include.registry import all_streams, stream_named, stream_names
@@ -26,7 +27,7 @@ from include.spark.local_jobs import say
 PANEL = "Run"
 
 
-@app.command("setup", rich_help_panel=PANEL)
+@command("setup", "setup", PANEL)
 def setup() -> int:
     """Install what is missing, as each command does first."""
     return 0
@@ -51,10 +52,13 @@ def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
 
 
 @command("check", "check user_counts", PANEL)
-def check(stream: StreamArgument, lake: LakeOption) -> int:
+def check(stream: StreamArgument, lake: LakeOption, is_json: JsonOption = False) -> int:
     """Check the checkpoint of a stream; 1 when it found an error. Changes and records nothing."""
     checked = check_checkpoint(lake, stream)
-    say(format_check(checked))
+    if is_json:
+        show_json(asdict(checked))
+    else:
+        say(format_check(checked))
     return int(any(finding.severity == "error" for finding in checked.findings))
 
 

@@ -3,6 +3,7 @@
 Plans are made here, without a JVM; what is carried out is the job's, and so is its exit code.
 """
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from include.cli.app import (
     ApplyOption,
     FromArgument,
+    JsonOption,
     LakeOption,
     SourceArgument,
     StreamArgument,
@@ -18,6 +20,7 @@ from include.cli.app import (
     UntilArgument,
     UntilOption,
     command,
+    show_json,
 )
 from include.coverage.give_up import give_up_reseed
 from include.coverage.rebuild import apply_rebuilt, rebuild
@@ -68,11 +71,18 @@ def coverage(
 
 @command("plan-backfill", "plan-backfill device_signals 2026-11-20 2026-11-21", PANEL)
 def show_backfill(
-    stream: StreamArgument, start: FromArgument, until: UntilArgument, lake: LakeOption
+    stream: StreamArgument,
+    start: FromArgument,
+    until: UntilArgument,
+    lake: LakeOption,
+    is_json: JsonOption = False,
 ) -> int:
     """Show what each run of a backfill would do; changes nothing."""
-    identity = stream_identity(lake, stream)
-    say(plan_backfill(lake, stream, identity, start, until).text())
+    plan = plan_backfill(lake, stream, stream_identity(lake, stream), start, until)
+    if is_json:
+        show_json(asdict(plan))
+    else:
+        say(plan.text())
     return 0
 
 

@@ -5,11 +5,38 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import ClassVar, TextIO
+
+from rich.console import Console
+from rich.highlighter import RegexHighlighter
+from rich.theme import Theme
 
 from include.settings import Stream
 from include.spark.master import check_reachable
 from include.spark.submit import default_master, job_environment, submit_command
+
+THEME = Theme(
+    {
+        "people.command": "bold cyan",
+        "people.error": "bold red",
+        "people.warning": "yellow",
+        "people.right": "green",
+        "people.number": "cyan",
+    }
+)
+
+
+class ForPeople(RegexHighlighter):
+    """What to see first in a plan or a table: what is wrong, and what to run."""
+
+    base_style = "people."
+    highlights: ClassVar[list[str]] = [
+        r"(?<![\w.:-])(?P<number>\d[\d,]*(\.\d+)?)(?![\w:-])",
+        r"\b(?P<error>error|not right|refused)\b",
+        r"\b(?P<warning>warning|late)\b",
+        r"\b(?<!not )(?P<right>right|no findings)\b",
+        r"(?P<command>`[^`]+`)",
+    ]
 
 
 def run_job(
@@ -32,6 +59,10 @@ def absolute_lake(lake: str) -> str:
 
 
 def say(line: str) -> None:
-    """A line for people, at once even when the output is a pipe."""
+    """A line for people, at once even when the output is a pipe; with colours on a terminal."""
+    if sys.stdout.isatty():
+        console = Console(theme=THEME, highlighter=ForPeople(), markup=False, emoji=False)
+        console.print(line, soft_wrap=True)
+        return
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

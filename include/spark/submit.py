@@ -6,6 +6,7 @@ what Airflow would have given it.
 
 import importlib.util
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,6 +46,17 @@ def submit_command(
     for name, value in job_conf(stream).items():
         command += ["--conf", f"{name}={value}"]
     return [*command, str(job_path(job)), *args]
+
+
+def shell_command(lake: str) -> list[str]:
+    """A Python shell over `lake`; `shell_environment` has its session's settings."""
+    return [sys.executable, "-i", str(job_path("shell")), "--lake", lake]
+
+
+def shell_environment() -> dict[str, str]:
+    """What a Spark session that is made without spark-submit needs: the same options."""
+    options = submit_command("shell", [])[1:-1]
+    return job_environment() | {"PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"])}
 
 
 def reseed_arguments(params: Mapping[str, Any]) -> list[str]:

@@ -9,10 +9,10 @@ import pytest
 import typer
 
 from include.cli.__main__ import COMMANDS
-from include.cli.app import app
+from include.cli.app import RefusedError, app
 
 ROOT = Path(__file__).parents[2]
-NAMED = re.compile(r"\./stateful[^\S\n]?([^`\n|#]*)(`?)")
+NAMED = re.compile(r"""\./stateful[^\S\n]?([^`\n|#)"]*)""")
 # What stands for a value in a page; `...` names a command without its arguments.
 PLACEHOLDERS = {
     "NAME": "user_counts",
@@ -21,6 +21,7 @@ PLACEHOLDERS = {
     "TO": "2026-01-05",
     "FROM": "2026-01-05",
     "UNTIL": "2026-01-06",
+    "{name}": "user_counts",
     "N": "7",
     "FILE": "README.md",
     "fixed.jsonl": "README.md",
@@ -32,7 +33,7 @@ PLACEHOLDERS = {
 def filled(value: ast.expr) -> str:
     """What a placeholder of a message may hold."""
     name = ast.unparse(value).replace("'", "").rpartition(".")[0] or ast.unparse(value)
-    if "option" in name or "example" in name:
+    if name in ("option", "example", "then"):
         return ""
     return "signals" if "source" in name or "repair" in name else "user_counts"
 
@@ -69,35 +70,52 @@ def commands() -> Iterator[tuple[str, str]]:
             yield where, found[1].split("--help")[0].strip()
 
 
-NAMES = sorted({(where, command) for where, command in commands() if command})
+@pytest.fixture(scope="module")
+def named() -> list[tuple[str, str]]:
+    """Each command with the file that names it."""
+    return sorted({(where, command) for where, command in commands() if command})
 
 
-def test_messages_name_commands():
-    assert len(NAMES) > 40, COMMANDS
-    assert {where.partition("/")[0] for where, _ in NAMES} >= {"README.md", "include", "spark_jobs"}
-    assert not [where for where, text in texts() if re.search(r"\bmake (reseed|stream)\b", text)]
+def test_messages_name_commands(named):
+    assert len(named) > 40, COMMANDS
+    assert {where.partition("/")[0] for where, _ in named} >= {"README.md", "include", "spark_jobs"}
 
 
-@pytest.mark.parametrize(("where", "named"), NAMES)
-def test_the_command_line_takes_what_a_message_names(where, named, monkeypatch, tmp_path):
+def test_the_command_line_takes_what_messages_and_pages_name(named, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("LAKE", str(tmp_path))
-    words = [PLACEHOLDERS.get(word, word) for word in re.sub(r"[\[\]]", "", named).split()]
-    group = typer.main.get_command(app)
-    context = group.make_context("stateful", words)
-    name, command, rest = group.resolve_command(context, words)
-    assert name == words[0]
-    if rest:
-        command.make_context(name, rest, parent=context)
+    wrong = {}
+    for where, command in named:
+        words = [PLACEHOLDERS.get(word, word) for word in re.sub(r"[\[\]]", "", command).split()]
+        try:
+            take(words)
+        except (typer.TyperException, RefusedError) as error:
+            wrong[where, command] = str(error)
+    assert wrong == {}
+
+
+def take(words: list[str]) -> None:
+    """Parse a command with its arguments; one that is only named needs none."""
+    context = None
+    command = typer.main.get_command(app)
+    while words and hasattr(command, "commands"):
+        context = command.make_context("stateful", words, parent=context)
+        _, command, words = command.resolve_command(context, words)
+    if words:
+        command.make_context(command.name, words, parent=context)
+
+
+def leaves(command, path=()):
+    if not hasattr(command, "commands"):
+        return [(path, command)]
+    below = command.commands.items()
+    return [found for name, each in below for found in leaves(each, (*path, name))]
 
 
 def test_each_command_has_an_example_that_it_takes(monkeypatch, tmp_path):
     monkeypatch.setenv("LAKE", str(tmp_path))
-    group = typer.main.get_command(app)
-    for name, command in group.commands.items():
-        if name == "setup":
-            continue
+    monkeypatch.chdir(ROOT)
+    for path, command in leaves(typer.main.get_command(app)):
         example = command.epilog.removeprefix("Example:  ./stateful ").split()
-        assert example[0] == name
-        words = [PLACEHOLDERS.get(word, word) for word in example[1:]]
-        command.make_context(name, words)
+        assert tuple(example[: len(path)]) == path
+        take([PLACEHOLDERS.get(word, word) for word in example])

@@ -1,0 +1,127 @@
+"""For who writes streams: a scaffold, what is wrong with a file, its test, a shell over the lake."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer._completion_shared import Shells, get_completion_script
+
+from include.cli import scaffold
+from include.cli.app import (
+    JsonOption,
+    LakeOption,
+    RefusedError,
+    StreamArgument,
+    app,
+    command,
+    show_json,
+    source_names,
+)
+from include.registry import all_sources, source_named, stream_named, stream_names
+from include.settings import PROJECT, SettingsError
+from include.spark.local_jobs import say
+from include.spark.submit import shell_command, shell_environment
+from include.text_table import text_table
+
+PANEL = "Write streams"
+new = typer.Typer(help="Write a new stream or source, with its test.")
+app.add_typer(new, name="new", rich_help_panel=PANEL)
+
+
+@new.command("stream", epilog="Example:  ./stateful new stream page_views --source user_events")
+def new_stream(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case, such as page_views.")],
+    source: Annotated[
+        str,
+        typer.Option(autocompletion=source_names, help="What it reads; the first source if none."),
+    ] = "",
+) -> int:
+    """Write include/streams/NAME.py, which counts the events of each key, and its test."""
+    found = source_named(source) if source else all_sources()[0]
+    return _written(scaffold.new_stream(PROJECT, name, found), f"test {name}")
+
+
+@new.command("source", epilog="Example:  ./stateful new source page_requests")
+def new_source(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case, such as page_requests.")],
+) -> int:
+    """Add a source with a key and a value to include/streams/sources.py, and its test."""
+    return _written(scaffold.new_source(PROJECT, name, source_names()), "validate")
+
+
+def _written(files: list[Path], then: str) -> int:
+    for file in files:
+        say(f"wrote {file.relative_to(PROJECT)}")
+    say(f"change them to what you need; `./stateful {then}` says whether they are right")
+    return 0
+
+
+@command("validate", "validate user_counts", PANEL)
+def validate(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", autocompletion=stream_names, help="A stream; all of them if none."
+        ),
+    ] = None,
+    is_json: JsonOption = False,
+) -> int:
+    """Say what is wrong with the file of a stream, or of each; 1 when anything is."""
+    if name is not None and name not in stream_names():
+        stream_named(name)  # says which there are
+    names = stream_names() if name is None else (name,)
+    wrong = {name: _why_wrong(name) for name in names}
+    if is_json:
+        show_json([{"stream": name, "error": error} for name, error in wrong.items()])
+    else:
+        rows = [[name, error or "right"] for name, error in wrong.items()]
+        say("\n".join(text_table(("stream", ""), rows, left=(0, 1))[1:]))
+    return int(any(wrong.values()))
+
+
+def _why_wrong(name: str) -> str | None:
+    try:
+        stream_named(name)
+    except SettingsError as error:
+        return str(error)
+    return None
+
+
+@command("test", "test user_counts", PANEL)
+def test(stream: StreamArgument) -> int:
+    """Run the test of a stream, tests/streams/test_NAME.py, without a JVM."""
+    file = scaffold.test_file(PROJECT, stream.name)
+    if not file.is_file():
+        raise RefusedError(
+            f"{file.relative_to(PROJECT)} is not there: `./stateful new stream` writes one beside a "
+            "new stream, to go by"
+        )
+    command = [sys.executable, "-m", "pytest", "-q", str(file)]
+    return subprocess.run(command, cwd=PROJECT, check=False).returncode
+
+
+@command("shell", "shell --lake /data/lake", PANEL)
+def shell(lake: LakeOption) -> int:
+    """Start a pyspark shell with the lake's tables as views, and read_state('NAME')."""
+    # In the place of this process: Ctrl-C is the shell's.
+    command = shell_command(lake.root)
+    os.execve(command[0], command, os.environ | shell_environment())
+
+
+@command("completion", "completion bash", PANEL)
+def completion(
+    name: Annotated[Shells | None, typer.Argument(metavar="[SHELL]", help="Yours if none.")] = None,
+) -> int:
+    """Print what makes a shell complete commands and names: eval "$(./stateful completion)"."""
+    shell = name or os.environ.get("SHELL", "").rpartition("/")[2]
+    if shell not in list(Shells):
+        raise RefusedError(f"SHELL is {shell!r}: name one of {', '.join(Shells)}")
+    say(
+        get_completion_script(
+            prog_name="stateful", complete_var="_STATEFUL_COMPLETE", shell=str(shell)
+        )
+    )
+    return 0

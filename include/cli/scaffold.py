@@ -1,0 +1,225 @@
+"""What `new` writes: a stream, a source, and a test of each, that run as they are.
+
+A new stream counts the events of each key; a new source has a key and a value. Both are for
+changing: what they show is where each thing stands.
+"""
+
+import ast
+from keyword import iskeyword
+from pathlib import Path
+
+from include.registry import stream_names
+from include.settings import IDENTIFIER, Field, SettingsError, Source
+
+PYTHON_TYPES = {"bigint": "int", "double": "float", "string": "str"}
+SAMPLES = {"bigint": "7", "double": "1.5", "string": '"a"'}
+
+STREAM = '''\
+"""{title}: the events of each {key} so far."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import NamedTuple
+
+from include.fold.definition import map_groups_with_state
+from include.fold.group_state import GroupState
+from include.settings import Stream
+
+
+class Event(NamedTuple):
+{event_fields}
+
+
+class Seen(NamedTuple):
+    events: int
+
+
+class Row(NamedTuple):
+    {key}: {key_type}
+    events: int
+
+
+def count(key: {key_type}, events: Iterator[Event], state: GroupState[Seen]) -> Row:
+    """The row of a key after these events, which come in order of their time."""
+    before = state.get.events if state.exists else 0
+    seen = Seen(before + sum(1 for _ in events))
+    state.update(seen)
+    return project(key, seen)
+
+
+def project(key: {key_type}, seen: Seen) -> Row:
+    """The row of a state alone: the table is rebuilt from a savepoint by it."""
+    return Row(key, seen.events)
+
+
+FOLD = map_groups_with_state(
+    count,
+    key="{key}",
+    event=Event,
+    state=Seen,
+    output=Row,
+    output_mode="update",
+    project=project,
+)
+STREAM = Stream(
+    source="{source}",
+    schedule="0 * * * *",
+    watermark_delay=timedelta(minutes=10),
+    fold=FOLD,
+    comments={{
+        "{key}": "Key",
+        "events": "Events of the key so far",
+    }},
+)
+'''
+
+# The one place that knows how a fold is run without Spark.
+STREAM_TEST = '''\
+"""What {name} computes, without Spark: `./stateful test {name}`."""
+
+from include.fold.local import LocalFold
+from include.streams.{name} import FOLD, Event, Row
+from tests.bronze import Happened, stamp
+
+MINUTE_US = 60_000_000
+
+
+def rows_of(*commits: list[Happened]) -> list[Row]:
+    """What is emitted of events that arrive commit by commit."""
+    engine = LocalFold(FOLD, delay_us=0)
+    for rows in stamp(commits):
+        engine.run_batch(rows)
+    return engine.emitted.rows
+
+
+def happened(minute: int) -> Happened:
+    return Happened(Event({values}), minute * MINUTE_US)
+
+
+def test_events_are_counted_with_those_that_came_before():
+    assert rows_of([happened(1), happened(2)], [happened(3)]) == [Row({key}, 2), Row({key}, 3)]
+'''
+
+SOURCE = """\
+    Source(
+        name="{name}",
+        time_field="timestamp",
+        comment="{title}",
+        fields=(
+            Field(name="id", type="string", comment="What it is about"),
+            Field(name="value", type="double", comment="How much", required=False),
+        ),
+    ),
+"""
+
+SOURCE_TEST = '''\
+"""Which rows of {name} are admitted, without Spark."""
+
+import pytest
+
+from include.landing.landed_file import row_of_raw
+from include.landing.landed_row import Event, RefusedError, to_event
+from include.registry import source_named
+
+NOW_US = 1_800_000_000_000_000  # in 2027
+SENT = '{{"id": "a", "value": 1.5, "timestamp": "2026-01-05T00:00:00Z"}}'
+
+
+def admitted(raw: str) -> Event:
+    source = source_named("{name}")
+    return to_event(source, row_of_raw("{name}.jsonl", raw, source), NOW_US)
+
+
+def test_a_row_as_producers_send_it_is_admitted():
+    assert admitted(SENT).values == ("a", 1.5)
+
+
+def test_a_row_without_its_time_goes_to_the_quarantine():
+    with pytest.raises(RefusedError):
+        admitted('{{"id": "a"}}')
+'''
+
+
+def new_stream(project: Path, name: str, source: Source) -> list[Path]:
+    """Write a stream of that name and its test; the files. SettingsError for a name that is none."""
+    _refuse_name("stream", name)
+    if name in (*stream_names(), "sources"):
+        raise SettingsError(f"include/streams/{name}.py is there already: give another name")
+    key = _key_of(source)
+    fields = [f"    {field.name}: {_type_of(field)}" for field in source.fields]
+    given = {
+        "name": name,
+        "title": _title(name),
+        "source": source.name,
+        "key": key.name,
+        "key_type": PYTHON_TYPES[key.type],
+        "event_fields": "\n".join(fields),
+    }
+    values = {"values": ", ".join(SAMPLES[field.type] for field in source.fields)}
+    return [
+        _write(project / "include" / "streams" / f"{name}.py", STREAM.format(**given)),
+        _write(
+            test_file(project, name),
+            STREAM_TEST.format(name=name, key=SAMPLES[key.type], **values),
+        ),
+    ]
+
+
+def new_source(project: Path, name: str, known: list[str]) -> list[Path]:
+    """Add a source of that name to sources.py, and write its test; the files."""
+    _refuse_name("source", name)
+    if name in known:
+        raise SettingsError(f"source {name} is in include/streams/sources.py already")
+    file = project / "include" / "streams" / "sources.py"
+    given = {"name": name, "title": _title(name)}
+    file.write_text(_with_source(file.read_text(), SOURCE.format(**given)))
+    return [file, _write(test_file(project, f"source_{name}"), SOURCE_TEST.format(**given))]
+
+
+def test_file(project: Path, name: str) -> Path:
+    """Where the test of a stream is."""
+    return project / "tests" / "streams" / f"test_{name}.py"
+
+
+def _refuse_name(kind: str, name: str) -> None:
+    if not IDENTIFIER.fullmatch(name) or iskeyword(name):
+        raise SettingsError(
+            f"{kind} name {name!r} must be lower case letters, digits and _, such as page_views"
+        )
+
+
+def _key_of(source: Source) -> Field:
+    """The first field that groups by more than a number's every digit."""
+    return next((f for f in source.fields if f.required and f.type != "double"), source.fields[0])
+
+
+def _type_of(field: Field) -> str:
+    return PYTHON_TYPES[field.type] + ("" if field.required else " | None")
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def _with_source(text: str, entry: str) -> str:
+    """sources.py with one more at the end of SOURCES."""
+    for node in ast.parse(text).body:
+        names = [ast.unparse(target) for target in getattr(node, "targets", [])]
+        if isinstance(node, ast.Assign) and names == ["SOURCES"]:
+            lines = text.splitlines(keepends=True)
+            end = node.value.end_lineno
+            assert end is not None
+            if lines[end - 1].strip() == ")":
+                return "".join([*lines[: end - 1], entry, *lines[end - 1 :]])
+    raise SettingsError(
+        "include/streams/sources.py has no SOURCES = ( ... ) that ends in a line of its own: add "
+        f"this to it by hand:\n{entry}"
+    )
+
+
+def _write(file: Path, text: str) -> Path:
+    if file.exists():
+        raise SettingsError(f"{file} is there already")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file

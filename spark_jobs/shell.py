@@ -1,0 +1,51 @@
+"""What `./stateful shell` starts with: a session, a view for each table of the lake, `read_state`.
+
+    python -i spark_jobs/shell.py --lake /data/lake     (with PYSPARK_SUBMIT_ARGS, as include/spark says)
+
+A view is named as its table, with _ for /: user_counts, bronze_signals, ops_runs.
+"""
+
+import sys
+from argparse import ArgumentParser
+
+from pyspark.sql import DataFrame, SparkSession
+
+from include.care.cared_tables import cared_tables
+from include.checkpoint.committed_batch import committed_batch
+from include.lake.paths import Lake, open_lake
+from include.registry import stream_named
+from include.stream_definition import load_definition
+from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.job import spark_session
+
+
+def make_views(spark: SparkSession, lake: Lake) -> list[str]:
+    """A temporary view of each table that there is; their names."""
+    names = []
+    for table in cared_tables(lake):
+        if lake.is_delta_table(table.path):
+            name = table.name.removeprefix("tables/").replace("/", "_").replace("-", "_")
+            spark.read.format("delta").load(table.path).createOrReplaceTempView(name)
+            names.append(name)
+    return names
+
+
+def state_of(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
+    """The state of a stream after its newest committed batch, a row for each key."""
+    fold = load_definition(stream_named(name)).fold
+    batch = committed_batch(lake, name)
+    return read_states(spark, batch.checkpoint, fold, batchId=batch.batch_id)
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description="A shell over a lake.")
+    parser.add_argument("--lake", required=True, help="the lake's folder or URI")
+    lake = open_lake(parser.parse_args().lake)
+    spark = spark_session("shell", lake)
+
+    def read_state(name: str) -> DataFrame:
+        return state_of(spark, lake, name)
+
+    views = make_views(spark, lake)
+    sys.stdout.write(f"lake  {lake.root}\nviews {', '.join(views) or 'none yet'}\n")
+    sys.stdout.write("spark.sql('select ...').show(), read_state('user_counts').show()\n")

@@ -1,0 +1,160 @@
+"""What the command line makes of mistakes: one line and exit code 2, and no traceback ever."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from include.cli import jobs
+from include.cli.__main__ import COMMANDS, main
+from include.lake.paths import Lake
+from include.settings import PROJECT
+
+CLI = [sys.executable, "-P", "-m", "include.cli"]
+
+
+def test_every_file_of_commands_is_loaded():
+    files = {file.stem for file in (PROJECT / "include" / "cli").glob("*.py")}
+    loaded = {module.__name__.rpartition(".")[2] for module in COMMANDS}
+    assert files - {"__init__", "__main__", "app", "scaffold"} == loaded
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["resed", "user_counts"], "No such command 'resed'. Did you mean 'reseed'?"),
+        (["reseed", "user_cuonts"], "Did you mean user_counts?"),
+        (["reingest", "signal"], "Did you mean signals?"),
+        (["reseed", "user_counts", "--aply"], "Possible options: --apply"),
+        (["reseed"], "Missing argument 'NAME'"),
+        (["new"], "Missing command"),
+        (["reseed", "user_counts", "--buckets", "many"], "'--buckets'"),
+        (["reseed", "user_counts", "--until", "soon"], "--until is 'soon': give a date"),
+        (["recompute", "user_counts", "2026-01-05", "soon"], "UNTIL is 'soon': give a date"),
+        (["check", "user_counts", "--lake", "/no/lake"], "no lake at /no/lake"),
+        (["validate", "user_count"], "Did you mean user_counts?"),
+        (["new", "stream", "Page-Views"], "must be lower case letters"),
+        (["new", "stream", "user_counts"], "is there already"),
+        (["new", "stream", "class"], "must be lower case letters"),
+        (["new", "source", "signals"], "source signals is in"),
+        (["completion", "tcsh"], "'tcsh' is not one of 'bash'"),
+        (["care", "nobody"], "unknown stream 'nobody'"),
+        (["sample-data", "--source", "nothing"], "unknown source 'nothing'"),
+        (["sample-data", "--keys", "0"], "--keys must be at least 1"),
+        (["sample-data", "--lake", "/dev/null/lake"], "cannot be made"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(words, said, lake, monkeypatch, capsys):
+    monkeypatch.setenv("LAKE", lake.root)
+    assert main(words) == 2
+    out, error = capsys.readouterr()
+    assert said in error
+    assert (error[:7], error.count("\n"), out) == ("error: ", 1, "")
+
+
+def test_what_was_done_is_0_and_what_failed_is_1(lake, monkeypatch, capsys):
+    monkeypatch.setenv("LAKE", lake.root)
+    for code, said in ((0, 0), (1, 1), (2, 2), (70, 1), (-9, 1), (130, 130)):
+        monkeypatch.setattr(jobs.run_local, "run_stream", lambda lake, stream, code=code: code)
+        assert main(["stream", "user_counts"]) == said
+
+
+def test_a_lake_may_be_named_from_home_and_by_the_environment(monkeypatch, tmp_path):
+    asked: list[Lake] = []
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setattr(jobs.run_local, "run_stream", lambda lake, stream: asked.append(lake) or 0)
+    assert main(["stream", "user_counts", "--lake", "~/mine"]) == 0
+    monkeypatch.setenv("LAKE", "~/mine")
+    assert main(["stream", "user_counts"]) == 0
+    assert {lake.root for lake in asked} == {str(tmp_path / "mine")}
+
+
+def test_an_interrupted_command_says_so_by_its_exit_code(lake, monkeypatch):
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs.run_local, "run_stream", interrupted)
+    assert main(["stream", "user_counts", "--lake", lake.root]) == 130
+
+
+def test_validate_says_which_file_is_wrong(monkeypatch, capsys):
+    assert main(["validate"]) == 0
+    assert "user_counts" in capsys.readouterr().out
+    monkeypatch.setattr("include.streams.user_counts.STREAM", 7)
+    assert main(["validate", "--json"]) == 1
+    found = {row["stream"]: row["error"] for row in json.loads(capsys.readouterr().out)}
+    assert "must declare STREAM" in found.pop("user_counts")
+    assert set(found.values()) == {None}
+
+
+def test_check_has_json_for_scripts(lake, capsys):
+    assert main(["check", "user_counts", "--lake", lake.root, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert found["finding"] == "no_checkpoint"
+
+
+def run_cli(*words: str, **options: object) -> subprocess.Popen[bytes]:
+    environment = os.environ | {"PYTHONPATH": str(PROJECT), "TERM": "xterm-256color"}
+    environment.pop("NO_COLOR", None)
+    return subprocess.Popen([*CLI, *words], env=environment, **options)
+
+
+def test_whoever_stops_reading_gets_no_traceback():
+    process = run_cli("validate", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()  # before it has said anything
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    assert process.wait() == 1
+
+
+def test_a_terminal_has_colours_and_a_pipe_has_none():
+    piped = run_cli("validate", stdout=subprocess.PIPE).communicate()[0]
+    assert b"\x1b[" not in piped
+    master, slave = pty.openpty()
+    process = run_cli("validate", stdout=slave)
+    os.close(slave)
+    shown = b""
+    try:
+        while chunk := os.read(master, 4096):
+            shown += chunk
+    except OSError:  # Linux says so at the end of a terminal's output
+        pass
+    os.close(master)
+    assert process.wait() == 0
+    assert b"\x1b[" in shown
+    assert "right" in piped.decode()
+
+
+def test_help_is_for_each_command(capsys):
+    assert main(["--help"]) == 0
+    assert "plan-backfill" in capsys.readouterr().out
+    assert main([]) == 0
+    assert main(["reseed", "--help"]) == 0
+    assert "Example:  ./stateful reseed user_counts" in capsys.readouterr().out
+
+
+def test_the_shell_script_finds_its_project_from_anywhere(tmp_path):
+    """As a link too, which set-up makes in .venv/bin."""
+    link = tmp_path / "stateful"
+    link.symlink_to(Path(PROJECT, "stateful"))
+    completed = subprocess.run(
+        [link],
+        cwd=tmp_path,
+        env=os.environ
+        | {"_STATEFUL_COMPLETE": "complete_bash", "COMP_WORDS": "stateful rese", "COMP_CWORD": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert completed.stdout.split() == ["reseed"]
+
+
+def test_completion_knows_the_streams(tmp_path, capsys):
+    assert main(["completion", "bash"]) == 0
+    assert "_STATEFUL_COMPLETE=complete_bash" in capsys.readouterr().out

@@ -1,0 +1,60 @@
+"""What `new` writes is right as it stands, and its own test says so."""
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from include.cli import author
+from include.cli.__main__ import main
+from include.settings import PROJECT
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """A copy of the project, as `new` changes it."""
+    for name in ("include", "tests/bronze.py", "pyproject.toml"):
+        target = tmp_path / name
+        target.parent.mkdir(exist_ok=True)
+        if (PROJECT / name).is_dir():
+            shutil.copytree(PROJECT / name, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(PROJECT / name, target)
+    return tmp_path
+
+
+def run(project: Path, *words: str) -> str:
+    """What a module says when it is run there."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", *words],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(project)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_new_source_and_new_streams_are_right_and_pass_their_tests(project, monkeypatch, capsys):
+    monkeypatch.setattr(author, "PROJECT", project)
+    assert main(["new", "source", "page_requests"]) == 0
+    assert "wrote tests/streams/test_source_page_requests.py" in capsys.readouterr().out
+    written = runpy.run_path(str(project / "include/streams/sources.py"))["SOURCES"]
+    monkeypatch.setattr("include.streams.sources.SOURCES", written)
+    assert main(["new", "stream", "pages", "--source", "page_requests"]) == 0
+    assert main(["new", "stream", "per_device", "--source", "signals"]) == 0
+    assert main(["new", "stream", "pages"]) == 2  # it is there
+
+    right = [line.split() for line in run(project, "include.cli", "validate").splitlines()]
+    assert {name for name, _ in right} >= {"pages", "per_device", "user_counts"}
+    assert {said for _, said in right} == {"right"}
+    assert "1 passed" in run(project, "include.cli", "test", "pages")
+    assert "4 passed" in run(project, "pytest", "-q", "tests/streams")
+    run(project, "ruff", "check", ".")
+    run(project, "ruff", "format", "--check", ".")
