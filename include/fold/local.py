@@ -104,9 +104,13 @@ class LocalFold:
         """What is known of each key."""
         return {known.key: known for bucket in self._buckets for known in bucket.states}
 
+    def waiting(self) -> list[BronzeRow]:
+        """The rows of events that wait to be settled."""
+        return [row for bucket in self._buckets for row in bucket.pending]
+
     def pending(self) -> int:
-        """Events that wait to be settled."""
-        return sum(len(bucket.pending) for bucket in self._buckets)
+        """How many events wait to be settled."""
+        return len(self.waiting())
 
 
 class _Bucket:
