@@ -1,0 +1,182 @@
+"""How events may reach a stream, as Hypothesis draws it from the records' types.
+
+Few keys, ties in time, and steps of exactly the spans that the function knows, or one
+microsecond beside them: that is where functions go wrong.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
+from include.fold.records import Column, columns_of
+from include.fold.testing.constants import constants_of, spans_us
+from include.fold.testing.run import Happened
+
+FIRST_US = 1_000_000
+MOST_EVENTS = 12
+SPANS_US = (1, 1_000, 1_000_000, 3_600_000_000, 86_400_000_000)
+MOST_SPANS = 8  # of the function's own
+KEYS: dict[str, tuple[Any, ...]] = {"string": ("a", "a", "a", "b", "c"), "bigint": (1, 1, 1, 2, 3)}
+# Whose sum depends on the order: (0.1 + 0.2) + 0.3 is not 0.1 + (0.2 + 0.3).
+FLOATS = (0.0, 0.1, 0.2, 0.3, 0.7, -0.7, -0.0, 1e16)
+Values = Mapping[str, st.SearchStrategy[Any]]
+
+
+class Part(NamedTuple):
+    """What arrives for one run, and the instant that the run comes to."""
+
+    events: Sequence[Happened]
+    clock_us: int
+
+
+class Case(NamedTuple):
+    """Events cut into runs. Those of `late` come too late, so they must not count."""
+
+    parts: list[Part]
+    late: set[int]  # numbers of events, in the order in which they arrive
+    old_states: dict[Any, Any]
+
+    def in_order(self) -> Part:
+        """All that is folded, in one run."""
+        arrived = [event for part in self.parts for event in part.events]
+        events = [event for number, event in enumerate(arrived) if number not in self.late]
+        return Part(sorted(events, key=lambda event: event.time_us), self.parts[-1].clock_us)
+
+    def whole(self) -> Part:
+        """The same, arriving the other way round."""
+        events, clock_us = self.in_order()
+        return Part(events[::-1], clock_us)
+
+
+class Step(NamedTuple):
+    """One event, and how it follows those before it."""
+
+    event: Any
+    after_us: int
+    ends_run: bool
+    wait_us: int  # of a run that ends here: how much further it comes
+    travels: int  # -1: arrives a run early, and waits there; 1: a run too late
+
+
+class Drawn(NamedTuple):
+    """What a case is made of."""
+
+    steps: list[Step]
+    old_states: dict[Any, Any]
+
+    def fewer(self) -> Iterator["Drawn"]:
+        """The same without one of its events, or without what it begins with."""
+        if self.old_states:
+            yield self._replace(old_states={})
+        for number, gone in enumerate(self.steps):
+            before, after = self.steps[:number], self.steps[number + 1 :]
+            if before and gone.ends_run:
+                before[-1] = before[-1]._replace(ends_run=True)
+            if before or after:
+                yield self._replace(steps=before + after)
+
+
+def drawn_cases(
+    fold: KeyedFold, values: Values, old_state: type | None = None
+) -> st.SearchStrategy[Drawn]:
+    """Cases of at least one event. `values` are strategies for fields, by name."""
+    steps = st.lists(_steps(fold, values), min_size=1, max_size=MOST_EVENTS)
+    old_states: st.SearchStrategy[dict[Any, Any]] = st.just({})
+    if old_state is not None:
+        constants = constants_of(fold)
+        record = _records(old_state, columns_of(old_state), values, constants)
+        old_states = st.dictionaries(_keys(fold, values), record, max_size=2)
+    return st.builds(Drawn, steps, old_states)
+
+
+def _steps(fold: KeyedFold, values: Values) -> st.SearchStrategy[Step]:
+    constants = constants_of(fold)
+    own_us = spans_us(constants)[:MOST_SPANS]
+    spans = [*SPANS_US, *(us + beside for us in own_us for beside in (0, 1, -1))]
+    key = {fold.key: _keys(fold, values)}
+    return st.builds(
+        Step,
+        _records(fold.event, fold.event_columns, {**values, **key}, constants),
+        st.sampled_from([0] * (len(spans) // 3) + spans),
+        st.sampled_from([False, True, True]),
+        st.just(0) | st.sampled_from(spans),
+        st.just(0) if fold.in_processing_time else st.sampled_from([0, 0, 0, 0, -1, 1]),
+    )
+
+
+def _keys(fold: KeyedFold, values: Values) -> st.SearchStrategy[Any]:
+    return values.get(fold.key, st.sampled_from(KEYS[fold.key_column.kind]))
+
+
+def _records(
+    record: Any, columns: Sequence[Column], values: Values, constants: list[Any]
+) -> st.SearchStrategy[Any]:
+    drawn = [values.get(column.name, _values(column, constants)) for column in columns]
+    return st.builds(record, *drawn)
+
+
+def _values(column: Column, constants: list[Any]) -> st.SearchStrategy[Any]:
+    kind = column.kind
+    if kind.startswith("array<"):
+        drawn: st.SearchStrategy[Any] = st.lists(
+            _scalars(kind[len("array<") : -1], constants), max_size=3
+        ).map(tuple)
+    else:
+        drawn = _scalars(kind, constants)
+    return st.none() | drawn if column.nullable else drawn
+
+
+def _scalars(kind: str, constants: list[Any]) -> st.SearchStrategy[Any]:
+    if kind == "boolean":
+        return st.booleans()
+    if kind == "string":
+        texts = [value for value in constants if isinstance(value, str)]
+        return st.sampled_from(["a", "b", *texts, "c"])
+    if kind == "double":
+        known = [float(value) for value in constants if isinstance(value, float)]
+        return st.sampled_from([*FLOATS, *known]) | st.floats(-1e6, 1e6)
+    near = [value + n for value in constants if type(value) is int for n in (0, 1)]
+    return st.sampled_from([0, 1, 2, *near]) | st.integers(-1_000, 1_000_000)
+
+
+def case_of(fold: KeyedFold, drawn: Drawn) -> Case:
+    """The case, with the instants of its events and runs."""
+    steps, old_states = drawn
+    runs: list[list[tuple[Step, Happened]]] = [[]]
+    now_us = FIRST_US
+    for number, step in enumerate(steps):
+        # A run settles an instant wholly, so no cut is between ties.
+        if number and steps[number - 1].ends_run and step.after_us:
+            runs.append([])
+        now_us += step.after_us
+        runs[-1].append((step, Happened(_at(fold, step, now_us), now_us)))
+    arriving: list[list[tuple[Happened, bool]]] = [[] for _ in runs]
+    for index, run in enumerate(runs):
+        for step, event in run:
+            at = min(max(index + step.travels, 0), len(runs) - 1)
+            arriving[at].append((event, at > index))
+    arrived = [item for part in arriving for item in part]
+    late = {number for number, (_, is_late) in enumerate(arrived) if is_late}
+    parts = [
+        Part([event for event, _ in part], _clock_us(runs, index))
+        for index, part in enumerate(arriving)
+    ]
+    return Case(parts, late, old_states)
+
+
+def _at(fold: KeyedFold, step: Step, now_us: int) -> Any:
+    """The event with its times filled in: those are the case's, and none of the drawn ones."""
+    times = {fold.time_us: now_us, EVENT_TIME_US: now_us, INGESTED_AT_US: now_us}
+    named = {name: at_us for name, at_us in times.items() if name in fold.event._fields}  # type: ignore[attr-defined]
+    return step.event._replace(**named)
+
+
+def _clock_us(runs: Sequence[Sequence[tuple[Step, Happened]]], index: int) -> int:
+    """To where a run comes: at least to its newest event, and not to one of the next run."""
+    step, newest = runs[index][-1]
+    reached_us = newest.time_us + step.wait_us
+    if index + 1 == len(runs):
+        return reached_us
+    return min(reached_us, runs[index + 1][0][1].time_us - 1)

@@ -1,0 +1,141 @@
+"""`check_fold` finds each planted bug, tells it in a case that one can read, and finds no others."""
+
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import strategies as st
+
+from include.fold.definition import flat_map_groups_with_state
+from include.fold.testing.check import BrokenLawError, check_fold
+from include.fold.testing.other_process import UnknownThereError
+from include.streams import user_counts
+from include.streams.user_counts import Total
+from tests.fold.planted import APPEND, RIGHT, WRONG, spent_by
+
+# What the message must say of each.
+SAYS = {
+    "state_in_a_global": "comes to something else each time",
+    "number_from_a_global_sequence": "comes to something else each time",
+    "module_level_cache": "comes to something else each time",
+    "attribute_of_the_function": "comes to something else each time",
+    "mutable_default": "comes to something else each time",
+    "group_state_of_another_call": "comes to something else each time",
+    "count_of_calls_in_a_closure": "comes to something else each time",
+    "wall_clock": "asks time.time_ns()",
+    "date_of_today": "asks date.today()",
+    "silence_by_the_wall_clock": "asks time.monotonic()",
+    "sampled_at_random": "asks the module random",
+    "random_identifier": "urandom()",
+    "hash_of_a_text": "depends on the process that it runs in",
+    "order_of_a_set": "depends on the process that it runs in",
+    "order_of_a_dict_of_the_call": "depends on how its input is cut into runs",
+    "arrival_order_among_ties": "event_type='b'",  # by which law it is found is up to the memory
+    "count_of_calls": "depends on how its input is cut into runs",
+    "float_sum_per_call": "depends on how its input is cut into runs",
+    "most_per_call": "depends on how its input is cut into runs",
+    "mean_of_means": "depends on how its input is cut into runs",
+    "only_the_first_event": "depends on how its input is cut into runs",
+    "clock_of_the_first_event": "depends on how its input is cut into runs",
+    "events_read_twice": "reads its events twice",
+    "row_of_the_call_alone": "but project() makes",
+    "division_by_a_value": "ZeroDivisionError",
+    "timeout_not_set_again": "loses a timeout",
+    "state_not_removed_on_timeout": "leaves a state when its timeout has come",
+}
+
+
+def broken(fold: Any, **settings: Any) -> str:
+    with pytest.raises(BrokenLawError) as raised:
+        check_fold(fold, **settings)
+    return str(raised.value)
+
+
+def test_each_planted_bug_has_its_message():
+    assert set(SAYS) == set(WRONG)
+
+
+@pytest.mark.parametrize("bug", WRONG)
+def test_a_planted_bug_is_found_and_told(bug):
+    message = broken(WRONG[bug])
+    assert SAYS[bug] in message.partition("\nSuch an event")[0]
+    assert "called with [" in message
+
+
+@pytest.mark.parametrize("function", RIGHT)
+def test_a_function_that_keeps_the_law_passes(function):
+    check_fold(RIGHT[function], examples=50)
+
+
+def test_the_smallest_case_is_told_run_by_run():
+    assert broken(WRONG["count_of_calls"]).splitlines()[:-1] == [
+        "count_of_calls depends on how its input is cut into runs:",
+        "  called with [Purchase(user_id='a', event_time_us=1000000, event_type='a', value=0.0)]",
+        "  and then with [Purchase(user_id='a', event_time_us=1000001, event_type='a', value=0.0)]",
+        "  it gives",
+        "    outputs Spending(user_id='a', total=0.0, number=2) at 1000001",
+        "  with all at once",
+        "    outputs Spending(user_id='a', total=0.0, number=1) at 1000001",
+    ]
+
+
+def test_states_may_be_kept_without_a_timeout_if_that_is_meant():
+    check_fold(WRONG["state_not_removed_on_timeout"], may_keep=True, examples=50)
+
+
+def test_values_that_do_not_occur_are_not_tried():
+    occurring = st.floats(0.5, 100.0)
+    check_fold(WRONG["division_by_a_value"], values={"value": occurring}, examples=50)
+
+
+class OldTotal(NamedTuple):
+    count: int | None
+
+
+def migrate_state(old: dict[str, Any]) -> Total:
+    return Total(old["count"] or 0)
+
+
+def test_a_migration_that_keeps_the_law_passes():
+    check_fold(user_counts.FOLD, migrate_state=migrate_state, old_state=OldTotal, examples=50)
+
+
+CALLS: list[Any] = []
+
+
+def count_migrations(old: dict[str, Any]) -> Total:
+    CALLS.append(old)
+    return Total(len(CALLS))
+
+
+@pytest.mark.parametrize(
+    ("migrate", "says"),
+    [
+        (lambda old: Total(old["count"]), "the column is bigint"),
+        (lambda old: old["count"], "and not a Total"),
+        (lambda old: Total(old["total"]), "KeyError: 'total'"),
+        (count_migrations, "the same again"),
+    ],
+)
+def test_a_migration_with_a_bug_is_found(migrate, says):
+    assert says in broken(user_counts.FOLD, migrate_state=migrate, old_state=OldTotal)
+
+
+def test_a_migration_needs_the_record_of_the_old_states():
+    with pytest.raises(ValueError, match="give both, or neither"):
+        check_fold(user_counts.FOLD, migrate_state=migrate_state)
+
+
+def test_a_fold_that_another_process_cannot_import_is_refused():
+    class Local(NamedTuple):
+        user_id: str
+        event_time_us: int
+        value: float
+
+    def spend(user_id, events, state):
+        for event in events:
+            yield spent_by(user_id, state, event.value, 1)
+
+    fold = flat_map_groups_with_state(spend, **{**APPEND, "event": Local})
+    with pytest.raises(UnknownThereError, match="other_process=False"):
+        check_fold(fold, examples=1)
+    check_fold(fold, examples=50, other_process=False)
