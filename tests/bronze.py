@@ -12,6 +12,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
+from include.fold.testing.run import Happened
 from include.lake.columns import ARROW_TYPES
 from include.lake.paths import Lake
 from include.registry import all_sources
@@ -21,13 +22,6 @@ INSTANT = pa.timestamp("us", tz="UTC")
 # When the first commit is ingested, and each later one: after all events of our tests.
 FIRST_INGESTED_US = 4_000_000_000_000_000
 BETWEEN_COMMITS_US = 60_000_000
-
-
-class Happened(NamedTuple):
-    """An event and when it happened: for records that do not hold their time."""
-
-    event: Any
-    time_us: int
 
 
 class ClockAt(NamedTuple):

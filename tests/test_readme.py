@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from include.fold.local import LocalFold
+from include.fold.testing.run import run
 from include.registry import source_named
 from include.stream_definition import check_stream
-from tests.bronze import stamp
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -36,23 +35,19 @@ def example(text: str) -> dict[str, Any]:
 def test_the_example_stream_counts_what_it_says():
     names = example("class Purchase")
     purchase = names["Purchase"]
-    engine = LocalFold(names["FOLD"], delay_us=0)
-    for rows in stamp([[purchase("ann", 1_000, 0.1), purchase("ann", 2_000, 0.2)]]):
-        engine.run_batch(rows)
-    assert engine.emitted.rows == [names["Spending"]("ann", 0.1 + 0.2)]
+    ran = run(names["FOLD"], [purchase("ann", 1_000, 0.1), purchase("ann", 2_000, 0.2)])
+    assert ran.outputs == [names["Spending"]("ann", 0.1 + 0.2)]
     check_stream(names["STREAM"], source_named(names["STREAM"].source))
 
 
 def test_the_example_with_timeouts_and_settings_does_what_it_says():
     names = example("class Click")
     click = names["Click"]
-    engine = LocalFold(names["define"](after=timedelta(milliseconds=5)), delay_us=0)
     clicks = [click("ann", 1_000), click("ann", 6_000), click("bob", 11_000)]
-    for rows in stamp([clicks]):
-        engine.run_batch(rows)
-    assert engine.emitted.rows == [names["Gone"]("ann", 6_000)]
-    assert engine.emitted.emitted_at_us == [11_000]
-    assert set(engine.states()) == {"bob"}
+    ran = run(names["define"](after=timedelta(milliseconds=5)), clicks)
+    assert ran.outputs == [names["Gone"]("ann", 6_000)]
+    assert ran.emitted_at_us == [11_000]
+    assert set(ran.states) == {"bob"}
     check_stream(names["STREAM"], source_named(names["STREAM"].source))
 
 

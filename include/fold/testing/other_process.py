@@ -45,14 +45,23 @@ class OtherProcess:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        self._process.communicate()  # closes its stdin, so it ends
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()  # without a stdin it ends
 
     def tell(self, parts: Sequence[Arriving], states: Mapping[Key, Any]) -> Told:
         """What the runs come to there."""
         self._send(_pickled(([(list(events), us) for events, us in parts], dict(states))))
         if self._process.stdout is None:
             raise BrokenPipeError("the other process has no stdout")
-        told: Told = pickle.load(self._process.stdout)
+        try:
+            told: Told = pickle.load(self._process.stdout)
+        except EOFError:
+            raise UnknownThereError(
+                "the other process has ended; on stderr it says why. If it cannot import what the "
+                "fold needs, put that into a module, or call check_fold(..., other_process=False)"
+            ) from None
         return told
 
     def _send(self, message: bytes) -> None:
@@ -68,10 +77,10 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, types.FunctionType) or _is_importable(obj):
             return NotImplemented
-        if obj.__module__ == "__main__":
+        if obj.__module__ == "__main__" or obj.__module__ not in sys.modules:
             raise UnknownThereError(
-                f"{obj.__qualname__} is of __main__, which is another module in another process: "
-                "put the fold into a file of its own, or call check_fold(..., other_process=False)"
+                f"{obj.__qualname__} is of {obj.__module__}, which another process cannot import: "
+                "put the fold into a module, or call check_fold(..., other_process=False)"
             )
         cells = [cell.cell_contents for cell in obj.__closure__ or ()]
         defaults = (obj.__defaults__, obj.__kwdefaults__)

@@ -1,0 +1,71 @@
+"""What docs/testing.md shows is what happens."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from include.fold.definition import map_groups_with_state
+from include.fold.testing.check import BrokenLawError, check_fold
+
+PAGE = (Path(__file__).parents[1] / "docs" / "testing.md").read_text()
+RECORDS = """
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from include.fold.group_state import GroupState
+
+class Purchase(NamedTuple):
+    user_id: str
+    event_time_us: int
+    value: float
+
+class Spent(NamedTuple):
+    total: float
+    purchases: int
+
+class Spending(NamedTuple):
+    user_id: str
+    total: float
+    purchases: int
+
+def project(user_id: str, spent: Spent) -> Spending:
+    return Spending(user_id, *spent)
+"""
+
+
+def blocks(language: str) -> list[str]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    return [text for its_language, text in found if its_language == language]
+
+
+def defined(*sources: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "testing_page"}
+    for source in sources:
+        exec(source, names)
+    return names
+
+
+def test_the_tests_of_the_example_pass():
+    names = defined(blocks("python")[0])
+    tests = [name for name in names if name.startswith("test_")]
+    assert len(tests) == 2
+    for name in tests:
+        names[name]()
+
+
+def test_the_wrong_example_is_told_as_the_page_says():
+    names = defined(RECORDS, blocks("python")[1])
+    fold = map_groups_with_state(
+        names["spend"],
+        key="user_id",
+        event=names["Purchase"],
+        state=names["Spent"],
+        output=names["Spending"],
+        output_mode="update",
+        project=names["project"],
+    )
+    with pytest.raises(BrokenLawError) as raised:
+        check_fold(fold)
+    assert f"{raised.value}\n" == blocks("")[0]
