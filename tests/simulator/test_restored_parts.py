@@ -111,7 +111,10 @@ def test_a_reseeded_state_does_not_begin_with_another_bronze():
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe"])
 @pytest.mark.parametrize("log", ["offsets", "commits"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind == "silences" else pytest.param(kind, marks=pytest.mark.full) for kind in KINDS],
+)
 def test_a_stream_with_a_damaged_checkpoint_can_be_reseeded(kind, log, damage):
     with after_some_days(kind) as do:
         checkpoints = Path(do.world.lake.checkpoint(do.stream.name, 0)).parent
