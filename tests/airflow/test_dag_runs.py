@@ -18,6 +18,8 @@ HOUR = timedelta(hours=1)
 TENDING = ("check_checkpoint", "compact_state", "tune_rocksdb")
 PATHS = ("run_stream", "recompute_interval", "promote")
 TASKS = ("ingest", "choose_path", *PATHS, *TENDING, "publish")
+# tests/airflow/test_state_admin_dag.py has a real run in `make test`.
+pytestmark = [pytest.mark.airflow, pytest.mark.e2e]
 RUN_DAG = """
 import json, sys
 from dataclasses import replace
@@ -94,8 +96,6 @@ def outcome(*succeeded: str, **others: str) -> dict[str, str]:
     return {"the run": "success"} | tasks | others
 
 
-@pytest.mark.airflow
-@pytest.mark.e2e
 @pytest.mark.spark
 def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     lake, airflow_environment
@@ -140,7 +140,6 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     assert counts(lake) == {("ann", 5), ("bob", 5)}
 
 
-@pytest.mark.airflow
 def test_a_backfill_of_what_is_not_settled_makes_its_run_red(airflow_environment):
     red = run_dag(airflow_environment, run_type="backfill", logical_date=LATER)
     # Not green for want of a failed task at the end: publish runs whatever has failed.
@@ -149,7 +148,6 @@ def test_a_backfill_of_what_is_not_settled_makes_its_run_red(airflow_environment
     assert red == outcome("choose_path", **failed, **after_it)
 
 
-@pytest.mark.airflow
 def test_a_promote_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails(
     lake, airflow_environment
 ):
@@ -170,8 +168,6 @@ def test_a_promote_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails
     assert waiting == outcome(*recomputed)
 
 
-@pytest.mark.airflow
-@pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.full
 def test_a_backfill_promotes_at_its_end_and_live_goes_on_from_there(lake, airflow_environment):
