@@ -33,7 +33,7 @@ def test_an_unknown_column_is_refused(lake):
 
 def test_streams_that_write_at_the_same_time_lose_nothing(lake):
     def run(stream: str) -> None:
-        for batch_id in range(8):
+        for batch_id in range(4):
             append_ops(lake, "batches", [batch(stream, batch_id)], (f"{stream}/1", batch_id))
             update_ops(lake, "batches", KEY, [batch(stream, batch_id) | {"rows_in": 100}])
 
@@ -41,7 +41,7 @@ def test_streams_that_write_at_the_same_time_lose_nothing(lake):
         list(pool.map(run, ["a", "b", "c"]))
     rows = read_ops(lake, "batches").to_pylist()
     assert sorted((row["stream"], row["batch_id"]) for row in rows) == [
-        (stream, batch_id) for stream in "abc" for batch_id in range(8)
+        (stream, batch_id) for stream in "abc" for batch_id in range(4)
     ]
     assert {row["rows_in"] for row in rows} == {100}
 
@@ -88,15 +88,22 @@ def test_a_table_of_an_earlier_release_gets_the_new_columns(lake, monkeypatch):
     assert all(comments)
 
 
+@pytest.fixture
+def soon_compacted(monkeypatch):
+    monkeypatch.setattr(ops, "COMMITS_BETWEEN_COMPACTIONS", 10)
+
+
+@pytest.mark.usefixtures("soon_compacted")
 def test_small_files_are_joined_in_time(lake):
-    for batch_id in range(60):
+    for batch_id in range(14):
         append_ops(lake, "batches", [batch("a", batch_id)], ("a/1", batch_id))
-    assert len(DeltaTable(lake.ops("batches")).file_uris()) < 20
+    assert len(DeltaTable(lake.ops("batches")).file_uris()) < 7
     rows = read_ops(lake, "batches").to_pylist()
-    assert sorted(row["batch_id"] for row in rows) == list(range(60))
-    assert not append_ops(lake, "batches", [batch("a", 59)], ("a/1", 59))
+    assert sorted(row["batch_id"] for row in rows) == list(range(14))
+    assert not append_ops(lake, "batches", [batch("a", 13)], ("a/1", 13))
 
 
+@pytest.mark.usefixtures("soon_compacted")
 def test_each_stream_s_rows_are_found_after_an_update_of_joined_files(lake):
     """delta-rs then writes Arrow's string views, which Arrow itself cannot compare with a string."""
     for batch_id in range(ops.COMMITS_BETWEEN_COMPACTIONS):
