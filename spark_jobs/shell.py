@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from include.care.cared_tables import cared_tables
 from include.checkpoint.committed_batch import committed_batch
+from include.lake.generations import read_generations
 from include.lake.paths import Lake, open_lake
 from include.registry import stream_named
 from include.stream_definition import load_definition
