@@ -49,7 +49,9 @@ def append_ops(
             if recorded is not None and recorded >= version:
                 return False
             properties = CommitProperties(app_transactions=[Transaction(app_id, version)])
-        write_deltalake(table, data, mode="append", commit_properties=properties)
+        write_deltalake(
+            table, _with_all_columns(data, table), mode="append", commit_properties=properties
+        )
         _compact_now_and_then(lake, name)
         return True
 
@@ -72,6 +74,14 @@ def _table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     # and a table of an earlier release has the earlier words.
     plain = pa.schema([field.remove_metadata() for field in schema])
     return pa.Table.from_pylist([dict(row) for row in rows], schema=plain)
+
+
+def _with_all_columns(data: pa.Table, table: DeltaTable) -> pa.Table:
+    """With nulls for columns that another release has given the table, and this one has not."""
+    for field in pa.schema(table.schema().to_arrow()):
+        if field.name not in data.column_names:
+            data = data.append_column(field.name, pa.nulls(data.num_rows, field.type))
+    return data
 
 
 def update_ops(

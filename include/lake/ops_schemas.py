@@ -77,7 +77,6 @@ BATCHES = pa.schema(
         ops_column("buckets_touched", pa.int64(), "Buckets that were called"),
         ops_column("watermark", INSTANT, "The fold's watermark that this batch reached"),
         ops_column("state_bytes", pa.int64(), "Memory used by the state stores (Spark's metric)"),
-        ops_column("state_rows", pa.int64(), "Rows in the state stores, all column families"),
         ops_column("durations_ms", pa.string(), "JSON: Spark's durationMs of the batch"),
         ops_column("state_metrics", pa.string(), "JSON: Spark's customMetrics of the operator"),
         ops_column("rows_excluded", pa.int64(), "Rows before the initial state's as_of"),

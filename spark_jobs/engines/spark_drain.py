@@ -107,7 +107,6 @@ def measured(progress: Sequence[StreamingQueryProgress]) -> list[dict[str, Any]]
         {
             "batch_id": batch.batchId,
             "state_bytes": sum(state.memoryUsedBytes for state in batch.stateOperators),
-            "state_rows": sum(state.numRowsTotal for state in batch.stateOperators),
             "durations_ms": json.dumps(dict(batch.durationMs)),
             "state_metrics": json.dumps([dict(s.customMetrics) for s in batch.stateOperators]),
         }

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 
 from include.lake import ops
 from include.lake.ops import append_ops, read_ops, update_ops
@@ -86,6 +86,17 @@ def test_a_table_of_an_earlier_release_gets_the_new_columns(lake, monkeypatch):
     assert rows == {"old": None, "new": 3}
     comments = [field.metadata["comment"] for field in DeltaTable(lake.ops("runs")).schema().fields]
     assert all(comments)
+
+
+def test_a_table_with_columns_of_another_release_is_written_on(lake):
+    append_ops(lake, "batches", [batch("first", 0)])
+    more = Schema.from_arrow(pa.schema([pa.field("state_rows", pa.int64())]))
+    DeltaTable(lake.ops("batches")).alter.add_columns(more.fields)
+    append_ops(lake, "batches", [batch("second", 0)])
+    update_ops(lake, "batches", ["stream", "batch_id"], [batch("second", 0) | {"rows_out": 3}])
+    rows = read_ops(lake, "batches").to_pylist()
+    assert {row["stream"]: row["rows_out"] for row in rows}["second"] == 3
+    assert [row["state_rows"] for row in rows] == [None, None]
 
 
 @pytest.fixture
