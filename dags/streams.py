@@ -1,4 +1,4 @@
-"""One Dag per stream: take in what has landed, drain it into the table, tend its state, tell the readers.
+"""One Dag per stream: take in what has landed, drain it into the table, care for its state, tell readers.
 
 A stream's position is its checkpoint, not the Dag run's data interval: a run reads all that
 is new, whatever its interval, and one that finds nothing new is skipped without starting a
@@ -59,6 +59,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import skip, spark_task
 from include.airflow.pools import source_pool, stream_pool
+from include.airflow.stream_doc import stream_doc
 from include.registry import loadable_streams, source_named
 from include.settings import Stream, default_lake
 
@@ -167,7 +168,7 @@ def stream_dag(stream: Stream) -> DAG:
     with DAG(
         dag_id=f"stream_{stream.name}",
         description=f"{stream.source} -> tables/{stream.name}",
-        doc_md=__doc__,
+        doc_md=stream_doc(stream, str(__doc__)),
         # Not the bare cron string: its runs have empty data intervals.
         schedule=CronDataIntervalTimetable(stream.schedule, timezone="UTC"),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
