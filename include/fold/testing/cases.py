@@ -16,7 +16,8 @@ from include.fold.testing.run import Happened
 
 FIRST_US = 1_000_000
 MOST_EVENTS = 12
-SPANS_US = (1, 1_000, 1_000_000, 3_600_000_000, 86_400_000_000)
+SHORT_US = (1, 1_000)
+LONG_US = (1_000_000, 3_600_000_000, 86_400_000_000)
 MOST_SPANS = 8  # of the function's own
 KEYS: dict[str, tuple[Any, ...]] = {"string": ("a", "a", "a", "b", "c"), "bigint": (1, 1, 1, 2, 3)}
 # Whose sum depends on the order: (0.1 + 0.2) + 0.3 is not 0.1 + (0.2 + 0.3).
@@ -94,7 +95,9 @@ def drawn_cases(
 def _steps(fold: KeyedFold, values: Values) -> st.SearchStrategy[Step]:
     constants = constants_of(fold)
     own_us = spans_us(constants)[:MOST_SPANS]
-    spans = [*SPANS_US, *(us + beside for us in own_us for beside in (0, 1, -1))]
+    spans = [*SHORT_US, *(us + beside for us in own_us for beside in (0, 1, -1))]
+    if not own_us:  # else a function that wakes every second would do so for a day
+        spans += LONG_US
     key = {fold.key: _keys(fold, values)}
     return st.builds(
         Step,
@@ -133,7 +136,7 @@ def _scalars(kind: str, constants: list[Any]) -> st.SearchStrategy[Any]:
         return st.booleans()
     if kind == "string":
         texts = [value for value in constants if isinstance(value, str)]
-        return st.sampled_from(["a", "b", *texts, "c"])
+        return st.sampled_from(["a", "b", *texts]) | st.text("abc", max_size=3)
     if kind == "double":
         known = [float(value) for value in constants if isinstance(value, float)]
         return st.sampled_from([*FLOATS, *known]) | st.floats(-1e6, 1e6)

@@ -7,6 +7,7 @@ import dis
 import types
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from include.fold.admission import MICROSECOND
@@ -50,8 +51,11 @@ def _inside(value: Any) -> Iterable[Any]:
         return [constant for constant in loaded if isinstance(constant, _PLAIN)]
     if isinstance(value, types.FunctionType):
         return [value.__code__, *_cells(value), *_globals(value)]
-    wrapped = [getattr(value, name, None) for name in ("function", "func", "__wrapped__")]
-    return [inner for inner in wrapped if isinstance(inner, types.FunctionType)]
+    if isinstance(value, types.MethodType | partial):
+        return [value.__func__] if isinstance(value, types.MethodType) else [value.func, value.args]
+    if isinstance(getattr(type(value), "__call__", None), types.FunctionType):  # noqa: B004
+        return [type(value).__call__, *vars(value).values()]
+    return [value.__wrapped__] if hasattr(value, "__wrapped__") else []
 
 
 _PLAIN = (int, float, str, tuple, frozenset, types.CodeType)
