@@ -23,7 +23,7 @@ export LAKE PORT PYTHON
 .PHONY: help test-setup run compose-env test test-fast test-e2e test-full check simulate bench rehearse rehearse-short
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## Start Airflow, run every stream, show the results, serve until Ctrl-C [LAKE= PORT= ONCE=1]
 	@./stateful run $(if $(ONCE),--once)
@@ -42,7 +42,7 @@ test: test-setup ## Run the tests (10 minutes at most on 2 cores)
 	@$(TESTS) -m "not full and not e2e"
 
 test-fast: test-setup ## Run those without a JVM, Airflow or simulations, with few examples (a minute)
-	@$(TESTS) -m "not spark and not airflow and not full" --ignore=tests/simulator --hypothesis-profile=few
+	@$(TESTS) -m "not spark and not airflow and not full" --ignore=tests/simulator --ignore=tests/airflow --hypothesis-profile=few
 
 test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a cluster, the short rehearsal
 	@$(TESTS) -m "e2e and not full"
