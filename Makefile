@@ -35,8 +35,10 @@ test-setup:
 	@include/setup/setup.sh --tests
 
 # Two processes, each with a Spark session of its own: a core is often left waiting by one. Who
-# has nothing left to do takes half of what the other one still has.
+# has nothing left to do takes half of what the other one still has; where the tests of a file
+# share what takes minutes to make, it takes a file.
 TESTS := $(RUN) pytest -n 2 --dist worksteal
+FILES := $(RUN) pytest -n 2 --dist loadfile
 
 test: test-setup ## Run the tests (10 minutes at most on 2 cores)
 	@$(TESTS) -m "not full and not e2e"
@@ -45,10 +47,10 @@ test-fast: test-setup ## Run those without a JVM, Airflow or simulations, with f
 	@$(TESTS) -m "not spark and not airflow and not full" --ignore=tests/simulator --ignore=tests/airflow --hypothesis-profile=few
 
 test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a cluster, the short rehearsal
-	@$(TESTS) -m "e2e and not full"
+	@$(FILES) -m "e2e and not full"
 
 test-full: test-setup ## Run all tests, the long matrices too, with all examples (hours)
-	@$(TESTS) --hypothesis-profile=all
+	@$(FILES) --hypothesis-profile=all
 
 check: test-setup ## Lint, formatting, types
 	@$(VENV)/bin/ruff check .
