@@ -139,9 +139,13 @@ def _scalars(kind: str, constants: list[Any]) -> st.SearchStrategy[Any]:
         return st.sampled_from(["a", "b", *texts]) | st.text("abc", max_size=3)
     if kind == "double":
         known = [float(value) for value in constants if isinstance(value, float)]
-        return st.sampled_from([*FLOATS, *known]) | st.floats(-1e6, 1e6)
+        return st.sampled_from([*FLOATS, *known]) | st.integers(-9_999, 9_999).map(_tenths)
     near = [value + n for value in constants if type(value) is int for n in (0, 1)]
     return st.sampled_from([0, 1, 2, *near]) | st.integers(-1_000, 1_000_000)
+
+
+def _tenths(number: int) -> float:
+    return number / 10
 
 
 def case_of(fold: KeyedFold, drawn: Drawn) -> Case:
