@@ -18,6 +18,7 @@ PLACEHOLDERS = {
     "NAME": "user_counts",
     "SOURCE": "signals",
     "x": "user_counts",
+    "spending": "user_counts",  # which the README has its reader write
     "TO": "2026-01-05",
     "FROM": "2026-01-05",
     "UNTIL": "2026-01-06",
