@@ -1,12 +1,37 @@
 """`./stateful`, once all that it needs is installed: `python -m include.cli`."""
 
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 
-from include.cli import author, jobs, state, tables
-from include.cli.app import main
+import typer
 
-# Each registers its commands.
-COMMANDS = (jobs, state, tables, author)
+FILES = ("jobs", "state", "tables", "author")  # each registers its commands, in the order of --help
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    load()
+    return int(import_module("include.cli.app").main(argv))
+
+
+def load() -> typer.Typer:
+    """The command line with all commands.
+
+    All of them stand on the sources. Of what is wrong with that file its writer is told in one
+    line; of a stream's file the registry does.
+    """
+    try:
+        import_module("include.streams.sources")
+    except Exception as error:
+        kind = type(error).__name__
+        sys.stderr.write(f"error: include/streams/sources.py: {kind}: {error}\n")
+        raise SystemExit(2) from error
+    for file in FILES:
+        import_module(f"include.cli.{file}")
+    found: typer.Typer = import_module("include.cli.app").app
+    return found
+
 
 if __name__ == "__main__":
     sys.exit(main())

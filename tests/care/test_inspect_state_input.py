@@ -21,6 +21,7 @@ from include.settings import PROJECT, SettingsError
 from include.stream_definition import load_definition, pinned_settings
 from spark_jobs import inspect_state as job
 from spark_jobs.inspect_state import inspect_state
+from spark_jobs.shell import make_views, state_of
 from tests.skewed_state import COLD, HOT, SKEWED, drain_skewed, hot_and_cold_users
 
 
@@ -185,3 +186,14 @@ def test_stdout_has_the_json_alone_and_the_lake_is_as_it_was(spark, skewed):
     report = inspect_state(spark, skewed, SKEWED)
     assert json.loads(result.stdout) == json.loads(report_json(report))
     assert files_in(skewed) == before
+
+
+@pytest.mark.spark
+def test_a_shell_has_the_tables_as_views_and_the_states(spark, skewed):
+    session = spark.newSession()
+    views = make_views(session, skewed)
+    assert {"user_counts", "bronze_user_events", "ops_generations"} <= set(views)
+    counted = session.sql("SELECT count(*) AS n FROM user_counts").collect()[0]["n"]
+    states = state_of(session, skewed, "user_counts").collect()
+    assert counted == len(states) > HOT
+    assert {row["state"]["total_count"] for row in states} <= {1, 2}

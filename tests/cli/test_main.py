@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from include.cli import jobs
-from include.cli.__main__ import COMMANDS, main
+from include.cli.__main__ import FILES, main
 from include.lake.paths import Lake
 from include.settings import PROJECT
 
@@ -19,8 +20,23 @@ CLI = [sys.executable, "-P", "-m", "include.cli"]
 
 def test_every_file_of_commands_is_loaded():
     files = {file.stem for file in (PROJECT / "include" / "cli").glob("*.py")}
-    loaded = {module.__name__.rpartition(".")[2] for module in COMMANDS}
-    assert files - {"__init__", "__main__", "app", "scaffold"} == loaded
+    assert files - {"__init__", "__main__", "app", "scaffold"} == set(FILES)
+
+
+def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path):
+    copied = shutil.copytree(PROJECT / "include", tmp_path / "include")
+    with (copied / "streams" / "sources.py").open("a") as file:
+        file.write("\nSOURCES += (Source(name='Bad'),)\n")
+    done = subprocess.run(
+        [*CLI, "validate"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: include/streams/sources.py: TypeError: ")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from include.cli.__main__ import COMMANDS
-from include.cli.app import RefusedError, app
+from include.cli.__main__ import load
+from include.cli.app import RefusedError
 
 ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"""\./stateful[^\S\n]?([^`\n|#)"]*)""")
@@ -78,7 +78,7 @@ def named() -> list[tuple[str, str]]:
 
 
 def test_messages_name_commands(named):
-    assert len(named) > 40, COMMANDS
+    assert len(named) > 40
     assert {where.partition("/")[0] for where, _ in named} >= {"README.md", "include", "spark_jobs"}
 
 
@@ -98,7 +98,7 @@ def test_the_command_line_takes_what_messages_and_pages_name(named, monkeypatch,
 def take(words: list[str]) -> None:
     """Parse a command with its arguments; one that is only named needs none."""
     context = None
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(load())
     while words and hasattr(command, "commands"):
         context = command.make_context("stateful", words, parent=context)
         _, command, words = command.resolve_command(context, words)
@@ -116,7 +116,7 @@ def leaves(command, path=()):
 def test_each_command_has_an_example_that_it_takes(monkeypatch, tmp_path):
     monkeypatch.setenv("LAKE", str(tmp_path))
     monkeypatch.chdir(ROOT)
-    for path, command in leaves(typer.main.get_command(app)):
+    for path, command in leaves(typer.main.get_command(load())):
         example = command.epilog.removeprefix("Example:  ./stateful ").split()
         assert tuple(example[: len(path)]) == path
         take([PLACEHOLDERS.get(word, word) for word in example])

@@ -309,3 +309,13 @@ def test_the_package_and_its_checksums_name_the_same_version():
 def test_everything_is_in_place_here():
     assert jars.missing_jars() == []
     assert os.access(ROOT / "include" / "setup" / "setup.sh", os.X_OK)
+
+
+def test_the_command_line_is_linked_into_the_virtual_environment(tmp_path, monkeypatch):
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / "stateful").touch()
+    monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
+    for _ in range(2):
+        install.link_command()
+    link = tmp_path / ".venv" / "bin" / "stateful"
+    assert link.resolve() == tmp_path / "stateful"
