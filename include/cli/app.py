@@ -13,17 +13,21 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from include.checkpoint.row_counts import RowCountError
 from include.fold.records import DefinitionError
 from include.lake.lease import LeaseTakenError
 from include.lake.paths import Lake, LakeError, open_lake
 from include.plans.plan_recompute import parse_instant
 from include.registry import all_sources, source_named, stream_named, stream_names
+from include.savepoints.contents import SavepointError
 from include.settings import PROJECT, SettingsError, Source, Stream
 from include.spark.local_jobs import absolute_lake
 
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 # What the caller can mend.
 CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError, DefinitionError)
+# What the lake, or the machine, is in the way of: their words say enough.
+FAILURES = (RowCountError, SavepointError, OSError)
 T = TypeVar("T")
 
 app = typer.Typer(
@@ -35,7 +39,7 @@ app = typer.Typer(
 )
 
 
-class RefusedError(Exception):
+class MistakeError(Exception):
     """What was asked for cannot be. Not a ValueError, which typer would word anew."""
 
 
@@ -59,9 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         sys.stderr.write(f"error: {error.format_message()}\n")
         return REFUSED
-    except (RefusedError, *CALLER_ERRORS) as error:
+    except (MistakeError, *CALLER_ERRORS) as error:
         sys.stderr.write(f"error: {error}\n")
         return REFUSED
+    except FAILURES as error:
+        sys.stderr.write(f"error: {error}\n")
+        return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     return as_exit_code(code or DONE)
@@ -88,7 +95,7 @@ def _checked(find: Callable[[str], T]) -> Callable[[str], T]:
         try:
             return find(text)
         except SettingsError as error:
-            raise RefusedError(str(error)) from error
+            raise MistakeError(str(error)) from error
 
     return parse
 

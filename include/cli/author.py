@@ -13,7 +13,7 @@ from include.cli import scaffold
 from include.cli.app import (
     JsonOption,
     LakeOption,
-    RefusedError,
+    MistakeError,
     StreamArgument,
     app,
     command,
@@ -95,7 +95,7 @@ def test(stream: StreamArgument) -> int:
     """Run the test of a stream, tests/streams/test_NAME.py, without a JVM."""
     file = scaffold.test_file(PROJECT, stream.name)
     if not file.is_file():
-        raise RefusedError(
+        raise MistakeError(
             f"{file.relative_to(PROJECT)} is not there: `./stateful new stream` writes one beside a "
             "new stream, to go by"
         )
@@ -118,7 +118,7 @@ def completion(
     """Print what makes a shell complete commands and names: eval "$(./stateful completion)"."""
     shell = name or os.environ.get("SHELL", "").rpartition("/")[2]
     if shell not in list(Shells):
-        raise RefusedError(f"SHELL is {shell!r}: name one of {', '.join(Shells)}")
+        raise MistakeError(f"SHELL is {shell!r}: name one of {', '.join(Shells)}")
     say(
         get_completion_script(
             prog_name="stateful", complete_var="_STATEFUL_COMPLETE", shell=str(shell)

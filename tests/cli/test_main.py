@@ -98,6 +98,15 @@ def test_an_interrupted_command_says_so_by_its_exit_code(lake, monkeypatch):
     assert main(["stream", "user_counts", "--lake", lake.root]) == 130
 
 
+def test_what_the_machine_is_in_the_way_of_is_one_line(lake, monkeypatch, capsys):
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device", "bronze")
+
+    monkeypatch.setattr(jobs.run_local, "run_stream", full)
+    assert main(["stream", "user_counts", "--lake", lake.root]) == 1
+    assert capsys.readouterr().err == "error: [Errno 28] No space left on device: 'bronze'\n"
+
+
 def test_validate_says_which_file_is_wrong(monkeypatch, capsys):
     assert main(["validate"]) == 0
     assert "user_counts" in capsys.readouterr().out

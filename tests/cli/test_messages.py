@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from include.cli.__main__ import load
-from include.cli.app import RefusedError
+from include.cli.app import MistakeError
 
 ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"""\./stateful[^\S\n]?([^`\n|#)"]*)""")
@@ -90,7 +90,7 @@ def test_the_command_line_takes_what_messages_and_pages_name(named, monkeypatch,
         words = [PLACEHOLDERS.get(word, word) for word in re.sub(r"[\[\]]", "", command).split()]
         try:
             take(words)
-        except (typer.TyperException, RefusedError) as error:
+        except (typer.TyperException, MistakeError) as error:
             wrong[where, command] = str(error)
     assert wrong == {}
 
