@@ -14,6 +14,7 @@ from include.cli.app import (
     FromArgument,
     JsonOption,
     LakeOption,
+    MistakeError,
     SourceArgument,
     StreamArgument,
     ToOption,
@@ -24,7 +25,7 @@ from include.cli.app import (
 )
 from include.coverage.give_up import give_up_reseed
 from include.coverage.rebuild import apply_rebuilt, rebuild
-from include.coverage.table_coverage import coverage_text
+from include.coverage.table_coverage import coverage_record, coverage_text, table_coverage
 from include.lake.paths import Lake
 from include.landing.clock import as_text
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
@@ -57,15 +58,21 @@ def coverage(
     is_applied: Annotated[
         bool, typer.Option("--apply", help="With --rebuild: write the ledger so.")
     ] = False,
+    is_json: JsonOption = False,
 ) -> int:
     """Show where the table of a stream is right, and where not and why."""
+    if is_rebuilt and is_json:
+        raise MistakeError("--rebuild is for people to read: leave --json out")
     if is_rebuilt:
         made = apply_rebuilt(lake, stream) if is_applied else rebuild(lake, stream)
         say(made.text())
         if not is_applied:
             say("nothing was changed: --apply writes the ledger so")
             return 0
-    say(coverage_text(lake, stream))
+    if is_json:
+        show_json(coverage_record(stream.name, table_coverage(lake, stream)))
+    else:
+        say(coverage_text(lake, stream))
     return 0
 
 

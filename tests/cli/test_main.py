@@ -48,6 +48,7 @@ def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path):
         (["reseed", "user_counts", "--aply"], "Possible options: --apply"),
         (["reseed"], "Missing argument 'NAME'"),
         (["new"], "Missing command"),
+        (["coverage", "user_counts", "--rebuild", "--json"], "leave --json out"),
         (["reseed", "user_counts", "--buckets", "many"], "'--buckets'"),
         (["reseed", "user_counts", "--until", "soon"], "--until is 'soon': give a date"),
         (["recompute", "user_counts", "2026-01-05", "soon"], "UNTIL is 'soon': give a date"),
@@ -117,10 +118,12 @@ def test_validate_says_which_file_is_wrong(monkeypatch, capsys):
     assert set(found.values()) == {None}
 
 
-def test_check_has_json_for_scripts(lake, capsys):
+def test_check_and_coverage_have_json_for_scripts(lake, capsys):
     assert main(["check", "user_counts", "--lake", lake.root, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["findings"]
     assert found["finding"] == "no_checkpoint"
+    assert main(["coverage", "user_counts", "--lake", lake.root, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["complete_until"] is None
 
 
 def run_cli(*words: str, **options: object) -> subprocess.Popen[bytes]:

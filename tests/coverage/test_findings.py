@@ -6,6 +6,7 @@ from include.coverage.findings import coverage_findings
 from include.coverage.judge import Coverage, Span
 from include.coverage.late_groups import LateGroup
 from include.coverage.segments import BEGINNING_US
+from include.coverage.table_coverage import TableCoverage, coverage_record
 from include.fold.instants import micros_of
 from include.registry import stream_named
 
@@ -86,3 +87,14 @@ def test_what_nothing_proves_is_named_with_its_cause():
     assert "from the beginning until 2026-03-01 00:00:00 UTC (nothing is recorded" in finding.detail
     assert "by other code than today's" in finding.detail
     assert "--recompute" not in str(finding.action)
+
+
+def test_scripts_are_told_the_same():
+    wrong = Coverage(END_US, (late(micros_of(START), 0),), None)
+    told = coverage_record("user_counts", TableCoverage(wrong, None))
+    end = START + timedelta(days=20)
+    assert told["wrong"] == [{"from": START, "until": end, "reason": "late rows"}]
+    assert (told["complete_until"], told["is_right"]) == (end, False)
+    right = Coverage(END_US, (Span(BEGINNING_US, END_US, None),), None)
+    assert coverage_record("user_counts", TableCoverage(right, None))["is_right"]
+    assert not coverage_record("user_counts", TableCoverage(right, "it was lost"))["is_right"]
