@@ -115,7 +115,7 @@ def shell(lake: LakeOption) -> int:
 def completion(
     name: Annotated[Shells | None, typer.Argument(metavar="[SHELL]", help="Yours if none.")] = None,
 ) -> int:
-    """Print what makes a shell complete commands and names: eval "$(./stateful completion)"."""
+    """Print what makes a shell complete commands and names (zsh, fish: with .venv/bin on PATH)."""
     shell = name or os.environ.get("SHELL", "").rpartition("/")[2]
     if shell not in list(Shells):
         raise MistakeError(f"SHELL is {shell!r}: name one of {', '.join(Shells)}")
