@@ -28,6 +28,7 @@ from include.settings import Stream
 
 class Event(NamedTuple):
 {event_fields}
+    event_time_us: int
 
 
 class Seen(NamedTuple):
@@ -75,29 +76,27 @@ STREAM = Stream(
 
 # The one place that knows how a fold is run without Spark.
 STREAM_TEST = '''\
-"""What {name} computes, without Spark: `./stateful test {name}`."""
+"""What {name} computes, without Spark: `./stateful test {name}`. See docs/testing.md."""
 
-from include.fold.local import LocalFold
-from include.streams.{name} import FOLD, Event, Row
-from tests.bronze import Happened, stamp
-
-MINUTE_US = 60_000_000
+from include.fold.testing.check import check_fold
+from include.fold.testing.run import run
+from include.streams.{name} import FOLD, Event, Row, Seen
 
 
-def rows_of(*commits: list[Happened]) -> list[Row]:
-    """What is emitted of events that arrive commit by commit."""
-    engine = LocalFold(FOLD, delay_us=0)
-    for rows in stamp(commits):
-        engine.run_batch(rows)
-    return engine.emitted.rows
+def happened(at_us: int) -> Event:
+    return Event({values}, at_us)
 
 
-def happened(minute: int) -> Happened:
-    return Happened(Event({values}), minute * MINUTE_US)
+def test_a_key_has_one_row_with_the_count_so_far():
+    assert run(FOLD, [happened(1), happened(2)]).outputs == [Row({key}, 2)]
 
 
-def test_events_are_counted_with_those_that_came_before():
-    assert rows_of([happened(1), happened(2)], [happened(3)]) == [Row({key}, 2), Row({key}, 3)]
+def test_the_count_goes_on_from_the_state():
+    assert run(FOLD, [happened(1)], state={{{key}: Seen(41)}}).states == {{{key}: Seen(42)}}
+
+
+def test_no_cut_of_the_input_changes_a_count():
+    check_fold(FOLD)
 '''
 
 SOURCE = """\

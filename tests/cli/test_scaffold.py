@@ -17,7 +17,7 @@ from include.settings import PROJECT
 @pytest.fixture
 def project(tmp_path) -> Path:
     """A copy of the project, as `new` changes it."""
-    for name in ("include", "tests/bronze.py", "pyproject.toml"):
+    for name in ("include", "pyproject.toml"):
         target = tmp_path / name
         target.parent.mkdir(exist_ok=True)
         if (PROJECT / name).is_dir():
@@ -54,7 +54,7 @@ def test_a_new_source_and_new_streams_are_right_and_pass_their_tests(project, mo
     right = [line.split() for line in run(project, "include.cli", "validate").splitlines()]
     assert {name for name, _ in right} >= {"pages", "per_device", "user_counts"}
     assert {said for _, said in right} == {"right"}
-    assert "1 passed" in run(project, "include.cli", "test", "pages")
-    assert "4 passed" in run(project, "pytest", "-q", "tests/streams")
+    assert "3 passed" in run(project, "include.cli", "test", "pages")
+    assert "8 passed" in run(project, "pytest", "-q", "tests/streams")
     run(project, "ruff", "check", ".")
     run(project, "ruff", "format", "--check", ".")
