@@ -140,6 +140,7 @@ def test_it_says_where_things_are_and_shows_each_table(project, first_run):
     assert project.lake.root in output
     for stream in all_streams():
         assert re.search(rf"{stream.name}: [\d,]+ rows, complete until 20", output)
+        assert f"backfill the Dag stream_{stream.name}: From 20" in output
         # Not after the streams, which take minutes: who waits may watch.
         assert output.index("user admin, password") < output.index(f"{stream.name}: running")
 
