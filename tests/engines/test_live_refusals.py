@@ -103,14 +103,11 @@ def broken(key, events, state):
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-def test_an_error_of_the_first_batch_is_on_record_and_what_it_pinned_can_be_mended(
-    spark, lake, monkeypatch
-):
+def test_an_error_of_the_first_batch_is_on_record_and_what_it_pinned_can_be_mended(spark, lake):
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
-    with monkeypatch.context() as patched:
-        patched.setattr(user_counts, "FOLD", replace(user_counts.FOLD, function=broken))
-        with pytest.raises(StreamingQueryException):
-            drain(SparkEngine(spark), lake, COUNTS)
+    wrong = replace(COUNTS, fold=replace(user_counts.FOLD, function=broken))
+    with pytest.raises(StreamingQueryException):
+        drain(SparkEngine(spark), lake, wrong)
     (run,) = read_ops(lake, "runs").to_pylist()
     assert "broken failed for user_id 'user" in run["error"]
     assert "ZeroDivisionError" in run["error"]
