@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from croniter import croniter
+
 from include.fold.ddl import keys_ddl, states_ddl
 from include.fold.definition import Definition, KeyedFold
 from include.fold.records import DefinitionError
@@ -34,6 +36,11 @@ def load_definition(stream: Stream) -> Definition:
 
 def check_stream(stream: Stream, source: Source) -> None:
     """SettingsError for a stream whose parts do not fit together, or do not fit its source."""
+    # Airflow's timetable finds out, too, but only when the Dag is read.
+    if not croniter.is_valid(stream.schedule):
+        raise SettingsError(
+            f"stream {stream.name}: schedule= must be a cron expression, not {stream.schedule!r}"
+        )
     _check_events(load_definition(stream).fold, source)
 
 

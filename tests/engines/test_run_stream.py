@@ -94,3 +94,9 @@ def test_a_field_has_the_type_of_its_source():
         SettingsError, match=r"value is bigint, but in source user_events .* double"
     ):
         check_stream(signals, source_named("user_events"))
+
+
+def test_a_schedule_is_a_cron_expression():
+    stream = replace(stream_named("user_counts"), schedule="each hour")
+    with pytest.raises(SettingsError, match="must be a cron expression, not 'each hour'"):
+        check_stream(stream, source_named("user_events"))
