@@ -16,6 +16,7 @@ from include.fold.instants import instant_of, micros_of
 from include.lake.generations import (
     INTENT,
     GenerationRow,
+    Generations,
     exactly_once_tables,
     read_generations,
     written_batch,
@@ -23,11 +24,12 @@ from include.lake.generations import (
 from include.lake.paths import Lake
 from include.lake.table_seal import rows_by_date
 from include.plans.migrate_plan import MIGRATE, refuse_migration
+from include.plans.open_stream import open_stream
 from include.plans.plan_recompute import estimate_seconds, rows_emitted
 from include.plans.rejected_kept import rejected_kept_us
 from include.plans.reseed_base import choose_reseed_base, refuse_unreadable_table
 from include.plans.reseed_options import ReseedOptions
-from include.plans.stream_identity import initial_fingerprint, stream_identity
+from include.plans.stream_identity import initial_fingerprint
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base
 from include.savepoints.identity import StreamIdentity
@@ -94,14 +96,14 @@ def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPla
 
     A migration that was cut off is carried on by it, also under code that was changed since.
     """
-    identity = stream_identity(lake, stream)
+    opened = open_stream(lake, stream)
+    identity, current = opened.identity, opened.row
     refuse_unreadable_table(lake, stream.name)
-    options = _begun_anew(lake, identity, options)
+    options = _begun_anew(opened.generations.intent, identity, options)
     if options.from_state:
         refuse_migration(lake, stream, identity, options.recompute)
     pin = pin_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, pin, options)
-    current = read_generations(lake, stream.name).current
     before = _identity_before(identity, options, current)
     judged = table_coverage(lake, stream, before)
     at_most_us = min(until_us, rejected_kept_us(lake, stream, before, judged.is_unrecorded))
@@ -113,9 +115,9 @@ def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPla
     return ReseedPlan(
         identity,
         options,
-        _count("BUCKETS", options.buckets, now.get("buckets") or stream.buckets),
+        _count("buckets", options.buckets, now.get("buckets") or stream.buckets),
         _count(
-            "PARTITIONS", options.partitions, now.get("state_partitions") or stream.state_partitions
+            "partitions", options.partitions, now.get("state_partitions") or stream.state_partitions
         ),
         pin,
         until_us,
@@ -175,10 +177,11 @@ def _until_us(
     return wanted_us
 
 
-def _begun_anew(lake: Lake, identity: StreamIdentity, options: ReseedOptions) -> ReseedOptions:
+def _begun_anew(
+    begun: GenerationRow | None, identity: StreamIdentity, options: ReseedOptions
+) -> ReseedOptions:
     """A migration that was cut off is still one, whoever reseeds next, and by whatever code:
     a repair of the clock, too, which asks for no more than a reseed. --recompute gives it up."""
-    begun = read_generations(lake, identity.stream).intent
     if begun is None or options.recompute:
         return options
     migrating = begun["reseed"] == MIGRATE and begun["state_schema"] == identity.state_schema
@@ -188,18 +191,19 @@ def _begun_anew(lake: Lake, identity: StreamIdentity, options: ReseedOptions) ->
 def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
     """The row of `ops/generations` that says a reseed has begun, and all that it has decided."""
     base, pin, identity = plan.base, plan.pin, plan.identity
+    generations = read_generations(lake, stream.name)
     pinned = pinned_settings(stream, load_definition(stream).fold)
     return {
         **pinned,
         "stream": stream.name,
-        "generation": _new_generation(lake, stream.name),
+        "generation": _new_generation(lake, generations),
         "status": INTENT,
         "started_at": datetime.now(UTC),
         "buckets": plan.buckets,
         "state_partitions": plan.partitions,
         "reseed": _kind(plan.options),
         "options": plan.options.text(),
-        "initial_state": initial_fingerprint(lake, read_generations(lake, stream.name)),
+        "initial_state": initial_fingerprint(lake, generations),
         "initial_as_of": None if identity.since_us is None else instant_of(identity.since_us),
         "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
         "base_until": None if base.until_us is None else instant_of(base.until_us),
@@ -213,9 +217,9 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
     }
 
 
-def _new_generation(lake: Lake, stream: str) -> int:
+def _new_generation(lake: Lake, generations: Generations) -> int:
     """One whose number no table has seen: under one that it has, writes would be passed over."""
-    generations = read_generations(lake, stream)
+    stream = generations.stream
     numbers = [row["generation"] for row in generations.rows]
     numbers += [entry.generation for entry in look(lake, generations).entries]
     folder = lake.path_in_filesystem(lake.checkpoint(stream, 0)).rpartition("/")[0]
