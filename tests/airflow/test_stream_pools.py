@@ -4,7 +4,7 @@ import pytest
 
 from include.airflow.environment import PLUGINS
 from include.airflow.pools import is_ours
-from tests.airflow_runs import migrated_airflow, run_script
+from tests.airflow_runs import run_script
 
 DAG = """
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -40,12 +40,13 @@ print("RESULT", json.dumps(pools))
 
 
 @pytest.mark.airflow
-def test_a_run_that_begins_has_its_pools_made_with_one_slot_and_no_other(tmp_path, lake):
+def test_a_run_that_begins_has_its_pools_made_with_one_slot_and_no_other(
+    tmp_path, airflow_environment
+):
     (tmp_path / "dags").mkdir()
     file = tmp_path / "dags" / "any.py"
     file.write_text(DAG)
-    environment = migrated_airflow(tmp_path / "airflow", lake)
-    environment |= {
+    environment = airflow_environment | {
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
         "AIRFLOW__CORE__DAGS_FOLDER": str(file.parent),
     }

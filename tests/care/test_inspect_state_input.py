@@ -154,7 +154,8 @@ def test_a_state_that_nothing_describes_is_refused(spark, copied):
 @pytest.mark.spark
 def test_another_streams_checkpoint_is_one_line(spark, copied):
     """Under pinned settings that say otherwise: what Spark finds then is told."""
-    stream = replace(SKEWED, name="device_signals", source="signals")
+    shape = {"buckets": SKEWED.buckets, "state_partitions": SKEWED.state_partitions}
+    stream = replace(stream_named("device_signals"), **shape)
     shutil.copytree(checkpoint_of(copied), copied.checkpoint(stream.name, 1))
     with pytest.raises(LakeError, match="0 rows of stream device_signals"):
         inspect_state(spark, copied, stream)

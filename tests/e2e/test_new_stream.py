@@ -17,9 +17,10 @@ from pathlib import Path
 
 from include.airflow.environment import any_free_port
 from include.airflow.first_runs import FirstRuns
-from include.airflow.local_airflow import airflow, prepare_lake
+from include.airflow.local_airflow import airflow
 from include.airflow.parts import start_background
 from include.airflow.progress import PlainLines
+from include.lake.paths import made_lake
 from include.spark.local_jobs import say
 
 DEADLINE = time.monotonic() + 600
@@ -42,7 +43,7 @@ def run(stream):
     runs = FirstRuns(api, started_at, PlainLines(say), look)
     assert runs.wait([runs.start(f"stream_{stream}")]) == []
 
-with airflow(prepare_lake(sys.argv[1]), any_free_port()) as (parts, api):
+with airflow(made_lake(sys.argv[1]), any_free_port()) as (parts, api):
     started_at = datetime.now(UTC)
     start_background(parts, api)
     waited_for = "the stream that was there"

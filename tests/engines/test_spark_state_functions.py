@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -24,11 +23,10 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import SavepointRules
-from include.stream_definition import Definition
-from spark_jobs import stream_drain
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
+from tests.declared import with_fold
 
 pytestmark = pytest.mark.spark
 # Workers cannot import tests, so what they need of this one travels with the query.
@@ -158,16 +156,15 @@ def run_spark(spark: SparkSession, lake: Lake, function: Callable[..., Any]) -> 
 
 
 @pytest.fixture
-def run_both(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run_both(spark: SparkSession, lake: Lake) -> Any:
     """Runs a state function under both engines; gives all that ours and all that Spark's said."""
 
     def run(function: Callable[..., Any], runs: Sequence[Run]) -> tuple[Outputs, Outputs]:
-        definition = Definition(fold_of(function), "Watched", {"user_id": "who", "what": "what"})
-        monkeypatch.setattr(stream_drain, "load_definition", lambda stream: definition)
-        monkeypatch.setattr(stream_drain, "stream_identity", lambda *_: SimpleNamespace(code="one"))
+        fold = fold_of(function)
+        stream = with_fold(WATCH, fold)
         emitted: Outputs = []
-        for _ in land(lake, definition.fold, runs):
-            drain(SparkEngine(spark), lake, WATCH)
+        for _ in land(lake, fold, runs):
+            drain(SparkEngine(spark), lake, stream)
             emitted += run_spark(spark, lake, function)
         return said_of_users(our_rows(lake)), said_of_users(emitted)
 
