@@ -13,7 +13,7 @@ from include.coverage.judge import Coverage
 from include.coverage.late_groups import LateGroup, late_groups
 from include.coverage.live import progress_of
 from include.fold.instants import micros_of
-from include.lake.generations import read_generations
+from include.lake.generations import Generations, read_generations
 from include.lake.paths import Lake
 from include.plans import reseed_base
 from include.registry import all_streams
@@ -38,9 +38,9 @@ def reseed_of_a_lost_table(patch: pytest.MonkeyPatch) -> None:
     """L2. Nobody looks whether the table is there, but live."""
     trusted = ledger.why_not_trusted
 
-    def why_not_trusted(lake: Lake, stream: str, entries: Sequence[Any]) -> str | None:
-        there = lake.is_delta_table(lake.table(stream))
-        return trusted(lake, stream, entries) if there else None
+    def why_not_trusted(lake: Lake, generations: Generations, entries: Sequence[Any]) -> str | None:
+        there = lake.is_delta_table(lake.table(generations.stream))
+        return trusted(lake, generations, entries) if there else None
 
     patch.setattr(ledger, "why_not_trusted", why_not_trusted)
 
@@ -105,6 +105,7 @@ def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:
     """L8. Only a checkpoint that is older than its table is noticed."""
     patch.setattr(trust, "what_changed", lambda *_: None)
     patch.setattr(trust, "_lacks_batches", lambda *_: None)
+    patch.setattr(trust, "commit_hash", lambda *_: None)
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
