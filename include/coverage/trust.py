@@ -61,7 +61,9 @@ def _older_than_ledger(lake: Lake, stream: str, entries: Sequence[Entry]) -> str
     if version < entered.table_version:
         return f"it is at version {version}, and the ledger has entered {entered.table_version}"
     found = commit_hash(lake, lake.table(stream), entered.table_version)
-    if None in (found, entered.table_commit) or found == entered.table_commit:
+    # A void counts on nothing in the table: it may be made anew.
+    is_known = entered.kind != "void" and None not in (found, entered.table_commit)
+    if not is_known or found == entered.table_commit:
         return None
     return (
         f"its version {entered.table_version} is another commit than the one that the ledger has "

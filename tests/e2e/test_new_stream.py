@@ -75,6 +75,7 @@ def project(tmp_path) -> Path:
 
 
 @pytest.mark.airflow
+@pytest.mark.e2e
 def test_a_running_airflow_runs_a_new_stream_of_a_new_source(project, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", ADD_STREAM, str(tmp_path / "lake")],

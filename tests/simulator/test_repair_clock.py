@@ -188,7 +188,7 @@ def test_an_instant_that_cannot_be_is_refused(world, to, why):
 
 def test_without_an_open_repair_an_instant_is_needed(world):
     poisoned(world)
-    with pytest.raises(SettingsError, match="TO is missing"):
+    with pytest.raises(SettingsError, match="--to is missing"):
         repair(world, None)
 
 

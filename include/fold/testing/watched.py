@@ -104,10 +104,17 @@ class Watched:
             sys.setprofile(profiler)
 
     def _see_call(self, frame: FrameType, event: str, called: Any) -> None:
-        if event == "c_call" and _asks_outside(called):
-            asking: str = frame.f_globals.get("__name__", "")
-            if asking.partition(".")[0] not in MAY_ASK:
-                self.found.append(asks(_name(called)))
+        if event != "c_call" or not _asks_outside(called):
+            return
+        if not any(name.partition(".")[0] in MAY_ASK for name in _modules_of(frame)):
+            self.found.append(asks(_name(called)))
+
+
+def _modules_of(frame: FrameType | None) -> Iterator[str]:
+    """Of who asks, and of all who called it, up to here: a log's handler may be of any module."""
+    while frame is not None and (name := frame.f_globals.get("__name__", "")) != __name__:
+        yield name
+        frame = frame.f_back
 
 
 def _asks_outside(called: Any) -> bool:
