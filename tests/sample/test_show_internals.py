@@ -49,11 +49,6 @@ def rows_below(text: str, title: str) -> list[list[str]]:
     return [re.split(r"  +", line.strip()) for line in lines[:end]]
 
 
-def test_the_target_runs_it():
-    makefile = (PROJECT / "Makefile").read_text()
-    assert re.search(rf"^demo-internals: setup ## .*\n\t@\$\(RUN\) {MODULE}$", makefile, re.M)
-
-
 def test_the_page_quotes_the_state_as_it_is_printed(printed):
     page = (PROJECT / "docs" / "internals.md").read_text()
     chapter = page[page.index("## 2.") : page.index("## 3.")]
