@@ -132,8 +132,9 @@ def migrate_state(old: dict[str, Any]) -> Total:
 class Deployed:
     """The stream's file, as it is at the moment."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, stream: Stream) -> None:
         self._file = folder / f"{NAME}.py"
+        self._stream = stream
 
     def deploy(self, source: str) -> Any:
         """Put `source` in its place; the module, as a new process would load it."""
@@ -141,18 +142,18 @@ class Deployed:
         sys.modules.pop(MODULE, None)
         importlib.invalidate_caches()
         module = importlib.import_module(MODULE)
-        deploy(STREAM, module)
+        deploy(self._stream, module)
         cloudpickle.register_pickle_by_value(module)  # Spark's workers do not find the file
         return module
 
 
-def deployed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Deployed:
-    """Where the stream's file is looked for, beside the shipped ones."""
+def deployed_in(folder: Path, monkeypatch: pytest.MonkeyPatch, stream: Stream = STREAM) -> Deployed:
+    """Where the stream's file is looked for, beside the shipped ones; `stream` is its entry."""
     paths = [*include.streams.__path__, str(folder)]
     monkeypatch.setattr(include.streams, "__path__", paths)
     # A file that is written again within a second would be taken from the cache.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    return Deployed(folder)
+    return Deployed(folder, stream)
 
 
 def fold_of(module: Any) -> KeyedFold:

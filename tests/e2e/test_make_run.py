@@ -19,6 +19,7 @@ from include.lake.paths import Lake
 from include.lake.process_tree import wait_until
 from include.lake.stream_result import last_run
 from include.registry import all_streams
+from include.stream_definition import load_definition
 
 ROOT = Path(__file__).resolve().parents[2]
 WHAT_RUN_NEEDS = ("Makefile", "stateful", "requirements.txt", "include", "dags", "spark_jobs")
@@ -140,7 +141,9 @@ def test_it_says_where_things_are_and_shows_each_table(project, first_run):
     assert project.lake.root in output
     for stream in all_streams():
         assert re.search(rf"{stream.name}: [\d,]+ rows, complete until 20", output)
-        assert f"backfill the Dag stream_{stream.name}: From 20" in output
+        is_append = load_definition(stream).fold.output_mode == "append"
+        by_backfill = f"backfill the Dag stream_{stream.name}: From 20"
+        assert (by_backfill if is_append else f"./stateful reseed {stream.name} --apply") in output
         # Not after the streams, which take minutes: who waits may watch.
         assert output.index("user admin, password") < output.index(f"{stream.name}: running")
 

@@ -96,7 +96,7 @@ APPEND = DeltaRejected.append_once
 
 
 def test_what_is_rejected_is_a_function_of_bronze(spark, lake, tmp_path, monkeypatch):
-    deployed = deployed_in(tmp_path, monkeypatch)
+    deployed = deployed_in(tmp_path, monkeypatch, REJECTING)
     deployed.deploy(FRAGILE)
     fold = load_definition(REJECTING).fold
     stamped = commits(seed=3, days=3, late=4)
