@@ -27,7 +27,7 @@ def stream_names() -> tuple[str, ...]:
 
 def all_streams() -> tuple[Stream, ...]:
     """Each stream; SettingsError for the first file that declares none as it should."""
-    return tuple(stream_named(name) for name in stream_names())
+    return tuple(_stream(name) for name in stream_names())
 
 
 def loadable_streams() -> list[Stream]:
@@ -38,7 +38,7 @@ def loadable_streams() -> list[Stream]:
     found = []
     for name in stream_names():
         with suppress(SettingsError):
-            found.append(stream_named(name))
+            found.append(_stream(name))
     return found
 
 
@@ -46,13 +46,18 @@ def stream_named(name: str) -> Stream:
     """The stream of that name. SettingsError lists the known ones, or says what its file lacks."""
     if name not in _files():
         raise SettingsError(_unknown("stream", name, stream_names()))
-    declared = getattr(_module(name), "STREAM", None)
+    return _stream(name)
+
+
+def _stream(name: str) -> Stream:
+    module = _module(name)
+    declared = getattr(module, "STREAM", None)
     file = f"include/streams/{name}.py"
     if not isinstance(declared, Stream):
         raise SettingsError(f"{file} must declare STREAM = Stream(...); see the README")
     if declared.name not in ("", name):
         raise SettingsError(f"{file}: its stream is {name}, as the file, and not {declared.name}")
-    title = declared.title or (_module(name).__doc__ or name).splitlines()[0]
+    title = declared.title or (module.__doc__ or name).splitlines()[0]
     stream = replace(declared, name=name, title=title)
     check_stream(stream, source_named(stream.source))
     return stream

@@ -19,7 +19,8 @@ from include.care.care_record import record_sizes
 from include.care.care_report import format_change, why_nothing
 from include.care.cared_tables import CaredTable, spark_tables_named
 from include.care.plan_care import TablePlan, plan_table_care
-from include.care.table_figures import Partition, TableFigures, open_table, read_figures
+from include.care.table_figures import Partition, TableFigures, read_figures
+from include.lake.delta_log import open_table
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import Lake, open_lake
 from include.lake.table_seal import reseal

@@ -9,7 +9,8 @@ from deltalake import DeltaTable
 from include.care.care_record import record_sizes
 from include.care.care_report import format_change
 from include.care.plan_care import TablePlan
-from include.care.table_figures import TableFigures, open_table, read_figures
+from include.care.table_figures import TableFigures, read_figures
+from include.lake.delta_log import open_table
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
 from include.settings import TableCare

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from include.care.care_record import bytes_rewritten_since
 from include.care.cared_tables import CaredTable, cared_tables
 from include.care.choose_partitions import Candidate, candidates, choose
-from include.care.table_figures import Partition, TableFigures, open_table, read_figures
+from include.care.table_figures import Partition, TableFigures, read_figures
 from include.checkpoint.bronze_readers import read_lags
 from include.checkpoint.vacuum_guard import (
     FILE_RETENTION,
@@ -18,6 +18,7 @@ from include.checkpoint.vacuum_guard import (
     retention,
     why_not_vacuum,
 )
+from include.lake.delta_log import open_table
 from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake, LakeError
 from include.savepoints.retention import left_over_ids

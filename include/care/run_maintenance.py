@@ -19,16 +19,16 @@ from include.spark.local_jobs import run_job, say
 
 def run_maintenance(lake: Lake, dry_run: bool) -> int:
     """Plan, show, and apply; the exit code of the Spark job, if there was one."""
-    now = datetime.now(UTC)
+    now, streams = datetime.now(UTC), all_streams()
     plans = plan_table_care(lake, TABLE_CARE, now)
     say(format_plan(plans))
-    say(format_old_generations(lake, all_streams(), now))
+    say(format_old_generations(lake, streams, now))
     if dry_run:
         return 0
     record_plan_findings(lake, plans)
     names = [plan.table.name for plan in plans if plan.table.lease and plan.needs_care]
     code = run_job("maintain_table", ["--tables", *names, "--lake", lake.root]) if names else 0
-    for stream in all_streams():
+    for stream in streams:
         delete_old_generations(lake, stream)
     maintain_ops(lake, plans, TABLE_CARE)
     return code

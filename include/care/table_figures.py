@@ -7,7 +7,6 @@ from datetime import date
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from include.lake.paths import Lake, LakeError
@@ -54,21 +53,6 @@ class TableFigures:
     @property
     def small_files(self) -> int:
         return sum(partition.small_files for partition in self.partitions)
-
-
-def open_table(path: str) -> DeltaTable:
-    """The newest version of a table; LakeError when its log cannot be read, or has no commit."""
-    try:
-        return DeltaTable(path)
-    except (DeltaError, OSError) as error:
-        raise LakeError(
-            f"{path}/_delta_log holds no table that can be read ({_first_line(error)}): if no job "
-            "is making it just now, put it back from a copy, or move it away"
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int) -> TableFigures:

@@ -20,7 +20,7 @@ from include.lake.delta_log import commit_hash
 from include.lake.generations import Generations, exactly_once_tables, written_batch
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.lake.table_seal import read_seal, what_changed
+from include.lake.table_seal import changed_since, read_seal
 
 
 class _Batches(NamedTuple):
@@ -48,7 +48,7 @@ def why_not_trusted(lake: Lake, generations: Generations, entries: Sequence[Entr
     if sealed is None:
         return f"nothing says any more what it was: {lake.ops('tables')} was lost"
     return (
-        what_changed(lake, f"tables/{stream}", is_marked)
+        changed_since(lake, sealed, is_marked)
         or _older_than_ledger(lake, stream, entries)
         or (batches and (_older_batches(lake, batches) or _lacks_batches(lake, stream, batches)))
     )
@@ -195,4 +195,4 @@ def table_version(lake: Lake, stream: str) -> int | None:
     try:
         return DeltaTable(path).version() if lake.is_delta_table(path) else None
     except DeltaError:
-        return None  # its log is no log: `what_changed` says so
+        return None  # its log is no log: `changed_since` says so

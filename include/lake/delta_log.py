@@ -6,15 +6,37 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
 from include.fold.instants import EPOCH
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
+
+
+def open_table(path: str) -> DeltaTable:
+    """The newest version of a table; LakeError when its log cannot be read, or has no commit."""
+    try:
+        return DeltaTable(path)
+    except (DeltaError, OSError) as error:
+        raise LakeError(
+            f"{unreadable_log(path, first_line(error))}: if no job is making it just now, put the "
+            "table back from a copy, or move it away"
+        ) from error
+
+
+def unreadable_log(path: str, reason: str) -> str:
+    """What is said of a table that nobody can open."""
+    return f"the log of {path} cannot be read ({reason})"
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without the stack trace that may follow."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:
     """The actions of a table's commit, in order; FileNotFoundError when it was cleaned up."""
-    path = lake.path_in_filesystem(f"{table}/_delta_log/{version:020}.json")
-    with lake.filesystem.open_input_stream(path) as file:
-        text = bytes(file.read()).decode()
+    text = _read_commit(lake, table, version).decode()
     # Only "\n" ends an action: splitlines() also cuts at U+2028 and the like, which stand
     # unescaped in the log when a row of the table has them.
     return [json.loads(line) for line in text.split("\n") if line]
@@ -22,12 +44,16 @@ def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:
 
 def commit_hash(lake: Lake, table: str, version: int) -> str | None:
     """What tells a commit from any other that may have its number; None when it was cleaned up."""
-    path = lake.path_in_filesystem(f"{table}/_delta_log/{version:020}.json")
     try:
-        with lake.filesystem.open_input_stream(path) as file:
-            return hashlib.sha256(bytes(file.read())).hexdigest()[:16]
+        return hashlib.sha256(_read_commit(lake, table, version)).hexdigest()[:16]
     except FileNotFoundError:
         return None
+
+
+def _read_commit(lake: Lake, table: str, version: int) -> bytes:
+    path = lake.path_in_filesystem(f"{table}/_delta_log/{version:020}.json")
+    with lake.filesystem.open_input_stream(path) as file:
+        return bytes(file.read())
 
 
 def commit_info(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -23,7 +23,13 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from include.lake.delta_log import changes_data, commit_info, read_actions
+from include.lake.delta_log import (
+    changes_data,
+    commit_info,
+    first_line,
+    read_actions,
+    unreadable_log,
+)
 from include.lake.ops import read_ops, upsert_ops
 from include.lake.paths import Lake, files_of
 
@@ -85,10 +91,11 @@ def reseal(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> None:
     One that was never sealed stays so; nor is one sealed that has changed: whoever builds on it
     is to find that out.
     """
-    if read_seal(lake, table) is None:
+    sealed = read_seal(lake, table)
+    if sealed is None:
         return
-    same_rows = what_changed(lake, table) is None
-    if same_rows or what_changed(lake, table, is_ours) is None:
+    same_rows = changed_since(lake, sealed, nobody_is_ours) is None
+    if same_rows or changed_since(lake, sealed, is_ours) is None:
         seal(lake, table, same_rows)
 
 
@@ -111,16 +118,19 @@ def read_seal(lake: Lake, table: str) -> dict[str, Any] | None:
 def what_changed(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> str | None:
     """How `table` is not what our commits have made it, in one sentence; None when it is."""
     sealed = read_seal(lake, table)
-    if sealed is None:
-        return None
-    path = _path(lake, table)
+    return None if sealed is None else changed_since(lake, sealed, is_ours)
+
+
+def changed_since(lake: Lake, sealed: Mapping[str, Any], is_ours: IsOurs) -> str | None:
+    """The same, of the table that `sealed` is the row of."""
+    path = _path(lake, sealed["table"])
     if not lake.is_delta_table(path):
         return f"{path} is missing, but it had version {sealed['version']} after our last commit"
     try:
         opened = DeltaTable(path)
         return _what_changed(lake, path, opened, sealed, is_ours)
     except (DeltaError, OSError, ValueError) as error:
-        return f"the log of {path} cannot be read ({_first_line(error)})"
+        return unreadable_log(path, first_line(error))
 
 
 def _what_changed(
@@ -289,7 +299,3 @@ def _mark(lake: Lake, path: str, version: int) -> str | None:
 
 def _path(lake: Lake, table: str) -> str:
     return f"{lake.root}/{table}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -16,10 +16,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from include.fold.instants import instant_of, micros_of
-from include.lake.delta_log import read_actions
+from include.lake.delta_log import open_table, read_actions
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
@@ -61,23 +60,13 @@ def newest_repair(lake: Lake, source: str) -> ClockRepair | None:
     """
     if not lake.is_delta_table(lake.bronze(source)):
         return None
-    bronze = _opened(lake.bronze(source))
+    bronze = open_table(lake.bronze(source))
     bronze_id, made = str(bronze.metadata().id), _newest_made(bronze, source)
     rows = read_ops(lake, "clock_repairs", {"source": source}).to_pylist()
     known = [_of_row(row) for row in rows if row["bronze_id"] == bronze_id]
     newest = max(known, key=lambda repair: repair.repair, default=None)
     recorded = 0 if newest is None else newest.repair
     return _lost_repair(bronze, source, made) if made > recorded else newest
-
-
-def _opened(path: str) -> DeltaTable:
-    try:
-        return DeltaTable(path)
-    except DeltaError as error:
-        reason = str(error).partition("\n")[0]
-        raise LakeError(
-            f"the log of {path} cannot be read ({reason}): put the table back from a copy"
-        ) from error
 
 
 def _newest_made(bronze: DeltaTable, source: str) -> int:

@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
 from include.fold.definition import KeyedFold
-from include.lake.delta_log import read_actions
+from include.lake.delta_log import first_line, read_actions
 from include.lake.paths import Lake
 from include.landing.initial_state_file import document_fingerprint, read_document
 from include.settings import SettingsError
@@ -108,9 +108,8 @@ def _log(path: str) -> DeltaTable:
     try:
         return DeltaTable(path)
     except DeltaError as error:
-        reason = str(error).partition("\n")[0]  # a stack trace may follow
         raise SettingsError(
-            f"initial state {path} cannot be read as a Delta table: {reason}"
+            f"initial state {path} cannot be read as a Delta table: {first_line(error)}"
         ) from error
 
 

@@ -8,7 +8,7 @@ from deltalake.exceptions import DeltaError
 from include.coverage.judge import Coverage
 from include.coverage.segments import BEGINNING_US
 from include.coverage.table_coverage import TableCoverage
-from include.lake.delta_log import read_actions
+from include.lake.delta_log import first_line, read_actions, unreadable_log
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError
 from include.plans.migrate_plan import mapped_base
@@ -98,8 +98,8 @@ def refuse_unreadable_table(lake: Lake, stream: str) -> None:
     reason = _why_unreadable(lake, path) if lake.is_delta_table(path) else None
     if reason is not None:
         raise LakeError(
-            f"the log of {path} cannot be read ({reason}): put the table back from a copy, or move "
-            "it away and repeat: all its rows come anew from bronze"
+            f"{unreadable_log(path, reason)}: put the table back from a copy, or move it away and "
+            "repeat: all its rows come anew from bronze"
         )
 
 
@@ -107,7 +107,7 @@ def _why_unreadable(lake: Lake, path: str) -> str | None:
     try:
         version = DeltaTable(path).version()
     except DeltaError as error:
-        return str(error).partition("\n")[0]
+        return first_line(error)
     # delta-rs takes the schema from the sum beside the commit, which Spark does not believe.
     if version == 0 and not read_actions(lake, path, 0):
         return "its first commit is empty, as after a power cut"

@@ -31,17 +31,19 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     """
     if not lake.is_delta_table(lake.bronze(stream.source)):
         return False
+    if why_not_run(lake, stream) is not None:
+        return True  # the run fails, and says why
     opened = open_stream(lake, stream)
-    if why_not_run(lake, stream) is not None or _is_cut_off(opened):
+    planned = newest_planned(lake, opened.checkpoint)
+    if _is_cut_off(opened, planned):
         return True
     # As the first of these: the run fails, and says why.
-    return look(lake, opened.generations).distrust is not None or _is_behind(opened)
+    return look(lake, opened.generations).distrust is not None or _is_behind(opened, planned)
 
 
-def _is_cut_off(opened: OpenStream) -> bool:
+def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
     """Whether something was begun, and is for the next run to finish."""
     lake, row = opened.lake, opened.row
-    planned = newest_planned(lake, opened.checkpoint)
     if planned is None and opened.is_reseeded:
         return True  # its first run makes a checkpoint of the seed
     if opened.generations.intent is not None:
@@ -54,10 +56,10 @@ def _is_cut_off(opened: OpenStream) -> bool:
     return row is not None and row["output_mode"] == "update" and was_cut_off(lake, row)
 
 
-def _is_behind(opened: OpenStream) -> bool:
+def _is_behind(opened: OpenStream, planned: int | None) -> bool:
     """Whether bronze has what the stream has not read, or is not the bronze that it has read."""
     lake, bronze = opened.lake, opened.lake.bronze(opened.source)
-    table, planned = DeltaTable(bronze), newest_planned(lake, opened.checkpoint)
+    table = DeltaTable(bronze)
     position = BronzePosition(str(table.metadata().id), 0)
     if planned is not None:
         position = read_position(lake, f"{opened.checkpoint}/offsets/{planned}")
