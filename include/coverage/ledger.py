@@ -8,6 +8,7 @@ reseed, which makes it anew, no longer counted on.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from include.checkpoint.offsets import newest_committed
 from include.coverage.entries import Entry, add_entries, change_entry, read_entries
 from include.coverage.judge import newest_own
 from include.coverage.live import UNPROVED_US, begun_by, changed_unseen, extended, progress_of
@@ -59,7 +60,7 @@ def look(lake: Lake, generations: Generations) -> Look:
     known = Look(tuple(read_entries(lake, stream)))
     distrust = why_not_trusted(lake, generations, known.entries)
     if distrust is None:
-        known = _with_marks(lake, generations, known)
+        known = _with_unrecorded(lake, generations, _with_marks(lake, generations, known))
         distrust = other_generation(lake, generations, known.entries)
     if distrust is not None:
         void = _void(lake, stream, distrust)
@@ -118,6 +119,17 @@ def seal_made(lake: Lake, stream: str) -> None:
 
 def _table(stream: str) -> str:
     return f"tables/{stream}"
+
+
+def _with_unrecorded(lake: Lake, generations: Generations, known: Look) -> Look:
+    """With a word on a stream that has run and never wrote a row: of that, no commit tells.
+
+    A run begins its entry before its first batch.
+    """
+    checkpoint = lake.checkpoint(generations.stream, generations.number)
+    if known.entries or newest_committed(lake, checkpoint) is None:
+        return known
+    return known.with_added(_void(lake, generations.stream, NEVER_RECORDED))
 
 
 def _with_marks(lake: Lake, generations: Generations, known: Look) -> Look:

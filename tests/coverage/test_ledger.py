@@ -26,7 +26,7 @@ from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import savepoint
 from tests.simulator.auditor import Auditor
 from tests.simulator.oracle import Landed
-from tests.simulator.world import START_US, World, open_world
+from tests.simulator.world import MINUTE_US, START_US, World, open_world
 
 HOUR_US = 3_600_000_000
 KIND = "counts"
@@ -86,6 +86,23 @@ def test_a_lake_of_an_earlier_release_goes_on_and_says_what_is_not_recorded(worl
     reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
     assert names(world) == []
     check(world)
+
+
+@pytest.mark.parametrize("lost", [("coverage", "tables"), ("coverage",)], ids=str)
+def test_what_is_not_recorded_is_said_of_a_stream_too_that_has_emitted_nothing(world, lost):
+    """Its state lacks late rows, and its table, right as it is without a row, is to come of that."""
+    stream = world.streams[KIND]
+    for minute in (0, 9, -5):  # what has come by then waits ten minutes; the last is late
+        world.now_us = START_US + 10 * MINUTE_US
+        world.ingest([Landed("a", START_US + minute * MINUTE_US, 1)])
+        run(world)
+    assert not DeltaTable(world.lake.table(stream.name)).to_pyarrow_table().num_rows
+    assert names(world) == ["late_rows_not_recomputed"]
+    for table in lost:
+        rmtree(world.lake.ops(table))
+    assert "table_not_right" in names(world)
+    reseed(world.engine, world.lake, stream, ReseedOptions())
+    assert names(world) == []
 
 
 def test_a_ledger_that_was_lost_is_made_again_from_the_marks(world):

@@ -1,0 +1,106 @@
+"""A lake of release 0.5 goes on under this one: five streams, a savepoint, late rows that nobody recomputed.
+
+tests/e2e/lake_of_0_5/make.py has made it, by 0.5's own code.
+"""
+
+import re
+import tarfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from include.care.check_checkpoint import check_checkpoint
+from include.coverage.table_coverage import table_coverage
+from include.fold.instants import micros_of
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.plans.plan_recompute import plan_recompute, settled_until
+from include.plans.reseed_options import ReseedOptions
+from include.plans.stream_identity import stream_identity
+from include.registry import all_sources, all_streams, stream_named
+from include.sample.sample_data import Options, generate
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.ingest_source import ingest
+from spark_jobs.reseed_stream import reseed
+from spark_jobs.run_stream import drain
+from tests.landed_sql import oracle_rows, table_rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.xdist_group("lake of 0.5")]
+
+ARCHIVE = Path(__file__).parent / "lake_of_0_5" / "lake.tar.xz"
+STREAMS = all_streams()
+# The landings of 0.5 were of the hours 0 to 3, 3 to 6, and 5 to 8: of its last hour one is late.
+START = datetime(2026, 3, 1, tzinfo=UTC)
+LATE_FROM, LATE_UNTIL = START + timedelta(hours=5), START + timedelta(hours=6)
+# What this release lands comes after an hour of silence, which ends sessions.
+NEXT, END = START + timedelta(hours=9), START + timedelta(hours=12)
+
+
+@pytest.fixture(scope="module")
+def old_lake(tmp_path_factory) -> Lake:
+    """The lake as 0.5 left it."""
+    folder = tmp_path_factory.mktemp("old")
+    with tarfile.open(ARCHIVE) as packed:
+        packed.extractall(folder, filter="data")
+    lake = Lake(str(folder / "lake"))
+    for log in ("ingest/*/sources/0/[!.]*", "*/*/state/0/_metadata/v2/[!.]*"):
+        for file in Path(lake.root, "checkpoints").glob(log):
+            move_paths(file, lake)
+    return lake
+
+
+def move_paths(file: Path, lake: Lake) -> None:
+    """Spark keeps whole paths, of landed files and of a state's schema: they lie elsewhere now."""
+    Path(file.parent, f".{file.name}.crc").unlink(missing_ok=True)
+    root = re.compile(r"file:[^\"]*/lake/(?=landing/|checkpoints/)")
+    file.write_text(root.sub(f"file://{lake.root}/", file.read_text()))
+
+
+@pytest.fixture(scope="module")
+def gone_on(spark, old_lake, tmp_path_factory) -> Lake:
+    """The same after a landing, and a run of each stream under this release."""
+    staging = Lake(str(tmp_path_factory.mktemp("staging")))
+    sample = Options(start=NEXT, seed=4, keys=3, events=600, span_hours=3, late_share=0)
+    for source in all_sources():
+        generate(staging, source, sample)
+        for file in Path(staging.landing(source.name)).iterdir():
+            file.rename(Path(old_lake.landing(source.name), f"d-{file.name}"))
+        ingest(spark, old_lake, source, interval_end=END)
+    for stream in STREAMS:
+        drain(SparkEngine(spark), old_lake, stream)
+    return old_lake
+
+
+def test_the_lake_is_one_that_0_5_has_left(old_lake):
+    assert not old_lake.is_delta_table(old_lake.ops("coverage"))
+    late = read_ops(old_lake, "findings", {"finding": "late_rows"})
+    assert set(late["subject"].to_pylist()) == {stream.name for stream in STREAMS}
+    assert read_ops(old_lake, "savepoints", {"stream": "user_counts"}).num_rows
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
+def test_it_goes_on_and_says_that_its_rows_are_late_and_nothing_is_recorded(gone_on, stream):
+    found = {finding.finding: finding for finding in check_checkpoint(gone_on, stream).findings}
+    assert not {name for name, each in found.items() if each.severity == "error"}
+    assert "code_changed" not in found
+    assert settled_until(gone_on, stream.name) > END - timedelta(minutes=30)
+    reasons = {span.reason for span in table_coverage(gone_on, stream).coverage.wrong}
+    assert reasons <= {"not recorded", "late rows"}
+
+
+def test_a_savepoint_of_0_5_is_clean(gone_on):
+    stream = stream_named("user_counts")
+    plan = plan_recompute(gone_on, stream, stream_identity(gone_on, stream), LATE_FROM, LATE_UNTIL)
+    assert plan.base.savepoint is not None
+    assert plan.base.until_us <= micros_of(START + timedelta(hours=3))
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
+def test_a_reseed_takes_the_late_rows_in_and_the_table_equals_sql(spark, gone_on, stream):
+    reseed(SparkEngine(spark), gone_on, stream, ReseedOptions())
+    assert table_coverage(gone_on, stream).coverage.wrong == ()
+    until_us = micros_of(settled_until(gone_on, stream.name))
+    expected = oracle_rows(gone_on, stream, until_us)
+    assert expected.total() > 0
+    assert table_rows(gone_on, stream.name) == expected
