@@ -75,4 +75,13 @@ def test_tables_are_read_as_the_readme_says(tmp_path, monkeypatch):
     write_deltalake("lake/tables/user_counts", rows)
     read = example("import duckdb")
     assert read["top"].fetchall() == [("ann", 2)]
-    assert read["frame"].to_dict("records") == [{"user_id": "ann", "total_count": 2}]
+    assert read["pandas_frame"].to_dict("records") == [{"user_id": "ann", "total_count": 2}]
+    assert read["polars_frame"].to_dicts() == [{"user_id": "ann", "total_count": 2}]
+
+
+@pytest.mark.spark
+def test_spark_reads_tables_as_the_readme_says(spark, tmp_path):
+    write_deltalake(tmp_path / "counts", pa.table({"user_id": ["ann"], "total_count": [2]}))
+    (sql,) = re.findall(r"```sql\n(.*?)```", PAGES[ROOT / "README.md"], re.DOTALL)
+    named = sql.replace("/absolute/path/lake/tables/user_counts", str(tmp_path / "counts"))
+    assert [tuple(row) for row in spark.sql(named).collect()] == [("ann", 2)]
