@@ -35,22 +35,22 @@ test-setup:
 	@include/setup/setup.sh --tests
 
 # Two processes, each with a Spark session of its own: a core is often left waiting by one. Who
-# has nothing left to do takes half of what the other one still has; where the tests of a file
-# share what takes minutes to make, it takes a file.
-TESTS := $(RUN) pytest -n 2 --dist worksteal
-FILES := $(RUN) pytest -n 2 --dist loadfile
+# has nothing left to do takes half of what the other one still has; where tests share what takes
+# minutes to make, they are marked as a group (xdist_group), and stay together.
+TESTS := $(RUN) pytest -n 2 --durations=25 --dist worksteal
+GROUPS := $(RUN) pytest -n 2 --durations=25 --dist loadgroup
 
-test: test-setup ## Run the tests (10 to 20 minutes on 2 cores)
+test: test-setup ## Run the tests (15 to 20 minutes on 2 cores)
 	@$(TESTS) -m "not full and not e2e"
 
 test-fast: test-setup ## Run those without a JVM, Airflow or simulations, with few examples (a minute)
 	@$(TESTS) -m "not spark and not airflow and not full" --ignore=tests/simulator --ignore=tests/airflow --hypothesis-profile=few
 
 test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a cluster, the short rehearsal
-	@$(FILES) -m "e2e and not full"
+	@$(GROUPS) -m "e2e and not full"
 
 test-full: test-setup ## Run all tests, the long matrices too, with all examples (hours)
-	@$(FILES) --hypothesis-profile=all
+	@$(GROUPS) --hypothesis-profile=all
 
 check: test-setup ## Lint, formatting, types
 	@$(VENV)/bin/ruff check .

@@ -63,6 +63,7 @@ def changes(lake) -> Counter[Any]:
     )
 
 
+@pytest.mark.e2e
 def test_a_service_that_is_only_in_the_initial_state_becomes_stale(spark, lake):
     keys = [
         {"key": "silent", "state": {"stale": False}},

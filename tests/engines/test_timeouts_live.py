@@ -162,9 +162,9 @@ def compare_with_local(spark, lake, given: Arrived) -> None:
 
 
 # A restart in either kind of time and of table; the law's model has all of it without a JVM.
-USUAL = {("sessions", 3), ("updating machine by ingestion", 3)}
+COST = {("sessions", 3): (), ("updating machine by ingestion", 3): pytest.mark.e2e}
 RUNS = [
-    pytest.param(name, runs, marks=() if (name, runs) in USUAL else pytest.mark.full)
+    pytest.param(name, runs, marks=COST.get((name, runs), pytest.mark.full))
     for runs in (COMMITS, 1, 3)
     for name in CASES
 ]

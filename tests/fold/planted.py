@@ -1,14 +1,12 @@
-"""Copies of the shipped functions, each with one bug; and others that only look like it."""
+"""Copies of the shipped functions, each with one bug. Those in right_folds.py only look like it."""
 
 import itertools
-import logging
 import random
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
+from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 from include.fold.definition import (
@@ -21,7 +19,6 @@ from include.streams.service_health import Health, HealthChange, LogLine
 from include.streams.user_sessions import OpenSession, UserSession, closed
 
 GAP_US = 1_800_000_000
-LOG = logging.getLogger(__name__)
 
 
 class Purchase(NamedTuple):
@@ -54,7 +51,6 @@ class KindsOfUser(NamedTuple):
 NOTHING = Spent(0.0, 0)
 Function = Callable[[Any, Iterator[Any], GroupState[Any]], Any]
 WRONG: dict[str, KeyedFold] = {}
-RIGHT: dict[str, KeyedFold] = {}
 
 
 def project(user_id: str, spent: Spent) -> Spending:
@@ -92,14 +88,10 @@ HEALTH = {
 
 
 def is_wrong(settings: dict[str, Any], make: Any = flat_map_groups_with_state) -> Any:
-    return _kept_in(WRONG, settings, make)
+    return kept_in(WRONG, settings, make)
 
 
-def is_right(settings: dict[str, Any], make: Any = flat_map_groups_with_state) -> Any:
-    return _kept_in(RIGHT, settings, make)
-
-
-def _kept_in(folds: dict[str, KeyedFold], settings: dict[str, Any], make: Any) -> Any:
+def kept_in(folds: dict[str, KeyedFold], settings: dict[str, Any], make: Any) -> Any:
     def keep(function: Function) -> Function:
         folds[function.__name__] = make(function, **settings)
         return function
@@ -334,85 +326,3 @@ def counting(start: int) -> KeyedFold:
 
 
 WRONG["count_of_calls_in_a_closure"] = counting(0)
-
-
-@is_right(SPENDING, map_groups_with_state)
-def add_purchases(user_id, purchases, state):
-    total, count = state.getOption or NOTHING
-    for purchase in purchases:
-        total, count = total + purchase.value, count + 1
-    return spent_by(user_id, state, total, count)
-
-
-@is_right(SPENDING, map_groups_with_state)
-def list_read_twice(user_id, purchases, state):
-    purchases = list(purchases)
-    total, count = state.getOption or NOTHING
-    count += len(purchases)
-    return spent_by(user_id, state, max([total, *(p.value for p in purchases)]), count)
-
-
-@is_right(KINDS, map_groups_with_state)
-def sorted_set(user_id, purchases, state):
-    kinds = {*(state.get.kinds if state.exists else ()), *(p.event_type for p in purchases)}
-    state.update(Kinds(tuple(sorted(kinds))))
-    return project_kinds(user_id, state.get)
-
-
-@is_right(SPENDING, map_groups_with_state)
-def grouped_events(user_id, purchases, state):
-    total, count = state.getOption or NOTHING
-    for _, of_a_kind in itertools.groupby(purchases, key=lambda purchase: purchase.event_type):
-        for purchase in of_a_kind:
-            total, count = total + purchase.value, count + 1
-    return spent_by(user_id, state, total, count)
-
-
-@lru_cache
-def worth(event_type: str) -> int:
-    return len(event_type)
-
-
-@is_right(APPEND)
-def cache_of_a_pure_function(user_id, purchases, state):
-    for purchase in purchases:
-        yield spent_by(user_id, state, purchase.value, worth(purchase.event_type))
-
-
-@is_right(APPEND)
-def random_by_the_event(user_id, purchases, state):
-    for purchase in purchases:
-        if random.Random(purchase.event_time_us).random() < 0.5:
-            yield spent_by(user_id, state, purchase.value, 1)
-
-
-@is_right(APPEND)
-def writes_a_log(user_id, purchases, state):
-    for purchase in purchases:
-        LOG.warning("%s bought", user_id)
-        yield spent_by(user_id, state, purchase.value, 1)
-
-
-def limited(limit: int, span: timedelta) -> KeyedFold:
-    span_us = span // timedelta(microseconds=1)
-
-    def is_above(count: int) -> bool:
-        return count > limit
-
-    def rows_above_a_limit(user_id, purchases, state):
-        total, count = state.getOption or NOTHING
-        for purchase in purchases:
-            total, count = total + purchase.value, count + 1
-            state.update(Spent(total, count))
-            state.setTimeoutTimestamp(timestampUs=purchase.event_time_us + span_us)
-            if is_above(count):
-                yield project(user_id, state.get)
-        if state.hasTimedOut:
-            state.remove()
-
-    return flat_map_groups_with_state(
-        rows_above_a_limit, **{**APPEND, "timeout": "EventTimeTimeout"}
-    )
-
-
-RIGHT["rows_above_a_limit"] = limited(1, timedelta(minutes=5))

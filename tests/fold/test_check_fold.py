@@ -11,7 +11,8 @@ from include.fold.testing.check import BrokenLawError, check_fold
 from include.fold.testing.other_process import UnknownThereError
 from include.streams import user_counts
 from include.streams.user_counts import Total
-from tests.fold.planted import APPEND, RIGHT, WRONG, spent_by
+from tests.fold.planted import APPEND, WRONG, spent_by
+from tests.fold.right_folds import RIGHT
 
 # What the message must say of each.
 SAYS = {

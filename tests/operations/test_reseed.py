@@ -45,13 +45,8 @@ CASES = {
 }
 
 
-ORDINARY = "late rows into an append table"
-
-
-@pytest.mark.parametrize(
-    "case",
-    [case if case == ORDINARY else pytest.param(case, marks=pytest.mark.full) for case in CASES],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("case", CASES)
 def test_a_reseed_takes_all_rows_in_and_live_goes_on_from_it(spark, lake, case):
     stream, fold, options = CASES[case]
     stamped = commits(seed=2, days=4, source=stream.source, late=4)
