@@ -48,11 +48,13 @@ from include.spark.submit import reseed_arguments
 
 log = logging.getLogger(__name__)
 
+STREAMS = loadable_streams()
+
 PARAMS = {
     # Without a default: a person must have chosen.
     "stream": Param(
         type="string",
-        enum=[stream.name for stream in loadable_streams()],
+        enum=[stream.name for stream in STREAMS],
         description="The stream whose state is made anew.",
     ),
     "buckets": Param(
@@ -148,9 +150,4 @@ with DAG(
         defaults="Reject",
         response_timeout=ANSWER_TIMEOUT,
     )
-    (
-        plan(root)
-        >> approve
-        >> choose_stream()
-        >> [apply_reseed(stream, root) for stream in loadable_streams()]
-    )
+    (plan(root) >> approve >> choose_stream() >> [apply_reseed(stream, root) for stream in STREAMS])

@@ -8,7 +8,6 @@ retry, is always safe.
 | task | what it does | skipped when |
 |---|---|---|
 | `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a clock row, if the source has a clock | nothing has landed, and no clock row is due |
-| `choose_path` | a backfill run goes on to `recompute_interval`, any other to `run_stream` | never |
 | `run_stream` | new bronze rows through the fold into `tables/<stream>`; first it finishes a reseed that was cut off | it is a backfill, or there is nothing to do: nothing new in bronze, no reseed to finish or to begin with, and the table is what was recorded of it |
 | `recompute_interval` | the rows of the run's data interval once more, late rows included: `ops/intervals` | it is no backfill |
 | `promote` | a reseed: makes the live state right (late rows, other code), and all rows from the first instant on that is not | it is no backfill with the parameter `promote`, more of its runs are queued, or the live state is right |
@@ -60,8 +59,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from dags.spark_task import skip, spark_task
 from include.airflow.pools import source_pool, stream_pool
 from include.airflow.stream_doc import stream_doc
-from include.registry import loadable_streams, source_named
-from include.settings import Stream, default_lake
+from include.registry import loadable_streams
+from include.settings import SettingsError, Stream, default_lake
+from include.steps import STEPS, JobStep, LookStep, Step, StreamRun
 
 log = logging.getLogger(__name__)
 
@@ -76,72 +76,45 @@ PROMOTE = Param(
     description="Of a backfill: take late rows into the live state as well, by a reseed at its end.",
 )
 
-# Reading the lake needs pyarrow and delta-rs, a second of imports: only in the functions
-# that tasks run, not at every parse of this file.
-
-
-def before_ingest(context: Any, lake: str, stream: Stream) -> None:
-    """Skip when no file waits in landing and no clock row is due."""
-    from include.lake.paths import open_lake
-    from include.landing.clock import why_not_ingest
-
-    interval_end = context["dag_run"].data_interval_end
-    source = source_named(stream.source)
-    if reason := why_not_ingest(open_lake(lake), source, interval_end, datetime.now(UTC)):
-        skip(reason)
-
-
-def before_run_stream(context: Any, lake: str, stream: Stream) -> None:
-    """Skip when bronze has nothing that the stream has not read."""
-    from include.lake.paths import open_lake
-    from include.plans.waiting_rows import has_waiting_rows
-
-    if not has_waiting_rows(open_lake(lake), stream):
-        skip(f"{stream.name} has read all of bronze/{stream.source}")
-
 
 def is_backfill(dag_run: Any) -> bool:
     """By its type: *All Runs* makes a backfill of a scheduled run, which keeps its run id."""
     return bool(dag_run.run_type == "backfill")
 
 
-def before_recompute(context: Any, lake: str, stream: Stream) -> None:
-    """Fail for good, without a JVM, when the stream has not settled the interval yet."""
+def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
+    """What the steps of this Dag run are taken for."""
+    # Reading a lake needs a second of imports: not at every parse of this file.
     from include.lake.paths import open_lake
-    from include.plans.plan_recompute import NotSettledError, check_settled
 
-    try:
-        check_settled(open_lake(lake), stream, context["dag_run"].data_interval_end)
-    except NotSettledError as error:
-        raise AirflowFailException(str(error)) from error
-
-
-def before_promote(context: Any, lake: str, stream: Stream) -> None:
-    """Skip unless this run is the one of its backfill that promotes."""
-    from include.lake.paths import open_lake
-    from include.plans.promote import why_not_promote
-
-    dag_run, dag_id = context["dag_run"], context["dag"].dag_id
-    if not (is_backfill(dag_run) and context["params"]["promote"]):
-        skip("this run is no backfill with the parameter promote")
+    dag_run, params = context["dag_run"], context.get("params", {})
 
     def queued(dates: Sequence[datetime]) -> int:
-        count = context["ti"].get_dr_count
+        count, dag_id = context["ti"].get_dr_count, context["dag"].dag_id
         return int(count(dag_id=dag_id, logical_dates=list(dates), states=["queued"]))
 
-    start = dag_run.data_interval_start
-    if reason := why_not_promote(open_lake(lake), stream, start, queued):
+    return StreamRun(
+        open_lake(lake),
+        stream,
+        path="backfill" if is_backfill(dag_run) else "live",
+        start=dag_run.data_interval_start,
+        until=dag_run.data_interval_end,
+        is_promoting=is_backfill(dag_run) and bool(params.get("promote")),
+        queued=queued,
+    )
+
+
+def before(context: Any, lake: str, stream: Stream, step: Step) -> None:
+    """Skip the task, if its step is left out this time; fail for good where that cannot be."""
+    run = stream_run(context, lake, stream)
+    if step.path not in (None, run.path):
+        skip(f"{step.name} is no step of a {run.path} run")
+    try:
+        reason = step.why_not(run)
+    except SettingsError as error:
+        raise AirflowFailException(str(error)) from error
+    if reason:
         skip(reason)
-
-
-def before_compact_state(context: Any, lake: str, stream: Stream) -> None:
-    """Skip when a compaction would gain nothing worth a JVM."""
-    from include.care.check_checkpoint import check_checkpoint
-    from include.lake.paths import open_lake
-
-    compaction = check_checkpoint(open_lake(lake), stream).compaction
-    if not compaction.needed:
-        skip(compaction.reason)
 
 
 def news(lake: str, stream: Stream, dag_run: Any) -> dict[str, Any] | None:
@@ -162,6 +135,51 @@ def table_asset(stream: Stream, lake: str) -> Asset:
     return Asset(name=stream.name, uri=uri if "://" in uri else Path(uri).as_uri())
 
 
+def trigger_rule(step: Step) -> str:
+    """Airflow's word for what the step comes after, and what it only waits for."""
+    if step.after and step.behind:
+        return "none_failed_min_one_success"
+    return "none_failed" if step.behind else "all_success"
+
+
+def step_task(step: JobStep | LookStep, stream: Stream, lake: str) -> Any:
+    """The task of a step, which has its name."""
+    return (
+        job_task(step, stream, lake) if isinstance(step, JobStep) else look_task(step, stream, lake)
+    )
+
+
+def job_task(step: JobStep, stream: Stream, lake: str) -> Any:
+    return spark_task(
+        step.job,
+        step.arguments(lake, stream, INTERVAL_START, INTERVAL_END),
+        None if step.is_of_source else stream,
+        task_id=step.name,
+        name=f"{step.name}_{stream.source if step.is_of_source else stream.name}",
+        pool=source_pool(stream) if step.is_of_source else stream_pool(stream),
+        pre_execute=partial(before, lake=lake, stream=stream, step=step),
+        trigger_rule=trigger_rule(step),
+    )
+
+
+def look_task(step: LookStep, stream: Stream, lake: str) -> Any:
+    @task(
+        task_id=step.name,
+        pool=stream_pool(stream),
+        retries=2,
+        trigger_rule=trigger_rule(step),
+        pre_execute=partial(before, lake=lake, stream=stream, step=step),
+    )
+    def look(**context: Any) -> None:
+        """What is found goes into the log and `ops`; red only if a person is needed."""
+        told = step.look(stream_run(context, lake, stream))
+        log.info("%s", told.text)
+        if told.wrong:
+            raise AirflowFailException(told.wrong)
+
+    return look()
+
+
 def stream_dag(stream: Stream) -> DAG:
     lake = default_lake()
     table = table_asset(stream, lake)
@@ -178,89 +196,10 @@ def stream_dag(stream: Stream) -> DAG:
         default_args={"owner": "data-platform", "execution_timeout": stream.timeout},
         tags=["stream", stream.source],
     ) as dag:
-        ingest = spark_task(
-            "ingest_source",
-            ["--source", stream.source, "--lake", lake, "--interval-end", INTERVAL_END],
-            None,
-            task_id="ingest",
-            name=f"ingest_{stream.source}",
-            pool=source_pool(stream),
-            pre_execute=partial(before_ingest, lake=lake, stream=stream),
-        )
-
-        # Not skipped with ingest: that nothing has landed says nothing of either path.
-        @task.branch(pool=stream_pool(stream), retries=2, trigger_rule="none_failed")
-        def choose_path(dag_run: Any) -> str:
-            """A backfill run recomputes its interval, any other drains what is new."""
-            return "recompute_interval" if is_backfill(dag_run) else "run_stream"
-
-        run_stream = spark_task(
-            "run_stream",
-            ["--stream", stream.name, "--lake", lake],
-            stream,
-            task_id="run_stream",
-            name=stream.name,
-            pool=stream_pool(stream),
-            pre_execute=partial(before_run_stream, lake=lake, stream=stream),
-            trigger_rule="none_failed",
-        )
-        recompute_interval = spark_task(
-            "recompute_interval",
-            [
-                *("--stream", stream.name, "--lake", lake),
-                *("--from", INTERVAL_START, "--until", INTERVAL_END),
-            ],
-            stream,
-            task_id="recompute_interval",
-            name=f"recompute_{stream.name}",
-            pool=stream_pool(stream),
-            pre_execute=partial(before_recompute, lake=lake, stream=stream),
-        )
-        promote = spark_task(
-            "reseed_stream",
-            ["--stream", stream.name, "--lake", lake],
-            stream,
-            task_id="promote",
-            name=f"promote_{stream.name}",
-            pool=stream_pool(stream),
-            pre_execute=partial(before_promote, lake=lake, stream=stream),
-        )
-
-        @task(pool=stream_pool(stream), retries=2)
-        def check_checkpoint() -> None:
-            """Figures and findings into the log and `ops`; red only if a person is needed."""
-            from include.care import check_checkpoint as care
-            from include.care.check_report import format_check
-            from include.lake.paths import open_lake
-
-            result = care.check_checkpoint(open_lake(lake), stream)
-            care.record_check(open_lake(lake), result)
-            log.info("%s", format_check(result))
-            if errors := [f.detail for f in result.findings if f.severity == "error"]:
-                raise AirflowFailException("; ".join(errors))
-
-        compact_state = spark_task(
-            "compact_state",
-            ["--stream", stream.name, "--lake", lake],
-            stream,
-            task_id="compact_state",
-            name=f"compact_{stream.name}",
-            pool=stream_pool(stream),
-            pre_execute=partial(before_compact_state, lake=lake, stream=stream),
-        )
-
-        # Not after a check, a compaction, a recompute or a reseed that failed: this task, as the
-        # last one beside publish, makes the Dag run fail with them.
-        @task(pool=stream_pool(stream), retries=2, trigger_rule="none_failed_min_one_success")
-        def tune_rocksdb(dag_run: Any) -> None:
-            """At most one change of a setting, tried out by the next runs."""
-            from include.care.rocksdb import tune_rocksdb as tuner
-            from include.care.rocksdb.outcome_table import format_outcome
-            from include.lake.paths import open_lake
-
-            if is_backfill(dag_run):
-                skip("a backfill has not run the stream: there is no new batch to judge by")
-            log.info("%s", format_outcome(tuner.tune_rocksdb(open_lake(lake), stream)))
+        tasks = {step.name: step_task(step, stream, lake) for step in STEPS}
+        for step in STEPS:
+            for earlier in (*step.after, *step.behind):
+                tasks[earlier] >> tasks[step.name]
 
         # Whatever the check found: readers are told of the rows, and of the findings.
         @task(pool=stream_pool(stream), outlets=[table], retries=2, trigger_rule="all_done")
@@ -271,12 +210,7 @@ def stream_dag(stream: Stream) -> DAG:
                 skip("this Dag run has not run the stream: there is nothing new to tell")
             outlet_events[table].extra = extra
 
-        checked = check_checkpoint()
-        ingest >> choose_path() >> [run_stream, recompute_interval]
-        run_stream >> checked >> compact_state
-        recompute_interval >> promote
-        [compact_state, promote] >> publish()
-        [checked, compact_state, recompute_interval, promote] >> tune_rocksdb()
+        [tasks["compact_state"], tasks["promote"]] >> publish()
     return dag
 
 

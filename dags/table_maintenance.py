@@ -43,20 +43,22 @@ from include.settings import TABLE_CARE, Stream, default_lake
 
 log = logging.getLogger(__name__)
 
+STREAMS = loadable_streams()
+
 # Each Spark task, with its tables and the pool of all jobs that write to these.
 SPARK_TASKS = {
     f"maintain_source_{stream.source}": (
         [f"bronze/{stream.source}", f"quarantine/{stream.source}"],
         source_pool(stream),
     )
-    for stream in loadable_streams()
+    for stream in STREAMS
 } | {
     f"maintain_stream_{stream.name}": (
         # With one for each kind of state there was: spark_tables_named.
         [f"{kind}/{stream.name}" for kind in ("tables", "rejected", "savepoints")],
         stream_pool(stream),
     )
-    for stream in loadable_streams()
+    for stream in STREAMS
 }
 
 # Reading the lake needs pyarrow and delta-rs, a second of imports: only in the functions
@@ -76,7 +78,7 @@ def plan_tables(lake: str) -> list[str]:
     plans = plan_table_care(opened, TABLE_CARE, now)
     record_plan_findings(opened, plans)
     log.info("%s", format_plan(plans))
-    log.info("%s", format_old_generations(opened, loadable_streams(), now))
+    log.info("%s", format_old_generations(opened, STREAMS, now))
     needy = {plan.table for plan in plans if plan.needs_care}
     chosen = [
         name
@@ -85,7 +87,7 @@ def plan_tables(lake: str) -> list[str]:
     ]
     chosen += [
         f"delete_generations_{stream.name}"
-        for stream in loadable_streams()
+        for stream in STREAMS
         if find_old_generations(opened, stream, now).expired
     ]
     return chosen + ["maintain_ops"] * any(table.lease is None for table in needy)
@@ -143,6 +145,6 @@ with DAG(
     planned = plan_tables(root)
     planned >> [
         *(maintain_tables(name, root) for name in SPARK_TASKS),
-        *(delete_replaced(stream, root) for stream in loadable_streams()),
+        *(delete_replaced(stream, root) for stream in STREAMS),
         maintain_ops(root),
     ]

@@ -1,42 +1,63 @@
-"""One job without Airflow, for laptops and debugging: `./stateful stream`, `inspect`, `reingest`.
+"""What runs without Airflow, for laptops and debugging: `./stateful stream`, `care`, `inspect`, `reingest`.
 
 The exit code is that of the job that failed.
 """
 
 import sys
-from datetime import UTC, datetime
+from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pyarrow import fs
 
-from include.care.tend_state import tend_state
 from include.checkpoint.committed_batch import committed_batch
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
-from include.landing.clock import why_not_ingest
-from include.plans.waiting_rows import has_waiting_rows
-from include.registry import source_named
 from include.settings import Stream
 from include.spark.local_jobs import run_job, say
+from include.steps import STEPS, JobStep, LookStep, StreamRun
 
 
 def run_stream(lake: Lake, stream: Stream) -> int:
-    """Ingest and drain what is new, tend the state, show the table; the code of what failed."""
-    code = 0
-    source = source_named(stream.source)
-    reason = why_not_ingest(lake, source, interval_end=None, now=datetime.now(UTC))
-    if reason is None:
-        code = run_job("ingest_source", ["--source", source.name, "--lake", lake.root])
-    else:
-        say(reason)
-    if code == 0 and has_waiting_rows(lake, stream):
-        code = run_job("run_stream", ["--stream", stream.name, "--lake", lake.root], stream)
-        code = code or tend_state(lake, stream)
+    """Take the steps that the stream's Dag would take, and show the table; the code of what failed."""
+    code = take_steps(StreamRun(lake, stream))
     if code == 0:
         show_result(lake, stream.name)
     return code
+
+
+def care(lake: Lake, stream: Stream, dry_run: bool = False, compact_now: bool = False) -> int:
+    """The steps after a run alone: check, compact, tune."""
+    run = StreamRun(lake, stream, is_dry=dry_run, is_compacting=compact_now)
+    return take_steps(run, taken={"ingest", "run_stream"})
+
+
+def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
+    """All steps of `run` but those already `taken`; the code of the one that failed, if any.
+
+    A step of a Dag fails its run, and so it is here: nothing comes after it.
+    """
+    done = set(taken)
+    for step in STEPS:
+        if step.name in done or step.path not in (None, run.path) or not done >= set(step.after):
+            continue
+        if reason := step.why_not(run):
+            say(f"{step.name}: {reason}")
+            continue
+        if code := _take(step, run):
+            return code
+        done.add(step.name)
+    return 0
+
+
+def _take(step: JobStep | LookStep, run: StreamRun) -> int:
+    if isinstance(step, JobStep):
+        arguments = step.arguments(run.lake.root, run.stream)
+        return run_job(step.job, arguments, None if step.is_of_source else run.stream)
+    told = step.look(run)
+    say(told.text)
+    return int(told.wrong is not None)
 
 
 def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:

@@ -39,8 +39,14 @@ def before(
 ) -> None:
     """What happens before `task_id` of the Dag of user_counts would start its JVM."""
     task = dags["stream_user_counts"].get_task(task_id)
-    run = DagRun.model_construct(run_type=run_type, data_interval_end=interval_end)
-    task._pre_execute_hook({"dag_run": run})
+    task._pre_execute_hook({"dag_run": dag_run(run_type, interval_end)})
+
+
+def dag_run(run_type: str = "scheduled", interval_end: datetime | None = LATER) -> DagRun:
+    """As a task sees the run of the hour before `interval_end`."""
+    start = interval_end and interval_end - timedelta(hours=1)
+    interval = {"data_interval_start": start, "data_interval_end": interval_end}
+    return DagRun.model_construct(run_type=run_type, **interval)
 
 
 def raise_watermark(lake: Lake, instant: datetime) -> None:

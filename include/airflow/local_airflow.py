@@ -31,9 +31,7 @@ from include.airflow.parts import LOGS, AirflowDiedError, Parts, start_backgroun
 from include.airflow.progress import shown_progress
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
-from include.lake.process_tree import (
-    adopt_orphans,
-)
+from include.lake.process_tree import adopt_orphans
 from include.lake.stream_result import last_run
 from include.registry import all_sources, all_streams
 from include.run_local import has_landing_files, show_result
@@ -151,16 +149,16 @@ def airflow(lake: Lake, port: int) -> Iterator[tuple[Parts, AirflowApi]]:
 
 def run_streams(parts: Parts, api: AirflowApi, lake: Lake) -> int:
     """Run each stream's Dag once and show what its table holds then; 1 when one has failed."""
-    started_at = datetime.now(UTC)
+    started_at, streams = datetime.now(UTC), all_streams()
     console = Console()
     with console.status("the scheduler is starting"):
         start_background(parts, api)
     say("running each stream once")
     with shown_progress(console, say) as shown:
         first_runs = FirstRuns(api, started_at, shown, parts.check_alive)
-        runs = [first_runs.start(f"stream_{stream.name}") for stream in all_streams()]
+        runs = [first_runs.start(f"stream_{stream.name}") for stream in streams]
         failures = first_runs.wait([run for run in runs if run is not None])
-    for stream in all_streams():
+    for stream in streams:
         show_result(lake, stream.name)
         show_findings(lake, stream.name)
     for failure in failures:

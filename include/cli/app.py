@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -110,28 +110,28 @@ def instant(name: str) -> Callable[[str], datetime]:
     return _checked(lambda text: parse_instant(name, text))
 
 
-LakeOption = Annotated[
-    Lake,
-    typer.Option(
+def _lake_option(parser: Callable[[str], Lake | str], text: str) -> Any:
+    return typer.Option(
         "--lake",
         envvar="LAKE",
         metavar="FOLDER",
-        parser=lambda root: open_lake(absolute_lake(root)),
+        parser=parser,
         default_factory=lambda: str(PROJECT / "lake"),
         show_default="lake, in the project",
-        help="The lake's folder or URI.",
-    ),
+        help=text,
+    )
+
+
+LakeOption = Annotated[
+    Lake, _lake_option(lambda root: open_lake(absolute_lake(root)), "The lake's folder or URI.")
 ]
 NewLakeOption = Annotated[
-    str,
-    typer.Option(
-        "--lake",
-        envvar="LAKE",
-        metavar="FOLDER",
-        parser=absolute_lake,
-        default_factory=lambda: str(PROJECT / "lake"),
-        show_default="lake, in the project",
-        help="The lake's folder or URI; a folder is made.",
+    str, _lake_option(absolute_lake, "The lake's folder or URI; a folder is made.")
+]
+AnyStreamArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]", autocompletion=stream_names, help="A stream; all of them if none."
     ),
 ]
 StreamArgument = Annotated[

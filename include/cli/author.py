@@ -11,6 +11,7 @@ from typer._completion_shared import Shells, get_completion_script
 
 from include.cli import scaffold
 from include.cli.app import (
+    AnyStreamArgument,
     JsonOption,
     LakeOption,
     MistakeError,
@@ -61,12 +62,7 @@ def _written(files: list[Path], then: str) -> int:
 
 @command("validate", "validate user_counts", PANEL)
 def validate(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME]", autocompletion=stream_names, help="A stream; all of them if none."
-        ),
-    ] = None,
+    name: AnyStreamArgument = None,
     is_json: JsonOption = False,
 ) -> int:
     """Say what is wrong with the file of a stream, or of each; 1 when anything is."""

@@ -9,8 +9,8 @@ from include import run_local
 from include.airflow import local_airflow
 from include.care.check_checkpoint import check_checkpoint
 from include.care.check_report import format_check
-from include.care.tend_state import tend_state
 from include.cli.app import (
+    AnyStreamArgument,
     DryRunOption,
     JsonOption,
     LakeOption,
@@ -20,7 +20,7 @@ from include.cli.app import (
     show_json,
 )
 from include.lake.paths import made_lake
-from include.registry import all_streams, stream_named, stream_names
+from include.registry import all_streams, stream_named
 from include.settings import Stream
 from include.spark.local_jobs import say
 
@@ -65,19 +65,16 @@ def check(stream: StreamArgument, lake: LakeOption, is_json: JsonOption = False)
 @command("care", "care user_counts --dry-run", PANEL)
 def care(
     lake: LakeOption,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME]", autocompletion=stream_names, help="A stream; all of them if none."
-        ),
-    ] = None,
+    name: AnyStreamArgument = None,
     is_dry_run: DryRunOption = False,
     is_compacted: Annotated[
         bool, typer.Option("--compact", help="Compact, whatever would be gained.")
     ] = False,
 ) -> int:
     """Check the checkpoint of a stream, or of each; compact and tune its state."""
-    codes = [tend_state(lake, stream, is_dry_run, is_compacted) for stream in streams_named(name)]
+    codes = [
+        run_local.care(lake, stream, is_dry_run, is_compacted) for stream in streams_named(name)
+    ]
     return max(codes, default=0, key=abs)
 
 

@@ -19,6 +19,7 @@ from tests.coverage.ledgers import record
 from tests.dags import (
     LATER,
     before,
+    dag_run,
     land,
     lived,
     load_dags,
@@ -48,11 +49,13 @@ def user_events_have_a_clock(monkeypatch):
 
 
 @pytest.mark.parametrize("run_type", [kind.value for kind in DagRunType])
-def test_a_backfill_run_recomputes_its_interval_and_no_other_does(run_type, dags):
-    run = DagRun.model_construct(run_type=DagRunType(run_type))
-    for dag in dags.values():
-        chosen = dag.get_task("choose_path").python_callable(dag_run=run)
-        assert chosen == ("recompute_interval" if run_type == "backfill" else "run_stream")
+def test_a_backfill_run_recomputes_its_interval_and_no_other_does(run_type, lake, lake_dags):
+    lived(lake)
+    left_out = {"backfill": ("run_stream", "check_checkpoint", "compact_state", "tune_rocksdb")}
+    for task_id in left_out.get(run_type, ("recompute_interval", "promote")):
+        with pytest.raises(AirflowSkipException, match=f"^{task_id} is no step of a "):
+            before(lake_dags, task_id, run_type)
+    before(lake_dags, "recompute_interval" if run_type == "backfill" else "run_stream", run_type)
 
 
 def test_a_backfill_run_takes_in_what_has_landed(lake, lake_dags):
@@ -98,9 +101,12 @@ def before_promote(
 ) -> None:
     """What happens before the run of the hour before LATER would promote."""
     dag = dags["stream_user_counts"]
-    interval = {"data_interval_start": LATER - HOUR, "data_interval_end": LATER}
-    run = DagRun.model_construct(run_type=run_type, **interval)
-    context = {"dag": dag, "dag_run": run, "ti": Runs(*queued), "params": {"promote": promote}}
+    context = {
+        "dag": dag,
+        "dag_run": dag_run(run_type),
+        "ti": Runs(*queued),
+        "params": {"promote": promote},
+    }
     dag.get_task("promote")._pre_execute_hook(context)
 
 
@@ -109,7 +115,7 @@ def test_only_a_backfill_with_the_parameter_promotes(lake, lake_dags):
     before_promote(lake_dags)
     with pytest.raises(AirflowSkipException, match="no backfill with the parameter promote"):
         before_promote(lake_dags, promote=False)
-    with pytest.raises(AirflowSkipException, match="no backfill with the parameter promote"):
+    with pytest.raises(AirflowSkipException, match="promote is no step of a live run"):
         before_promote(lake_dags, run_type="scheduled")
     assert lake_dags["stream_user_counts"].params.dump() == {"promote": False}
 
@@ -141,12 +147,6 @@ def test_without_its_bronze_nothing_is_right_so_the_job_is_started_and_says_so(l
     lived(lake)
     shutil.rmtree(lake.bronze("user_events"))
     before_promote(lake_dags)
-
-
-def test_a_backfill_run_tunes_nothing(lake_dags):
-    tune = lake_dags["stream_user_counts"].get_task("tune_rocksdb").python_callable
-    with pytest.raises(AirflowSkipException, match="no new batch"):
-        tune(dag_run=DagRun.model_construct(run_type="backfill"))
 
 
 def record_recompute(lake: Lake, at: datetime, **columns: object) -> None:

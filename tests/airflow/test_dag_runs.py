@@ -15,9 +15,9 @@ from tests.airflow_runs import run_script
 from tests.dags import LATER, ROOT, land, lived, settle
 
 HOUR = timedelta(hours=1)
-TENDING = ("check_checkpoint", "compact_state", "tune_rocksdb")
+CARE = ("check_checkpoint", "compact_state", "tune_rocksdb")
 PATHS = ("run_stream", "recompute_interval", "promote")
-TASKS = ("ingest", "choose_path", *PATHS, *TENDING, "publish")
+TASKS = ("ingest", *PATHS, *CARE, "publish")
 # tests/airflow/test_state_admin_dag.py has a real run in `make test`.
 pytestmark = [pytest.mark.airflow, pytest.mark.e2e]
 RUN_DAG = """
@@ -102,15 +102,14 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
 ):
     land_hours(lake, range(4))
     first = run_dag(airflow_environment, replay_versions=20)
-    untended = (
+    uncompacted = (
         "ingest",
-        "choose_path",
         "run_stream",
         "check_checkpoint",
         "tune_rocksdb",
         "publish",
     )
-    assert first == outcome(*untended)
+    assert first == outcome(*uncompacted)
     # The events of the last hour are within the watermark's delay: not settled yet.
     assert counts(lake) == {("ann", 3), ("bob", 3)}
     until = asset_extra(lake, stream_named("user_counts").name)["until"]
@@ -118,11 +117,11 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     assert datetime.fromisoformat(until) < datetime(2026, 3, 1, 3, tzinfo=UTC)
 
     nothing_new = run_dag(airflow_environment, replay_versions=0)
-    assert nothing_new == outcome("choose_path")
+    assert nothing_new == outcome()
 
     land_hours(lake, range(4, 6))
     compacting = run_dag(airflow_environment, replay_versions=0)
-    assert compacting == outcome(*untended, "compact_state")
+    assert compacting == outcome(*uncompacted, "compact_state")
     assert counts(lake) == {("ann", 5), ("bob", 5)}
     sizes = read_ops(lake, "checkpoint_sizes", {"part": "state"}).to_pylist()
     replayed = {
@@ -133,7 +132,7 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
 
     at = datetime(2026, 3, 1, 3, tzinfo=UTC)
     backfill = run_dag(airflow_environment, run_type="backfill", logical_date=at)
-    assert backfill == outcome("choose_path", "recompute_interval", "publish")
+    assert backfill == outcome("recompute_interval", "publish")
     (interval,) = read_ops(lake, "intervals", {"stream": "user_counts"}).to_pylist()
     assert (interval["start"], interval["until"]) == (at - timedelta(hours=1), at)
     assert interval["rows_read"] == 2 * len(range(at.hour))  # land_hours, before its end
@@ -145,7 +144,7 @@ def test_a_backfill_of_what_is_not_settled_makes_its_run_red(airflow_environment
     # Not green for want of a failed task at the end: publish runs whatever has failed.
     failed = {"recompute_interval": "failed", "the run": "failed"}
     after_it = dict.fromkeys(("promote", "tune_rocksdb"), "upstream_failed")
-    assert red == outcome("choose_path", **failed, **after_it)
+    assert red == outcome(**failed, **after_it)
 
 
 def test_a_promote_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails(
@@ -159,7 +158,7 @@ def test_a_promote_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails
     # No JVM: the recompute has been made, and the promote would begin.
     backfill = {"run_type": "backfill", "logical_date": LATER, "promote": True}
     options = backfill | {"marked": "recompute_interval", "failing": ["promote"]}
-    recomputed = ("choose_path", "recompute_interval", "publish")
+    recomputed = ("recompute_interval", "publish")
     # The interval of the one that is queued is not settled yet: it would be refused.
     red = run_dag(airflow_environment, **options, queued=[LATER + HOUR])
     failed = {"promote": "failed", "tune_rocksdb": "upstream_failed", "the run": "failed"}
@@ -179,7 +178,7 @@ def test_a_backfill_promotes_at_its_end_and_live_goes_on_from_there(lake, airflo
     assert counts(lake) == {("ann", 5), ("bob", 5)}
 
     backfill = {"run_type": "backfill", "promote": True}
-    recomputed = ("choose_path", "recompute_interval", "publish")
+    recomputed = ("recompute_interval", "publish")
     at = datetime(2026, 3, 1, 2, tzinfo=UTC)
     first = run_dag(airflow_environment, logical_date=at, queued=[at + HOUR], **backfill)
     assert first == outcome(*recomputed)

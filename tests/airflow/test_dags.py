@@ -22,7 +22,7 @@ from include.landing.clock import LAGGING
 from include.plans.plan_recompute import parse_instant
 from include.registry import all_streams, source_named
 from include.streams import sources
-from tests.dags import LATER, before, land, load_dags, raise_watermark
+from tests.dags import LATER, before, dag_run, land, load_dags, raise_watermark
 
 GRACE = timedelta(minutes=1)
 # As a task sees them: a scheduled, a manual, a manual without logical date, a backfill run.
@@ -53,13 +53,12 @@ def test_these_dags_and_no_others(dags, tmp_path):
     assert set(load_dags(str(tmp_path), "dags")) == {*dags, "table_maintenance", "state_admin"}
 
 
-def test_a_stream_is_ingested_run_tended_and_published(dags):
+def test_a_stream_is_ingested_run_cared_for_and_published(dags):
     for stream in all_streams():
         dag = dags[f"stream_{stream.name}"]
         edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
         assert edges == {
-            "ingest": {"choose_path"},
-            "choose_path": {"run_stream", "recompute_interval"},
+            "ingest": {"run_stream", "recompute_interval"},
             "run_stream": {"check_checkpoint"},
             "check_checkpoint": {"compact_state", "tune_rocksdb"},
             "compact_state": {"tune_rocksdb", "publish"},
@@ -206,8 +205,7 @@ def test_what_is_left_in_bronze_is_drained_though_nothing_has_landed(lake, lake_
         before(lake_dags, "ingest")
     before(lake_dags, "run_stream")
     # And the skipped ingest does not skip it.
-    for task_id in ("choose_path", "run_stream"):
-        assert lake_dags["stream_user_counts"].get_task(task_id).trigger_rule == "none_failed"
+    assert lake_dags["stream_user_counts"].get_task("run_stream").trigger_rule == "none_failed"
 
 
 def test_a_stream_that_has_read_everything_is_skipped_and_its_asset_with_it(lake_dags):
@@ -238,7 +236,7 @@ def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, 
     append_ops(lake, "batches", [batch])
     tasks = lake_dags["stream_user_counts"]
     with pytest.raises(AirflowFailException, match=r"is missing, but ops/batches has batch 3"):
-        tasks.get_task("check_checkpoint").python_callable()
+        tasks.get_task("check_checkpoint").python_callable(dag_run=dag_run())
     (finding,) = asset_extra(lake, "user_counts", "d1")["findings"]
     assert (finding["finding"], finding["severity"]) == ("checkpoint_missing", "error")
 

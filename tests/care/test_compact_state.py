@@ -45,7 +45,7 @@ BY_INGESTION = replace(
     settings={"stale_after": timedelta(seconds=90), "time": "processing"},
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("compaction")]
 
 
 def lines(rng: random.Random, time_us: int):

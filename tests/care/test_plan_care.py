@@ -216,7 +216,7 @@ def test_a_table_that_cannot_be_read_is_said_and_the_others_are_planned(lake):
     assert not broken.needs_care
     (found,) = broken.findings
     assert (found.finding, found.severity) == ("table_unreadable", "warning")
-    assert f"{lake.bronze('signals')}/_delta_log holds no table" in found.detail
+    assert f"the log of {lake.bronze('signals')} cannot be read (" in found.detail
     assert plan_of(lake).needs_care
     assert found.detail in format_plan(plan_table_care(lake, CARE, NOW))
 

@@ -103,7 +103,7 @@ def mapped_states_given_up(patch: pytest.MonkeyPatch) -> None:
 
 def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:
     """L8. Only a checkpoint that is older than its table is noticed."""
-    patch.setattr(trust, "what_changed", lambda *_: None)
+    patch.setattr(trust, "changed_since", lambda *_: None)
     patch.setattr(trust, "_lacks_batches", lambda *_: None)
     patch.setattr(trust, "commit_hash", lambda *_: None)
 

@@ -1,0 +1,183 @@
+"""The steps of a stream, in order: its Dag makes a task of each, `./stateful stream` goes through them.
+
+A step is a job of `spark_jobs`, or what needs no JVM, and the reason to leave it out this time.
+What there is to do, after what, and when not is said here alone: so a schedule and a person
+cannot do different things.
+
+The Dag imports this at every parse, and reading a lake needs pyarrow and delta-rs, a second of
+imports: so these are imported by the functions that need them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from include.registry import source_named
+from include.settings import Stream
+
+if TYPE_CHECKING:
+    from include.lake.paths import Lake
+
+Path = Literal["live", "backfill"]
+
+
+def none_queued(dates: Sequence[datetime]) -> int:
+    """Of the runs with these logical dates, how many wait: by hand there are none."""
+    return 0
+
+
+@dataclass(frozen=True)
+class StreamRun:
+    """What the steps are taken for: by a schedule, by a backfill, or by hand."""
+
+    lake: "Lake"
+    stream: Stream
+    path: Path = "live"
+    start: datetime | None = None  # of the data interval; by hand it has none
+    until: datetime | None = None
+    is_promoting: bool = False  # a backfill with the parameter `promote`
+    queued: Callable[[Sequence[datetime]], int] = none_queued
+    is_dry: bool = False  # nothing is changed or recorded
+    is_compacting: bool = False  # whatever would be gained
+
+
+class Told(NamedTuple):
+    """What a step without a job has to say, and what of it needs a person."""
+
+    text: str
+    wrong: str | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: after which others it comes, and why it would be left out."""
+
+    name: str
+    why_not: Callable[[StreamRun], str | None]  # SettingsError: it cannot be, and no retry helps
+    path: Path | None = None  # None: of both
+    after: tuple[str, ...] = ()  # left out when none of these was taken
+    behind: tuple[str, ...] = ()  # waits for these, taken or not
+
+
+@dataclass(frozen=True)
+class JobStep(Step):
+    """A step that spark-submit runs: a file of `spark_jobs`, and its arguments."""
+
+    job: str = ""
+    is_of_source: bool = False  # its pool is the source's, and it has no state
+    has_interval: bool = False
+
+    def arguments(self, lake: str, stream: Stream, start: str = "", until: str = "") -> list[str]:
+        """For the job's parser. The interval's ends may be empty, or templates of Airflow."""
+        if self.is_of_source:
+            end = ["--interval-end", until] if until else []
+            return ["--source", stream.source, "--lake", lake, *end]
+        interval = ["--from", start, "--until", until] if self.has_interval else []
+        return ["--stream", stream.name, "--lake", lake, *interval]
+
+
+@dataclass(frozen=True)
+class LookStep(Step):
+    """A step that reads and records, without a JVM."""
+
+    look: Callable[[StreamRun], Told] = lambda run: Told("")
+
+
+def _why_not_ingest(run: StreamRun) -> str | None:
+    """When no file waits in landing and no clock row is due."""
+    from include.landing.clock import why_not_ingest
+
+    return why_not_ingest(run.lake, source_named(run.stream.source), run.until, datetime.now(UTC))
+
+
+def _why_not_run_stream(run: StreamRun) -> str | None:
+    from include.plans.waiting_rows import has_waiting_rows
+
+    if has_waiting_rows(run.lake, run.stream):
+        return None
+    return f"{run.stream.name} has read all of bronze/{run.stream.source}"
+
+
+def _why_not_recompute(run: StreamRun) -> str | None:
+    """Never; NotSettledError, without a JVM, when live has not settled the interval yet."""
+    from include.plans.plan_recompute import check_settled
+
+    assert run.until is not None  # a backfill's runs have an interval
+    check_settled(run.lake, run.stream, run.until)
+    return None
+
+
+def _why_not_promote(run: StreamRun) -> str | None:
+    """When the backfill does not promote, or another of its runs is to."""
+    from include.plans.promote import why_not_promote
+
+    if not run.is_promoting:
+        return "this run is no backfill with the parameter promote"
+    assert run.start is not None
+    return why_not_promote(run.lake, run.stream, run.start, run.queued)
+
+
+def _never(run: StreamRun) -> str | None:
+    return None
+
+
+def _check(run: StreamRun) -> Told:
+    """Figures and findings of the checkpoint, into `ops`."""
+    from include.care.check_checkpoint import check_checkpoint, record_check
+    from include.care.check_report import format_check
+
+    checked = check_checkpoint(run.lake, run.stream)
+    if not run.is_dry:
+        record_check(run.lake, checked)
+    errors = [finding.detail for finding in checked.findings if finding.severity == "error"]
+    return Told(format_check(checked), "; ".join(errors) or None)
+
+
+def _why_not_compact(run: StreamRun) -> str | None:
+    """When a compaction would gain nothing worth a JVM."""
+    from include.care.check_checkpoint import check_checkpoint
+
+    if run.is_dry:
+        return "nothing is changed"
+    compaction = check_checkpoint(run.lake, run.stream).compaction
+    return None if compaction.needed or run.is_compacting else compaction.reason
+
+
+def _tune(run: StreamRun) -> Told:
+    """At most one change of a setting of RocksDB, tried out by the next runs."""
+    from include.care.rocksdb.outcome_table import format_outcome
+    from include.care.rocksdb.tune_rocksdb import tune_rocksdb
+
+    return Told(format_outcome(tune_rocksdb(run.lake, run.stream, run.is_dry)))
+
+
+STEPS: tuple[JobStep | LookStep, ...] = (
+    JobStep("ingest", _why_not_ingest, job="ingest_source", is_of_source=True),
+    # That nothing has landed says nothing of the next two.
+    JobStep("run_stream", _why_not_run_stream, "live", behind=("ingest",), job="run_stream"),
+    JobStep(
+        "recompute_interval",
+        _why_not_recompute,
+        "backfill",
+        behind=("ingest",),
+        job="recompute_interval",
+        has_interval=True,
+    ),
+    JobStep(
+        "promote", _why_not_promote, "backfill", after=("recompute_interval",), job="reseed_stream"
+    ),
+    LookStep("check_checkpoint", _never, "live", after=("run_stream",), look=_check),
+    JobStep(
+        "compact_state", _why_not_compact, "live", after=("check_checkpoint",), job="compact_state"
+    ),
+    LookStep(
+        "tune_rocksdb",
+        _never,
+        "live",
+        after=("check_checkpoint",),
+        # All of them: it is the last, and when one failed its Dag run is red by it.
+        behind=("compact_state", "recompute_interval", "promote"),
+        look=_tune,
+    ),
+)

@@ -1,0 +1,100 @@
+"""A person's steps are those of the Dag: what is left out, what comes after what failed, and the order."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from dags.streams import trigger_rule
+from include import run_local
+from include.registry import stream_named
+from include.steps import STEPS, JobStep, Step, StreamRun, Told
+
+STREAM = stream_named("user_counts")
+LIVE = [step for step in STEPS if step.path != "backfill"]
+RIGHT, LEFT_OUT, FAILING = "success", "skipped", "failed"
+
+
+def as_airflow(would: Mapping[str, str]) -> dict[str, str]:
+    """The states of a live run's tasks under their trigger rules, each being as it would."""
+    states: dict[str, str] = {}
+    for step in STEPS:
+        earlier = [states[name] for name in (*step.after, *step.behind)]
+        if {"failed", "upstream_failed"} & set(earlier):
+            states[step.name] = "upstream_failed"
+        elif is_skipped(step, earlier) or step.path == "backfill":
+            states[step.name] = LEFT_OUT
+        else:
+            states[step.name] = would[step.name]
+    return states
+
+
+def is_skipped(step: Step, earlier: list[str]) -> bool:
+    rule = trigger_rule(step)
+    if rule == "all_success":
+        return LEFT_OUT in earlier
+    return rule == "none_failed_min_one_success" and RIGHT not in earlier
+
+
+def planted(step: Step, would: str, taken: list[str]) -> Step:
+    """`step`, which is left out, succeeds or fails as asked for, and says that it was taken."""
+
+    def why_not(run: StreamRun) -> str | None:
+        return "not this time" if would == LEFT_OUT else None
+
+    def look(run: StreamRun) -> Told:
+        taken.append(step.name)
+        return Told("looked", "a person is needed" if would == FAILING else None)
+
+    if isinstance(step, JobStep):
+        return replace(step, why_not=why_not)
+    return replace(step, why_not=why_not, look=look)
+
+
+def taken_by_hand(lake, would: Mapping[str, str]) -> tuple[list[str], int]:
+    """Which steps are taken when each is as it would be, and the exit code."""
+    taken: list[str] = []
+    names = {step.job: step.name for step in STEPS if isinstance(step, JobStep)}
+
+    def run_job(job: str, *_: object) -> int:
+        taken.append(names[job])
+        return 3 if would[names[job]] == FAILING else 0
+
+    steps = [planted(step, would.get(step.name, RIGHT), taken) for step in STEPS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_local, "STEPS", steps)
+        patch.setattr(run_local, "run_job", run_job)
+        return taken, run_local.take_steps(StreamRun(lake, STREAM))
+
+
+def test_by_hand_the_same_steps_are_taken_as_by_a_schedule(lake):
+    for outcomes in product((RIGHT, LEFT_OUT, FAILING), repeat=len(LIVE)):
+        would = dict(zip((step.name for step in LIVE), outcomes, strict=True))
+        states = as_airflow(would)
+        taken, code = taken_by_hand(lake, would)
+        assert taken == [name for name, state in states.items() if state in (RIGHT, FAILING)], would
+        assert (code != 0) == (FAILING in states.values()), would
+
+
+def test_care_is_the_steps_after_a_run(lake, monkeypatch):
+    taken: list[str] = []
+    steps = [planted(step, RIGHT, taken) for step in STEPS]
+    monkeypatch.setattr(run_local, "STEPS", steps)
+    monkeypatch.setattr(run_local, "run_job", lambda job, *_: taken.append(job) or 0)
+    assert run_local.care(lake, STREAM) == 0
+    assert taken == ["check_checkpoint", "compact_state", "tune_rocksdb"]
+
+
+def test_a_dry_care_starts_no_job_and_records_nothing(lake, monkeypatch, capsys):
+    monkeypatch.setattr(run_local, "run_job", lambda *_: pytest.fail("started a JVM"))
+    assert run_local.care(lake, STREAM, dry_run=True, compact_now=True) == 0
+    assert "compact_state: nothing is changed" in capsys.readouterr().out
+    assert not lake.is_delta_table(lake.ops("checkpoint_sizes"))
+
+
+def test_every_step_comes_after_those_it_names():
+    seen: set[str] = set()
+    for step in STEPS:
+        assert {*step.after, *step.behind} <= seen
+        seen.add(step.name)
