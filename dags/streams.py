@@ -87,7 +87,7 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
     # Reading a lake needs a second of imports: not at every parse of this file.
     from include.lake.paths import open_lake
 
-    dag_run, params = context["dag_run"], context.get("params", {})
+    dag_run = context["dag_run"]
 
     def queued(dates: Sequence[datetime]) -> int:
         count, dag_id = context["ti"].get_dr_count, context["dag"].dag_id
@@ -99,7 +99,7 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
         path="backfill" if is_backfill(dag_run) else "live",
         start=dag_run.data_interval_start,
         until=dag_run.data_interval_end,
-        is_promoting=is_backfill(dag_run) and bool(params.get("promote")),
+        is_promoting=bool(context["params"]["promote"]),
         queued=queued,
     )
 
@@ -107,7 +107,7 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
 def before(context: Any, lake: str, stream: Stream, step: Step) -> None:
     """Skip the task, if its step is left out this time; fail for good where that cannot be."""
     run = stream_run(context, lake, stream)
-    if step.path not in (None, run.path):
+    if not step.is_of(run):
         skip(f"{step.name} is no step of a {run.path} run")
     try:
         reason = step.why_not(run)

@@ -40,7 +40,7 @@ def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
     """
     done = set(taken)
     for step in STEPS:
-        if step.name in done or step.path not in (None, run.path) or not done >= set(step.after):
+        if step.name in done or not step.is_of(run) or not done >= set(step.after):
             continue
         if reason := step.why_not(run):
             say(f"{step.name}: {reason}")

@@ -11,15 +11,17 @@ imports: so these are imported by the functions that need them.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from include.registry import source_named
 from include.settings import Stream
 
 if TYPE_CHECKING:
+    from include.care.check_checkpoint import CheckResult
     from include.lake.paths import Lake
 
-Path = Literal["live", "backfill"]
+RunPath = Literal["live", "backfill"]
 
 
 def none_queued(dates: Sequence[datetime]) -> int:
@@ -33,13 +35,20 @@ class StreamRun:
 
     lake: "Lake"
     stream: Stream
-    path: Path = "live"
+    path: RunPath = "live"
     start: datetime | None = None  # of the data interval; by hand it has none
     until: datetime | None = None
     is_promoting: bool = False  # a backfill with the parameter `promote`
     queued: Callable[[Sequence[datetime]], int] = none_queued
     is_dry: bool = False  # nothing is changed or recorded
     is_compacting: bool = False  # whatever would be gained
+
+    @cached_property
+    def checked(self) -> "CheckResult":
+        """The state of the checkpoint when it was first asked for: after the stream's run."""
+        from include.care.check_checkpoint import check_checkpoint
+
+        return check_checkpoint(self.lake, self.stream)
 
 
 class Told(NamedTuple):
@@ -49,22 +58,26 @@ class Told(NamedTuple):
     wrong: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Step:
     """One step: after which others it comes, and why it would be left out."""
 
     name: str
     why_not: Callable[[StreamRun], str | None]  # SettingsError: it cannot be, and no retry helps
-    path: Path | None = None  # None: of both
-    after: tuple[str, ...] = ()  # left out when none of these was taken
+    path: RunPath | None = None  # None: of both
+    after: tuple[str, ...] = ()  # left out when one of these was
     behind: tuple[str, ...] = ()  # waits for these, taken or not
 
+    def is_of(self, run: StreamRun) -> bool:
+        """Whether runs of this path have the step at all."""
+        return self.path in (None, run.path)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class JobStep(Step):
     """A step that spark-submit runs: a file of `spark_jobs`, and its arguments."""
 
-    job: str = ""
+    job: str
     is_of_source: bool = False  # its pool is the source's, and it has no state
     has_interval: bool = False
 
@@ -77,11 +90,11 @@ class JobStep(Step):
         return ["--stream", stream.name, "--lake", lake, *interval]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LookStep(Step):
     """A step that reads and records, without a JVM."""
 
-    look: Callable[[StreamRun], Told] = lambda run: Told("")
+    look: Callable[[StreamRun], Told]
 
 
 def _why_not_ingest(run: StreamRun) -> str | None:
@@ -124,24 +137,22 @@ def _never(run: StreamRun) -> str | None:
 
 def _check(run: StreamRun) -> Told:
     """Figures and findings of the checkpoint, into `ops`."""
-    from include.care.check_checkpoint import check_checkpoint, record_check
+    from include.care.check_checkpoint import record_check
     from include.care.check_report import format_check
 
-    checked = check_checkpoint(run.lake, run.stream)
     if not run.is_dry:
-        record_check(run.lake, checked)
-    errors = [finding.detail for finding in checked.findings if finding.severity == "error"]
-    return Told(format_check(checked), "; ".join(errors) or None)
+        record_check(run.lake, run.checked)
+    errors = [finding.detail for finding in run.checked.findings if finding.severity == "error"]
+    return Told(format_check(run.checked), "; ".join(errors) or None)
 
 
 def _why_not_compact(run: StreamRun) -> str | None:
     """When a compaction would gain nothing worth a JVM."""
-    from include.care.check_checkpoint import check_checkpoint
-
     if run.is_dry:
         return "nothing is changed"
-    compaction = check_checkpoint(run.lake, run.stream).compaction
-    return None if compaction.needed or run.is_compacting else compaction.reason
+    if run.is_compacting or run.checked.compaction.needed:
+        return None
+    return run.checked.compaction.reason
 
 
 def _tune(run: StreamRun) -> Told:
@@ -153,31 +164,50 @@ def _tune(run: StreamRun) -> Told:
 
 
 STEPS: tuple[JobStep | LookStep, ...] = (
-    JobStep("ingest", _why_not_ingest, job="ingest_source", is_of_source=True),
-    # That nothing has landed says nothing of the next two.
-    JobStep("run_stream", _why_not_run_stream, "live", behind=("ingest",), job="run_stream"),
+    JobStep(name="ingest", why_not=_why_not_ingest, job="ingest_source", is_of_source=True),
     JobStep(
-        "recompute_interval",
-        _why_not_recompute,
-        "backfill",
+        name="run_stream",
+        path="live",
+        behind=("ingest",),  # that nothing has landed says nothing of what waits in bronze
+        why_not=_why_not_run_stream,
+        job="run_stream",
+    ),
+    JobStep(
+        name="recompute_interval",
+        path="backfill",
         behind=("ingest",),
+        why_not=_why_not_recompute,
         job="recompute_interval",
         has_interval=True,
     ),
     JobStep(
-        "promote", _why_not_promote, "backfill", after=("recompute_interval",), job="reseed_stream"
-    ),
-    LookStep("check_checkpoint", _never, "live", after=("run_stream",), look=_check),
-    JobStep(
-        "compact_state", _why_not_compact, "live", after=("check_checkpoint",), job="compact_state"
+        name="promote",
+        path="backfill",
+        after=("recompute_interval",),
+        why_not=_why_not_promote,
+        job="reseed_stream",
     ),
     LookStep(
-        "tune_rocksdb",
-        _never,
-        "live",
+        name="check_checkpoint",
+        path="live",
+        after=("run_stream",),
+        why_not=_never,
+        look=_check,
+    ),
+    JobStep(
+        name="compact_state",
+        path="live",
+        after=("check_checkpoint",),
+        why_not=_why_not_compact,
+        job="compact_state",
+    ),
+    LookStep(
+        name="tune_rocksdb",
+        path="live",
         after=("check_checkpoint",),
         # All of them: it is the last, and when one failed its Dag run is red by it.
         behind=("compact_state", "recompute_interval", "promote"),
+        why_not=_never,
         look=_tune,
     ),
 )

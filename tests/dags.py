@@ -39,7 +39,8 @@ def before(
 ) -> None:
     """What happens before `task_id` of the Dag of user_counts would start its JVM."""
     task = dags["stream_user_counts"].get_task(task_id)
-    task._pre_execute_hook({"dag_run": dag_run(run_type, interval_end)})
+    context = {"dag_run": dag_run(run_type, interval_end), "params": {"promote": False}}
+    task._pre_execute_hook(context)
 
 
 def dag_run(run_type: str = "scheduled", interval_end: datetime | None = LATER) -> DagRun:

@@ -20,7 +20,7 @@ def open_table(path: str) -> DeltaTable:
     except (DeltaError, OSError) as error:
         raise LakeError(
             f"{unreadable_log(path, first_line(error))}: if no job is making it just now, put the "
-            "table back from a copy, or move it away"
+            "table back from a copy"
         ) from error
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from include.lake.delta_log import first_line
 from include.landing.landed_row import Instant, UnreadableFileError, check_columns
 from include.settings import Source
 
@@ -21,8 +22,7 @@ class ParquetRows:
         try:
             self._table = _read_parquet(content, source)
         except (pa.ArrowException, OSError, ValueError) as error:
-            first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UnreadableFileError(f"not a whole Parquet file: {first_line}") from None
+            raise UnreadableFileError(f"not a whole Parquet file: {first_line(error)}") from None
 
     def items(self) -> Iterator[dict[str, object]]:
         for batch in self._table.to_batches(max_chunksize=ROWS_AT_ONCE):

@@ -7,6 +7,7 @@ from deltalake.exceptions import DeltaError
 
 from include.fold.definition import KeyedFold
 from include.fold.instants import MICROSECOND, micros_of
+from include.lake.delta_log import first_line
 from include.lake.generations import GenerationRow, Generations, read_generations
 from include.lake.paths import Lake, files_of
 from include.landing.initial_state import read_fingerprint
@@ -71,8 +72,9 @@ def _as_of_us(table: str) -> int:
         rows = DeltaLog(table).to_pyarrow_table(columns=["as_of"], filesystem=files_of(table))
         instants = pc.unique(rows["as_of"].cast(pa.timestamp("us", tz="UTC"))).to_pylist()
     except (DeltaError, pa.ArrowException, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise SettingsError(f"initial state {table}: as_of cannot be read: {reason}") from error
+        raise SettingsError(
+            f"initial state {table}: as_of cannot be read: {first_line(error)}"
+        ) from error
     if len(instants) != 1 or instants[0] is None:
         shown = ", ".join(str(instant) for instant in instants[:3]) or "no rows"
         raise SettingsError(

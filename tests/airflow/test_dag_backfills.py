@@ -31,11 +31,6 @@ GRACE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 
 
-@pytest.fixture(scope="module")
-def dags(tmp_path_factory):
-    return load_dags(str(tmp_path_factory.mktemp("lake")))
-
-
 @pytest.fixture
 def lake_dags(lake):
     return load_dags(lake.root)

@@ -236,7 +236,9 @@ def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, 
     append_ops(lake, "batches", [batch])
     tasks = lake_dags["stream_user_counts"]
     with pytest.raises(AirflowFailException, match=r"is missing, but ops/batches has batch 3"):
-        tasks.get_task("check_checkpoint").python_callable(dag_run=dag_run())
+        tasks.get_task("check_checkpoint").python_callable(
+            dag_run=dag_run(), params={"promote": False}
+        )
     (finding,) = asset_extra(lake, "user_counts", "d1")["findings"]
     assert (finding["finding"], finding["severity"]) == ("checkpoint_missing", "error")
 
