@@ -6,16 +6,20 @@ property, the still row of another stream), which no run has been worth; and tho
 batch, where no batch without data followed it (late rows move no watermark, nor does a still
 row). For Spark plans the last batch once more when it starts, though it is committed.
 
+The first batch of a stream is a snapshot, and needs what leads to that version.
+
 So a stream whose position has grown old reads a still row of its own, long before.
 """
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from include.checkpoint.offsets import newest_planned
-from include.checkpoint.position import BronzePosition, read_position
+from include.checkpoint.position import read_position
 from include.checkpoint.vacuum_guard import LOG_RETENTION, LOG_SHARE, retention
 from include.lake.delta_log import made_at, read_actions
 from include.lake.generations import Generations, is_reseeded
@@ -24,16 +28,12 @@ from include.lake.paths import Lake, LakeError
 
 @dataclass(frozen=True)
 class Needed:
-    """The first commit of bronze that a stream's next run asks the log for."""
+    """The first version of bronze that a stream's next run asks the log for."""
 
     version: int
-    made_at: datetime | None  # None: the log no longer has it
+    is_gone: bool  # the next run cannot go on
+    made_at: datetime | None  # None: the log no longer has its commit
     kept: timedelta  # by the log
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the next run cannot go on."""
-        return self.made_at is None
 
     @property
     def is_growing_old(self) -> bool:
@@ -42,7 +42,7 @@ class Needed:
 
 
 def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed | None:
-    """None when the next run begins with a commit that is still to come, or with a snapshot."""
+    """None when the next run begins with a commit that is still to come, or has no batch before it."""
     bronze = lake.bronze(source)
     start = _start(lake, generations)
     if start is None or not lake.is_delta_table(bronze):
@@ -50,12 +50,10 @@ def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed |
     table = DeltaTable(bronze)
     if start.table_id != str(table.metadata().id) or start.version > table.version():
         return None
+    made = _made_at(lake, bronze, start.version)
+    is_gone = _is_unreadable(bronze, start.version) if start.is_snapshot else made is None
     kept = retention(table.metadata().configuration, LOG_RETENTION)
-    try:
-        actions = read_actions(lake, bronze, start.version)
-    except FileNotFoundError:
-        return Needed(start.version, None, kept)
-    return Needed(start.version, made_at(actions), kept)
+    return Needed(start.version, is_gone, made, kept)
 
 
 def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:
@@ -70,16 +68,39 @@ def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:
         )
 
 
-def _start(lake: Lake, generations: Generations) -> BronzePosition | None:
-    """Where the newest batch began. The first one of all reads a snapshot; after a reseed, the
-    commits since."""
+class _Start(NamedTuple):
+    """Where the newest batch began: with a commit, or with all that was there by a version."""
+
+    table_id: str
+    version: int
+    is_snapshot: bool = False
+
+
+def _start(lake: Lake, generations: Generations) -> _Start | None:
+    """None before the first batch. That reads a snapshot; after a reseed, the commits since."""
     row = generations.current
     checkpoint = lake.checkpoint(generations.stream, generations.number)
     planned = newest_planned(lake, checkpoint)
     if planned is None:
         return None
+    position = read_position(lake, f"{checkpoint}/offsets/{max(planned - 1, 0)}")
     if planned > 0:
-        return read_position(lake, f"{checkpoint}/offsets/{planned - 1}")
+        return _Start(position.table_id, position.version)
     if row is None or not is_reseeded(row):
+        return _Start(position.table_id, position.version - 1, is_snapshot=True)
+    return _Start(row["bronze_id"], row["bronze_version"] + 1)
+
+
+def _made_at(lake: Lake, bronze: str, version: int) -> datetime | None:
+    try:
+        return made_at(read_actions(lake, bronze, version))
+    except FileNotFoundError:
         return None
-    return BronzePosition(row["bronze_id"], row["bronze_version"] + 1)
+
+
+def _is_unreadable(bronze: str, version: int) -> bool:
+    """Whether neither commits nor a checkpoint lead to that version any more."""
+    try:
+        return DeltaTable(bronze, version=version).version() != version
+    except DeltaError:
+        return True

@@ -114,6 +114,33 @@ def test_what_the_log_has_lost_is_told_also_while_nothing_is_new(two_commits):
         refuse_cut_off(two_commits, read_generations(two_commits, STREAM.name), SOURCE)
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_first_batch_needs_the_version_that_it_is_a_snapshot_of(lake, committed):
+    for _ in range(3):
+        append(lake)
+    ran(lake)
+    write_position(lake, STREAM.name, 2, committed=committed)
+    assert needed_version(lake) == 1
+    bronze(lake).create_checkpoint()  # of version 2: what leads to 1 are commits, from the first on
+    generations = read_generations(lake, STREAM.name)
+    refuse_cut_off(lake, generations, SOURCE)
+    log_file(lake, 0).unlink()
+    with pytest.raises(LakeError, match=r"would go on with version 1 .*./stateful reseed"):
+        refuse_cut_off(lake, generations, SOURCE)
+    assert has_waiting_rows(lake, STREAM)
+
+
+def test_a_first_batch_needs_no_commit_where_the_log_sums_its_version_up(lake):
+    append(lake)
+    append(lake)
+    bronze(lake).create_checkpoint()
+    write_position(lake, STREAM.name, 2, committed=False)
+    append(lake)
+    for version in (0, 1):
+        log_file(lake, version).unlink()
+    refuse_cut_off(lake, read_generations(lake, STREAM.name), SOURCE)
+
+
 def test_a_generation_that_has_only_begun_needs_the_commits_since_its_reseed(two_commits):
     reseeded(two_commits, STREAM.name, replayed_version=0)
     assert needed_version(two_commits) is None

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake, files_of
@@ -55,16 +56,29 @@ class DeltaSource:
     def read(self, start: Offset | None, end: Offset, columns: list[str]) -> pa.Table:
         """The rows of a batch."""
         if start is None and self._first_version is None:
-            table = DeltaTable(self._bronze, version=end.version - 1)
-            return table.to_pyarrow_dataset(filesystem=files_of(self._bronze)).to_table(
-                columns=columns
-            )
+            dataset = self._snapshot(end).to_pyarrow_dataset(filesystem=files_of(self._bronze))
+            return dataset.to_table(columns=columns)
         schema = pa.schema([self._schema.field(name) for name in columns])
         read = [
             pq.ParquetFile(f"{self._bronze}/{file.path}").read(columns=columns).cast(schema)
             for file in self._files(self._begin(start), end)
         ]
         return pa.concat_tables([schema.empty_table(), *read])
+
+    def plan_again(self, start: Offset | None, end: Offset) -> None:
+        """As Spark does with the newest batch when a query starts, though it is committed."""
+        if start is None and self._first_version is None:
+            self._snapshot(end)
+        else:
+            list(self._files(self._begin(start), end))
+
+    def _snapshot(self, end: Offset) -> DeltaTable:
+        try:
+            return DeltaTable(self._bronze, version=end.version - 1)
+        except DeltaError as error:
+            raise CheckpointError(
+                f"{self._bronze} has no version {end.version - 1} in its log any more"
+            ) from error
 
     def _begin(self, start: Offset | None) -> Offset:
         if start is not None:

@@ -109,6 +109,8 @@ class _Run:
     def to_end(self) -> None:
         self._log.begin()
         last, was_run = self._newest()
+        if last is not None:
+            self._source.plan_again(last.start, last.end)
         if last is not None and not was_run:
             self._run(last)
         executed = None if was_run else last

@@ -220,6 +220,16 @@ def mapped_states_then_a_clock_set_back(do: Operations) -> None:
     do.land_in_time("a", [0], 0)  # in time by the clock of now, and behind the table
 
 
+def first_batch_cut_off_then_a_cleaned_log(do: Operations) -> None:
+    with do.dying_before(BATCH_RECORDED):
+        do.run_other(None)  # is planned: a snapshot of bronze
+    for _ in range(3):
+        do.land_in_time("a", [0], 0)
+    do.clean_log("bronze")
+    do.run_other(None)  # plans it again, and no log knows that version any more
+    do.reseed(None)
+
+
 # A bug of release 0.5 (see `planted.py`), and what brings it out.
 FINDS: dict[str, Sequence] = {
     "L1": rewind_cut_off_then_other_buckets,
@@ -250,4 +260,5 @@ SEQUENCES: tuple[Sequence, ...] = (
     batch_cut_off_then_rewind,
     clock_that_ran_ahead,
     mapped_states_then_a_clock_set_back,
+    first_batch_cut_off_then_a_cleaned_log,
 )
