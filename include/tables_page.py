@@ -6,13 +6,13 @@ A test keeps the page so. What is in a lake has the same words, as comments of i
 import sys
 from collections.abc import Iterable, Iterator
 
-from include.fold.product_columns import product_columns
+from include.fold.product_table import product_columns
 from include.lake.columns import ARROW_TYPES, Column
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
 from include.lake.rejected_calls import COLUMNS as REJECTED_COLUMNS
-from include.landing.bronze_columns import QUARANTINE_COLUMNS, bronze_columns
+from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.registry import all_sources, all_streams
-from include.savepoints.columns import savepoint_columns
+from include.savepoints.savepoint_table import savepoint_columns
 from include.stream_definition import load_definition
 
 SQL_TYPES = {arrow: sql for sql, arrow in ARROW_TYPES.items()}

@@ -21,6 +21,7 @@ from pyspark.storagelevel import StorageLevel
 from include.lake.findings import record_findings
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
+from include.landing.bronze_tables import create_tables
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.file_log_seal import check_file_log, seal_file_log
@@ -182,7 +183,7 @@ def ingest(
     """
     refuse_before_reset(lake, source.name, "ingestion")
     refuse_foreign_checkpoint(lake, source)
-    bronze.create_tables(spark, lake, source)
+    create_tables(lake, source)
     landing = lake.path_in_filesystem(lake.landing(source.name))
     lake.filesystem.create_dir(landing, recursive=True)  # a fresh lake has none: nothing landed
     seal_tables(lake, source.name)

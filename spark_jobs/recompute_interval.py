@@ -20,6 +20,7 @@ from include.coverage.ledger import enter, reconcile
 from include.coverage.marks import mark_of
 from include.coverage.table_coverage import what_else
 from include.fold.instants import US_PER_MS, micros_of
+from include.fold.product_table import ensure_product
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, open_lake
@@ -113,7 +114,7 @@ def _recompute(
     assert current is not None  # or nothing was settled
     generation, delay_us = current["generation"], current["watermark_delay_ms"] * US_PER_MS
     table = engine.product_table(lake, stream, opened.definition)
-    table.ensure()
+    ensure_product(table.path, opened.definition)
     with replayed(engine, replay, until_us) as outcome:
         change = NO_CHANGE
         if fold.output_mode == "append":

@@ -21,6 +21,7 @@ from include.coverage.ledger import distrust_error, enter, look, reconcile, writ
 from include.coverage.marks import mark_of
 from include.coverage.trust import has_begun
 from include.fold.instants import US_PER_MS, instant_of, micros_of
+from include.fold.product_table import ensure_product
 from include.lake.generations import CURRENT, GenerationRow, read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, update_ops
@@ -156,9 +157,9 @@ def _carry_out(
 
 
 def _product_table(engine: Engine, lake: Lake, stream: Stream) -> ProductTable:
-    table = engine.product_table(lake, stream, load_definition(stream))
-    table.ensure()
-    return table
+    definition = load_definition(stream)
+    ensure_product(lake.table(stream.name), definition)
+    return engine.product_table(lake, stream, definition)
 
 
 def _replay(lake: Lake, stream: Stream, row: GenerationRow, run_id: str) -> Replay:

@@ -19,16 +19,16 @@ from include.checkpoint.row_counts import RowCountError, check_rows_add_up
 from include.coverage.entries import Entry
 from include.coverage.ledger import begin_live, reconcile, seal_made
 from include.fold.ddl import event_ddl
+from include.fold.product_table import ensure_product
 from include.lake.findings import Finding, record_error, record_findings
 from include.lake.lease import hold_lease
-from include.lake.paths import Lake
 from include.lake.run_findings import findings_of_run
 from include.plans.open_stream import OpenStream
 from include.registry import source_named
 from include.settings import SettingsError
 from include.spark.conf import COMPACTING
 from include.stream_definition import pinned_settings
-from spark_jobs.engines.engine import Engine, LiveQuery, ProductTable
+from spark_jobs.engines.engine import Engine, LiveQuery
 from spark_jobs.engines.live_batch import BatchWriter
 from spark_jobs.job import RunRecord
 from spark_jobs.stream_start import Start, plan_start, write_initial_rows
@@ -53,7 +53,7 @@ def drain_stream(
     refuse_unreadable_events(engine, opened)
     start = plan_start(engine, opened)
     table = engine.product_table(lake, stream, opened.definition)
-    ensure(lake, stream.name, table)
+    ensure(opened)
     engine.check_events(lake, stream.source, fold)
     covered = pinned_entry(opened, start, code, record["run_id"])
     writer = BatchWriter(
@@ -108,10 +108,11 @@ def pinned_entry(opened: OpenStream, start: Start, code: str, run_id: str) -> Ca
     return covered
 
 
-def ensure(lake: Lake, stream: str, table: ProductTable) -> None:
+def ensure(opened: OpenStream) -> None:
     """Make the table unless it is there: what was recorded of one before it is not of this one."""
+    lake, stream = opened.lake, opened.name
     is_new = not lake.is_delta_table(lake.table(stream))
-    table.ensure()
+    ensure_product(lake.table(stream), opened.definition)
     if is_new:
         seal_made(lake, stream)
 

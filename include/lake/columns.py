@@ -1,6 +1,6 @@
-"""Columns of tables, documented, and their SQL types as Arrow has them."""
+"""Columns of tables, documented, their SQL types as Arrow has them, and tables made with them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -52,10 +52,29 @@ def without_comments(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.remove_metadata() for field in schema])
 
 
-def same_columns(table: DeltaTable, schema: pa.Schema) -> bool:
-    """Whether a Delta table has the columns of `schema`, by name, order and type."""
-    found = pa.schema(table.schema().to_arrow())
-    return columns_of(found) == columns_of(schema)
+def create_if_absent(
+    path: str,
+    columns: Iterable[Column],
+    comment: str,
+    properties: Mapping[str, str],
+    partition_by: Sequence[str] = (),
+) -> None:
+    """Make the Delta table at `path`, without a row; one that is there already stays as it is."""
+    if DeltaTable.is_deltatable(path):
+        return  # also when its log is damaged: whoever reads it says so
+    DeltaTable.create(
+        path,
+        schema=documented(columns),
+        mode="ignore",  # another process may be making it
+        partition_by=list(partition_by),
+        description=comment,
+        configuration=dict(properties),
+    )
+
+
+def found_columns(path: str) -> list[tuple[str, pa.DataType]]:
+    """Names and types of a Delta table's columns."""
+    return columns_of(pa.schema(DeltaTable(path).schema().to_arrow()))
 
 
 def columns_of(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:

@@ -1,9 +1,11 @@
-"""The columns of `rejected/<stream>`, and what some of its rows come to, whoever writes it."""
+"""`rejected/<stream>`, made with its documented columns, and what some of its rows come to."""
 
 from collections import Counter
 from typing import NamedTuple
 
-from include.lake.columns import Column
+from include.fold.product_table import PROPERTIES
+from include.lake.columns import Column, create_if_absent
+from include.lake.paths import Lake
 
 AT, AT_DATE = "at", "at_date"
 COLUMNS = (
@@ -35,6 +37,7 @@ class Summary(NamedTuple):
     by_key: Counter[str]  # of the MOST_KEYS keys with the most of them
 
 
-def table_comment(stream: str) -> str:
-    """What the table of a stream says that it is."""
-    return f"Events and timeouts that the state function of {stream} failed for"
+def ensure_table(lake: Lake, stream: str) -> None:
+    """Make the table of a stream, where it is not there yet: it is made with its first row."""
+    comment = f"Events and timeouts that the state function of {stream} failed for"
+    create_if_absent(lake.rejected(stream), COLUMNS, comment, PROPERTIES, [AT_DATE])

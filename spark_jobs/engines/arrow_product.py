@@ -12,8 +12,7 @@ class ArrowProductTable(ArrowProduct):
     """`ProductTable` of `engines.engine`, with rows in Arrow."""
 
     def __init__(self, lake: Lake, stream: str, definition: Definition) -> None:
-        fold = definition.fold
-        super().__init__(lake.table(stream), fold, definition.title, definition.comments)
+        super().__init__(lake.table(stream), definition.fold, definition.comments)
 
     def replace_all(self, states: pa.Table, mark: str) -> None:
         """Make the projection of these states the only rows of an update table, in one commit."""

@@ -89,13 +89,6 @@ class ProductTable(Protocol):
 
     path: str
 
-    def ensure(self) -> None:
-        """Create the table with its documented columns, or check that it has them.
-
-        Raises TableSchemaError before anything is written.
-        """
-        ...
-
     def write_once(self, emitted: Rows, app_id: str, batch_id: int, mark: str) -> None:
         """Write what a batch emitted, unless `app_id` has written this batch before."""
         ...

@@ -41,7 +41,7 @@ class SparkEngine:
         self._spark = session
 
     def product_table(self, lake: Lake, stream: Stream, definition: Definition) -> ProductTable:
-        return SparkProduct(self._spark, lake.table(stream.name), definition)
+        return SparkProduct(lake.table(stream.name), definition)
 
     def rejected_table(self, lake: Lake, stream: str) -> RejectedTable:
         return DeltaRejected(self._spark, lake, stream)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from include.fold.definition import EMITTED_AT_US, Definition
@@ -15,15 +15,10 @@ from spark_jobs.tables.product import DeltaProduct
 class SparkProduct:
     """`ProductTable` of engine.py, which says what each method does."""
 
-    def __init__(self, session: SparkSession, path: str, definition: Definition) -> None:
+    def __init__(self, path: str, definition: Definition) -> None:
         self.path = path
-        self._session = session
         self._fold = definition.fold
-        self._title = definition.title
         self._table = DeltaProduct(path, definition.fold, definition.comments)
-
-    def ensure(self) -> None:
-        self._table.ensure(self._session, comment=self._title)
 
     def write_once(self, emitted: DataFrame, app_id: str, batch_id: int, mark: str) -> None:
         self._table.write_once(emitted, app_id, batch_id, mark)

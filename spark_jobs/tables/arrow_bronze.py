@@ -9,24 +9,12 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.paths import Lake, LakeError, files_of
-from include.landing.bronze_columns import BRONZE_FEATURES, FEATURES, bronze_columns
+from include.landing.bronze_tables import bronze_columns
 from include.landing.clock import RESET_KEY, STILL_KEY, Clock, read_logged_clock
 from include.landing.clock_repair import app_id
 from include.settings import Source
 from spark_jobs.tables.arrow_transaction import transaction
 from spark_jobs.tables.bronze import clock_set_back
-
-
-def create_bronze(lake: Lake, source: Source) -> None:
-    """Make the source's bronze, where it is not there yet."""
-    DeltaTable.create(
-        lake.bronze(source.name),
-        schema=documented(bronze_columns(source)),
-        mode="ignore",
-        partition_by=["event_date"],
-        description=f"{source.comment}: the events as they were ingested, append-only",
-        configuration={**FEATURES, **BRONZE_FEATURES},
-    )
 
 
 def append_events(

@@ -15,13 +15,11 @@ from include.lake.rejected_calls import (
     COLUMNS,
     MOST_KEYS,
     Summary,
-    table_comment,
+    ensure_table,
 )
 from spark_jobs.tables.arrow_commits import Range, replace_within, write_once
-from spark_jobs.tables.product import PROPERTIES
 
-SCHEMA = documented(COLUMNS)
-PLAIN = without_comments(SCHEMA)
+PLAIN = without_comments(documented(COLUMNS))
 
 
 class ArrowRejected:
@@ -29,6 +27,7 @@ class ArrowRejected:
 
     def __init__(self, lake: Lake, stream: str) -> None:
         self.path = lake.rejected(stream)
+        self._lake = lake
         self._stream = stream
 
     def append_once(self, rejected: pa.Table, app_id: str, batch_id: int) -> None:
@@ -38,7 +37,7 @@ class ArrowRejected:
         def append(table: DeltaTable, commit: CommitProperties) -> None:
             write_deltalake(table, rows, mode="append", commit_properties=commit)
 
-        self._ensure()
+        ensure_table(self._lake, self._stream)
         write_once(self.path, app_id, batch_id, append)
 
     def summary(self, parts: Sequence[pa.Table], from_us: int | None = None) -> Summary | None:
@@ -67,18 +66,8 @@ class ArrowRejected:
         if not DeltaTable.is_deltatable(self.path):
             if not rows.num_rows:
                 return NO_CHANGE
-            self._ensure()
+            ensure_table(self._lake, self._stream)
         return replace_within(self.path, within, rows)
-
-    def _ensure(self) -> None:
-        DeltaTable.create(
-            self.path,
-            schema=SCHEMA,
-            mode="ignore",
-            partition_by=[AT_DATE],
-            description=table_comment(self._stream),
-            configuration=dict(PROPERTIES),
-        )
 
 
 def _stored(parts: Sequence[pa.Table]) -> pa.Table:

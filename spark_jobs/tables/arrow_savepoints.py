@@ -17,11 +17,11 @@ from pyarrow import fs
 
 from include.fold.definition import KeyedFold
 from include.fold.instants import instant_of
-from include.lake.columns import INSTANT, documented, same_columns, without_comments
+from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.paths import Lake, files_of
-from include.savepoints.columns import savepoint_columns
 from include.savepoints.contents import Contents, SavepointError
-from spark_jobs.tables.savepoint_rows import CHECKED, PROPERTIES
+from include.savepoints.savepoint_table import savepoint_columns, savepoint_table
+from spark_jobs.tables.savepoint_rows import CHECKED
 
 LENGTH = 16  # bytes of a checksum
 
@@ -30,7 +30,7 @@ def write_rows(
     lake: Lake, states: pa.Table, fold: KeyedFold, savepoint_id: str, until_us: int
 ) -> str:
     """Write `states` (as of `states_to_rows`) as a savepoint's; the table's path below the lake."""
-    path = _table_for(lake, fold)
+    path = savepoint_table(lake, fold)
     schema = without_comments(documented(savepoint_columns(fold)))
     columns = {
         "savepoint_id": pa.repeat(savepoint_id, states.num_rows),
@@ -116,29 +116,3 @@ def _checked(rows: pa.Table) -> list[dict[str, object]]:
         plain[name] = plain[name].cast(pa.int64())
     listed: list[dict[str, object]] = pa.table(plain).to_pylist()
     return listed
-
-
-def _table_for(lake: Lake, fold: KeyedFold) -> str:
-    """The table for states of this kind: one of another kind, from before a migration, is left
-    as it is, and the next number taken."""
-    schema = documented(savepoint_columns(fold))
-    number = 1
-    while True:
-        path = f"savepoints/{fold.stream}" + (f"-{number}" if number > 1 else "")
-        if not lake.is_delta_table(f"{lake.root}/{path}"):
-            _create(f"{lake.root}/{path}", schema, fold.stream)
-            return path
-        if same_columns(DeltaTable(f"{lake.root}/{path}"), schema):
-            return path
-        number += 1
-
-
-def _create(path: str, schema: pa.Schema, stream: str) -> None:
-    DeltaTable.create(
-        path,
-        schema=schema,
-        mode="ignore",
-        partition_by=["savepoint_id"],
-        description=f"{stream}: its state as of past instants",
-        configuration=dict(PROPERTIES),
-    )

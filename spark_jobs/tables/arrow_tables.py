@@ -4,7 +4,6 @@ Same columns, comments, properties and partitions, and the same way to write a b
 may go on with a table that the other began. For small batches, whose rows fit in memory.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -18,14 +17,11 @@ from include.fold.definition import (
     REMOVED,
     KeyedFold,
 )
-from include.fold.product_columns import product_columns
-from include.lake.columns import INSTANT, columns_of, documented, without_comments
+from include.fold.product_table import product_columns
+from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.ops import despite_others
 from include.lake.range_change import RangeChange
 from spark_jobs.tables.arrow_commits import EVERYTHING, Range, overwrite, replace_within, write_once
-from spark_jobs.tables.product import PROPERTIES, TableSchemaError
-
-log = logging.getLogger("job.tables")
 
 
 class ArrowProduct:
@@ -35,28 +31,11 @@ class ArrowProduct:
     of itself in the table's log.
     """
 
-    def __init__(self, path: str, fold: KeyedFold, title: str, comments: Mapping[str, str]) -> None:
+    def __init__(self, path: str, fold: KeyedFold, comments: Mapping[str, str]) -> None:
         self.path = path
         self._fold = fold
-        self._title = title
         self._schema = documented(product_columns(fold, comments))
         self._plain = without_comments(self._schema)
-
-    def ensure(self) -> None:
-        """Create the table with its documented columns, or check that it has them.
-
-        Raises TableSchemaError before anything is written.
-        """
-        if not DeltaTable.is_deltatable(self.path):
-            self._create()
-            return
-        found = columns_of(pa.schema(DeltaTable(self.path).schema().to_arrow()))
-        if found != columns_of(self._schema):
-            raise TableSchemaError(
-                f"{self.path} has columns {_shown(found)}, but the stream now writes "
-                f"{_shown(columns_of(self._schema))}: restore the stream's output record, or move the "
-                "table away"
-            )
 
     def write_once(self, emitted: pa.Table, app_id: str, batch_id: int, mark: str) -> None:
         """Write what a batch emitted in one commit, unless `app_id` has written this batch before."""
@@ -100,20 +79,6 @@ class ArrowProduct:
             .execute()
         )
 
-    def _create(self) -> None:
-        properties: dict[str, str | None] = dict(PROPERTIES)
-        if self._fold.output_mode == "update":
-            properties["delta.enableChangeDataFeed"] = "true"
-        DeltaTable.create(
-            self.path,
-            schema=self._schema,
-            mode="ignore",
-            partition_by=[EMITTED_DATE] if self._fold.output_mode == "append" else None,
-            description=self._title,
-            configuration=properties,
-        )
-        log.info("created %s", self.path)
-
     def _stored(self, emitted: pa.Table) -> pa.Table:
         """Rows as the table has them."""
         at = emitted[EMITTED_AT_US].cast(INSTANT)
@@ -125,7 +90,3 @@ class ArrowProduct:
 def _metadata(mark: str) -> dict[str, str]:
     """What Spark's option `userMetadata` makes of it: `commitInfo.userMetadata` in the log."""
     return {"userMetadata": mark}
-
-
-def _shown(columns: list[tuple[str, pa.DataType]]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns)

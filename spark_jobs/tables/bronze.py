@@ -1,4 +1,4 @@
-"""The bronze and quarantine tables of a source, and the clock of bronze.
+"""The rows of a source's bronze and quarantine, and the clock of bronze.
 
 M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds; or,
 since a repair has set it back (include/landing/clock_repair.py), of that and all that came after it.
@@ -16,38 +16,10 @@ from pyspark.sql import functions as F
 
 from include.fold.admission import US_PER_MS
 from include.lake.paths import Lake
-from include.landing.bronze_columns import (
-    BRONZE_FEATURES,
-    FEATURES,
-    QUARANTINE_COLUMNS,
-    bronze_columns,
-)
 from include.landing.clock import Clock, read_logged_clock
 from include.landing.landed_row import DAY_US
 from include.settings import Source
-from spark_jobs.tables.delta_table import create_if_absent
 from spark_jobs.tables.landing import ACCEPTED, REFUSED, value_column
-
-
-def create_tables(spark: SparkSession, lake: Lake, source: Source) -> None:
-    """Make bronze and quarantine of the source, where they are not there yet."""
-    if not lake.is_delta_table(lake.bronze(source.name)):
-        create_if_absent(
-            spark,
-            lake.bronze(source.name),
-            bronze_columns(source),
-            f"{source.comment}: the events as they were ingested, append-only",
-            FEATURES | BRONZE_FEATURES,
-            partition_by=["event_date"],
-        )
-    if not lake.is_delta_table(lake.quarantine(source.name)):
-        create_if_absent(
-            spark,
-            lake.quarantine(source.name),
-            QUARANTINE_COLUMNS,
-            f"{source.comment}: the landed rows and files that are no events",
-            FEATURES,
-        )
 
 
 def read_clock(spark: SparkSession, lake: Lake, source: Source) -> Clock:

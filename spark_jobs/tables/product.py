@@ -1,11 +1,10 @@
 """The product: a Delta table per stream, and how a batch gets into it exactly once."""
 
-import logging
 from collections.abc import Mapping
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from include.fold.definition import (
@@ -15,24 +14,10 @@ from include.fold.definition import (
     REMOVED,
     KeyedFold,
 )
-from include.fold.product_columns import product_columns
+from include.fold.product_table import product_columns
 from include.lake.range_change import RangeChange
-from spark_jobs.tables.delta_table import create_if_absent
 from spark_jobs.tables.exactly_once import append_once, delta_transaction
 from spark_jobs.tables.row_ranges import range_condition, replace_rows
-
-log = logging.getLogger("job.tables")
-
-PROPERTIES = {
-    # Readers without a JVM (delta-rs, DuckDB) must be able to read all tables.
-    "delta.enableDeletionVectors": "false",
-    # Delta forgets a checkpoint's batches after this: longer than any pause before a repeat.
-    "delta.setTransactionRetentionDuration": "interval 365 days",
-}
-
-
-class TableSchemaError(RuntimeError):
-    """The table has other columns than its stream now writes."""
 
 
 class DeltaProduct:
@@ -45,22 +30,6 @@ class DeltaProduct:
         self.path = path
         self._fold = fold
         self._columns = product_columns(fold, comments)
-
-    def ensure(self, session: SparkSession, comment: str) -> None:
-        """Create the table with its documented columns, or check that it has them.
-
-        Raises TableSchemaError before anything is written.
-        """
-        if not DeltaTable.isDeltaTable(session, self.path):
-            self._create(session, comment)
-            return
-        found = session.read.format("delta").load(self.path).dtypes
-        expected = [(column.name, column.type) for column in self._columns]
-        if found != expected:
-            raise TableSchemaError(
-                f"{self.path} has columns {found}, but the stream now writes {expected}: "
-                "restore the stream's output record, or move the table away"
-            )
 
     def write_once(self, emitted: DataFrame, app_id: str, batch_id: int, mark: str) -> None:
         """Write what a batch emitted, unless `app_id` has written this batch before.
@@ -113,11 +82,3 @@ class DeltaProduct:
                 .whenNotMatchedInsert(f"NOT new.{REMOVED}", values=columns)
                 .execute()
             )
-
-    def _create(self, session: SparkSession, comment: str) -> None:
-        properties = dict(PROPERTIES)
-        if self._fold.output_mode == "update":
-            properties["delta.enableChangeDataFeed"] = "true"
-        partition_by = [EMITTED_DATE] if self._fold.output_mode == "append" else []
-        create_if_absent(session, self.path, self._columns, comment, properties, partition_by)
-        log.info("created %s", self.path)

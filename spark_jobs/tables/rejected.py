@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -20,11 +19,9 @@ from include.lake.rejected_calls import (
     COLUMNS,
     MOST_KEYS,
     Summary,
-    table_comment,
+    ensure_table,
 )
-from spark_jobs.tables.delta_table import create_if_absent
 from spark_jobs.tables.exactly_once import append_once
-from spark_jobs.tables.product import PROPERTIES
 from spark_jobs.tables.row_ranges import range_condition, replace_rows
 
 
@@ -39,7 +36,7 @@ class DeltaRejected:
 
     def append_once(self, rejected: DataFrame, app_id: str, batch_id: int) -> None:
         """Append what a batch rejected, unless `app_id` has written this batch before."""
-        self._ensure()
+        ensure_table(self._lake, self._stream)
         append_once(_as_stored(rejected), self.path, app_id, batch_id)
 
     def summary(self, parts: Sequence[DataFrame], from_us: int | None = None) -> Summary | None:
@@ -53,17 +50,12 @@ class DeltaRejected:
         if not self._lake.is_delta_table(self.path):
             if not parts or _from(parts, from_us).isEmpty():
                 return NO_CHANGE
-            self._ensure()
+            ensure_table(self._lake, self._stream)
         if parts:
             new = _as_stored(_from(parts, from_us))
         else:
             new = self._session.read.format("delta").load(self.path).where("false")
         return replace_rows(new, self.path, range_condition(AT, AT_DATE, from_us, until_us))
-
-    def _ensure(self) -> None:
-        if not DeltaTable.isDeltaTable(self._session, self.path):
-            comment = table_comment(self._stream)
-            create_if_absent(self._session, self.path, COLUMNS, comment, PROPERTIES, [AT_DATE])
 
 
 def _from(parts: Sequence[DataFrame], from_us: int | None) -> DataFrame:

@@ -11,14 +11,11 @@ from pyspark.sql import functions as F
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold
 from include.lake.paths import Lake
-from include.savepoints.columns import savepoint_columns
 from include.savepoints.contents import Contents, SavepointError
-from spark_jobs.tables.delta_table import create_if_absent
+from include.savepoints.savepoint_table import savepoint_table
 from spark_jobs.tables.read_damage import damage_in
 
 CHECKED = ("key", "state", "changed_at", "timeout_at")
-# Readers without a JVM must be able to read the table.
-PROPERTIES = {"delta.enableDeletionVectors": "false"}
 
 
 def write_rows(
@@ -26,7 +23,7 @@ def write_rows(
 ) -> str:
     """Write `states` (rows of `state_rows_ddl(fold)`) as a savepoint's. The table's path below
     the lake."""
-    path = _table_for(states.sparkSession, lake, fold)
+    path = savepoint_table(lake, fold)
     rows = states.select(
         F.lit(savepoint_id).alias("savepoint_id"),
         F.lit(EPOCH + until_us * MICROSECOND).cast("timestamp").alias("until"),
@@ -77,29 +74,6 @@ def _contents(rows: DataFrame) -> Contents:
     checksum = F.sum(F.xxhash64(*CHECKED).cast("decimal(38, 0)"))
     row = rows.agg(F.count(F.lit(1)), F.coalesce(checksum, F.lit(0))).collect()[0]
     return Contents(int(row[0]), str(int(row[1])))
-
-
-def _table_for(session: SparkSession, lake: Lake, fold: KeyedFold) -> str:
-    """The table for states of this kind: one of another kind, from before a migration, is left
-    as it is, and the next number taken."""
-    columns = savepoint_columns(fold)
-    number = 1
-    while True:
-        path = f"savepoints/{fold.stream}" + (f"-{number}" if number > 1 else "")
-        if not lake.is_delta_table(f"{lake.root}/{path}"):
-            create_if_absent(
-                session,
-                f"{lake.root}/{path}",
-                columns,
-                f"{fold.stream}: its state as of past instants",
-                PROPERTIES,
-                partition_by=["savepoint_id"],
-            )
-            return path
-        found = session.read.format("delta").load(f"{lake.root}/{path}").dtypes
-        if found == [(column.name, column.type) for column in columns]:
-            return path
-        number += 1
 
 
 def delete_rows(session: SparkSession, table: str, savepoint_ids: Sequence[str]) -> None:

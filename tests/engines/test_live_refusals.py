@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from include.checkpoint.row_counts import RowCountError
+from include.fold.product_table import TableSchemaError
 from include.fold.records import DefinitionError
 from include.lake.ops import read_ops
 from include.lake.paths import LakeError
@@ -23,7 +24,6 @@ from include.streams.device_signals import Signal
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
-from spark_jobs.tables.product import TableSchemaError
 from tests.bronze import append_commit, stamp
 from tests.engines.live_lakes import (
     COUNTED,

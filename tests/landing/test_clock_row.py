@@ -14,6 +14,7 @@ from include.checkpoint.row_counts import count_events
 from include.fold.instants import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.landing.bronze_tables import create_tables
 from include.landing.clock import LAGGING, Clock
 from include.registry import source_named
 from spark_jobs import ingest_source
@@ -227,7 +228,7 @@ def test_a_run_without_an_interval_goes_by_its_own_time(
 
 def test_the_clock_row_has_the_source_s_fields(spark: SparkSession, lake: Lake):
     logs = source_named("service_logs")
-    bronze.create_tables(spark, lake, logs)
+    create_tables(lake, logs)
     Path(lake.landing("service_logs")).mkdir(parents=True)
     Path(lake.root, "initial_state").mkdir()
     Path(lake.initial_state("service_health") + ".json").touch()

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from include.lake.paths import Lake
+from include.landing.bronze_tables import create_tables
 from include.landing.clock import Clock
 from include.landing.position import files_waiting
 from include.settings import SettingsError
@@ -226,7 +227,7 @@ def test_the_clock_is_found_without_the_commit_metadata(
     spark: SparkSession, lake: Lake, landed: Landing
 ):
     read = bronze.read_clock
-    bronze.create_tables(spark, lake, SIGNALS)
+    create_tables(lake, SIGNALS)
     assert read(spark, lake, SIGNALS) == Clock(None, None)
     landed.add("a.jsonl", [signal(1.5)])
     ingest(spark, lake, SIGNALS)

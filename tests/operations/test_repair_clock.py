@@ -11,6 +11,7 @@ from include.cli.__main__ import main
 from include.fold.instants import micros_of
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError, dataset_of
+from include.landing.bronze_tables import create_tables
 from include.landing.clock import RESET_KEY
 from include.landing.clock_repair import newest_repair
 from include.plans.waiting_rows import has_waiting_rows
@@ -119,7 +120,7 @@ def test_the_command_shows_the_plan_and_changes_nothing(lake: Lake, capsys):
 
 def bronze_of_signals(lake: Lake, *minutes: int) -> None:
     """A commit for each."""
-    arrow_bronze.create_bronze(lake, WITHOUT_CLOCK)
+    create_tables(lake, WITHOUT_CLOCK)
     for number, minute in enumerate(minutes):
         us = micros_of(START + timedelta(minutes=minute))
         columns = {"device_id": pa.array([1], pa.int64()), "value": pa.array([1], pa.int64())}

@@ -15,13 +15,13 @@ from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.checkpoint.row_counts import check_rows_add_up
 from include.fold.instants import instant_of
 from include.lake.paths import LakeError
+from include.landing.bronze_tables import create_tables
 from include.plans.waiting_rows import has_waiting_rows
 from include.savepoints.contents import SavepointError
 from include.savepoints.manifest import savepoints_of
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.run_stream import drain
-from spark_jobs.tables.arrow_bronze import create_bronze
 from tests.examples import examples
 from tests.simulator import oracle
 from tests.simulator.checkpoint_log import CheckpointError
@@ -181,7 +181,7 @@ def test_a_run_over_bronze_that_has_lost_commits_fails(world, loss):
         (log / f"{DeltaTable(str(path)).version():020}.json").unlink()
     else:
         shutil.rmtree(path)
-        create_bronze(world.lake, SOURCE)
+        create_tables(world.lake, SOURCE)
         land(world, [("b", 0, 1)])
     with pytest.raises((LakeError, CheckpointError), match=r"has taken that away|has read table"):
         run(world, "counts")

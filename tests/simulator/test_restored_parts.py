@@ -11,11 +11,11 @@ from include.coverage.give_up import give_up_reseed
 from include.coverage.table_coverage import coverage_text
 from include.lake.paths import LakeError
 from include.lake.table_seal import reseal
+from include.landing.bronze_tables import create_tables
 from include.plans.reseed_options import ReseedOptions
 from include.settings import SettingsError
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from spark_jobs.tables.arrow_bronze import create_bronze
 from tests.simulator.damage import lose, parts_of
 from tests.simulator.operations import Operations
 from tests.simulator.sequences import SWITCH, days_in_time, one_more_run
@@ -96,7 +96,7 @@ def test_a_reseeded_state_does_not_begin_with_another_bronze():
         do.rescale(None, buckets=3)
         do.harmed = True
         lose(do.world, "counts", "bronze")
-        create_bronze(do.world.lake, SOURCE)
+        create_tables(do.world.lake, SOURCE)
         rows = [row for commit in do.world.commits for row in commit.rows]
         do.world.commits.clear()
         for new in ([*rows, Landed("b", do.world.now_us, 1)], [Landed("a", do.world.now_us, 1)]):

@@ -26,6 +26,7 @@ import include.streams
 from include import registry
 from include.fold.instants import instant_of, micros_of
 from include.lake.paths import Lake, dataset_of
+from include.landing.bronze_tables import create_tables
 from include.landing.clock import RESET_KEY
 from include.landing.ingest_seal import WATERMARK_KEY
 from include.settings import Field, SavepointRules, Source, Stream
@@ -89,7 +90,7 @@ class World:
         self.deployed: dict[str, str] = {}  # the variant of each kind
         self._files = folder / "streams"
         self._files.mkdir()
-        arrow_bronze.create_bronze(self.lake, SOURCE)
+        create_tables(self.lake, SOURCE)
 
     # Time
 

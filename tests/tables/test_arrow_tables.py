@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from include.fold.definition import Definition, flat_map_groups_with_state
 from include.fold.instants import micros_of
+from include.fold.product_table import TableSchemaError, ensure_product
 from include.fold.schemas import output_schema
 from include.fold.states import States
 from include.lake.delta_log import read_actions
@@ -21,7 +22,6 @@ from spark_jobs.engines.arrow_product import ArrowProductTable
 from spark_jobs.engines.state_rows import states_to_rows
 from spark_jobs.tables import arrow_commits, arrow_tables
 from spark_jobs.tables.arrow_transaction import transaction
-from spark_jobs.tables.product import TableSchemaError
 
 DAY_US = 24 * 3_600_000_000
 START_US = 20_000 * DAY_US
@@ -61,9 +61,8 @@ def definition(mode: str, output: type = Row) -> Definition:
 
 
 def table_in(lake: Lake, mode: str) -> ArrowProductTable:
-    table = ArrowProductTable(lake, "tried", definition(mode))
-    table.ensure()
-    return table
+    ensure_product(lake.table("tried"), definition(mode))
+    return ArrowProductTable(lake, "tried", definition(mode))
 
 
 def emitted(rows: list[tuple[str, int, int]], mode: str = "append", removed=()) -> pa.Table:
@@ -207,7 +206,7 @@ class Other(NamedTuple):
 def test_a_table_of_other_columns_is_refused(lake):
     table_in(lake, "append")
     with pytest.raises(TableSchemaError, match="order double"):
-        ArrowProductTable(lake, "tried", definition("append", Other)).ensure()
+        ensure_product(lake.table("tried"), definition("append", Other))
 
 
 def test_the_record_of_a_batch_says_when_or_spark_takes_it_for_expired(lake):

@@ -9,8 +9,9 @@ from pyspark.sql import functions as F
 
 from include.fold.bucket import outputs_table
 from include.fold.ddl import output_ddl
-from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.fold.definition import Definition, KeyedFold, flat_map_groups_with_state
 from include.fold.instants import micros_of
+from include.fold.product_table import ensure_product
 from include.fold.records import DefinitionError, columns_of
 from include.fold.settle import Emitted
 from include.lake.range_change import RangeChange
@@ -89,12 +90,12 @@ def frame(spark, fold, rows, removed=()):
     return unpack(packed, "outputs", output_ddl(fold))
 
 
-def product_table(spark, lake, fold) -> DeltaProduct:
+def product_table(lake, fold) -> DeltaProduct:
     comments = {column.name: "one" for column in columns_of(fold.output)}
-    table = DeltaProduct(lake.table("named"), fold, comments)
-    table.ensure(spark, "A table")
-    table.ensure(spark, "A table")  # it has the columns that it was made with
-    return table
+    definition = Definition(fold, "A table", comments)
+    ensure_product(lake.table("named"), definition)
+    ensure_product(lake.table("named"), definition)  # it has the columns that it was made with
+    return DeltaProduct(lake.table("named"), fold, comments)
 
 
 def rows_in(table: DeltaProduct) -> Counter:
@@ -109,7 +110,7 @@ def rows_in(table: DeltaProduct) -> Counter:
 @pytest.mark.spark
 def test_an_append_table_takes_any_names_from_batches_and_from_recomputes(spark, lake):
     fold = fold_of("append")
-    table = product_table(spark, lake, fold)
+    table = product_table(lake, fold)
     early = [(named("a", 1), 5), (named("b", 2), 7)]
     late = [(named("a", 3), DAY_US + 1), (named("a", 3), DAY_US + 1)]
     for _ in range(2):
@@ -130,7 +131,7 @@ def test_an_append_table_takes_any_names_from_batches_and_from_recomputes(spark,
 @pytest.mark.spark
 def test_an_update_table_takes_any_names_from_batches_and_from_reseeds(spark, lake):
     fold = fold_of("update")
-    table = product_table(spark, lake, fold)
+    table = product_table(lake, fold)
     first = [(named("a", 1), 5), (named("b", 2), 7)]
     for _ in range(2):
         table.write_once(frame(spark, fold, first, [False] * 2), "named/1/table", 0, "{}")

@@ -1,6 +1,7 @@
-"""The documented columns of `bronze/<source>` and `quarantine/<source>`, whoever writes them."""
+"""`bronze/<source>` and `quarantine/<source>`, made with their documented columns; whoever writes them."""
 
-from include.lake.columns import Column
+from include.lake.columns import Column, create_if_absent
+from include.lake.paths import Lake
 from include.settings import SettingsError, Source
 
 FEATURES = {"delta.enableDeletionVectors": "false"}
@@ -27,6 +28,23 @@ QUARANTINE_COLUMNS = (
     Column("resolved_at", "timestamp", "When it was taken in after all; null while open"),
     Column("correction", "string", "The last corrected text given to re-ingestion; null if none"),
 )
+
+
+def create_tables(lake: Lake, source: Source) -> None:
+    """Make bronze and quarantine of the source, where they are not there yet."""
+    create_if_absent(
+        lake.bronze(source.name),
+        bronze_columns(source),
+        f"{source.comment}: the events as they were ingested, append-only",
+        FEATURES | BRONZE_FEATURES,
+        partition_by=["event_date"],
+    )
+    create_if_absent(
+        lake.quarantine(source.name),
+        QUARANTINE_COLUMNS,
+        f"{source.comment}: the landed rows and files that are no events",
+        FEATURES,
+    )
 
 
 def bronze_columns(source: Source) -> tuple[Column, ...]:

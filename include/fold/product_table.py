@@ -1,0 +1,75 @@
+"""A stream's product table, made with its documented columns; whoever writes it."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition, KeyedFold
+from include.lake.columns import (
+    ARROW_TYPES,
+    Column,
+    columns_of,
+    create_if_absent,
+    documented,
+    found_columns,
+)
+
+log = logging.getLogger("job.tables")
+
+PROPERTIES = {
+    # Readers without a JVM (delta-rs, DuckDB) must be able to read all tables.
+    "delta.enableDeletionVectors": "false",
+    # Delta forgets a checkpoint's batches after this: longer than any pause before a repeat.
+    "delta.setTransactionRetentionDuration": "interval 365 days",
+}
+
+EMITTED_AT_COMMENTS = {
+    "append": "When the event (or timeout) that emitted the row was, on the stream's clock, UTC",
+    "update": "When the key last changed, on the stream's clock, UTC",
+}
+
+
+class TableSchemaError(RuntimeError):
+    """The table has other columns than its stream now writes."""
+
+
+def ensure_product(path: str, definition: Definition) -> None:
+    """Create the table at `path` with its documented columns, or check that it has them.
+
+    Raises TableSchemaError before anything is written.
+    """
+    columns = product_columns(definition.fold, definition.comments)
+    if not DeltaTable.is_deltatable(path):
+        _create(path, definition, columns)
+        return
+    found, expected = found_columns(path), columns_of(documented(columns))
+    if found != expected:
+        raise TableSchemaError(
+            f"{path} has columns {_shown(found)}, but the stream now writes {_shown(expected)}: "
+            "restore the stream's output record, or move the table away"
+        )
+
+
+def _create(path: str, definition: Definition, columns: Sequence[Column]) -> None:
+    if definition.fold.output_mode == "append":
+        create_if_absent(path, columns, definition.title, PROPERTIES, [EMITTED_DATE])
+    else:
+        properties = PROPERTIES | {"delta.enableChangeDataFeed": "true"}
+        create_if_absent(path, columns, definition.title, properties)
+    log.info("created %s", path)
+
+
+def _shown(columns: Sequence[tuple[str, pa.DataType]]) -> str:
+    names = {kind: name for name, kind in ARROW_TYPES.items()}
+    return ", ".join(f"{name} {names.get(kind, kind)}" for name, kind in columns)
+
+
+def product_columns(fold: KeyedFold, comments: Mapping[str, str]) -> list[Column]:
+    """The output's columns, then when it was emitted; `comments` documents the former."""
+    columns = [Column(c.name, c.kind, comments[c.name]) for c in fold.output_columns]
+    columns.append(Column(EMITTED_AT, "timestamp", EMITTED_AT_COMMENTS[fold.output_mode]))
+    if fold.output_mode == "append":
+        columns.append(Column(EMITTED_DATE, "date", "Partition: the date of emitted_at"))
+    return columns
