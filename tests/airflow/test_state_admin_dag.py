@@ -174,6 +174,7 @@ def outcome(*succeeded: str) -> dict[str, str]:
     )
 
 
+@pytest.mark.e2e
 @pytest.mark.airflow
 def test_a_rejected_plan_is_not_applied_and_an_approved_one_is(lake, airflow_environment):
     bring_late_row(lake)

@@ -60,6 +60,7 @@ def test_what_the_first_run_pinned_cannot_change_unnoticed(spark, counted_lake, 
     assert version_and_state(spark, lake) == before
 
 
+@pytest.mark.full
 def test_what_a_failed_first_run_had_is_not_pinned(spark, lake):
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
     other = Path(lake.table(COUNTS.name))
@@ -103,6 +104,7 @@ def broken(key, events, state):
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
+@pytest.mark.full
 def test_an_error_of_the_first_batch_is_on_record_and_what_it_pinned_can_be_mended(spark, lake):
     append_commit(lake, COUNTS.source, user_counts.FOLD, stamp(make_commits(user_event, 7, 1))[0])
     wrong = replace(COUNTS, fold=replace(user_counts.FOLD, function=broken))

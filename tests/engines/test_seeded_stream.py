@@ -170,6 +170,7 @@ def test_a_wrong_initial_state_is_refused_before_anything_is_written(spark, lake
     assert read_ops(lake, "generations").num_rows == 0
 
 
+@pytest.mark.full
 def test_an_initial_state_may_be_mended_until_the_first_batch_is_planned(spark, lake, monkeypatch):
     fold = load_definition(COUNTS).fold
     give(

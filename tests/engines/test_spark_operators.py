@@ -142,6 +142,7 @@ def test_sessions_are_those_of_session_window(spark, lake):
     assert sum(run["rows_late"] for run in runs) > 0 < runs[-1]["rows_pending"]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("apart_us", "ours", "sparks"),
     [

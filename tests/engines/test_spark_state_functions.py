@@ -209,6 +209,7 @@ def test_both_report_the_same_silences_where_runs_are_small_and_in_order(run_bot
 FIRST, SECOND, THIRD = at(0, "a"), [*at(30), *at(60)], at(90, "a")
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("runs", "sparks"),
     [

@@ -111,6 +111,7 @@ def test_events_behind_a_clock_row_know_it(spark: SparkSession, lake: Lake, land
     assert last.arrival_watermark == last.commit_watermark == micros_of(START + HOUR - GRACE)
 
 
+@pytest.mark.full
 def test_a_source_without_a_clock_gets_no_row(spark: SparkSession, lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0)])
     ingest(spark, lake, WITHOUT_CLOCK, interval_end=START + HOUR)
@@ -131,6 +132,7 @@ def test_the_row_is_held_back_while_a_producer_is_behind(
     assert version(lake) == 2
 
 
+@pytest.mark.full
 def test_the_row_is_held_back_when_files_came_during_the_drain(
     spark: SparkSession,
     lake: Lake,
@@ -202,6 +204,7 @@ def test_a_death_around_the_clock_row_is_made_good_by_the_next_run(
     assert (in_order(spark, lake), version(lake)) == before
 
 
+@pytest.mark.full
 def test_odd_logical_dates_do_no_harm(spark: SparkSession, lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0)])
     ingest(spark, lake, SIGNALS, interval_end=START + HOUR)
@@ -214,6 +217,7 @@ def test_odd_logical_dates_do_no_harm(spark: SparkSession, lake: Lake, landed: L
     assert version(lake) == 4
 
 
+@pytest.mark.full
 def test_a_run_without_an_interval_goes_by_its_own_time(
     spark: SparkSession, lake: Lake, landed: Landing
 ):

@@ -80,6 +80,7 @@ def test_a_lake_of_before_the_seals_is_looked_through_once(
     assert check_file_log(lake, "signals") == (frozenset({"b.jsonl"}), [])
 
 
+@pytest.mark.full
 def test_a_death_after_the_repair_takes_nothing_twice_either(
     spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
 ):

@@ -105,6 +105,7 @@ def test_rows_that_somebody_else_appended_are_refused(
         ingest(spark, lake, SIGNALS)
 
 
+@pytest.mark.full
 def test_all_commits_of_ours_are_known_without_a_seal(
     spark: SparkSession, lake: Lake, landed: Landing
 ):
@@ -129,6 +130,7 @@ def test_all_commits_of_ours_are_known_without_a_seal(
     assert versions["quarantine/signals"] == DeltaTable(lake.quarantine("signals")).version() == 3
 
 
+@pytest.mark.full
 def test_a_source_can_be_ingested_anew(spark: SparkSession, lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0), "{"])
     ingest(spark, lake, SIGNALS)

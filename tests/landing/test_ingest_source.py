@@ -96,6 +96,7 @@ def test_a_field_may_not_take_the_name_of_a_column_of_bronze():
         bronze.bronze_columns(replace(SIGNALS, fields=(field,)))
 
 
+@pytest.mark.full
 def test_a_field_may_have_the_name_of_a_column_of_quarantine(
     spark: SparkSession, lake: Lake, landed: Landing
 ):

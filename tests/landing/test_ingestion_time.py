@@ -98,6 +98,7 @@ def test_ingested_at_rises_by_every_kind_of_commit_though_the_clock_goes_back(
     assert [row.is_clock for row in rows] == [False] * 4 + [True]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_clock_row_keeps_the_order_of_ingestion_though_the_clock_goes_back(
     spark: SparkSession, lake: Lake, landed: Landing, machine: MachineClock
@@ -128,6 +129,7 @@ def forget_log(lake: Lake, *keys: str) -> None:
 BOTH_KEYS = pytest.param((WATERMARK_KEY, INGESTED_AT_KEY), marks=pytest.mark.full)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("missing", [(INGESTED_AT_KEY,), BOTH_KEYS])
 def test_bronze_of_an_older_version_goes_on_from_its_rows(

@@ -93,6 +93,7 @@ def test_corrected_rows_come_in_and_the_others_stay_open(
     assert versions(lake) == before
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_rows_of_the_future_come_in_when_their_time_has_come(
     spark: SparkSession, lake: Lake, landed: Landing
@@ -123,6 +124,7 @@ def test_rows_of_the_future_come_in_when_their_time_has_come(
     assert bronze.read_clock(spark, lake, SIGNALS) == (found[0][2], found[0][0])
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_mended_file_brings_its_rows_and_a_broken_one_stays(
     spark: SparkSession, lake: Lake, landed: Landing
@@ -182,6 +184,7 @@ def test_a_death_between_the_two_commits_doubles_nothing(
     assert total.rows_bronze == len(set(sources_in_bronze(spark, lake))) == 2
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_wrong_correction_is_refused_before_anything_is_written(
     spark: SparkSession, lake: Lake, landed: Landing
@@ -207,6 +210,7 @@ def test_a_wrong_correction_is_refused_before_anything_is_written(
     assert versions(lake) == before
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_changed_rule_is_applied_to_open_rows(spark: SparkSession, lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0, value=None)])

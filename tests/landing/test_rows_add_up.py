@@ -77,6 +77,7 @@ def test_a_file_that_changed_between_a_batch_and_its_repetition_stops_the_run(
     assert ingest(spark, lake, SIGNALS) == RunCounts(1, 1, 2, 2, 0)
 
 
+@pytest.mark.full
 def test_a_repeated_batch_is_held_against_its_own_commit(
     spark: SparkSession, lake: Lake, landed: Landing
 ):

@@ -90,7 +90,7 @@ def test_a_rewind_that_takes_only_rejected_rows_away_is_made_good_by_the_next_re
 @pytest.mark.parametrize(
     ("kind", "then"),
     [
-        ("counts", "reseed"),
+        pytest.param("counts", "reseed", marks=pytest.mark.full),
         pytest.param("counts_per_key", "reseed", marks=pytest.mark.full),
         pytest.param("counts", "run", marks=pytest.mark.full),
         pytest.param("counts_per_key", "run", marks=pytest.mark.full),

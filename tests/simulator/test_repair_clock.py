@@ -200,7 +200,7 @@ def test_another_instant_than_that_of_the_open_repair_is_refused(world):
         repair(world, before_us + MINUTE_US)
 
 
-@pytest.mark.parametrize("each", [27, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("each", [60, pytest.param(1, marks=pytest.mark.full)])
 def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(world, tmp_path, each):
     """All of those of the intent and of the reset, and `each` of those of the reseeds."""
     before_us = poisoned(world)

@@ -129,6 +129,7 @@ def test_commits_that_delta_has_deleted_do_not_change_a_pinned_fingerprint(lake)
     assert read_fingerprint(lake, STREAM, pinned) != pinned
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_table_is_read_as_it_was_and_after_an_optimize_and_a_vacuum(spark, lake):
     pinned = [append(lake, key) for key in "ab"][-1]

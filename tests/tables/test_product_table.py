@@ -128,6 +128,7 @@ def test_an_append_table_takes_any_names_from_batches_and_from_recomputes(spark,
     assert DeltaTable(table.path).version() == version
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_an_update_table_takes_any_names_from_batches_and_from_reseeds(spark, lake):
     fold = fold_of("update")
