@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from include.care.compaction_report import format_compaction
+from include.care.plan_compaction import format_compaction
 from include.care.recorded_sizes import record_sizes
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.checkpoint.offsets import newest_planned

@@ -1,10 +1,10 @@
-"""Whether a compaction of a stream's state is worth its run."""
+"""Whether a compaction of a stream's state is worth its run, and what it came to."""
 
 from dataclasses import dataclass
 
 from include.checkpoint.checkpoint_size import CheckpointSize
 from include.settings import MIB, Limits
-from include.text_table import bytes_text
+from include.text_table import bytes_text, text_table
 
 # A compaction is a Spark run of half a minute: not for fewer bytes than these.
 GARBAGE_FLOOR_BYTES = 16 * MIB
@@ -64,3 +64,30 @@ def garbage_text(size: CheckpointSize) -> str:
     if not size.garbage_bytes:
         return "nothing is garbage"
     return f"{size.garbage_share:.0%} of the state is garbage, {bytes_text(size.garbage_bytes)}"
+
+
+def format_compaction(before: CheckpointSize, after: CheckpointSize) -> str:
+    """The two sizes side by side, and how much of the first is left."""
+    figures = zip(_figures(before), _figures(after), strict=True)
+    rows = [
+        (name, f"{old:,}", f"{new:,}", f"{new / old:.0%}" if old else "")
+        for (name, old), (_, new) in figures
+    ]
+    total = (
+        f"{after.stream}: compacted from {bytes_text(before.bytes)} to {bytes_text(after.bytes)}"
+    )
+    return "\n".join(
+        [total, "", *text_table(("checkpoint", "before", "after", "left"), rows, (0,))]
+    )
+
+
+def _figures(size: CheckpointSize) -> list[tuple[str, int]]:
+    return [
+        ("bytes", size.bytes),
+        ("files", size.files),
+        ("bytes of state", size.state_bytes),
+        ("change logs that a start replays, most in a partition", size.replay_versions),
+        ("change logs that a start replays, all", sum(s.replay_versions for s in size.stores)),
+        ("snapshots, fewest in a partition", min((s.snapshots for s in size.stores), default=0)),
+        ("bytes of garbage", size.garbage_bytes),
+    ]

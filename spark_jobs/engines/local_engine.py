@@ -27,14 +27,14 @@ from include.landing.initial_state_file import document_fingerprint, read_docume
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
 from include.settings import SettingsError, Source, Stream
-from spark_jobs.engines.arrow_product import ArrowProductTable
-from spark_jobs.engines.engine import InitialStates, LiveQuery, Stage, WriteBatch
+from spark_jobs.engines.engine import InitialStates, LiveQuery, ProductTable, Stage, WriteBatch
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.packing import INSTANTS
 from spark_jobs.engines.pending import PendingEventsError, pending_events
-from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
+from spark_jobs.engines.state_rows import projected, states_from_rows, states_to_rows
 from spark_jobs.tables import arrow_bronze, arrow_savepoints
 from spark_jobs.tables.arrow_rejected import ArrowRejected
+from spark_jobs.tables.arrow_tables import ArrowProduct
 
 
 class LiveRunner(Protocol):
@@ -63,9 +63,7 @@ class LocalEngine:
     def __init__(self, live: LiveRunner | None = None) -> None:
         self._runner = live
 
-    def product_table(
-        self, lake: Lake, stream: Stream, definition: Definition
-    ) -> ArrowProductTable:
+    def product_table(self, lake: Lake, stream: Stream, definition: Definition) -> ProductTable:
         return ArrowProductTable(lake, stream.name, definition)
 
     def rejected_table(self, lake: Lake, stream: str) -> ArrowRejected:
@@ -247,3 +245,14 @@ def _dates_within(from_us: int | None, until_us: int | None) -> pc.Expression:
 
 def _instant(micros: int) -> pa.Scalar:
     return pa.scalar(micros, INSTANT)
+
+
+class ArrowProductTable(ArrowProduct):
+    """`ProductTable` of `engines.engine`, with rows in Arrow."""
+
+    def __init__(self, lake: Lake, stream: str, definition: Definition) -> None:
+        super().__init__(lake.table(stream), definition.fold, definition.comments)
+
+    def replace_all(self, states: pa.Table, mark: str) -> None:
+        """Make the projection of these states the only rows of an update table, in one commit."""
+        self.replace_rows(projected(self._fold, states), mark)

@@ -1,13 +1,15 @@
 """The engine that the jobs run on: Spark, with Delta and RocksDB."""
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.fold.definition import Definition, KeyedFold, MigrateState
+from include.fold.definition import EMITTED_AT_US, Definition, KeyedFold, MigrateState
 from include.lake.paths import Lake
+from include.lake.range_change import RangeChange
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
 from include.settings import Source, Stream
@@ -26,11 +28,12 @@ from spark_jobs.engines.pending import find_unreadable
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_drain import run_query
 from spark_jobs.engines.spark_events import count_by_step, events_between
-from spark_jobs.engines.spark_product import SparkProduct
 from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
+from spark_jobs.engines.state_rows import project_states
 from spark_jobs.tables import savepoint_rows
 from spark_jobs.tables.clock_row import write_reset_row, write_still_row
 from spark_jobs.tables.initial_state import read_initial_state, state_rows
+from spark_jobs.tables.product import DeltaProduct
 from spark_jobs.tables.rejected import DeltaRejected
 
 
@@ -133,3 +136,27 @@ class SparkEngine:
 
     def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
         return run_query(self._spark, query, write)
+
+
+class SparkProduct:
+    """`ProductTable` of engine.py: the product table of a stream, written by Spark."""
+
+    def __init__(self, path: str, definition: Definition) -> None:
+        self.path = path
+        self._fold = definition.fold
+        self._table = DeltaProduct(path, definition.fold, definition.comments)
+
+    def write_once(self, emitted: DataFrame, app_id: str, batch_id: int, mark: str) -> None:
+        self._table.write_once(emitted, app_id, batch_id, mark)
+
+    def replace_all(self, states: DataFrame, mark: str) -> None:
+        self._table.replace_all(project_states(states, self._fold), mark)
+
+    def replace_range(
+        self, outputs: Sequence[DataFrame], from_us: int | None, until_us: int | None, mark: str
+    ) -> RangeChange:
+        emitted = reduce(DataFrame.union, outputs)
+        if from_us is not None:
+            emitted = emitted.where(F.col(EMITTED_AT_US) >= from_us)
+        # No stage emits at its `until` or later: should one do, Delta refuses its rows.
+        return self._table.replace_range(emitted, from_us, until_us, mark)

@@ -18,7 +18,7 @@ from include.fold.states import States
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
 from include.lake.range_change import RangeChange
-from spark_jobs.engines.arrow_product import ArrowProductTable
+from spark_jobs.engines.local_engine import ArrowProductTable
 from spark_jobs.engines.state_rows import states_to_rows
 from spark_jobs.tables import arrow_commits, arrow_tables
 from spark_jobs.tables.arrow_transaction import transaction
