@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from include.lake.paths import Lake
-from include.landing.bronze_tables import create_tables
+from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns, create_tables
 from include.landing.clock import Clock
 from include.landing.position import files_waiting
 from include.settings import SettingsError
@@ -76,8 +76,8 @@ def test_the_tables_are_made_as_documented(spark: SparkSession, lake: Lake, land
     ingest(spark, lake, SIGNALS)
 
     for path, columns in (
-        (lake.bronze("signals"), bronze.bronze_columns(SIGNALS)),
-        (lake.quarantine("signals"), bronze.QUARANTINE_COLUMNS),
+        (lake.bronze("signals"), bronze_columns(SIGNALS)),
+        (lake.quarantine("signals"), QUARANTINE_COLUMNS),
     ):
         fields = spark.read.format("delta").load(path).schema.fields
         found = [(f.name, f.dataType.simpleString(), f.metadata.get("comment")) for f in fields]
@@ -93,7 +93,7 @@ def test_the_tables_are_made_as_documented(spark: SparkSession, lake: Lake, land
 def test_a_field_may_not_take_the_name_of_a_column_of_bronze():
     field = replace(SIGNALS.fields[0], name="ingested_at")
     with pytest.raises(SettingsError, match="a column ingested_at"):
-        bronze.bronze_columns(replace(SIGNALS, fields=(field,)))
+        bronze_columns(replace(SIGNALS, fields=(field,)))
 
 
 @pytest.mark.full
