@@ -6,21 +6,26 @@ It reads the state after the newest committed batch and writes nothing, so it ma
 a run of the stream.
 """
 
+import pickle
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from include.care.state_figures import StateReport, Timeouts, skew_of
+from include.care.bucket_state import BucketState, measure_bucket
+from include.care.state_figures import StateReport, report_of
 from include.care.state_report import format_report, report_json
 from include.checkpoint.committed_batch import CommittedBatch, check_partitions, committed_batch
 from include.checkpoint.offsets import newest_committed
 from include.fold.admission import US_PER_MS, until_us
+from include.fold.ddl import PENDING
 from include.fold.definition import KeyedFold
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
@@ -28,13 +33,7 @@ from include.lake.paths import Lake, LakeError, open_lake
 from include.registry import stream_named
 from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition, pinned_settings
-from spark_jobs.engines.state_report import (
-    Clock,
-    StateFigures,
-    instant,
-    measure_state,
-    sum_partitions,
-)
+from spark_jobs.engines.checkpointed_states import read_states, read_variable
 from spark_jobs.job import exit_with_main, job_parser, spark_session
 
 JOB = "inspect_state"
@@ -50,14 +49,37 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
     fold = load_definition(stream).fold
     pinned = _made_with(lake, stream, batch.generation)
     _check_state_type(stream, fold, pinned)
-    clock = Clock(_micros(batch.watermark_ms), _micros(batch.next_watermark_ms))
     shape = (pinned["buckets"], pinned["state_partitions"])
     check_partitions(lake, batch, shape[1])
     try:
-        figures = measure_state(spark, batch.checkpoint, fold, batch.batch_id, clock, shape)
+        measured = measure_states(spark, fold, batch)
+        waiting = _waiting_events(spark, batch)
     except (PySparkException, Py4JJavaError) as error:
         raise LakeError(_why_unreadable(lake, stream, batch, error)) from error
-    return _report(stream, fold, batch, figures, shape[1])
+    return report_of(stream.name, fold, batch, shape, measured, waiting)
+
+
+def measure_states(
+    spark: SparkSession, fold: KeyedFold, batch: CommittedBatch
+) -> list[BucketState]:
+    """What the states after `batch` come to, of each bucket that has any."""
+    states = read_states(spark, batch.checkpoint, fold, batchId=batch.batch_id)
+    next_ms = batch.next_watermark_ms
+    due_until_us = None if next_ms is None else until_us(next_ms * US_PER_MS)
+
+    def measure(rows: pa.Table) -> pa.Table:
+        return pa.table({"measured": [pickle.dumps(measure_bucket(rows, due_until_us))]})
+
+    measured = states.groupBy("bucket").applyInArrow(measure, "measured binary")
+    return [pickle.loads(row["measured"]) for row in measured.collect()]
+
+
+def _waiting_events(spark: SparkSession, batch: CommittedBatch) -> dict[int, tuple[int, int]]:
+    """How many events wait in each bucket that was ever touched, and in how many bytes."""
+    stored = read_variable(spark, batch.checkpoint, PENDING, batchId=batch.batch_id)
+    length = F.when(F.col(f"{PENDING}.rows") > 0, F.octet_length(f"{PENDING}.events"))
+    rows = stored.select("bucket", f"{PENDING}.rows", F.coalesce(length, F.lit(0)))
+    return {bucket: (events, size) for bucket, events, size in rows.collect()}
 
 
 def _made_with(lake: Lake, stream: Stream, generation: int) -> dict[str, Any]:
@@ -103,51 +125,6 @@ def _first_line(error: PySparkException | Py4JJavaError) -> str:
     message = getattr(error, "java_exception", None)
     text = str(error) if message is None else str(message.getMessage())
     return text.splitlines()[0]
-
-
-def _report(
-    stream: Stream,
-    fold: KeyedFold,
-    batch: CommittedBatch,
-    figures: StateFigures,
-    partitions: int,
-) -> StateReport:
-    totals, buckets = figures.totals, figures.buckets
-    parts = sum_partitions(buckets, partitions)
-    settled_us = _micros(batch.watermark_ms)
-    return StateReport(
-        stream=stream.name,
-        generation=batch.generation,
-        batch_id=batch.batch_id,
-        checkpoint=batch.checkpoint,
-        clock="ingestion time" if fold.in_processing_time else "event time",
-        until=None if settled_us is None else instant(until_us(settled_us)),
-        key=fold.key,
-        keys=totals.keys,
-        keys_without_state=totals.keys_without_state,
-        bytes=totals.bytes,
-        pending_events=sum(bucket.pending_events for bucket in buckets),
-        pending_bytes=sum(bucket.pending_bytes for bucket in buckets),
-        bytes_per_key=totals.bytes_per_key,
-        age_us=totals.age_us,
-        timeouts=Timeouts(
-            kind=fold.timeout,
-            keys_with=totals.keys_with_timeout,
-            keys_without=totals.keys - totals.keys_with_timeout,
-            due=totals.due,
-            next_at=instant(totals.next_timeout_us),
-            last_at=instant(totals.last_timeout_us),
-        ),
-        biggest_keys=figures.biggest,
-        partitions=parts,
-        partition_skew=skew_of(parts),
-        buckets=buckets,
-        bucket_skew=skew_of(buckets),
-    )
-
-
-def _micros(ms: int | None) -> int | None:
-    return None if ms is None else ms * US_PER_MS
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from datetime import datetime
 from itertools import pairwise
 
-from include.care.state_figures import QUANTILE_ACCURACY, Skew, StateReport
+from include.care.bucket_state import POINTS
+from include.care.state_figures import QUANTILE_ERROR, Row, Skew, StateReport
 from include.text_table import text_table
 
 MOST_BUCKETS = 5
@@ -46,7 +47,7 @@ def _summary(report: StateReport) -> Iterator[str]:
     empty = report.keys_without_state
     only_timeouts = f", {empty:,} of them with a timeout only" if empty else ""
     yield f"keys      {report.keys:,}{only_timeouts}"
-    yield f"bytes     {report.bytes:,} (of keys and states, uncompressed, as Spark's rows hold them)"
+    yield f"bytes     {report.bytes:,} (of keys and states, uncompressed, as Arrow holds them)"
     yield f"pending   {report.pending_events:,} events in {report.pending_bytes:,} bytes"
     yield f"timeouts  {_timeouts(report)}"
 
@@ -71,8 +72,8 @@ def _spreads(report: StateReport) -> Iterator[str]:
     if report.age_us:
         rows.append(("since last change", *map(_span, asdict(report.age_us).values())))
     yield from text_table(names, rows, left=(0,))
-    if report.keys > QUANTILE_ACCURACY:
-        off = f"{1 / QUANTILE_ACCURACY:.2%}"
+    if any(bucket["keys"] > POINTS for bucket in report.buckets):
+        off = f"{QUANTILE_ERROR:.1%}"
         yield f"  (median, 90 % and 99 % are approximate: off by {off} of the keys at most)"
 
 
@@ -85,14 +86,14 @@ def _biggest_keys(report: StateReport) -> Iterator[str]:
     names = [report.key, "bytes", "bucket", "changed", "timeout at", "state"]
     rows = [
         [
-            _cut(str(key.key), KEY_WIDTH),
-            f"{key.bytes:,}",
-            str(key.bucket),
-            "" if key.age_us is None else f"{_span(key.age_us)} ago",
-            _instant(key.timeout_at) if key.timeout_at else "none",
-            _cut(key.state or "none", STATE_WIDTH),
+            _cut(str(row["key"]), KEY_WIDTH),
+            f"{row['bytes']:,}",
+            str(row["bucket"]),
+            "" if row["age_us"] is None else f"{_span(row['age_us'])} ago",
+            _instant(row["timeout_at"]) if row["timeout_at"] else "none",
+            _cut(row["state"] or "none", STATE_WIDTH),
         ]
-        for key in report.biggest_keys
+        for row in report.biggest_keys
     ]
     if report.timeouts.kind == "NoTimeout":
         column = names.index("timeout at")
@@ -103,24 +104,23 @@ def _biggest_keys(report: StateReport) -> Iterator[str]:
 
 def _partitions(report: StateReport) -> Iterator[str]:
     yield f"{_number(report.partitions, 'state partition')}{_skew(report.partition_skew)}"
-    names = ("partition", "buckets", "keys", "bytes", "pending")
-    rows = [
-        (str(p.partition), str(p.buckets), f"{p.keys:,}", f"{p.bytes:,}", f"{p.pending_events:,}")
-        for p in report.partitions
-    ]
-    yield from text_table(names, rows)
+    yield from _parts(("partition", "buckets"), report.partitions)
 
 
 def _buckets(report: StateReport) -> Iterator[str]:
-    largest = sorted(report.buckets, key=lambda bucket: -bucket.bytes)[:MOST_BUCKETS]
+    largest = sorted(report.buckets, key=lambda bucket: -bucket["bytes"])[:MOST_BUCKETS]
     heading = f"{_number(report.buckets, 'bucket')}{_skew(report.bucket_skew)}"
     yield heading if len(largest) == len(report.buckets) else f"{heading}; the largest:"
-    names = ("bucket", "partition", "keys", "bytes", "pending")
+    yield from _parts(("bucket", "partition"), largest)
+
+
+def _parts(names: tuple[str, str], parts: Sequence[Row]) -> list[str]:
     rows = [
-        (str(b.bucket), str(b.partition), f"{b.keys:,}", f"{b.bytes:,}", f"{b.pending_events:,}")
-        for b in largest
+        [str(part[name]) for name in names]
+        + [f"{part[name]:,}" for name in ("keys", "bytes", "pending_events")]
+        for part in parts
     ]
-    yield from text_table(names, rows)
+    return text_table((*names, "keys", "bytes", "pending"), rows)
 
 
 def _number(parts: Sequence[object], name: str) -> str:

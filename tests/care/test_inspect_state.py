@@ -1,34 +1,39 @@
-"""The figures of `./stateful inspect`, held against the local engine and Spark's own rows."""
+"""The figures of `./stateful inspect`, held against the local engine: of its states, and of Spark's."""
 
 import json
 import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+from zlib import crc32
 
+import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
 
-from include.care.state_figures import KeyFigures, Spread, StateReport, Timeouts
+from include.care.bucket_state import measure_bucket
+from include.care.state_figures import SUMMED, Row, Spread, StateReport, Timeouts, report_of
 from include.care.state_report import format_report, report_json
+from include.checkpoint.committed_batch import CommittedBatch
 from include.fold.buckets import bucket_ids
 from include.fold.definition import KeyedFold
 from include.fold.instants import micros_of
 from include.fold.local import LocalFold
+from include.fold.states import States
 from include.registry import stream_named
 from include.settings import Stream
 from include.stream_definition import load_definition
 from include.streams import user_counts
 from include.streams.user_sessions import UserEvent
 from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.engines.state_rows import states_to_rows
 from spark_jobs.inspect_state import inspect_state
 from spark_jobs.run_stream import drain
-from tests.bronze import ClockAt, append_commit, rows_for, stamp
+from tests.bronze import ClockAt, StampedRow, append_commit, rows_for, stamp
 from tests.declared import with_fold
 from tests.engines.lake_runs import (
     MICROSECOND,
@@ -44,7 +49,6 @@ from tests.fold.machine import MARKS, Mark, a_machine, fold_of
 from tests.fold.oracle import Result, until
 from tests.skewed_state import buckets_of, partitions_of
 
-pytestmark = pytest.mark.spark
 # Workers cannot import tests, so what they need of these travels with the query.
 for module in (machine, oracle):
     cloudpickle.register_pickle_by_value(module)
@@ -101,30 +105,82 @@ CASES = {
 }
 
 
-HARDEST = "keys with a timeout only"
+class Arrived(NamedTuple):
+    """Four commits of a case, a clock row among them, and what the local engine comes to."""
+
+    stream: Stream
+    fold: KeyedFold
+    stamped: list[list[StampedRow]]
+    local: LocalFold
+    until_us: int
+
+    @property
+    def result(self) -> Result:
+        return came_to(self.fold, self.local)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return bucket_ids(self.stream.buckets, self.stream.state_partitions)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case if case == HARDEST else pytest.param(case, marks=pytest.mark.full) for case in CASES],
-)
-def test_the_figures_are_those_of_the_local_engine(spark, lake, case):
+def arrived(case: str) -> Arrived:
     stream, make = CASES[case]
     fold, delay_us = load_definition(stream).fold, stream.watermark_delay // MICROSECOND
     commits: list[Any] = arriving(1, make, commits=4, size=25)
     commits[2] = ClockAt(START_US + 33 * MS_US)
     stamped = stamp(commits)
     seen = [rows_for(fold, rows) for rows in stamped]
-    local = came_to(fold, run(LocalFold(fold, delay_us), seen))
     until_us = until([row for rows in seen for row in rows], delay_us)
-    drained(spark, lake, stream, fold, stamped, runs=1)
+    return Arrived(stream, fold, stamped, run(LocalFold(fold, delay_us), seen), until_us)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_figures_are_those_of_the_local_engine(case):
+    came = arrived(case)
+    stream, ids, shape = came.stream, came.ids, (came.stream.buckets, came.stream.state_partitions)
+    homes = {key: ids[crc32(key.encode()) % len(ids)] for key in came.result.states}
+    watermark_ms = (came.until_us - 1) // 1_000
+    batch = CommittedBatch(1, "checkpoint", 3, watermark_ms, watermark_ms)
+    waiting = {ids[0]: (came.result.pending, 1_000)}
+    measured = [
+        measure_bucket(states_in(came, number, homes), came.until_us)
+        for number in sorted(set(homes.values()))
+    ]
+
+    report = report_of(stream.name, came.fold, batch, shape, measured, waiting)
+
+    check_report(report, came, homes)
+
+
+def states_in(came: Arrived, bucket: int, homes: Mapping[Any, int]) -> pa.Table:
+    states = States(came.fold)
+    for key, known in came.local.states().items():
+        if homes[key] == bucket:
+            states.put(*known)
+    return states_to_rows(came.fold, states, bucket)
+
+
+@pytest.mark.spark
+@pytest.mark.full
+@pytest.mark.parametrize("case", CASES)
+def test_so_they_are_of_a_checkpoint(spark, lake, case):
+    came = arrived(case)
+    stream, known = came.stream, came.result.states
+    drained(spark, lake, stream, came.fold, came.stamped, runs=1)
 
     report = inspect_state(spark, lake, stream)
 
-    assert micros_of(report.until) == until_us
-    check_keys(report, fold, local, until_us)
-    check_timeouts(report.timeouts, fold, local)
-    check_buckets(spark, report, stream, local)
+    places = buckets_of(spark, known, came.ids)
+    check_report(report, came, dict(zip(known, places, strict=True)))
+    partitions = partitions_of(spark, came.ids, stream.state_partitions)
+    assert {row["bucket"]: row["partition"] for row in report.buckets} == partitions
+
+
+def check_report(report: StateReport, came: Arrived, homes: Mapping[Any, int]) -> None:
+    assert micros_of(report.until) == came.until_us
+    check_keys(report, came.fold, came.result, came.until_us)
+    check_timeouts(report.timeouts, came.fold, came.result)
+    check_buckets(report, came, homes)
     check_json_and_tables(report)
 
 
@@ -136,19 +192,20 @@ def check_keys(report: StateReport, fold: KeyedFold, local: Result, until_us: in
     assert report.pending_events == local.pending
     # The watermark itself is the last instant before `until`.
     assert report.age_us == spread_of([until_us - 1 - each for each in changed_us])
-    # Two words for a short key, one for each number.
-    words = 2 + len(fold.state_columns) + 1 + fold.times_out
-    assert report.bytes_per_key == spread_of([8 * words] * len(known))
-    assert report.bytes == 8 * words * len(known)
-    assert [key.key for key in report.biggest_keys] == sorted(known)[:10]
-    for key in report.biggest_keys:
-        check_key(key, known[key.key])
+    # A letter and where it ends; eight for each number of the state, and for the two times.
+    size = 1 + 4 + 8 * (len(fold.state_columns) + 2)
+    assert report.bytes_per_key == spread_of([size] * len(known))
+    assert report.bytes == size * len(known)
+    assert [row["key"] for row in report.biggest_keys] == sorted(known)[:10]
+    for row in report.biggest_keys:
+        check_key(row, known[row["key"]], until_us)
 
 
-def check_key(shown: KeyFigures, known: oracle.Known) -> None:
+def check_key(shown: Row, known: oracle.Known, until_us: int) -> None:
     instants = (known.changed_at_us, known.timeout_at_us)
-    assert (maybe(micros_of, shown.changed_at), maybe(micros_of, shown.timeout_at)) == instants
-    state = maybe(json.loads, shown.state)
+    assert tuple(maybe(micros_of, shown[name]) for name in ("changed_at", "timeout_at")) == instants
+    assert shown["age_us"] == maybe(lambda us: until_us - 1 - us, known.changed_at_us)
+    state = maybe(json.loads, shown["state"])
     assert state == maybe(lambda state: state._asdict(), known.state)
 
 
@@ -174,21 +231,20 @@ def check_timeouts(shown: Timeouts, fold: KeyedFold, local: Result) -> None:
     assert maybe(micros_of, shown.last_at) == max(timeouts, default=None)
 
 
-def check_buckets(spark: SparkSession, report: StateReport, stream: Stream, local: Result) -> None:
-    ids = bucket_ids(stream.buckets, stream.state_partitions)
-    counts = Counter(buckets_of(spark, local.states, ids))
-    assert {bucket.bucket: bucket.keys for bucket in report.buckets} == {
-        number: counts[number] for number in ids
+def check_buckets(report: StateReport, came: Arrived, homes: Mapping[Any, int]) -> None:
+    counts = Counter(homes.values())
+    assert {row["bucket"]: row["keys"] for row in report.buckets} == {
+        number: counts[number] for number in came.ids
     }
-    partitions = partitions_of(spark, ids, stream.state_partitions)
-    assert {bucket.bucket: bucket.partition for bucket in report.buckets} == partitions
     for partition in report.partitions:
-        own = [bucket for bucket in report.buckets if bucket.partition == partition.partition]
-        assert partition.buckets == len(own)
-        for figure in ("keys", "bytes", "pending_events", "pending_bytes"):
-            assert getattr(partition, figure) == sum(getattr(bucket, figure) for bucket in own)
-    for figure in ("keys", "bytes", "pending_events", "pending_bytes"):
-        assert getattr(report, figure) == sum(getattr(part, figure) for part in report.partitions)
+        own = [row for row in report.buckets if row["partition"] == partition["partition"]]
+        assert partition["buckets"] == len(own)
+        for figure in SUMMED:
+            assert partition[figure] == sum(row[figure] for row in own)
+    for figure in SUMMED:
+        assert getattr(report, figure) == sum(part[figure] for part in report.partitions)
+    for key in report.biggest_keys:
+        assert key["bucket"] == homes[key["key"]]
 
 
 def check_json_and_tables(report: StateReport) -> None:
@@ -221,6 +277,7 @@ def numbers(line: str) -> list[int]:
     return [int(cell.replace(",", "")) for cell in re.findall(r"(?<![\w-])[\d,]+(?![\w-])", line)]
 
 
+@pytest.mark.spark
 @pytest.mark.e2e
 def test_timeouts_that_a_killed_run_left_are_due(spark, lake):
     """As when a run is killed between its batch with data and the one without."""

@@ -1,7 +1,6 @@
 """`./stateful inspect` on all kinds of checkpoints: skewed, half written, damaged, not ours, moving."""
 
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from include.care.state_figures import StateReport
 from include.care.state_report import format_report, report_json
 from include.lake.paths import Lake, LakeError
 from include.registry import stream_named
@@ -32,6 +32,11 @@ def skewed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lak
     return lake
 
 
+@pytest.fixture(scope="module")
+def report(spark: SparkSession, skewed: Lake) -> StateReport:
+    return inspect_state(spark, skewed, SKEWED)
+
+
 @pytest.fixture
 def copied(skewed: Lake, tmp_path: Path) -> Lake:
     """A copy of it to spoil."""
@@ -44,15 +49,14 @@ def checkpoint_of(lake: Lake) -> Path:
 
 
 @pytest.mark.spark
-def test_skew_and_the_biggest_keys_show(spark, skewed):
-    report = inspect_state(spark, skewed, SKEWED)
+def test_skew_and_the_biggest_keys_show(spark, skewed, report):
     assert report.bucket_skew.keys == HOT / COLD
-    most = max(partition.keys for partition in report.partitions)
+    most = max(partition["keys"] for partition in report.partitions)
     fewest = report.keys - most
     assert report.partition_skew.keys == most / ((most + fewest) / 2) > 1
     assert report.bucket_skew.bytes > report.partition_skew.bytes > 1
-    users = sorted(hot_and_cold_users(spark), key=lambda user: (-math.ceil(len(user) / 8), user))
-    assert [key.key for key in report.biggest_keys] == users[:10]
+    users = sorted(hot_and_cold_users(spark), key=lambda user: (-len(user), user))
+    assert [key["key"] for key in report.biggest_keys] == users[:10]
     text = format_report(report)
     assert f"the largest {HOT / COLD:.1f} times the median by keys" in text
     # Not the entry's numbers count, but those that the state was made with.
@@ -60,9 +64,9 @@ def test_skew_and_the_biggest_keys_show(spark, skewed):
 
 
 @pytest.mark.spark
-def test_a_batch_that_was_begun_and_stray_files_do_not_count(spark, copied):
+def test_a_batch_that_was_begun_and_stray_files_do_not_count(spark, copied, report):
     checkpoint = checkpoint_of(copied)
-    before = inspect_state(spark, copied, SKEWED)
+    before = replace(report, checkpoint=str(checkpoint))
     for log in ("offsets", "commits"):
         (checkpoint / log / "notes.txt").write_text("not a batch")
     newest = before.batch_id
@@ -115,7 +119,7 @@ def _log_level_stays(request):
 def test_a_state_deleted_while_it_is_read_is_to_be_read_again(spark, copied, monkeypatch):
     """A compaction that commits batches in the meantime deletes the older ones."""
     checkpoint = checkpoint_of(copied)
-    measure = job.measure_state
+    measure = job.measure_states
 
     def measure_too_late(*args: Any) -> Any:
         newest = max(
@@ -126,7 +130,7 @@ def test_a_state_deleted_while_it_is_read_is_to_be_read_again(spark, copied, mon
         remove_state_files(checkpoint / "state")
         return measure(*args)
 
-    monkeypatch.setattr(job, "measure_state", measure_too_late)
+    monkeypatch.setattr(job, "measure_states", measure_too_late)
     spark.sparkContext.setLogLevel("OFF")
     with pytest.raises(LakeError, match=r"was deleted while .* come to batch \d+ .*Try again"):
         inspect_state(spark, copied, SKEWED)
@@ -172,7 +176,22 @@ def files_in(lake: Lake) -> dict[str, bytes]:
 
 
 @pytest.mark.spark
-def test_stdout_has_the_json_alone_and_the_lake_is_as_it_was(spark, skewed):
+def test_a_job_writes_the_report_alone_and_the_lake_is_as_it_was(
+    spark, skewed, report, tmp_path, monkeypatch, capsys
+):
+    before = files_in(skewed)
+    monkeypatch.setattr(job, "spark_session", lambda *_: spark)
+    arguments = ["inspect_state", "--stream", "user_counts", "--lake", skewed.root, "--json"]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--output", str(tmp_path / "report")])
+    job.main()
+    assert json.loads((tmp_path / "report").read_text()) == json.loads(report_json(report))
+    assert capsys.readouterr().out == ""
+    assert files_in(skewed) == before
+
+
+@pytest.mark.spark
+@pytest.mark.e2e
+def test_stdout_has_the_json_alone_and_the_lake_is_as_it_was(skewed, report):
     before = files_in(skewed)
     arguments = ["user_counts", "--lake", skewed.root, "--json"]
     result = subprocess.run(
@@ -184,7 +203,6 @@ def test_stdout_has_the_json_alone_and_the_lake_is_as_it_was(spark, skewed):
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    report = inspect_state(spark, skewed, SKEWED)
     assert json.loads(result.stdout) == json.loads(report_json(report))
     assert files_in(skewed) == before
 
