@@ -1,29 +1,31 @@
 """What must be there before Airflow starts: the service `airflow-init` of docker-compose.yaml.
 
-    python -m include.docker.prepare_airflow [--wait SECONDS]
+    python -m include.docker.prepare_airflow
 
 Settings come from the environment, and are checked before anything is changed. All of it can be
-repeated, and is, at each `docker compose up`.
+repeated, and is, at each `docker compose up`, which waits for a healthy PostgreSQL first.
 """
 
 import json
 import os
 import subprocess
 import sys
-import time
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from textwrap import shorten
 from typing import Any
+from uuid import uuid4
 
 from cryptography.fernet import Fernet
-from sqlalchemy import Engine, NullPool, create_engine, make_url
+from pyarrow import ArrowException, fs
+from sqlalchemy import create_engine
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from include.airflow.environment import checked_parallelism
-from include.docker.prepare_lake import prepare_lake
-from include.lake.paths import LakeError
+from include.lake.paths import REASON_CHARACTERS, Lake, LakeError
+from include.registry import all_sources
 from include.settings import SettingsError
 from include.spark.local_jobs import say
 from include.spark.master import checked_master
@@ -35,24 +37,12 @@ USERS = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"
 PASSWORDS_FILE = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
 PARALLELISM = "AIRFLOW__CORE__PARALLELISM"
 PASSWORD = "AIRFLOW_ADMIN_PASSWORD"
-POSTGRES = ("postgresql", "postgresql+psycopg2")
-WAIT_S = 120.0
-CONNECT_S = 10
-RETRY_S = 2.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = ArgumentParser(description="Prepare database, login and lake for Airflow.")
-    parser.add_argument(
-        "--wait",
-        type=float,
-        default=WAIT_S,
-        metavar="SECONDS",
-        help="for the database: %(default)s",
-    )
-    args = parser.parse_args(argv)
+    ArgumentParser(description="Prepare database, login and lake for Airflow.").parse_args(argv)
     try:
-        prepare(os.environ, args.wait)
+        prepare(os.environ)
     except (SettingsError, LakeError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
@@ -60,14 +50,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def prepare(environment: Mapping[str, str], wait_s: float) -> None:
+def prepare(environment: Mapping[str, str]) -> None:
     """All steps; SettingsError or LakeError, naming a setting, at the first that cannot be done."""
     check_connection(environment)
     check_fernet_key(environment)
     checked_parallelism(setting(environment, PARALLELISM))
+    check_database(setting(environment, DATABASE))
     prepare_lake(setting(environment, "LAKE"))
     write_password(environment)
-    wait_for_database(setting(environment, DATABASE), wait_s)
     migrate_database()
 
 
@@ -104,6 +94,57 @@ def check_fernet_key(environment: Mapping[str, str]) -> None:
         ) from error
 
 
+def check_database(url: str) -> None:
+    """That it takes a connection; else SettingsError with the driver's own words."""
+    try:
+        engine = create_engine(url)
+    except (ArgumentError, ModuleNotFoundError, ValueError) as error:
+        raise SettingsError(f"{DATABASE} is no address of a database: {error}") from error
+    try:
+        engine.connect().close()
+    except SQLAlchemyError as error:
+        shown = engine.url.render_as_string(hide_password=True)
+        # Without SQLAlchemy's frame around them.
+        reason = " ".join(str(getattr(error, "orig", None) or error).split())
+        raise SettingsError(
+            f"the database {shown} ({DATABASE}) did not answer: {reason}"
+        ) from error
+
+
+def prepare_lake(root: str) -> None:
+    """That this process can write into the lake at `root`; else LakeError, naming LAKE.
+
+    A local one is made, with a landing folder for each source, so that files can be put there.
+    """
+    lake = Lake(root.rstrip("/") or "/")
+    try:
+        if isinstance(lake.filesystem, fs.LocalFileSystem):
+            make_folders(lake)
+        write_and_delete(lake)
+    except (OSError, ArrowException) as error:
+        reason = shorten(str(error), REASON_CHARACTERS)
+        raise LakeError(
+            f"the lake LAKE={root} cannot be written: {reason}. It must be a folder of a volume "
+            "that all of Airflow and Spark have, or an object store with credentials in the "
+            "environment"
+        ) from error
+
+
+def make_folders(lake: Lake) -> None:
+    for source in all_sources():
+        landing = lake.path_in_filesystem(lake.landing(source.name))
+        lake.filesystem.create_dir(landing, recursive=True)
+
+
+def write_and_delete(lake: Lake) -> None:
+    """Only a write shows rights, quotas and read-only mounts."""
+    # Hidden, so that a reader that lists the lake meanwhile passes over it.
+    probe = lake.path_in_filesystem(f"{lake.root}/.probe-{uuid4()}")
+    with lake.filesystem.open_output_stream(probe) as output:
+        output.write(b"writable")
+    lake.filesystem.delete_file(probe)
+
+
 def write_password(environment: Mapping[str, str]) -> None:
     """Put the first user's password where Airflow looks for it, in place of one it would make up."""
     user = setting(environment, USERS).partition(":")[0]
@@ -130,43 +171,6 @@ def replace_file(file: Path, text: str) -> None:
     with NamedTemporaryFile("w", dir=file.parent, delete=False) as partial:
         partial.write(text)
     Path(partial.name).replace(file)
-
-
-def wait_for_database(url: str, wait_s: float) -> None:
-    """Return when the database takes a connection; SettingsError when it has not in `wait_s`."""
-    engine = engine_of(url)
-    shown = f"{engine.url.render_as_string(hide_password=True)} ({DATABASE})"
-    deadline = time.monotonic() + wait_s
-    said = False
-    while (reason := why_not_connected(engine)) is not None:
-        if time.monotonic() >= deadline:
-            raise SettingsError(
-                f"the database {shown} did not answer within {wait_s:.0f} s: {reason}"
-            )
-        if not said:
-            say(f"waiting up to {wait_s:.0f} s for the database {shown}: {reason}")
-            said = True
-        time.sleep(RETRY_S)
-
-
-def engine_of(url: str) -> Engine:
-    """The database at `url`, not connected to yet; SettingsError when it is no such address."""
-    try:
-        parsed = make_url(url)
-        # Else a host that swallows packets would be waited for, for minutes.
-        arguments = {"connect_timeout": CONNECT_S} if parsed.drivername in POSTGRES else {}
-        return create_engine(parsed, poolclass=NullPool, connect_args=arguments)
-    except (ArgumentError, ModuleNotFoundError, ValueError) as error:
-        raise SettingsError(f"{DATABASE} is no address of a database: {error}") from error
-
-
-def why_not_connected(engine: Engine) -> str | None:
-    """The driver's own words, without SQLAlchemy's frame around them; None when it connects."""
-    try:
-        with engine.connect():
-            return None
-    except SQLAlchemyError as error:
-        return " ".join(str(getattr(error, "orig", None) or error).split())
 
 
 def migrate_database() -> None:

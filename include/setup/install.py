@@ -4,20 +4,23 @@
 
 Standard library only: it makes the virtual environment that has the rest. It can be
 interrupted anywhere and started again; with everything in place it needs no network.
+What is there is known by its content: the time of a file, by which Make goes, is an old one
+after a copy, and says nothing of a moved .venv or a damaged jar.
 """
 
-import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
+from typing import TextIO
 
-from include.setup.install_progress import pinned, run_pip
-from include.setup.jars import fetch_jars, missing_jars
-from include.setup.java import SetupError, check_java
+from include.setup.jars import SetupError, checksum_of, fetch_jars, missing_jars, not_fetched
+from include.spark.conf import JARS
 
 PROJECT = Path(__file__).resolve().parents[2]
 VENV = PROJECT / ".venv"
@@ -25,20 +28,28 @@ VENV_PYTHON = VENV / "bin" / "python"
 REQUIREMENTS = Path("requirements.txt")
 TEST_REQUIREMENTS = Path("tests/requirements.txt")
 
+SUPPORTED_JAVA = (17, 21)
+JAVA_NEEDED = "Java 17 or 21 is needed"
+JAVA_ADVICE = (
+    "install one (Debian: apt-get install openjdk-17-jre-headless) or name it with JAVA_HOME="
+)
+
+SECONDS_BETWEEN_LOOKS = 1.0
+PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==", re.MULTILINE)
+FETCHED = re.compile(r"^(?:Collecting|Requirement already satisfied:) ", re.MULTILINE)
+# From here on pip unpacks one package after the other.
+UNPACKING = "Installing collected packages:"
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = ArgumentParser(description="Make .venv, install the packages, fetch the jars.")
     parser.add_argument("--tests", action="store_true", help="also what the tests need")
     args = parser.parse_args(argv)
+    files = [REQUIREMENTS, TEST_REQUIREMENTS] if args.tests else [REQUIREMENTS]
     try:
         check_java(os.environ)
-        if not is_usable(VENV):
-            make_venv()
-        install([REQUIREMENTS, TEST_REQUIREMENTS] if args.tests else [REQUIREMENTS])
-        if missing_jars():
-            say("fetching the Delta jars into .jars (once)")
-            fetch_jars(VENV_PYTHON)
-        link_command()
+        if not (is_usable(VENV) and all(map(is_installed, files)) and not missing_jars()):
+            set_up(files)
     except SetupError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
@@ -47,9 +58,61 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(130)
 
 
+def set_up(files: Sequence[Path]) -> None:
+    """Whatever is missing. Of two at once the second waits, and finds all of it.
+
+    Those who write into .venv inherit the lock: they hold it when this process is killed.
+    """
+    JARS.mkdir(exist_ok=True)
+    with (JARS / "set-up.lock").open("w") as lock:
+        try:
+            flock(lock, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            say("waiting for the set-up that another command has begun")
+            flock(lock, LOCK_EX)
+        os.set_inheritable(lock.fileno(), True)
+        if not is_usable(VENV):
+            make_venv()
+        install(files)
+        link_command()
+        if missing_jars():
+            say("fetching the Delta jars into .jars (once)")
+            fetch_jars(VENV_PYTHON)
+
+
 def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def check_java(environment: Mapping[str, str]) -> None:
+    """Raises SetupError unless spark-submit will find a Java that Spark runs on.
+
+    It looks at JAVA_HOME first, then at PATH.
+    """
+    home = environment.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin" if home else environment.get("PATH"))
+    if java is None:
+        where = f"JAVA_HOME={home} has no bin/java" if home else "none found"
+        raise SetupError(f"{JAVA_NEEDED}, {where}: {JAVA_ADVICE}")
+    try:
+        said = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, check=False, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SetupError(
+            f"{JAVA_NEEDED}, {java} does not start ({error}): {JAVA_ADVICE}"
+        ) from error
+    version = java_version(said.stderr + said.stdout)
+    if version not in SUPPORTED_JAVA:
+        which = f"is Java {version}" if version else "does not say which it is"
+        raise SetupError(f"{JAVA_NEEDED}, {java} {which}: {JAVA_ADVICE}")
+
+
+def java_version(text: str) -> int | None:
+    """The major version in the output of `java -version`; Java 8 calls itself 1.8."""
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match.group(1)) if match else None
 
 
 def is_usable(venv: Path) -> bool:
@@ -57,61 +120,52 @@ def is_usable(venv: Path) -> bool:
 
     A moved or copied one still starts, but its scripts name the Python of the old folder.
     """
+    # Made last, so that an interrupted one has none.
     pip = venv / "bin" / "pip"
-    if not pip.is_file():
-        return False
-    shebang = pip.read_bytes().splitlines()[0]
-    return os.fsencode(venv / "bin") in shebang and _runs_same_version(venv / "bin" / "python")
-
-
-def _runs_same_version(python: Path) -> bool:
-    code = "import sys, pip; print(*sys.version_info[:2])"
-    try:
-        result = subprocess.run(
-            [python, "-c", code], capture_output=True, text=True, check=False, cwd=PROJECT
-        )
-    except OSError:
-        return False
-    return result.stdout.split() == [str(part) for part in sys.version_info[:2]]
+    library = venv / "lib" / "python{}.{}".format(*sys.version_info)
+    is_there = (venv / "bin" / "python").exists() and library.is_dir() and pip.is_file()
+    return is_there and os.fsencode(venv / "bin") in pip.read_bytes()
 
 
 def make_venv() -> None:
     # Resolved, because this may be the Python of the .venv that is about to go.
     python = Path(sys.executable).resolve()
-    can_make = subprocess.run(
-        [python, "-c", "import venv, ensurepip"], capture_output=True, check=False
-    )
-    if can_make.returncode != 0:
-        raise SetupError(
-            f"{python} cannot make virtual environments, its venv module is missing: "
-            "install it (Debian: apt-get install python3-venv) or name another with PYTHON="
-        )
     say(f"making .venv with {python}")
-    if VENV.exists():
-        shutil.rmtree(VENV)
-    made = subprocess.run([python, "-m", "venv", VENV], capture_output=True, text=True, check=False)
+    command: list[str | Path] = [python, "-m", "venv", "--clear", VENV]
+    made = subprocess.run(command, capture_output=True, text=True, check=False, close_fds=False)
     if made.returncode != 0:
-        raise SetupError(f"{VENV} could not be made: {(made.stderr + made.stdout).strip()}")
+        raise SetupError(
+            f"{python} cannot make {VENV}: install its venv module (Debian: apt-get install "
+            "python3-venv) or name another Python with PYTHON=. "
+            f"It said: {' '.join((made.stdout + made.stderr).split())}"
+        )
 
 
 def install(files: Sequence[Path]) -> None:
     """Install `files` unless each has been installed as it is now."""
-    if all(_stamp(file).is_file() and _stamp(file).read_text() == _hash(file) for file in files):
+    if all(map(is_installed, files)):
         return
     say(f"installing the packages of {' and '.join(map(str, files))} (once, some minutes)")
     log = VENV / "install.log"
     paths = [PROJECT / file for file in files]
     options = [part for path in paths for part in ("-r", str(path))]
-    pip = [str(VENV_PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
-    environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUNBUFFERED": "1"}
-    if run_pip([*pip, *options], len(pinned(paths)), log, environment) != 0:
-        tail = "\n".join(log.read_text().splitlines()[-10:])
-        raise SetupError(
-            "pip could not install the packages. Can this machine reach the package index? "
-            f"Repeat the command when it can. The end of {log}:\n{tail}"
-        )
+    # -u: its log is looked at meanwhile.
+    pip = [str(VENV_PYTHON), "-u", "-m", "pip", "--disable-pip-version-check", "install"]
+    command = [*pip, "--no-input", "--progress-bar", "off", *options]
+    if run_pip(command, len(pinned(paths)), log) != 0:
+        raise not_fetched("pip could not install the packages", "package index", log)
     for file in files:
-        _stamp(file).write_text(_hash(file))
+        _stamp(file).write_text(checksum_of(PROJECT / file))
+
+
+def is_installed(requirements: Path) -> bool:
+    stamp = _stamp(requirements)
+    return stamp.is_file() and stamp.read_text() == checksum_of(PROJECT / requirements)
+
+
+def _stamp(requirements: Path) -> Path:
+    """Where .venv remembers which content of the file was installed."""
+    return VENV / f"installed-{'-'.join(requirements.with_suffix('').parts)}"
 
 
 def link_command() -> None:
@@ -121,13 +175,54 @@ def link_command() -> None:
         link.symlink_to(Path("..", "..", "stateful"))
 
 
-def _stamp(requirements: Path) -> Path:
-    """Where .venv remembers which content of the file was installed."""
-    return VENV / f"installed-{'-'.join(requirements.with_suffix('').parts)}"
+def run_pip(command: Sequence[str], wanted: int, log: Path) -> int:
+    """Run it with its output in `log`, and say meanwhile how far it is; its exit code."""
+    line = CountLine(wanted)
+    with log.open("w") as output:
+        pip = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, close_fds=False)
+    try:
+        while True:
+            try:
+                return pip.wait(SECONDS_BETWEEN_LOOKS)
+            except subprocess.TimeoutExpired:
+                line.show(*progress(log))
+    finally:
+        line.close()
 
 
-def _hash(requirements: Path) -> str:
-    return hashlib.sha256((PROJECT / requirements).read_bytes()).hexdigest()
+def pinned(files: Iterable[Path]) -> set[str]:
+    """The packages that requirements files name."""
+    return {name.lower() for file in files for name in PIN.findall(file.read_text())}
+
+
+def progress(log: Path) -> tuple[str, int]:
+    """What pip is doing, and with how many packages it has: it tells its log, not the terminal."""
+    text = log.read_text()
+    if UNPACKING not in text:
+        return "fetched", len(FETCHED.findall(text))
+    return "installed", sum(1 for _ in log.parent.glob("lib/python*/site-packages/*.dist-info"))
+
+
+class CountLine:
+    """`done of total` as one line that changes on a terminal, as four lines anywhere else."""
+
+    def __init__(self, total: int, output: TextIO = sys.stdout) -> None:
+        self._total, self._output, self._shown = total, output, ("", 0)
+        is_terminal = output.isatty()
+        self._steps = total if is_terminal else 4
+        self._start, self._end = ("\r\x1b[K", "") if is_terminal else ("", "\n")
+
+    def show(self, what: str, done: int) -> None:
+        done = min(done, self._total)
+        step = done * self._steps // max(self._total, 1)
+        if step and (what, step) != self._shown:
+            self._shown = (what, step)
+            line = f"  {what} {done} of {self._total} packages"
+            self._output.write(f"{self._start}{line}{self._end}")
+            self._output.flush()
+
+    def close(self) -> None:
+        self._output.write(self._start)
 
 
 if __name__ == "__main__":

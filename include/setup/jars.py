@@ -13,11 +13,24 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from include.setup.java import SetupError
 from include.spark.conf import JARS
 
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 CHECKSUMS = Path(__file__).resolve().parents[1] / "jars.sha256"
+
+
+class SetupError(Exception):
+    """The machine lacks something, and the message says what to do about it."""
+
+
+def not_fetched(what: str, source: str, log: Path) -> SetupError:
+    """That `what` happened, most likely for want of a network."""
+    lines = [line for line in log.read_text().splitlines() if line.strip()]
+    tail = "\n".join(lines[-10:])
+    return SetupError(
+        f"{what}. Can this machine reach the {source}? Repeat the command when it can. "
+        f"The end of {log}:\n{tail}"
+    )
 
 
 def wanted_jars() -> dict[str, str]:
@@ -31,8 +44,12 @@ def missing_jars(folder: Path = JARS) -> list[str]:
     return [
         name
         for name, checksum in wanted_jars().items()
-        if not _has_checksum(folder / name, checksum)
+        if not (folder / name).is_file() or checksum_of(folder / name) != checksum
     ]
+
+
+def checksum_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def fetch_jars(python: Path, folder: Path = JARS) -> None:
@@ -44,10 +61,14 @@ def fetch_jars(python: Path, folder: Path = JARS) -> None:
     ivy = folder / "ivy"
     try:
         _resolve(python, ivy, folder / "fetch.log")
-        for name, checksum in wanted_jars().items():
-            _take(ivy / "jars" / name, folder / name, checksum)
+        missing = missing_jars(ivy / "jars")
+        for name in wanted_jars().keys() - missing:
+            (ivy / "jars" / name).replace(folder / name)
     finally:
         shutil.rmtree(ivy, ignore_errors=True)
+    if missing:
+        names = ", ".join(missing)
+        raise SetupError(f"{names} as fetched is missing or not the one in {CHECKSUMS}")
     for jar in folder.glob("*.jar"):
         if jar.name not in wanted_jars():
             jar.unlink()
@@ -59,7 +80,8 @@ def _resolve(python: Path, ivy: Path, log: Path) -> None:
     ivy.mkdir()
     program = ivy / "empty.py"
     program.touch()
-    spark_home = _spark_home(python)
+    # Of its own virtual environment: this process may be the system's Python, without pyspark.
+    (spark_home,) = python.parents[1].glob("lib/python*/site-packages/pyspark")
     command: list[str | Path] = [
         *(spark_home / "bin" / "spark-submit", "--master", "local[1]"),
         *("--packages", PACKAGE, "--conf", f"spark.jars.ivy={ivy}", program),
@@ -75,12 +97,7 @@ def _resolve(python: Path, ivy: Path, log: Path) -> None:
             command, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False
         )
     if result.returncode != 0:
-        lines = [line for line in log.read_text().splitlines() if line.strip()]
-        tail = "\n".join(lines[-10:])
-        raise SetupError(
-            f"{PACKAGE} could not be fetched. Can this machine reach the package repository? "
-            f"Repeat the command when it can. The end of {log}:\n{tail}"
-        )
+        raise not_fetched(f"{PACKAGE} could not be fetched", "package repository", log)
 
 
 def proxy_options(proxies: Mapping[str, str]) -> list[str]:
@@ -104,22 +121,3 @@ def proxy_options(proxies: Mapping[str, str]) -> list[str]:
         shown = (f"*{host}" if host.startswith(".") else host for host in hosts if host)
         options.append(f"-Dhttp.nonProxyHosts={'|'.join(shown)}")
     return options
-
-
-def _take(fetched: Path, jar: Path, checksum: str) -> None:
-    if not _has_checksum(fetched, checksum):
-        raise SetupError(f"{jar.name} as fetched is missing or not the one in {CHECKSUMS}")
-    partial = jar.with_suffix(".part")
-    shutil.copyfile(fetched, partial)
-    partial.rename(jar)
-
-
-def _has_checksum(file: Path, checksum: str) -> bool:
-    return file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == checksum
-
-
-def _spark_home(python: Path) -> Path:
-    # Asked of the interpreter: this process may be the system's Python, without pyspark.
-    code = "import importlib.util as u; print(u.find_spec('pyspark').submodule_search_locations[0])"
-    result = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    return Path(result.stdout.strip())

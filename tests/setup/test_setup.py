@@ -14,15 +14,16 @@ from typing import ClassVar
 
 import pytest
 
+from include.lake.process_tree import wait_until
 from include.setup import install, jars
-from include.setup.install_progress import CountLine, pinned, progress
-from include.setup.java import SetupError, check_java, java_version
+from include.setup.install import CountLine, check_java, java_version, pinned, progress
+from include.setup.jars import SetupError
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 60.0
 JAVA_11 = "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2"
 JAVA_17 = "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2"
-# Answers the two questions that setup.sh asks.
-PYTHON_39 = 'case "$2" in *exit*) exit 1;; *) echo 3.9;; esac'
+PYTHON_39 = "echo 3.9"
 
 
 def program(folder: Path, name: str, script: str) -> Path:
@@ -136,19 +137,47 @@ def test_a_python_without_venv_is_told_from_a_missing_python(tmp_path, monkeypat
         install.make_venv()
 
 
-def test_a_venv_that_was_moved_is_not_used(tmp_path):
+@pytest.fixture
+def usable_venv(tmp_path):
     venv = tmp_path / ".venv"
-    program(venv / "bin", "python", f'exec {sys.executable} "$@"')
-    pip = program(venv / "bin", "pip", "")
-    pip.write_text(f"#!{venv / 'bin' / 'python'}\n")
+    program(venv / "bin", "python", "")
+    program(venv / "bin", "pip", "").write_text(f"#!{venv}/bin/python\n")
+    (venv / "lib" / "python{}.{}".format(*sys.version_info)).mkdir(parents=True)
     assert install.is_usable(venv)
-    pip.write_text("#!/elsewhere/.venv/bin/python\n")
-    assert not install.is_usable(venv)
+    return venv
 
 
-def test_a_venv_that_was_interrupted_is_not_used(tmp_path):
-    program(tmp_path / "bin", "python", f'exec {sys.executable} "$@"')
-    assert not install.is_usable(tmp_path)
+def test_a_venv_that_was_moved_is_not_used(usable_venv):
+    (usable_venv / "bin" / "pip").write_text("#!/elsewhere/.venv/bin/python\n")
+    assert not install.is_usable(usable_venv)
+
+
+def test_a_venv_that_was_interrupted_is_not_used(usable_venv):
+    (usable_venv / "bin" / "pip").unlink()
+    assert not install.is_usable(usable_venv)
+
+
+def test_a_venv_of_another_python_is_not_used(usable_venv, monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 99))
+    assert not install.is_usable(usable_venv)
+
+
+def test_a_venv_whose_python_was_removed_is_not_used(usable_venv):
+    (usable_venv / "bin" / "python").unlink()
+    (usable_venv / "bin" / "python").symlink_to("/no/such/python")
+    assert not install.is_usable(usable_venv)
+
+
+def test_a_venv_is_made_anew_and_used_where_it_was_made(tmp_path, monkeypatch):
+    """In a folder whose name has a space, too: pip's first line then does not name its Python."""
+    venv = tmp_path / "my project" / ".venv"
+    venv.mkdir(parents=True)
+    (venv / "left over").touch()
+    monkeypatch.setattr(install, "VENV", venv)
+    install.make_venv()
+    assert install.is_usable(venv)
+    assert not (venv / "left over").exists()
+    assert not install.is_usable(venv.rename(tmp_path / ".venv"))
 
 
 @pytest.fixture
@@ -175,6 +204,28 @@ def test_a_failed_install_is_repeated(requirements):
     for _ in range(2):
         with pytest.raises(SetupError, match=r"(?s)package index.*no network"):
             install.install([Path(requirements.name)])
+
+
+def test_of_two_at_once_the_second_waits_and_installs_nothing(requirements, monkeypatch, capsys):
+    folder = requirements.parent
+    monkeypatch.setattr(install, "JARS", folder / ".jars")
+    monkeypatch.setattr(install, "is_usable", lambda venv: True)
+    monkeypatch.setattr(install, "missing_jars", list)
+    (folder / ".venv" / "bin").mkdir()
+    (folder / "stateful").touch()
+    os.mkfifo(folder / "go on")
+    program(folder / ".venv", "python", f"echo called >> {folder}/calls; cat '{folder}/go on'")
+    both = [
+        Thread(target=install.set_up, args=([Path(requirements.name)],), daemon=True)
+        for _ in range(2)
+    ]
+    for each in both:
+        each.start()
+    assert wait_until(lambda: "waiting for the set-up" in capsys.readouterr().out, PATIENCE)
+    (folder / "go on").write_text("")
+    for each in both:
+        each.join()
+    assert (folder / "calls").read_text().split() == ["called"]
 
 
 PIP_SAYS = "Collecting one==1\n  Downloading one-1.whl\nCollecting two==2\n"
