@@ -1,8 +1,8 @@
 """The care of the ops tables, by delta-rs, which writes them: no JVM."""
 
-import json
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from deltalake import DeltaTable
 
@@ -11,7 +11,7 @@ from include.care.care_report import format_change
 from include.care.plan_care import TablePlan
 from include.care.table_figures import TableFigures, read_figures
 from include.lake.delta_log import open_table
-from include.lake.ops import despite_others
+from include.lake.ops import compact, despite_others
 from include.lake.paths import Lake
 from include.settings import TableCare
 
@@ -28,7 +28,9 @@ def maintain_ops(lake: Lake, plans: Sequence[TablePlan], care: TableCare) -> Non
 def _maintain(lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare) -> None:
     path, name = plan.table.path, plan.table.name
     record_sizes(lake, None, name, "before", before)
-    rewritten = despite_others(lambda: _optimize(path, care)) if plan.optimize else 0
+    # It joins what is below the target: with Spark's, it would rewrite more than was planned.
+    join = partial(compact, path, care.small_file_bytes)
+    rewritten = despite_others(join) if plan.optimize else 0
     deleted = despite_others(lambda: _vacuum(path)) if plan.vacuum else 0
     table = open_table(path)
     # Readers of these tables are many and short: each spares the commits since the last one.
@@ -36,14 +38,6 @@ def _maintain(lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare
     after = read_figures(lake, path, table, care.small_file_bytes)
     record_sizes(lake, None, name, "after", after, rewritten, deleted)
     log.info("%s", format_change(name, before, after))
-
-
-def _optimize(path: str, care: TableCare) -> int:
-    """Bytes of the files that were joined."""
-    # It joins what is below the target: with Spark's, it would rewrite more than was planned.
-    metrics = DeltaTable(path).optimize.compact(target_size=care.small_file_bytes)
-    removed = metrics["filesRemoved"]
-    return int((json.loads(removed) if isinstance(removed, str) else removed)["totalSize"])
 
 
 def _vacuum(path: str) -> int:

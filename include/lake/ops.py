@@ -5,9 +5,12 @@ row of a few numbers costs milliseconds and not a Spark job. The schemas are in
 `include/lake/ops_schemas.py`.
 """
 
+import json
 import random
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -60,13 +63,24 @@ def append_ops(
 
 def _compact_now_and_then(lake: Lake, name: str) -> None:
     """Each row is a file, and reading takes a millisecond a file: join them in time."""
-    table = DeltaTable(lake.ops(name))
-    if table.version() % COMMITS_BETWEEN_COMPACTIONS:
+    if DeltaTable(lake.ops(name)).version() % COMMITS_BETWEEN_COMPACTIONS:
         return
-    try:
-        table.optimize.compact()
-    except CommitFailedError:
-        return  # another stream's commit came between; a later one compacts
+    with suppress(CommitFailedError):  # another stream's came between; a later one compacts
+        compact(lake.ops(name))
+
+
+def compact(path: str, target_bytes: int | None = None) -> int:
+    """Join the files of a table below a target (None: delta-rs's); the bytes that were rewritten.
+
+    CommitFailedError when somebody else does so just now. That is seen by a property that each
+    sets first: of two compactions alone delta-rs (1.6.6) lets both through, and then each row is
+    there twice.
+    """
+    table = DeltaTable(path)
+    claim = {"compaction": uuid.uuid4().hex}
+    table.alter.set_table_properties(claim, raise_if_not_exists=False)
+    removed = table.optimize.compact(target_size=target_bytes)["filesRemoved"]
+    return int((json.loads(removed) if isinstance(removed, str) else removed)["totalSize"])
 
 
 def _table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

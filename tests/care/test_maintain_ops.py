@@ -83,14 +83,14 @@ def test_a_write_between_plan_and_care_is_kept(lake):
 def test_a_conflict_with_another_writer_is_tried_again(lake, monkeypatch):
     for batch in range(3):
         append_batch(lake, batch)
-    optimize, conflicts = module._optimize, iter([True, True, False])
+    optimize, conflicts = module.compact, iter([True, True, False])
 
     def conflict_twice(path, care):
         if next(conflicts):
             raise CommitFailedError("another commit came between")
         return optimize(path, care)
 
-    monkeypatch.setattr(module, "_optimize", conflict_twice)
+    monkeypatch.setattr(module, "compact", conflict_twice)
     maintain_ops(lake, plans_of(lake), EAGER)
     assert (files(lake), batch_ids(lake)) == (1, [0, 1, 2])
 

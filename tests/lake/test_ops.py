@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError
+from deltalake.table import TableAlterer
 
 from include.lake import ops
 from include.lake.ops import append_ops, read_ops, update_ops
@@ -126,6 +128,37 @@ def test_each_stream_s_rows_are_found_after_an_update_of_joined_files(lake):
     assert {row["stream"] for row in rows} == {"a"}
     assert {row["batch_id"]: row["rows_in"] for row in rows}[0] == 7
     assert len(rows) == ops.COMMITS_BETWEEN_COMPACTIONS // 2
+
+
+def test_of_two_that_join_the_files_at_once_one_does(lake, monkeypatch):
+    """delta-rs lets two compactions through, and then each row is there twice."""
+    for number in range(3):
+        append_ops(lake, "runs", [{"run_id": f"r{number}"}])
+    claim = TableAlterer.set_table_properties
+
+    def another_comes(*args, **kwargs):
+        claim(*args, **kwargs)
+        monkeypatch.undo()
+        ops.compact(lake.ops("runs"))
+
+    monkeypatch.setattr(TableAlterer, "set_table_properties", another_comes)
+    with pytest.raises(CommitFailedError):
+        ops.compact(lake.ops("runs"))
+    assert sorted(read_ops(lake, "runs")["run_id"].to_pylist()) == ["r0", "r1", "r2"]
+
+
+def test_a_row_that_comes_while_the_files_are_joined_is_there_once(lake, monkeypatch):
+    append_ops(lake, "runs", [{"run_id": "r0"}])
+    write = ops.write_deltalake
+
+    def joined_meanwhile(table, *args, **kwargs):
+        monkeypatch.setattr(ops, "write_deltalake", write)
+        ops.compact(lake.ops("runs"))
+        write(table, *args, **kwargs)
+
+    monkeypatch.setattr(ops, "write_deltalake", joined_meanwhile)
+    append_ops(lake, "runs", [{"run_id": "r1"}])
+    assert sorted(read_ops(lake, "runs")["run_id"].to_pylist()) == ["r0", "r1"]
 
 
 def test_a_column_that_an_earlier_release_lacks_can_be_asked_for(lake, monkeypatch):
