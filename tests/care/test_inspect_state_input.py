@@ -24,6 +24,8 @@ from spark_jobs.inspect_state import inspect_state
 from spark_jobs.shell import make_views, state_of
 from tests.skewed_state import COLD, HOT, SKEWED, drain_skewed, hot_and_cold_users
 
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.xdist_group("skewed state")]
+
 
 @pytest.fixture(scope="module")
 def skewed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
@@ -48,7 +50,6 @@ def checkpoint_of(lake: Lake) -> Path:
     return Path(lake.checkpoint(SKEWED.name, 1))
 
 
-@pytest.mark.spark
 def test_skew_and_the_biggest_keys_show(spark, skewed, report):
     assert report.bucket_skew.keys == HOT / COLD
     most = max(partition["keys"] for partition in report.partitions)
@@ -63,7 +64,6 @@ def test_skew_and_the_biggest_keys_show(spark, skewed, report):
     assert inspect_state(spark, skewed, stream_named("user_counts")) == report
 
 
-@pytest.mark.spark
 def test_a_batch_that_was_begun_and_stray_files_do_not_count(spark, copied, report):
     checkpoint = checkpoint_of(copied)
     before = replace(report, checkpoint=str(checkpoint))
@@ -82,7 +82,6 @@ def test_a_batch_that_was_begun_and_stray_files_do_not_count(spark, copied, repo
     assert earlier.keys + earlier.pending_events == before.keys + before.pending_events
 
 
-@pytest.mark.spark
 def test_a_damaged_state_is_one_line(spark, copied):
     remove_state_files(checkpoint_of(copied) / "state")
     spark.sparkContext.setLogLevel("OFF")
@@ -93,7 +92,6 @@ def test_a_damaged_state_is_one_line(spark, copied):
     assert "\n" not in str(said.value)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("lost", ["state", "state/0/1"])
 def test_a_missing_state_partition_is_one_line(spark, copied, lost):
     """Spark's reader skips one that is not there."""
@@ -115,7 +113,6 @@ def _log_level_stays(request):
         request.getfixturevalue("spark").sparkContext.setLogLevel("WARN")
 
 
-@pytest.mark.spark
 def test_a_state_deleted_while_it_is_read_is_to_be_read_again(spark, copied, monkeypatch):
     """A compaction that commits batches in the meantime deletes the older ones."""
     checkpoint = checkpoint_of(copied)
@@ -136,7 +133,6 @@ def test_a_state_deleted_while_it_is_read_is_to_be_read_again(spark, copied, mon
         inspect_state(spark, copied, SKEWED)
 
 
-@pytest.mark.spark
 def test_a_state_type_that_has_changed_since_is_refused(spark, copied, monkeypatch):
     class Count(NamedTuple):
         total_count: float
@@ -148,14 +144,12 @@ def test_a_state_type_that_has_changed_since_is_refused(spark, copied, monkeypat
         inspect_state(spark, copied, SKEWED)
 
 
-@pytest.mark.spark
 def test_a_state_that_nothing_describes_is_refused(spark, copied):
     DeltaTable(copied.ops("generations")).delete()
     with pytest.raises(LakeError, match="ops/generations has 0 rows of stream user_counts"):
         inspect_state(spark, copied, SKEWED)
 
 
-@pytest.mark.spark
 def test_another_streams_checkpoint_is_one_line(spark, copied):
     """Under pinned settings that say otherwise: what Spark finds then is told."""
     shape = {"buckets": SKEWED.buckets, "state_partitions": SKEWED.state_partitions}
@@ -175,7 +169,6 @@ def files_in(lake: Lake) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in Path(lake.root).rglob("*") if file.is_file()}
 
 
-@pytest.mark.spark
 def test_a_job_writes_the_report_alone_and_the_lake_is_as_it_was(
     spark, skewed, report, tmp_path, monkeypatch, capsys
 ):
@@ -189,8 +182,6 @@ def test_a_job_writes_the_report_alone_and_the_lake_is_as_it_was(
     assert files_in(skewed) == before
 
 
-@pytest.mark.spark
-@pytest.mark.e2e
 def test_stdout_has_the_json_alone_and_the_lake_is_as_it_was(skewed, report):
     before = files_in(skewed)
     arguments = ["user_counts", "--lake", skewed.root, "--json"]
@@ -207,7 +198,6 @@ def test_stdout_has_the_json_alone_and_the_lake_is_as_it_was(skewed, report):
     assert files_in(skewed) == before
 
 
-@pytest.mark.spark
 def test_a_shell_has_the_tables_as_views_and_the_states(spark, skewed):
     session = spark.newSession()
     views = make_views(session, skewed)

@@ -41,6 +41,7 @@ def run(project: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.e2e
 def test_a_new_source_and_new_streams_are_right_and_pass_their_tests(project, monkeypatch, capsys):
     monkeypatch.setattr(author, "PROJECT", project)
     assert main(["new", "source", "page_requests"]) == 0

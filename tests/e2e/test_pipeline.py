@@ -64,10 +64,9 @@ def check_table(lake: Lake, stream: Stream) -> None:
     assert table_rows(lake, stream.name) == expected
 
 
-# In three cuts what a run ingests is cut, too. Of all cases the shortest is in `make test`, and
-# in `make test-e2e` the update stream and the one with a clock.
+# In three cuts what a run ingests is cut, too. In `make test-e2e` are the update stream and the
+# one with a clock.
 MARKS = {
-    ("user_counts", 1): (),
     ("user_counts", 3): pytest.mark.e2e,
     ("service_health", 3): pytest.mark.e2e,
 }

@@ -161,7 +161,6 @@ class KilledError(Exception):
 
 
 KILLS = {
-    ("user_counts", "after_record"): (),
     ("device_signals", "after_table"): pytest.mark.e2e,
 }
 

@@ -162,7 +162,10 @@ def compare_with_local(spark, lake, given: Arrived) -> None:
 
 
 # A restart in either kind of time and of table; the law's model has all of it without a JVM.
-COST = {("sessions", 3): (), ("updating machine by ingestion", 3): pytest.mark.e2e}
+COST = {
+    ("sessions", 3): pytest.mark.e2e,
+    ("updating machine by ingestion", 3): pytest.mark.e2e,
+}
 RUNS = [
     pytest.param(name, runs, marks=COST.get((name, runs), pytest.mark.full))
     for runs in (COMMITS, 1, 3)

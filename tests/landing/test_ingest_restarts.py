@@ -93,7 +93,12 @@ def test_a_repeated_batch_keeps_its_ingestion_time(
 
 
 @pytest.mark.parametrize(
-    "runs", [pytest.param(1, marks=pytest.mark.full), 3, pytest.param(10, marks=pytest.mark.full)]
+    "runs",
+    [
+        pytest.param(1, marks=pytest.mark.full),
+        pytest.param(3, marks=pytest.mark.e2e),
+        pytest.param(10, marks=pytest.mark.full),
+    ],
 )
 def test_any_cut_into_runs_gives_the_same_events(
     spark: SparkSession, lake: Lake, landed: Landing, runs: int

@@ -151,6 +151,7 @@ def test_a_mended_file_brings_its_rows_and_a_broken_one_stays(
     assert_rows_add_up(spark, lake, total)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("whole_file", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_death_between_the_two_commits_doubles_nothing(

@@ -111,10 +111,8 @@ def test_the_reseed_that_a_refused_setting_names_is_enough(world, setting):
     assert rows
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [kind if kind == "silences" else pytest.param(kind, marks=pytest.mark.full) for kind in KINDS],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_promoting_reseed_takes_late_rows_in_killed_before_any_of_its_writes(kind):
     rng = random.Random(11)
     rows = [some_rows(rng) for _ in range(3)]

@@ -92,10 +92,8 @@ def test_live_a_recompute_and_a_reseed_reject_what_the_oracle_says(kind):
         assert world.rejected(kind) == Counter()
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [kind if kind == "silences" else pytest.param(kind, marks=pytest.mark.full) for kind in KINDS],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_run_killed_before_any_of_its_writes_rejects_nothing_twice(kind):
     rows = [[("a", 0, 3), ("b", 0, 1)], [("a", 0, 3), ("b", 60_000_000, 3)], [("c", 0, 1)]]
     writes, number = None, 0

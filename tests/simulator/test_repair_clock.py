@@ -200,14 +200,13 @@ def test_another_instant_than_that_of_the_open_repair_is_refused(world):
         repair(world, before_us + MINUTE_US)
 
 
-@pytest.mark.parametrize("each", [60, pytest.param(1, marks=pytest.mark.full)])
-def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(world, tmp_path, each):
-    """All of those of the intent and of the reset, and `each` of those of the reseeds."""
+@pytest.mark.full
+def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(world, tmp_path):
     before_us = poisoned(world)
     copy = Copy(world, tmp_path / "copy")
     writes = writes_of(lambda: repair(world, before_us)).count
     assert writes > 20
-    for number in [*range(1, 7), *range(7, writes + 1, each)]:
+    for number in range(1, writes + 1):
         copy.put_back()
         assert killed_at(number, lambda: repair(world, before_us))
         check_refusals(world)
