@@ -34,7 +34,7 @@ def run_of(lake: Lake, job: str) -> str:
     return run["run_id"]
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 def test_commits_to_an_append_table_are_marked(spark, lake):
     stream = small("device_signals")
     fold, stamped = load_definition(stream).fold, commits(seed=31, days=2, late=4)

@@ -77,7 +77,7 @@ REWIND = ReseedOptions(until=at(DAYS_US[1]))
 @pytest.mark.parametrize(
     "then",
     [
-        pytest.param(ReseedOptions(buckets=9, partitions=3), marks=pytest.mark.e2e),
+        pytest.param(ReseedOptions(buckets=9, partitions=3), marks=pytest.mark.full),
         pytest.param(ReseedOptions(), marks=pytest.mark.full),
     ],
     ids=["other buckets", "plain"],

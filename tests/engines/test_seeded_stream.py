@@ -138,7 +138,7 @@ def test_an_update_table_shows_initial_states_from_the_first_run_on(spark, lake)
         assert {row["user_id"]: row["total_count"] for row in rows} == {"ann": 11, "bob": 3}
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 def test_an_initial_state_is_pinned_by_the_first_run(spark, lake):
     fold = load_definition(HEALTH).fold
     stamped = stamp([[line("a", 1)], [line("a", 2)]])

@@ -142,7 +142,7 @@ def test_sessions_are_those_of_session_window(spark, lake):
     assert sum(run["rows_late"] for run in runs) > 0 < runs[-1]["rows_pending"]
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("apart_us", "ours", "sparks"),
     [
@@ -187,7 +187,7 @@ FIRST, LATE, AFTER = (
     ("runs", "sparks"),
     [
         pytest.param(
-            [[FIRST], [LATE], [AFTER]], [(45, 60, 2)], id="three runs", marks=pytest.mark.e2e
+            [[FIRST], [LATE], [AFTER]], [(45, 60, 2)], id="three runs", marks=pytest.mark.full
         ),
         pytest.param(
             [[FIRST, LATE, AFTER]], [(10, 10, 1), (45, 60, 2)], id="one run", marks=pytest.mark.full

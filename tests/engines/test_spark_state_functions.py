@@ -244,7 +244,7 @@ EARLY, BEHIND, AFTER = at(60), [*at(45, "a")[:1], *at(65, "a")], at(200)
             [[EARLY, BEHIND, AFTER]],
             [("a", "beat at 45"), ("a", "beat at 65")],
             id="one run",
-            marks=pytest.mark.e2e,
+            marks=pytest.mark.full,
         ),
     ],
 )
@@ -254,7 +254,7 @@ def test_which_beats_are_late_depends_on_the_cut_only_in_spark(run_both, runs, s
     assert run_both(echo, runs) == ([("a", "beat at 65")], sparks)
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 def test_a_state_that_timed_out_stays_until_it_is_removed(run_both, lake):
     """In both. Ours also says how many such states there are: nothing else would show them."""
     runs = [[at(0, "a")], [at(60)], [at(90, "a")], [at(160)]]

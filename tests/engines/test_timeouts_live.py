@@ -162,10 +162,7 @@ def compare_with_local(spark, lake, given: Arrived) -> None:
 
 
 # A restart in either kind of time and of table; the law's model has all of it without a JVM.
-COST = {
-    ("sessions", 3): pytest.mark.e2e,
-    ("updating machine by ingestion", 3): pytest.mark.e2e,
-}
+COST = {("sessions", 3): pytest.mark.e2e}
 RUNS = [
     pytest.param(name, runs, marks=COST.get((name, runs), pytest.mark.full))
     for runs in (COMMITS, 1, 3)
@@ -239,7 +236,7 @@ def check_replayed(
         assert all(at_us >= split_us for _, at_us in outputs[1])
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 def test_what_a_missing_batch_without_data_has_left_is_settled_by_the_next_data(spark, lake):
     """As when runs are killed between their batch with data and the one without."""
     given = arrived(SESSIONS, seed=3)

@@ -119,7 +119,7 @@ def test_a_line_that_is_cut_in_the_middle_says_how_to_mend_it(
     assert len(values_of(spark, lake)) == 2
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 def test_a_compacted_log_is_still_the_same(spark: SparkSession, lake: Lake, landed: Landing):
     for number in range(12):
         landed.add(f"{number}.jsonl", [signal(number)])

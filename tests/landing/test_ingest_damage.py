@@ -49,7 +49,7 @@ def reason(lake: Lake) -> str | None:
     return why_not_ingest(lake, SIGNALS, None, datetime.now(UTC))
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 @pytest.mark.parametrize("table", ["bronze", pytest.param("quarantine", marks=pytest.mark.full)])
 def test_an_older_copy_of_a_table_is_refused(
     spark: SparkSession, lake: Lake, landed: Landing, table: str

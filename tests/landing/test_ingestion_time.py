@@ -58,7 +58,7 @@ def signal_at(instant: datetime) -> str:
     return json.dumps({"device_id": 1, "value": 1, "timestamp": instant.isoformat()})
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 @pytest.mark.spark
 def test_ingested_at_rises_by_every_kind_of_commit_though_the_clock_goes_back(
     spark: SparkSession, lake: Lake, landed: Landing, machine: MachineClock

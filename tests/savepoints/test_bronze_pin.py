@@ -167,7 +167,7 @@ def test_bronze_without_rows_cannot_be_pinned(lake, schema):
         pin_bronze(lake, SOURCE)
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 @pytest.mark.spark
 def test_what_spark_writes_is_counted_as_exactly(spark, lake, schema):
     times = [midnight_us + us for midnight_us in MIDNIGHTS_US for us in AROUND_US]
