@@ -162,7 +162,7 @@ def drained_lake(drained_once, tmp_path):
     return Lake(shutil.copytree(drained_once.root, str(tmp_path / "lake")))
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 def test_no_other_stream_of_the_source_is_woken(spark, drained_lake):
     twin_stream = drained_lake.checkpoint("other", 1)
     shutil.copytree(drained_lake.checkpoint(HEALTH.name, 1), twin_stream)
@@ -174,7 +174,7 @@ def test_no_other_stream_of_the_source_is_woken(spark, drained_lake):
     assert not has_waiting_rows(drained_lake, newest)
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 def test_a_state_that_changed_fails_the_run_with_a_finding(spark, drained_lake, monkeypatch):
     checkpoint = drained_lake.checkpoint(HEALTH.name, 1)
     fold = fold_of(BY_EVENT_TIME)
@@ -190,7 +190,7 @@ def test_a_state_that_changed_fails_the_run_with_a_finding(spark, drained_lake, 
     assert (finding["finding"], finding["severity"]) == ("state_changed", "error")
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 def test_a_run_that_goes_on_is_left_alone(spark, drained_lake):
     before = state_files(drained_lake)
     with (

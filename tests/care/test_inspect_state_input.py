@@ -24,7 +24,7 @@ from spark_jobs.inspect_state import inspect_state
 from spark_jobs.shell import make_views, state_of
 from tests.skewed_state import COLD, HOT, SKEWED, drain_skewed, hot_and_cold_users
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.xdist_group("skewed state")]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.xdist_group("skewed state")]
 
 
 @pytest.fixture(scope="module")

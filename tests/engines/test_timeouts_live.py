@@ -247,9 +247,8 @@ def test_what_a_missing_batch_without_data_has_left_is_settled_by_the_next_data(
     compare_with_local(spark, lake, given)
 
 
-@pytest.mark.parametrize(
-    "buckets", [pytest.param(1, marks=pytest.mark.full), pytest.param(5, marks=pytest.mark.e2e)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("buckets", [1, 5])
 def test_silent_users_sessions_are_closed_by_clock_rows(spark, lake, buckets):
     """One timeout exactly at the watermark, another one microsecond after it.
 

@@ -163,7 +163,7 @@ def test_sources_do_not_disturb_each_other(spark: SparkSession, lake: Lake, land
     assert json.loads(str(read_seal(lake, "checkpoints/ingest/signals")["mark"])) == {"lost": []}  # type: ignore[index]
 
 
-@pytest.mark.e2e
+@pytest.mark.full
 def test_streams_refuse_bronze_that_was_ingested_anew_until_they_are_reseeded(
     spark: SparkSession, lake: Lake, landed: Landing
 ):

@@ -13,7 +13,7 @@ from include.settings import PROJECT
 from spark_jobs.internals.parts import CountsDifferError, counts_table
 from spark_jobs.internals.queries import Ran
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.xdist_group("internals")]
+pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.xdist_group("internals")]
 
 MODULE = "include.sample.show_internals"
 
