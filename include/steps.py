@@ -157,8 +157,7 @@ def _why_not_compact(run: StreamRun) -> str | None:
 
 def _tune(run: StreamRun) -> Told:
     """At most one change of a setting of RocksDB, tried out by the next runs."""
-    from include.care.rocksdb.outcome_table import format_outcome
-    from include.care.rocksdb.tune_rocksdb import tune_rocksdb
+    from include.care.rocksdb.tune_rocksdb import format_outcome, tune_rocksdb
 
     return Told(format_outcome(tune_rocksdb(run.lake, run.stream, run.is_dry)))
 

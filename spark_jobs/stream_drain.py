@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
 
-from include.care.rocksdb.profiles import profile_for_run
+from include.care.rocksdb.profile import profile_for_run
 from include.checkpoint.batches import complete_until, last_batch, record_progress
 from include.checkpoint.log_retention import needed_commit
 from include.checkpoint.offsets import newest_committed, newest_planned

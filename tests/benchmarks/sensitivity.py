@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from include.care.rocksdb.profiles import choose_profile
+from include.care.rocksdb.profile import choose_profile
 from include.care.rocksdb.settings import SETTINGS
 from include.lake.paths import Lake
 from include.registry import stream_named

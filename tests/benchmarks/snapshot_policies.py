@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from include.care.rocksdb.profiles import choose_profile
+from include.care.rocksdb.profile import choose_profile
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import PROJECT

@@ -19,14 +19,18 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from include.care.rocksdb.history import CLOCKS, COUNTERS, Batch, read_history
-from include.care.rocksdb.likeness import as_percent, changes, noise
-from include.care.rocksdb.memory_limit import machine_memory_bytes
-from include.care.rocksdb.outcome_table import format_outcome
-from include.care.rocksdb.profiles import active_profile, complete_settings
+from include.care.rocksdb.history import (
+    CLOCKS,
+    COUNTERS,
+    Batch,
+    as_percent,
+    changes,
+    noise,
+    read_history,
+)
+from include.care.rocksdb.profile import active_profile, complete_settings, machine_memory_bytes
 from include.care.rocksdb.settings import MAX_MEMORY_MB, WRITE_BUFFER_RATIO
-from include.care.rocksdb.tune_rocksdb import tune_rocksdb
-from include.care.rocksdb.tuning import Outcome
+from include.care.rocksdb.tune_rocksdb import Outcome, format_outcome, tune_rocksdb
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named

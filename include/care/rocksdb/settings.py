@@ -1,35 +1,65 @@
-"""Every setting of Spark's RocksDB state store: what we run it with, and why.
+"""Every setting of Spark's RocksDB state store: what we run it with, why, and what hands may set.
 
 Spark takes any name below `spark.sql.streaming.stateStore.rocksdb` without a word, and a
 wrong one does nothing. So only names from here are ever set, and a test holds them against
 Spark's own. The figures are from tests/benchmarks/sensitivity.py.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 
-from include.care.rocksdb.values import BOOLEAN, Choice, Range
+from include.settings import SettingsError, Stream
 from include.spark.conf import STATE_STORE
 
-ROCKSDB = f"{STATE_STORE}.rocksdb"
 MAX_MEMORY_MB, WRITE_BUFFER_RATIO = "maxMemoryUsageMB", "writeBufferCacheRatio"
 TUNED = (MAX_MEMORY_MB, WRITE_BUFFER_RATIO)
 BOUNDED, HIGH_PRIORITY = "boundedMemoryUsage", "highPriorityPoolRatio"
 # Spark refuses 1 for the two ratios together, when a store opens; and blocks need some.
 RATIOS_TOGETHER = 0.9
 WRITE_BUFFER_RATIO_CEILING = 0.8
+NUMBER = re.compile(r"-?\d+(\.\d+)?")  # Python reads more as a number than Spark does
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
+class Range:
+    """Texts of numbers from `floor` to `ceiling`, both in it; and of -1, which means RocksDB's."""
+
+    floor: float
+    ceiling: float
+    whole: bool = True
+    or_minus_one: bool = False
+
+    def __contains__(self, value: str) -> bool:
+        if not NUMBER.fullmatch(value) or (self.whole and "." in value):
+            return False
+        number = float(value)
+        return self.floor <= number <= self.ceiling or (self.or_minus_one and number == -1)
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        return f"{kind} from {self.floor:g} to {self.ceiling:g}" + ", or -1" * self.or_minus_one
+
+
+BOOLEAN = ("true", "false")
+
+
+@dataclass(frozen=True)
 class Setting:
-    """One setting of the state store. `value` is what we run with unless a profile says more."""
+    """One setting: Spark's own value, and `ours` where we run with another."""
 
     name: str  # Spark's short name
-    spark: str  # Spark's own value
-    value: str
-    allowed: Choice | Range
+    spark: str
+    allowed: tuple[str, ...] | Range
     why: str
-    below: str = ROCKSDB
+    ours: str | None = None
+    below: str = f"{STATE_STORE}.rocksdb"
+
+    @property
+    def value(self) -> str:
+        """What we run with unless a profile says more."""
+        return self.spark if self.ours is None else self.ours
 
     @property
     def full_name(self) -> str:
@@ -37,159 +67,101 @@ class Setting:
         return f"{self.below}.{self.name}"
 
 
-SETTINGS: Mapping[str, Setting] = {
-    setting.name: setting
-    for setting in (
-        # --- Memory: the two that are tuned ---
-        Setting(
-            name=MAX_MEMORY_MB,
-            spark="500",
-            value="500",  # of no stream: `profiles` takes it from the machine
-            allowed=Range(floor=16, ceiling=1_000_000),
-            why="memory of all stores of a process together. Too little, and what a start "
-            "replays is flushed and compacted in every run, for nothing",
-        ),
-        Setting(
-            name=WRITE_BUFFER_RATIO,
-            spark="0.5",
-            value="0.5",
-            allowed=Range(floor=0.1, ceiling=WRITE_BUFFER_RATIO_CEILING, whole=False),
-            why="the part of it for what is written: replay fills that, while a batch reads "
-            "each of our large values once, so that a cache of blocks is of little use",
-        ),
-        # --- Fixed: one value is the best on every workload measured ---
-        Setting(
-            name=BOUNDED,
-            spark="false",
-            value="true",
-            allowed=BOOLEAN,
-            why="without it a million keys took 204 MB after 20 change logs, and more with each",
-        ),
-        Setting(
-            name="changelogCheckpointing.enabled",
-            spark="false",
-            value="true",
-            allowed=BOOLEAN,
-            why="without it a batch uploads 2 to 3 times the bytes, and flushes all it wrote",
-        ),
-        Setting(
-            name="trackTotalNumberOfRows",
-            spark="true",
-            value="false",
-            allowed=BOOLEAN,
-            why="only to count rows, it doubles the gets, and reads 40 % more bytes",
-        ),
-        Setting(
-            name="compression",
-            spark="lz4",
-            value="zstd",
-            # Any other word is none, silently.
-            allowed=Choice(("zstd", "lz4", "lz4hc", "snappy", "none")),
-            why="snapshots are a third smaller than with lz4; CPU time did not move",
-        ),
-        Setting(
-            name="minDeltasForSnapshot",
-            spark="10",
-            value="1000",
-            allowed=Range(floor=1, ceiling=1_000_000),
-            below=STATE_STORE,
-            why="with 10, a run flushes all its change logs into a snapshot that nobody uploads "
-            "before it ends (17 MB, 0.9 s); compact_state sets 1, and uploads it",
-        ),
-        Setting(
-            name="compactOnCommit",
-            spark="false",
-            value="false",
-            allowed=BOOLEAN,
-            why="only a snapshot that is uploaded is worth compacting: compact_state sets true",
-        ),
-        Setting(
-            name="resetStatsOnLoad",
-            spark="true",
-            value="true",
-            allowed=BOOLEAN,
-            why="else the counters of a batch hold those of all before it, and mislead the tuner",
-        ),
-        # --- Fixed at Spark's value: they moved nothing, or protect ---
-        Setting(
-            name="writeBufferSizeMB",
-            spark="-1",
-            value="-1",
-            allowed=Range(floor=1, ceiling=4_096, or_minus_one=True),
-            why="the limit on memory comes first; with 1 MB, replay took 8 times as long",
-        ),
-        Setting(
-            name="maxWriteBufferNumber",
-            spark="-1",
-            value="-1",
-            allowed=Range(floor=1, ceiling=64, or_minus_one=True),
-            why="moved nothing",
-        ),
-        Setting(
-            name="blockSizeKB",
-            spark="4",
-            value="4",
-            allowed=Range(floor=1, ceiling=4_096),
-            why="moved nothing: one of our values is larger than a block",
-        ),
-        Setting(
-            name="blockCacheSizeMB",
-            spark="8",
-            value="8",
-            allowed=Range(floor=1, ceiling=65_536),
-            why="without effect while memory is bounded; moved nothing when it was not",
-        ),
-        Setting(
-            name=HIGH_PRIORITY,
-            spark="0.1",
-            value="0.1",
-            allowed=Range(floor=0, ceiling=0.5, whole=False),
-            why="few large values have few index blocks",
-        ),
-        Setting(
-            name="maxOpenFiles",
-            spark="-1",
-            value="-1",
-            allowed=Range(floor=16, ceiling=1_000_000, or_minus_one=True),
-            why="a compacted store has one file",
-        ),
-        Setting(
-            name="allowFAllocate",
-            spark="true",
-            value="true",
-            allowed=BOOLEAN,
-            why="moved nothing",
-        ),
-        Setting(
-            name="verifyNonEmptyFilesInZip",
-            spark="true",
-            value="true",
-            allowed=BOOLEAN,
-            why="protects snapshots, and cost nothing",
-        ),
-        Setting(
-            name="checkStaleReusedFilesInSnapshot",
-            spark="true",
-            value="true",
-            allowed=BOOLEAN,
-            why="protects snapshots from a clean-up elsewhere",
-        ),
-        Setting(
-            name="lockAcquireTimeoutMs",
-            spark="120000",
-            value="120000",
-            allowed=Range(floor=1_000, ceiling=3_600_000),
-            why="a lease keeps others away from the store",
-        ),
-        Setting(
-            name="memoryUpdateIntervalMs",
-            spark="1000",
-            value="1000",
-            allowed=Range(floor=0, ceiling=3_600_000),
-            why="how often Spark looks; the figures of a batch do not depend on it",
-        ),
-    )
-}
+KNOWN = (
+    # --- Memory: the two that are tuned ---
+    Setting(
+        MAX_MEMORY_MB,
+        "500",  # of no stream: `profile` takes it from the machine
+        Range(16, 1_000_000),
+        "memory of all stores of a process together. Too little, and what a start replays is "
+        "flushed and compacted in every run, for nothing",
+    ),
+    Setting(
+        WRITE_BUFFER_RATIO,
+        "0.5",
+        Range(0.1, WRITE_BUFFER_RATIO_CEILING, whole=False),
+        "the part of it for what is written: replay fills that, while a batch reads each of our "
+        "large values once, so that a cache of blocks is of little use",
+    ),
+    # --- Fixed: one value is the best on every workload measured ---
+    Setting(
+        BOUNDED,
+        "false",
+        BOOLEAN,
+        "without it a million keys took 204 MB after 20 change logs, and more with each",
+        ours="true",
+    ),
+    Setting(
+        "changelogCheckpointing.enabled",
+        "false",
+        BOOLEAN,
+        "without it a batch uploads 2 to 3 times the bytes, and flushes all it wrote",
+        ours="true",
+    ),
+    Setting(
+        "trackTotalNumberOfRows",
+        "true",
+        BOOLEAN,
+        "only to count rows, it doubles the gets, and reads 40 % more bytes",
+        ours="false",
+    ),
+    Setting(
+        "compression",
+        "lz4",
+        ("zstd", "lz4", "lz4hc", "snappy", "none"),  # any other word is none, silently
+        "snapshots are a third smaller than with lz4; CPU time did not move",
+        ours="zstd",
+    ),
+    Setting(
+        "minDeltasForSnapshot",
+        "10",
+        Range(1, 1_000_000),
+        "with 10, a run flushes all its change logs into a snapshot that nobody uploads "
+        "before it ends (17 MB, 0.9 s); compact_state sets 1, and uploads it",
+        ours="1000",
+        below=STATE_STORE,
+    ),
+    Setting(
+        "compactOnCommit", "false", BOOLEAN, "only worth it with an upload: compact_state sets true"
+    ),
+    Setting(
+        "resetStatsOnLoad", "true", BOOLEAN, "else a batch's counters hold all before, and mislead"
+    ),
+    # --- Fixed at Spark's value: they moved nothing, or protect ---
+    Setting(
+        "writeBufferSizeMB",
+        "-1",
+        Range(1, 4_096, or_minus_one=True),
+        "the limit on memory comes first; with 1 MB, replay took 8 times as long",
+    ),
+    Setting("maxWriteBufferNumber", "-1", Range(1, 64, or_minus_one=True), "moved nothing"),
+    Setting("blockSizeKB", "4", Range(1, 4_096), "moved nothing: a value is larger than a block"),
+    Setting(
+        "blockCacheSizeMB", "8", Range(1, 65_536), "moved nothing, whether memory is bounded or not"
+    ),
+    Setting(
+        HIGH_PRIORITY, "0.1", Range(0, 0.5, whole=False), "few large values have few index blocks"
+    ),
+    Setting(
+        "maxOpenFiles",
+        "-1",
+        Range(16, 1_000_000, or_minus_one=True),
+        "a compacted store has one file",
+    ),
+    Setting("allowFAllocate", "true", BOOLEAN, "moved nothing"),
+    Setting("verifyNonEmptyFilesInZip", "true", BOOLEAN, "protects snapshots, and cost nothing"),
+    Setting(
+        "checkStaleReusedFilesInSnapshot",
+        "true",
+        BOOLEAN,
+        "protects snapshots from a clean-up elsewhere",
+    ),
+    Setting("lockAcquireTimeoutMs", "120000", Range(1_000, 3_600_000), "a lease keeps others away"),
+    Setting(
+        "memoryUpdateIntervalMs", "1000", Range(0, 3_600_000), "no figure of a batch depends on it"
+    ),
+)
+SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in KNOWN}
 
 # What the first run writes into the checkpoint. Spark overrides a later value silently.
 PINNED: Mapping[str, str] = {
@@ -201,3 +173,37 @@ PINNED: Mapping[str, str] = {
     "encodingFormat": "how rows are stored",
     "rowChecksum.enabled": "whether rows have checksums",
 }
+
+
+def hand_settings(stream: Stream) -> Mapping[str, str]:
+    """The stream's `rocksdb`; SettingsError names the setting that is wrong, and what may be."""
+    for name, value in stream.rocksdb.items():
+        if problem := _why_not(name, value):
+            raise SettingsError(f"stream {stream.name}: {problem}")
+    # Spark refuses the two together when a store opens, in the middle of a run.
+    if {WRITE_BUFFER_RATIO, HIGH_PRIORITY} <= stream.rocksdb.keys():
+        writes, blocks = (float(stream.rocksdb[n]) for n in (WRITE_BUFFER_RATIO, HIGH_PRIORITY))
+        if round(writes + blocks, 6) > RATIOS_TOGETHER:
+            raise SettingsError(
+                f"stream {stream.name}: rocksdb settings {WRITE_BUFFER_RATIO} {writes:g} and "
+                f"{HIGH_PRIORITY} {blocks:g} must be {RATIOS_TOGETHER:g} together at most"
+            )
+    return stream.rocksdb
+
+
+def _why_not(name: str, value: str) -> str | None:
+    """Why a setting cannot be held by hand."""
+    if name in PINNED:
+        return (
+            f"rocksdb setting {name} cannot be set: it is {PINNED[name]}, "
+            "which the first run writes into the checkpoint, and Spark ignores another later"
+        )
+    if name not in SETTINGS:
+        near = get_close_matches(name, SETTINGS, n=1, cutoff=0.7)
+        hint = f"did you mean {near[0]}? " if near else ""
+        return f"unknown rocksdb setting {name!r}: {hint}known are {', '.join(sorted(SETTINGS))}"
+    allowed = SETTINGS[name].allowed
+    if isinstance(value, str) and value in allowed:
+        return None
+    said = " or ".join(allowed) if isinstance(allowed, tuple) else str(allowed)
+    return f"rocksdb setting {name} must be {said}, as text, not {value!r}"

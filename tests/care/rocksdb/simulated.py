@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from include.care.rocksdb.history import CLOCKS, COUNTERS, history_of
-from include.care.rocksdb.profiles import RecordedProfile, complete_settings
+from include.care.rocksdb.profile import Profile, complete_settings
 from include.care.rocksdb.settings import MAX_MEMORY_MB, WRITE_BUFFER_RATIO
-from include.care.rocksdb.tuning import Outcome, Record, decide
+from include.care.rocksdb.tune_rocksdb import Outcome, Record, decide
 from include.registry import stream_named
 from include.settings import GIB, MIB, Stream
 
@@ -74,7 +74,7 @@ class Simulation:
     machine: int = MACHINE
     batches: list[dict[str, Any]] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
-    profiles: list[RecordedProfile] = field(default_factory=list)
+    profiles: list[Profile] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -94,13 +94,11 @@ class Simulation:
 
     @property
     def record(self) -> Record:
-        failed = [run["started_at"] for run in self.runs if run["outcome"] == "failed"]
         ordinary = [run for run in self.runs if run["job"] == "run_stream"]
         return Record(
             stream=self.stream,
             history=history_of(1, self.batches, ordinary),
             profiles=tuple(self.profiles),
-            failed=failed,
             machine_bytes=self.machine,
         )
 
@@ -135,7 +133,7 @@ class Simulation:
         self.outcomes.append(outcome)
         if outcome.kind == "proposed":
             new = outcome.profile
-            self.record_profile(new.number, new.settings, "trial", dict(outcome.evidence))
+            self.record_profile(new.number, new.settings, "trial", dict(new.evidence))
         elif outcome.kind in ("kept", "rolled_back"):
             self.profiles = [
                 replace(known, verdict=outcome.kind) if known.number == outcome.judged else known
@@ -147,7 +145,7 @@ class Simulation:
         self, number: int, settings: Mapping[str, str], verdict: str, evidence: dict[str, Any]
     ) -> None:
         self.profiles.append(
-            RecordedProfile(
+            Profile(
                 number=number,
                 settings=dict(settings),
                 verdict=verdict,

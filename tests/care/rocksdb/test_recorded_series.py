@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from include.care.rocksdb.history import Batch, history_of
-from include.care.rocksdb.likeness import noise
+from include.care.rocksdb.history import Batch, history_of, noise
 from include.care.rocksdb.settings import MAX_MEMORY_MB, WRITE_BUFFER_RATIO
-from include.care.rocksdb.trials import judge
+from include.care.rocksdb.trial import judge
 from tests.care.rocksdb.simulated import Simulation, indifferent
 
 SERIES = Path(__file__).parent / "recorded_series.jsonl"

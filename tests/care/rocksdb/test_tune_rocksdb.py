@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from include.care.rocksdb.outcome_table import format_outcome
-from include.care.rocksdb.profiles import active_profile, profile_for_run, record_profile
-from include.care.rocksdb.tune_rocksdb import tune_rocksdb
+from include.care.rocksdb.profile import active_profile, profile_for_run, record_profile
+from include.care.rocksdb.tune_rocksdb import format_outcome, tune_rocksdb
 from include.lake.ops import append_ops, read_ops
 from include.registry import stream_named
 from include.settings import GIB, SettingsError

@@ -3,20 +3,21 @@
 A profile is all of it: our fixed values, the two tuned ones, and what is held by hand. Its
 number is in each row of `ops/batches`, so that like can be compared with like. Whoever
 changes code, hand settings or machine gets a new number.
+
+Its memory is by the machine and the stream: Spark's limit is for the process (an executor; in
+local mode the driver), for all its stores together. It is a limit, not a reservation: a store
+takes what it needs.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
-from include.care.rocksdb.hand_settings import hand_settings
-from include.care.rocksdb.memory_limit import (
-    machine_memory_bytes,
-    memory_ceiling_mb,
-    memory_limit_mb,
-)
+import psutil
+
 from include.care.rocksdb.settings import (
     HIGH_PRIORITY,
     MAX_MEMORY_MB,
@@ -24,44 +25,46 @@ from include.care.rocksdb.settings import (
     SETTINGS,
     TUNED,
     WRITE_BUFFER_RATIO,
+    hand_settings,
 )
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake
-from include.settings import Stream
+from include.settings import MIB, Stream
 
 TABLE = "rocksdb_profiles"
-KEY = ("stream", "profile")
+PER_PARTITION_MB = 64
+FLOOR_MB = 64
+# Two jobs may run at once, each with a heap and with Python workers beside it.
+MACHINE_SHARE = 8
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 Settings = Mapping[str, str]
-Verdict = Literal["default", "trial", "kept", "rolled_back"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What a run sets. `held` are the settings that the stream's entry holds by hand."""
+    """What a run sets, and what became of it: default, trial, kept or rolled_back."""
 
     number: int
-    settings: Settings  # by Spark's short names
-    held: frozenset[str]
-    verdict: Verdict
+    settings: Settings  # by Spark's short names; empty when the row cannot be read
+    verdict: str
     reason: str
-    is_recorded: bool = True
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    created_at: datetime | None = field(default=None, compare=False)  # when put on record
+    held: frozenset[str] = frozenset()  # what the stream's entry holds by hand
+
+    @property
+    def is_recorded(self) -> bool:
+        return self.created_at is not None
 
     def conf(self) -> dict[str, str]:
         """The settings as a Spark session takes them."""
         return {SETTINGS[name].full_name: value for name, value in self.settings.items()}
 
-
-@dataclass(frozen=True, kw_only=True)
-class RecordedProfile:
-    """A row of the table, as far as decisions need it."""
-
-    number: int
-    settings: Settings  # empty when the row cannot be read
-    verdict: str
-    reason: str
-    created_at: datetime
-    evidence: Mapping[str, Any]
+    def is_broken_off(self, failed: Sequence[datetime]) -> bool:
+        """Whether it is a trial, and a run failed since it began."""
+        began = self.created_at
+        return self.verdict == "trial" and any(began is not None and at >= began for at in failed)
 
 
 def profile_for_run(lake: Lake, stream: Stream) -> Profile:
@@ -81,60 +84,48 @@ def active_profile(lake: Lake, stream: Stream, machine_bytes: int | None = None)
     A trial ends with the first run that fails: whatever the cause, the next has the profile
     before. `machine_bytes` is of this machine unless given.
     """
-    failed = failed_runs(lake, stream)
+    where = {"subject": stream.name, "job": "run_stream", "outcome": "failed"}
+    failed = [run["started_at"] for run in read_ops(lake, "runs", where).to_pylist()]
     return choose_profile(read_profiles(lake, stream), failed, stream, machine_bytes)
 
 
 def choose_profile(
-    recorded: Sequence[RecordedProfile],
+    recorded: Sequence[Profile],
     failed: Sequence[datetime],
     stream: Stream,
     machine_bytes: int | None = None,
 ) -> Profile:
     """`active_profile` of what is on record: the profiles in order, and when runs failed."""
     machine = machine_memory_bytes() if machine_bytes is None else machine_bytes
-    usable = [p for p in recorded if p.verdict != "rolled_back" and p.settings]
-    if usable and usable[-1].verdict == "trial" and is_broken_off(usable[-1], failed):
-        usable.pop()
+    held = frozenset(hand_settings(stream))
+    usable = [
+        known
+        for known in recorded
+        if known.settings and known.verdict != "rolled_back" and not known.is_broken_off(failed)
+    ]
     for known in reversed(usable):
         if known.settings == complete_settings(known.settings, stream, machine):
-            return _recorded(known, stream)
+            return replace(known, held=held)
         if known.verdict != "trial":  # what is not proved is not taken over
             break
-    proved = [p.settings for p in usable if p.verdict != "trial"]
-    settings = complete_settings(proved[-1] if proved else {}, stream, machine)
+    proved = [known.settings for known in usable if known.verdict != "trial"]
+    before = proved[-1] if proved else {}
+    settings = complete_settings(before, stream, machine)
     return Profile(
-        number=1 + max((p.number for p in recorded), default=0),
+        number=1 + max((known.number for known in recorded), default=0),
         settings=settings,
-        held=frozenset(hand_settings(stream)),
         verdict="default",
-        reason=_why_new(proved[-1] if proved else None, settings),
-        is_recorded=False,
+        reason=_why_new(before, settings),
+        held=held,
     )
 
 
-def _recorded(known: RecordedProfile, stream: Stream) -> Profile:
-    return Profile(
-        number=known.number,
-        settings=known.settings,
-        held=frozenset(hand_settings(stream)),
-        verdict=known.verdict,  # type: ignore[arg-type]  # only this module writes it
-        reason=known.reason,
-    )
-
-
-def _why_new(before: Settings | None, settings: Settings) -> str:
-    if before is None:
+def _why_new(before: Settings, after: Settings) -> str:
+    if not before:
         return "the first profile: our defaults, and what is held by hand"
-    return f"not the tuner's doing: {changes_text(before, settings)}"
-
-
-def changes_text(before: Settings, after: Settings) -> str:
-    """What differs, for people: `maxMemoryUsageMB 64 to 256`."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return ", ".join(
-        f"{name} {before.get(name, 'not set')} to {after.get(name, 'not set')}" for name in names
-    )
+    changes = (f"{n} {before.get(n, 'not set')} to {after.get(n, 'not set')}" for n in names)
+    return f"not the tuner's doing: {', '.join(changes)}"
 
 
 def complete_settings(tuned: Settings, stream: Stream, machine_bytes: int) -> Settings:
@@ -142,37 +133,50 @@ def complete_settings(tuned: Settings, stream: Stream, machine_bytes: int) -> Se
     ours = {name: setting.value for name, setting in SETTINGS.items()}
     ours[MAX_MEMORY_MB] = str(memory_limit_mb(machine_bytes, stream.state_partitions))
     for name in TUNED:
-        if name in tuned and SETTINGS[name].allowed.allows(tuned[name]):
+        if name in tuned and tuned[name] in SETTINGS[name].allowed:
             ours[name] = tuned[name]
     ours[MAX_MEMORY_MB] = str(min(int(ours[MAX_MEMORY_MB]), memory_ceiling_mb(machine_bytes)))
     held = dict(hand_settings(stream))
-    most = RATIOS_TOGETHER - float(held.get(HIGH_PRIORITY, ours[HIGH_PRIORITY]))
+    most = RATIOS_TOGETHER - float((ours | held)[HIGH_PRIORITY])
     ours[WRITE_BUFFER_RATIO] = f"{min(float(ours[WRITE_BUFFER_RATIO]), most):g}"
     return ours | held
 
 
-def is_broken_off(trial: RecordedProfile, failed: Sequence[datetime]) -> bool:
-    """Whether a run failed since the trial began."""
-    return any(started_at >= trial.created_at for started_at in failed)
+def memory_limit_mb(machine_bytes: int, partitions: int) -> int:
+    """The limit for a stream with so many state partitions, in MiB; ValueError below 1."""
+    if partitions < 1:
+        raise ValueError(f"state partitions must be at least 1, not {partitions}")
+    return max(FLOOR_MB, min(PER_PARTITION_MB * partitions, memory_ceiling_mb(machine_bytes)))
 
 
-def failed_runs(lake: Lake, stream: Stream) -> list[datetime]:
-    """When the stream's runs began that failed."""
-    where = {"subject": stream.name, "job": "run_stream", "outcome": "failed"}
-    return [run["started_at"] for run in read_ops(lake, "runs", where).to_pylist()]
+def memory_ceiling_mb(machine_bytes: int) -> int:
+    """The most that a machine with so much memory can spare, in MiB; ValueError below 1 byte."""
+    if machine_bytes < 1:
+        raise ValueError(f"a machine must have memory, not {machine_bytes} bytes")
+    return max(FLOOR_MB, machine_bytes // MIB // MACHINE_SHARE)
 
 
-def read_profiles(lake: Lake, stream: Stream) -> list[RecordedProfile]:
+def machine_memory_bytes() -> int:
+    """The memory of this machine, or of the container that this process is in."""
+    physical = int(psutil.virtual_memory().total)
+    try:
+        limit = CGROUP_LIMIT.read_text().strip()
+    except OSError:
+        return physical  # no container, or another system
+    return min(physical, int(limit)) if limit.isdigit() else physical
+
+
+def read_profiles(lake: Lake, stream: Stream) -> list[Profile]:
     """All profiles of the stream on record, in order."""
     rows = read_ops(lake, TABLE, {"stream": stream.name}).to_pylist()
     return [
-        RecordedProfile(
+        Profile(
             number=row["profile"],
             settings=_settings(row["settings"]),
             verdict=row["verdict"],
             reason=row["reason"] or "",
-            created_at=row["created_at"],
             evidence=_object(row["evidence"]),
+            created_at=row["created_at"],
         )
         for row in sorted(rows, key=lambda row: row["profile"])
     ]
@@ -192,11 +196,7 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 def record_profile(
-    lake: Lake,
-    stream: Stream,
-    profile: Profile,
-    evidence: Mapping[str, Any] | None = None,
-    now: datetime | None = None,
+    lake: Lake, stream: Stream, profile: Profile, now: datetime | None = None
 ) -> None:
     """Append the profile to the table, once."""
     row = {
@@ -205,26 +205,21 @@ def record_profile(
         "created_at": now or datetime.now(UTC),
         "settings": json.dumps(dict(profile.settings), sort_keys=True),
         "reason": profile.reason,
-        "evidence": json.dumps(evidence or {}, sort_keys=True),
+        "evidence": json.dumps(dict(profile.evidence), sort_keys=True),
         "verdict": profile.verdict,
     }
     append_ops(lake, TABLE, [row], (f"{stream.name}/{TABLE}", profile.number))
 
 
 def record_verdict(
-    lake: Lake,
-    stream: Stream,
-    number: int,
-    verdict: Verdict,
-    judgement: str,
-    now: datetime | None = None,
+    lake: Lake, stream: Stream, number: int, verdict: str, why: str, now: datetime | None = None
 ) -> None:
     """What became of a trial."""
     row = {
         "stream": stream.name,
         "profile": number,
         "verdict": verdict,
-        "judgement": judgement,
+        "judgement": why,
         "judged_at": now or datetime.now(UTC),
     }
-    update_ops(lake, TABLE, KEY, [row])
+    update_ops(lake, TABLE, ("stream", "profile"), [row])

@@ -1,15 +1,23 @@
-"""Profiles: which settings the next run has, and under which number."""
+"""Profiles: which settings the next run has, under which number, and with how much memory."""
 
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from include.care.rocksdb.memory_limit import machine_memory_bytes, memory_limit_mb
-from include.care.rocksdb.profiles import (
+from include.care.rocksdb import profile as profile_module
+from include.care.rocksdb.profile import (
+    FLOOR_MB,
+    MACHINE_SHARE,
+    PER_PARTITION_MB,
     active_profile,
     complete_settings,
+    machine_memory_bytes,
+    memory_ceiling_mb,
+    memory_limit_mb,
     profile_for_run,
     record_profile,
     record_verdict,
@@ -17,11 +25,12 @@ from include.care.rocksdb.profiles import (
 from include.care.rocksdb.settings import SETTINGS
 from include.lake.ops import append_ops, read_ops
 from include.registry import stream_named
-from include.settings import GIB, SettingsError
+from include.settings import GIB, MIB, SettingsError
 
 STREAM = stream_named("user_counts")
 MACHINE = 16 * GIB
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+machines = st.integers(1, 4_096 * GIB)
 
 
 def record(lake, number: int, verdict: str = "default", stream=STREAM, **settings: str):
@@ -87,9 +96,10 @@ def test_the_newest_that_was_not_rolled_back_is_active(lake):
 
 
 def test_a_verdict_is_added_to_the_row_of_its_profile(lake):
-    trial = replace(active(lake), number=2, verdict="trial", reason="a try")
+    evidence = {"figure": "bytes_rewritten"}
+    trial = replace(active(lake), number=2, verdict="trial", reason="a try", evidence=evidence)
     record(lake, 1)
-    record_profile(lake, STREAM, trial, {"figure": "bytes_rewritten"}, NOON)
+    record_profile(lake, STREAM, trial, NOON)
     record_verdict(lake, STREAM, 2, "rolled_back", "no gain", NOON)
     rows = {row["profile"]: row for row in read_ops(lake, "rocksdb_profiles").to_pylist()}
     assert (rows[1]["verdict"], rows[1]["judgement"]) == ("default", None)
@@ -180,3 +190,47 @@ def test_an_impossible_hand_setting_stops_a_run_before_it_begins(lake):
 def test_by_itself_it_asks_this_machine(lake):
     limit = memory_limit_mb(machine_memory_bytes(), STREAM.state_partitions)
     assert active_profile(lake, STREAM).settings["maxMemoryUsageMB"] == str(limit)
+
+
+@given(machines, st.integers(1, 10_000))
+def test_the_limit_is_between_the_floor_and_the_machines_ceiling(machine, partitions):
+    limit = memory_limit_mb(machine, partitions)
+    assert FLOOR_MB <= limit <= memory_ceiling_mb(machine)
+    assert limit in (FLOOR_MB, PER_PARTITION_MB * partitions, memory_ceiling_mb(machine))
+
+
+@given(machines, st.integers(1, 1_000))
+def test_more_partitions_or_a_larger_machine_never_mean_less(machine, partitions):
+    limit = memory_limit_mb(machine, partitions)
+    assert memory_limit_mb(machine, partitions + 1) >= limit
+    assert memory_limit_mb(machine + GIB, partitions) >= limit
+
+
+def test_each_of_the_three_bounds_can_be_the_one_that_counts():
+    assert memory_limit_mb(16 * GIB, 4) == 4 * PER_PARTITION_MB
+    assert memory_limit_mb(2 * GIB, 64) == 2 * 1024 // MACHINE_SHARE
+    assert memory_limit_mb(256 * MIB, 64) == FLOOR_MB
+
+
+def test_the_ceiling_is_reached_at_equality_and_not_before():
+    machine = 4 * PER_PARTITION_MB * MACHINE_SHARE * MIB
+    assert memory_limit_mb(machine, 4) == 4 * PER_PARTITION_MB
+    assert memory_limit_mb(machine - 1, 4) == 4 * PER_PARTITION_MB - 1
+
+
+@pytest.mark.parametrize(("machine", "partitions"), [(0, 4), (-1, 4), (GIB, 0), (GIB, -2)])
+def test_no_machine_and_no_partition_are_refused(machine, partitions):
+    with pytest.raises(ValueError, match="not"):
+        memory_limit_mb(machine, partitions)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(f"{GIB}\n", GIB), ("max\n", None), (f"{10**18}\n", None)]
+)
+def test_a_container_is_as_large_as_its_limit(tmp_path, monkeypatch, limit, expected):
+    monkeypatch.setattr(profile_module, "CGROUP_LIMIT", tmp_path / "absent")
+    physical = machine_memory_bytes()
+    assert physical > GIB
+    (tmp_path / "memory.max").write_text(limit)
+    monkeypatch.setattr(profile_module, "CGROUP_LIMIT", tmp_path / "memory.max")
+    assert machine_memory_bytes() == (expected or physical)
