@@ -4,11 +4,14 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
+from xdist.scheduler import LoadScopeScheduling
 
 from include.lake.paths import Lake
 from include.spark.conf import STATE, STATE_STORE, job_conf
@@ -40,6 +43,26 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     """Bytes are named by their argument: those of gzip tell the time, so two processes that
     collect the same tests in different seconds would give them different names."""
     return argname if isinstance(val, bytes) else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """For `--dist loadgroup`: xdist 3.8 writes a test's group into its id, where pytest 9.2 does not
+    read it any more, so that no group would stay together."""
+    return GroupedFiles(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+class GroupedFiles(LoadScopeScheduling):  # type: ignore[misc]
+    """The tests of a file that is marked as a group go to one process; all others one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if _is_group(file) else nodeid
+
+
+@cache
+def _is_group(file: str) -> bool:
+    return "pytest.mark.xdist_group(" in Path(file).read_text()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
