@@ -5,11 +5,13 @@ No Dag is defined here: those that are import it.
 
 import logging
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NoReturn
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import (
     AirflowException,
@@ -18,7 +20,7 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
-from include.settings import SettingsError, Stream
+from include.settings import PROJECT, SettingsError, Stream
 from include.spark.conf import job_conf
 from include.spark.master import (
     MasterUnreachableError,
@@ -26,7 +28,7 @@ from include.spark.master import (
     checked_master,
     is_kubernetes,
 )
-from include.spark.submit import SPARK_SUBMIT, jars_argument, job_environment, job_path
+from include.spark.submit import SPARK_SUBMIT, jars_of_executors, job_environment, job_path
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +36,48 @@ CONNECTION = "spark_default"
 SETTING = f"the host of Airflow's connection {CONNECTION}"
 
 
+def no_command(context: Any) -> list[str]:
+    """Of a job that always needs a JVM."""
+    return []
+
+
 class SparkJobOperator(SparkSubmitOperator):
-    """spark-submit where the connection says, once that is known to be a master that answers."""
+    """spark-submit where the connection says, once that is known to be a master that answers.
+
+    `here`: a command that does the same without a JVM, where that is better this time; it gets
+    the job's arguments.
+    """
+
+    def __init__(self, *, here: Callable[[Any], list[str]] = no_command, **options: Any) -> None:
+        super().__init__(**options)
+        self._here = here
+        self._command: list[str] = []
+        self._process = SubprocessHook()
+
+    def execute(self, context: Any) -> None:
+        if not self._command:
+            super().execute(context)
+            return
+        command = [*self._command, *self.application_args]
+        ended = self._process.run_command(command, cwd=str(PROJECT))
+        if ended.exit_code:
+            raise AirflowException(f"exit code {ended.exit_code}: {ended.output}")
+
+    def on_kill(self) -> None:
+        if self._command:
+            self._process.send_sigterm()
+        else:
+            super().on_kill()
 
     def pre_execute(self, context: Any) -> None:
         """After the task's own `pre_execute`: a task that is skipped needs no master.
 
-        Raises AirflowFailException for a connection that no retry mends, AirflowException for
+        Nor does one that needs no JVM. Raises AirflowFailException for a connection that no retry mends, AirflowException for
         one that is not found, and for a master that does not answer.
         """
+        self._command = self._here(context)
+        if self._command:
+            return
         connection = _connection()
         try:
             master = checked_master(_master_of(connection), SETTING)
@@ -52,6 +87,7 @@ class SparkJobOperator(SparkSubmitOperator):
         except SettingsError as error:
             raise AirflowFailException(str(error)) from error
         self.env_vars = job_environment(master)
+        self.jars = jars_of_executors(master) or None
         if is_kubernetes(master):
             # There the hook has them for the driver's pod only; our driver is this machine's.
             os.environ.update(self.env_vars)
@@ -97,7 +133,6 @@ def spark_task(job: str, args: list[str], stream: Stream | None, **options: Any)
         spark_binary=str(SPARK_SUBMIT),
         application=str(job_path(job)),
         application_args=[*args, "--dag-run-id", "{{ dag_run.run_id }}"],
-        jars=jars_argument(),
         conf=job_conf(stream),
         retries=2,
         # What a retry heals (a lease still held, a file being replaced) heals soon.

@@ -158,6 +158,7 @@ def job_task(step: JobStep, stream: Stream, lake: str) -> Any:
         name=f"{step.name}_{stream.source if step.is_of_source else stream.name}",
         pool=source_pool(stream) if step.is_of_source else stream_pool(stream),
         pre_execute=partial(before, lake=lake, stream=stream, step=step),
+        here=lambda context: step.command_here(stream_run(context, lake, stream)),
         trigger_rule=trigger_rule(step),
     )
 

@@ -3,6 +3,7 @@
 The exit code is that of the job that failed.
 """
 
+import subprocess
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -14,7 +15,7 @@ from include.checkpoint.committed_batch import committed_batch
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
-from include.settings import Stream
+from include.settings import PROJECT, Stream
 from include.spark.local_jobs import run_job, say
 from include.steps import STEPS, JobStep, LookStep, StreamRun
 
@@ -54,6 +55,8 @@ def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
 def _take(step: JobStep | LookStep, run: StreamRun) -> int:
     if isinstance(step, JobStep):
         arguments = step.arguments(run.lake.root, run.stream)
+        if command := step.command_here(run):
+            return subprocess.run([*command, *arguments], cwd=PROJECT, check=False).returncode
         return run_job(step.job, arguments, None if step.is_of_source else run.stream)
     told = step.look(run)
     say(told.text)

@@ -51,6 +51,8 @@ class Source:
     commit_bytes: int = 64 * MIB
     # A file is parsed in one piece; a larger one is refused with the advice to split it.
     max_file_bytes: int = 512 * MIB
+    # More than this waiting is parsed by Spark, in a JVM; less by processes of the task's machine.
+    spark_bytes: int = 64 * MIB
     # A silent source moves no watermark, so no timeout would fire. With a grace, each ingest
     # run writes a clock row: "all events up to this long before the run's interval ended have
     # landed". Rows that land later than that may be late. None: only data moves the watermark.
@@ -65,6 +67,8 @@ class Source:
         for limit in ("commit_bytes", "max_file_bytes"):
             if getattr(self, limit) <= 0:
                 raise SettingsError(f"source {self.name}: {limit} must be above 0")
+        if self.spark_bytes < 0:
+            raise SettingsError(f"source {self.name}: spark_bytes must not be negative")
         for span in ("max_future", "clock_grace"):
             if getattr(self, span) is not None and getattr(self, span) < timedelta(0):
                 raise SettingsError(f"source {self.name}: {span} must not be negative")

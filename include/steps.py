@@ -8,6 +8,7 @@ The Dag imports this at every parse, and reading a lake needs pyarrow and delta-
 imports: so these are imported by the functions that need them.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -75,11 +76,20 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class JobStep(Step):
-    """A step that spark-submit runs: a file of `spark_jobs`, and its arguments."""
+    """A step that spark-submit runs, unless it is little: a file of `spark_jobs`, and its arguments."""
 
     job: str
     is_of_source: bool = False  # its pool is the source's, and it has no state
     has_interval: bool = False
+    # A module that does the same without a JVM, with the same arguments; and when it is better.
+    here: str = ""
+    is_little: Callable[[StreamRun], bool] | None = None
+
+    def command_here(self, run: StreamRun) -> list[str]:
+        """The command that does it without a JVM, but for its arguments; empty: it needs one."""
+        if self.is_little is None or not self.is_little(run):
+            return []
+        return [sys.executable, "-m", self.here]
 
     def arguments(self, lake: str, stream: Stream, start: str = "", until: str = "") -> list[str]:
         """For the job's parser. The interval's ends may be empty, or templates of Airflow."""
@@ -102,6 +112,13 @@ def _why_not_ingest(run: StreamRun) -> str | None:
     from include.landing.clock import why_not_ingest
 
     return why_not_ingest(run.lake, source_named(run.stream.source), run.until, datetime.now(UTC))
+
+
+def _is_little(run: StreamRun) -> bool:
+    """When what has landed is better taken in without a JVM."""
+    from include.landing.ingest_here import is_little
+
+    return is_little(run.lake, source_named(run.stream.source))
 
 
 def _why_not_run_stream(run: StreamRun) -> str | None:
@@ -163,7 +180,14 @@ def _tune(run: StreamRun) -> Told:
 
 
 STEPS: tuple[JobStep | LookStep, ...] = (
-    JobStep(name="ingest", why_not=_why_not_ingest, job="ingest_source", is_of_source=True),
+    JobStep(
+        name="ingest",
+        why_not=_why_not_ingest,
+        job="ingest_source",
+        is_of_source=True,
+        here="include.landing.ingest_here",
+        is_little=_is_little,
+    ),
     JobStep(
         name="run_stream",
         path="live",

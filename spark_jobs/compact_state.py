@@ -22,6 +22,7 @@ from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.checkpoint.offsets import newest_planned
 from include.checkpoint.pin_generation import refuse_other_state
 from include.checkpoint.position import is_settled
+from include.job import job_parser, recorded_run
 from include.lake.findings import record_error
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
@@ -33,7 +34,7 @@ from include.settings import Stream
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session
+from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.reseed_stream import finish_open_reseed
 from spark_jobs.run_stream import JOB as RUN_STREAM
 from spark_jobs.stream_drain import INGEST_PATIENCE, drain_stream, refuse_unreadable_events

@@ -27,6 +27,7 @@ from include.checkpoint.offsets import newest_committed
 from include.fold.admission import US_PER_MS, until_us
 from include.fold.ddl import PENDING
 from include.fold.definition import KeyedFold
+from include.job import job_parser
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError, open_lake
@@ -34,7 +35,7 @@ from include.registry import stream_named
 from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition, pinned_settings
 from spark_jobs.engines.checkpointed_states import read_states, read_variable
-from spark_jobs.job import exit_with_main, job_parser, spark_session
+from spark_jobs.job import exit_with_main, spark_session
 
 JOB = "inspect_state"
 

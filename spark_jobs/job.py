@@ -1,45 +1,16 @@
-"""What every entry point shares: its session, its run record, and its exit codes."""
+"""What every job on Spark shares: its session, and how it ends."""
 
-import logging
-import re
-import sys
-from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
-from typing import Any
-from uuid import uuid4
+from collections.abc import Callable
+from contextlib import suppress
 
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from include.lake.lease import LeaseTakenError
-from include.lake.ops import append_ops
-from include.lake.paths import Lake, LakeError
-from include.settings import SettingsError
+from include import job
+from include.lake.paths import Lake
 from include.spark.master import is_local
-from spark_jobs.memory import MemorySampler
 from spark_jobs.shared_lake import check_lake_shared
 from spark_jobs.ship_project import ship_project
-
-log = logging.getLogger("job")
-
-RunRecord = dict[str, Any]
-# For the lease of a stream: a live run, or another interval's, goes on. They end.
-PATIENCE = timedelta(minutes=10)
-# The last line of a Python traceback: the error's name and message.
-CAUSE = re.compile(r"[\w.]+(Error|Exception): \S")
-# What the caller can mend: said in one line, with exit code 2 and no traceback.
-CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError)
-
-
-def job_parser(doc: str | None, subject: str) -> ArgumentParser:
-    """The command line of a job on one `subject`, a source or a stream; it exits with 2 when wrong."""
-    parser = ArgumentParser(description=(doc or "").splitlines()[0])
-    parser.add_argument(f"--{subject}", required=True, help=f"a {subject} in include/streams")
-    parser.add_argument("--lake", required=True, help="the lake's folder or URI")
-    parser.add_argument("--dag-run-id", help="the Airflow Dag run that started this, for ops/runs")
-    return parser
 
 
 def spark_session(app_name: str, lake: Lake) -> SparkSession:
@@ -54,68 +25,10 @@ def spark_session(app_name: str, lake: Lake) -> SparkSession:
     return spark
 
 
-@contextmanager
-def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> Iterator[RunRecord]:
-    """A row of `ops/runs` for what happens inside; the body fills in its counts.
-
-    A failure is recorded with its cause in one line, and raised again.
-    """
-    record: RunRecord = {
-        "run_id": uuid4().hex,
-        "job": job,
-        "subject": subject,
-        "dag_run_id": dag_run_id,
-        "started_at": datetime.now(UTC),
-    }
-    try:
-        with recorded_memory(record):
-            yield record
-    except Exception as error:
-        record |= {"outcome": "failed", "error": _cause(error), "ended_at": datetime.now(UTC)}
-        append_ops(lake, "runs", [record])
-        raise
-    record |= {"outcome": "succeeded", "ended_at": datetime.now(UTC)}
-    append_ops(lake, "runs", [record])
-    log.info("%s", _summary(record))
-
-
-@contextmanager
-def recorded_memory(record: RunRecord) -> Iterator[None]:
-    """The peak of memory while the body runs into `record`, also when it fails."""
-    sampler = MemorySampler()
-    try:
-        with sampler:
-            yield
-    finally:
-        record |= {"jvm_rss_bytes": sampler.peak.jvm, "python_rss_bytes": sampler.peak.python}
-
-
-def _cause(error: Exception) -> str:
-    """The line that says what went wrong: of a traceback from a worker, the last such line."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return next((line for line in reversed(lines) if CAUSE.match(line)), lines[0])
-
-
-def _summary(record: RunRecord) -> str:
-    counts = [
-        f"{name}={value}"
-        for name, value in record.items()
-        if name.startswith(("rows_", "files_", "batches", "until")) and value is not None
-    ]
-    return f"{record['job']} {record['subject']}: {' '.join(counts)}"
-
-
 def exit_with_main(main: Callable[[], None]) -> None:
-    """Run an entry point: exit 0 when it returns, 2 with one line when the caller can mend it."""
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
-    )
-    log.setLevel(logging.INFO)
+    """As `include.job` does; and no state store is left open."""
     try:
-        main()
-    except CALLER_ERRORS as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
+        job.exit_with_main(main)
     finally:
         if (spark := SparkSession.getActiveSession()) is not None:
             with suppress(Py4JNetworkError):  # the JVM died, and its stores with it

@@ -20,12 +20,13 @@ from include.care.care_report import format_change, why_nothing
 from include.care.cared_tables import CaredTable, spark_tables_named
 from include.care.plan_care import TablePlan, plan_table_care
 from include.care.table_figures import Partition, TableFigures, read_figures
+from include.job import recorded_run
 from include.lake.delta_log import open_table
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import Lake, open_lake
 from include.lake.table_seal import reseal
 from include.settings import TABLE_CARE, TableCare
-from spark_jobs.job import exit_with_main, recorded_run, spark_session
+from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables.savepoint_rows import delete_rows
 
 log = logging.getLogger("job.maintain_table")

@@ -21,6 +21,7 @@ from include.coverage.marks import mark_of
 from include.coverage.table_coverage import what_else
 from include.fold.instants import US_PER_MS, micros_of
 from include.fold.product_table import ensure_product
+from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, open_lake
@@ -32,14 +33,7 @@ from include.registry import stream_named
 from include.settings import Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import (
-    PATIENCE,
-    RunRecord,
-    exit_with_main,
-    job_parser,
-    recorded_run,
-    spark_session,
-)
+from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.rejected_rows import replace_rejected
 from spark_jobs.replay_bronze import (

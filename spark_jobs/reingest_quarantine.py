@@ -21,37 +21,38 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from include import job
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
+from include.landing.bronze_commits import clock_after, read_clock
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
-from include.landing.ingest_checkpoint import refuse_foreign_checkpoint
-from include.landing.ingest_seal import REINGESTED_KEY, seal_tables
+from include.landing.ingest import RowsLostError, RunCounts
+from include.landing.ingest_seal import REINGESTED_KEY, refuse_changed_tables, seal_tables
 from include.landing.landed_file import row_of_raw
+from include.landing.landed_files import landing_root
 from include.landing.landed_row import RefusedError, to_event
-from include.landing.position import landing_root
-from include.registry import source_named
-from include.settings import Source
-from spark_jobs import job
-from spark_jobs.engines.session_settings import session_settings
-from spark_jobs.ingest_source import RowsLostError, RunCounts
-from spark_jobs.tables import bronze
-from spark_jobs.tables.corrections import corrected_rows, read_corrections, refuse_corrections
-from spark_jobs.tables.landing import (
+from include.landing.parse_files import (
     ACCEPTED,
     FILE,
     REFUSED,
     WHOLE_FILE,
+    FileGoneError,
     Outcome,
     accepted,
-    ddl,
-    in_arrow,
     outcome_schema,
     outcomes_of_file,
     quarantine_id,
     refused,
 )
+from include.registry import source_named
+from include.settings import Source
+from spark_jobs.engines.session_settings import session_settings
+from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.tables import bronze
+from spark_jobs.tables.corrections import corrected_rows, read_corrections, refuse_corrections
+from spark_jobs.tables.landing import ddl, in_arrow
 from spark_jobs.tables.ordered_append import append_in_order
 
 REINGESTED = {REINGESTED_KEY: True}
@@ -71,7 +72,7 @@ def reingest(
     Of a file that is readable now, its rows have landed and the file itself no longer has.
     """
     refuse_before_reset(lake, source.name, "re-ingestion")
-    refuse_foreign_checkpoint(lake, source)
+    refuse_changed_tables(lake, source)
     if not lake.is_delta_table(lake.quarantine(source.name)):
         refuse_corrections(corrections, {})
         return RunCounts()
@@ -149,7 +150,7 @@ def _judge_file(
 ) -> Iterator[Outcome]:
     name = row["source_file"]
     try:
-        for outcome in outcomes_of_file(lake, root, source, now_us, row):
+        for outcome in outcomes_of_file(lake, root, source, now_us, name):
             if outcome["kind"] == FILE:
                 yield outcome | {"quarantine_id": row["quarantine_id"], "is_new": False}
             elif outcome["row_number"] == WHOLE_FILE:  # unreadable as before
@@ -159,7 +160,7 @@ def _judge_file(
             else:
                 key = quarantine_id(name, outcome["row_number"])
                 yield outcome | {"quarantine_id": key, "is_new": True}
-    except FileNotFoundError:
+    except FileGoneError:
         return
 
 
@@ -206,8 +207,8 @@ def append_new(
         return
 
     def append() -> None:
-        before = bronze.read_clock(spark, lake, source)
-        after = bronze.clock_after(before, newest_event_us, now_us)
+        before = read_clock(lake, source)
+        after = clock_after(before, newest_event_us, now_us)
         rows = bronze.bronze_rows(new, source, before, after)
         metadata = json.dumps(after.metadata() | REINGESTED)
         rows.write.format("delta").mode("append").option("userMetadata", metadata).save(path)
@@ -261,9 +262,9 @@ def main() -> None:
         hold_lease(lake, f"ingest-{source.name}"),
         job.recorded_run(lake, "reingest_quarantine", source.name, arguments.dag_run_id) as record,
     ):
-        spark = job.spark_session("reingest", lake)
+        spark = spark_session("reingest", lake)
         record |= asdict(reingest(spark, lake, source, corrections, datetime.now(UTC)))
 
 
 if __name__ == "__main__":
-    job.exit_with_main(main)
+    exit_with_main(main)

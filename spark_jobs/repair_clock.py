@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 from include.fold.instants import instant_of, micros_of
+from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError, open_lake
@@ -37,7 +38,7 @@ from include.savepoints.retention import needed_ids
 from include.settings import SettingsError, Source, Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import PATIENCE, exit_with_main, job_parser, recorded_run, spark_session
+from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.savepoints import delete_savepoints
 

@@ -22,6 +22,7 @@ from include.coverage.marks import mark_of
 from include.coverage.trust import has_begun
 from include.fold.instants import US_PER_MS, instant_of, micros_of
 from include.fold.product_table import ensure_product
+from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.generations import CURRENT, GenerationRow, read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, update_ops
@@ -43,14 +44,7 @@ from include.settings import Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.engine import Engine, ProductTable
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import (
-    PATIENCE,
-    RunRecord,
-    exit_with_main,
-    job_parser,
-    recorded_run,
-    spark_session,
-)
+from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.live_savepoint import delete_expired
 from spark_jobs.rejected_rows import replace_rejected
 from spark_jobs.replay_bronze import (

@@ -11,6 +11,7 @@ until then `until` says so.)
 from argparse import Namespace
 from collections.abc import Sequence
 
+from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError, open_lake
 from include.landing.clock_repair import refuse_run
@@ -19,7 +20,7 @@ from include.registry import stream_named
 from include.settings import Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import exit_with_main, job_parser, recorded_run, spark_session
+from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.live_savepoint import write_if_due
 from spark_jobs.reseed_stream import finish_open_reseed
 from spark_jobs.stream_drain import drain_stream, stay_in_log

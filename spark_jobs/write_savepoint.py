@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from include.coverage.ledger import reconcile
+from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.clock_repair import refuse_run
@@ -18,7 +19,7 @@ from include.registry import stream_named
 from include.settings import Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import PATIENCE, exit_with_main, job_parser, recorded_run, spark_session
+from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.live_savepoint import write_live_savepoint
 from spark_jobs.reseed_stream import finish_open_reseed
 

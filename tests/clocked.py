@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 from deltalake import DeltaTable
-from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F
 
+from include.fold.instants import micros_of
 from include.lake.paths import Lake
+from include.landing.bronze_commits import read_clock
 from include.landing.clock import Clock
 from include.registry import source_named
-from spark_jobs.tables import bronze
+from tests.ingested import bronze_of
 
 GRACE = timedelta(minutes=1)
 SIGNALS = replace(source_named("signals"), clock_grace=GRACE, max_clock_step=None)
@@ -20,16 +21,20 @@ HOUR = timedelta(hours=1)
 MS = timedelta(milliseconds=1)
 
 
-def in_order(spark: SparkSession, lake: Lake) -> list[Row]:
+def in_order(lake: Lake) -> list[SimpleNamespace]:
     """The rows of bronze by their ingestion, all instants in microseconds."""
-    table = spark.read.format("delta").load(lake.bronze("signals"))
-    instants = ("event_time", "ingested_at", "arrival_watermark", "commit_watermark")
-    in_us = {name: F.unix_micros(name) for name in instants}
-    return table.withColumns(in_us).orderBy("ingested_at", "event_time").collect()
+    rows = [
+        SimpleNamespace(**{name: _plain(v) for name, v in row.items()}) for row in bronze_of(lake)
+    ]
+    return sorted(rows, key=lambda row: (row.ingested_at, row.event_time))
 
 
-def clock_of(spark: SparkSession, lake: Lake) -> Clock:
-    return bronze.read_clock(spark, lake, SIGNALS)
+def _plain(value: Any) -> Any:
+    return micros_of(value) if isinstance(value, datetime) else value
+
+
+def clock_of(lake: Lake) -> Clock:
+    return read_clock(lake, SIGNALS)
 
 
 def version(lake: Lake) -> int:

@@ -1,11 +1,11 @@
-"""What an ingestion of signals came to, for tests."""
+"""What an ingestion of signals came to, for tests: its tables, read without a JVM."""
 
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from deltalake import DeltaTable
 
+from include.fold.instants import micros_of
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.settings import Source
@@ -13,24 +13,43 @@ from include.settings import Source
 SIGNALS = source_named("signals")
 SPLIT_ALWAYS = 1  # commit_bytes: every file is a commit of its own
 
-
-def one_file_a_commit() -> Source:
-    return replace(SIGNALS, commit_bytes=SPLIT_ALWAYS)
+Row = dict[str, Any]
 
 
-def bronze_of(spark: SparkSession, lake: Lake) -> DataFrame:
-    return spark.read.format("delta").load(lake.bronze("signals"))
+def one_file_a_commit(source: Source = SIGNALS) -> Source:
+    return replace(source, commit_bytes=SPLIT_ALWAYS)
 
 
-def quarantine_of(spark: SparkSession, lake: Lake) -> DataFrame:
-    return spark.read.format("delta").load(lake.quarantine("signals"))
+def bronze_of(lake: Lake) -> list[Row]:
+    """The rows of bronze, in an order that does not depend on files."""
+    return rows_of(lake.bronze("signals"))
 
 
-def events_of(spark: SparkSession, lake: Lake) -> list[tuple[Any, ...]]:
-    columns = ["device_id", "value", F.unix_micros("event_time"), "event_date", "source_file"]
-    return sorted(tuple(row) for row in bronze_of(spark, lake).select(*columns).collect())
+def quarantine_of(lake: Lake) -> list[Row]:
+    """The rows of quarantine, as they landed."""
+    rows = rows_of(lake.quarantine("signals"))
+    return sorted(rows, key=lambda row: (row["source_file"], row["row_number"]))
 
 
-def values_of(spark: SparkSession, lake: Lake) -> list[tuple[str, int]]:
-    rows = bronze_of(spark, lake).where("NOT is_clock").collect()
-    return sorted((row.source_file, row.value) for row in rows)
+def rows_of(path: str) -> list[Row]:
+    """All rows of a table, sorted."""
+    return sorted(DeltaTable(path).to_pyarrow_table().to_pylist(), key=str)
+
+
+def events_of(lake: Lake) -> list[tuple[Any, ...]]:
+    return sorted(
+        (
+            row["device_id"],
+            row["value"],
+            micros_of(row["event_time"]),
+            row["event_date"],
+            row["source_file"],
+        )
+        for row in bronze_of(lake)
+    )
+
+
+def values_of(lake: Lake) -> list[tuple[str, int]]:
+    return sorted(
+        (row["source_file"], row["value"]) for row in bronze_of(lake) if not row["is_clock"]
+    )

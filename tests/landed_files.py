@@ -1,4 +1,4 @@
-"""Landing for tests: files of signals, in an order that Spark keeps."""
+"""Landing for tests: files of signals in a known order, and batches that were not finished."""
 
 import json
 import os
@@ -6,7 +6,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
+
+from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
+from include.lake.table_seal import read_seal, seal
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -17,7 +21,7 @@ def signal(second: float, device_id: Any = 1, value: Any = 10) -> str:
 
 
 class Landing:
-    """Lands files in a known order: Spark takes them by their modification time."""
+    """Lands files in a known order: they are taken by their modification time."""
 
     def __init__(self, lake: Lake) -> None:
         self.folder = Path(lake.landing("signals"))
@@ -34,8 +38,17 @@ class Landing:
         return path
 
 
-def forget_commit(lake: Lake, batch: int) -> None:
-    """As if the ingestion of signals had died just before it committed `batch`."""
-    commits = Path(lake.ingest_checkpoint("signals")) / "commits"
-    (commits / str(batch)).unlink()
-    (commits / f".{batch}.crc").unlink()
+def forget_finish(lake: Lake) -> None:
+    """As if the ingestion of signals had died just before it finished its newest batch.
+
+    The commit that finished it is the newest of the position, until something else has landed.
+    """
+    path = lake.ingested_files("signals")
+    version = DeltaTable(path).version()
+    names = [
+        action["txn"]["appId"] for action in read_actions(lake, path, version) if "txn" in action
+    ]
+    assert [name.split("/")[2] for name in names] == ["done"]
+    Path(path, "_delta_log", f"{version:020}.json").unlink()
+    if read_seal(lake, "ingested_files/signals"):
+        seal(lake, "ingested_files/signals")

@@ -15,6 +15,8 @@ ORDER = (
     "include/settings.py include/stream_definition.py",
     "include/streams include/registry.py",
     "include/spark include/savepoints include/checkpoint",
+    "include/memory.py",
+    "include/job.py",
     "include/landing",
     "include/coverage",
     "include/plans",

@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from dags.streams import trigger_rule
 from include import run_local
-from include.registry import stream_named
+from include.lake.ops import read_ops
+from include.registry import source_named, stream_named
 from include.steps import STEPS, JobStep, Step, StreamRun, Told
+from include.streams import sources
 
 STREAM = stream_named("user_counts")
 LIVE = [step for step in STEPS if step.path != "backfill"]
@@ -56,15 +60,20 @@ def taken_by_hand(lake, would: Mapping[str, str]) -> tuple[list[str], int]:
     """Which steps are taken when each is as it would be, and the exit code."""
     taken: list[str] = []
     names = {step.job: step.name for step in STEPS if isinstance(step, JobStep)}
+    names |= {step.here: step.name for step in STEPS if isinstance(step, JobStep) and step.here}
 
     def run_job(job: str, *_: object) -> int:
         taken.append(names[job])
         return 3 if would[names[job]] == FAILING else 0
 
+    def run_here(command: list[str], **_: object) -> CompletedProcess[str]:
+        return CompletedProcess(command, run_job(command[2]))
+
     steps = [planted(step, would.get(step.name, RIGHT), taken) for step in STEPS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_local, "STEPS", steps)
         patch.setattr(run_local, "run_job", run_job)
+        patch.setattr(run_local.subprocess, "run", run_here)
         return taken, run_local.take_steps(StreamRun(lake, STREAM))
 
 
@@ -75,6 +84,49 @@ def test_by_hand_the_same_steps_are_taken_as_by_a_schedule(lake):
         taken, code = taken_by_hand(lake, would)
         assert taken == [name for name, state in states.items() if state in (RIGHT, FAILING)], would
         assert (code != 0) == (FAILING in states.values()), would
+
+
+def land(lake, line: str) -> None:
+    folder = Path(lake.landing(STREAM.source))
+    folder.mkdir(parents=True)
+    (folder / "a.jsonl").write_text(f"{line}\n")
+
+
+def test_little_is_ingested_by_hand_without_a_jvm(lake, monkeypatch):
+    jobs: list[str] = []
+    monkeypatch.setattr(run_local, "run_job", lambda job, *_: jobs.append(job) or 1)
+    land(lake, "{")
+    assert run_local.take_steps(StreamRun(lake, STREAM)) == 0  # no event: the stream waits
+    (run,) = read_ops(lake, "runs").to_pylist()
+    assert (run["job"], run["outcome"], run["rows_quarantined"]) == (
+        "ingest_source",
+        "succeeded",
+        1,
+    )
+    assert jobs == []
+
+
+def test_much_is_ingested_by_hand_on_spark(lake, monkeypatch):
+    jobs: list[str] = []
+    monkeypatch.setattr(run_local, "run_job", lambda job, *_: jobs.append(job) or 1)
+    others = [source for source in sources.SOURCES if source.name != STREAM.source]
+    much = replace(source_named(STREAM.source), spark_bytes=1)
+    monkeypatch.setattr(sources, "SOURCES", (much, *others))
+    land(lake, "{")
+    assert run_local.take_steps(StreamRun(lake, STREAM)) == 1
+    assert jobs == ["ingest_source"]
+
+
+def test_an_ingestion_without_a_jvm_that_fails_ends_it(lake, monkeypatch, capfd):
+    monkeypatch.setattr(run_local, "run_job", lambda *_: pytest.fail("went on"))
+    land(lake, "{")
+    Path(lake.ingested_files(STREAM.source), "_delta_log").mkdir(parents=True)
+    steps = [
+        replace(step, why_not=lambda run: None, is_little=lambda run: True) for step in STEPS[:1]
+    ]
+    monkeypatch.setattr(run_local, "STEPS", steps)
+    assert run_local.take_steps(StreamRun(lake, STREAM)) == 2
+    assert "error: the log of" in capfd.readouterr().err
 
 
 def test_care_is_the_steps_after_a_run(lake, monkeypatch):

@@ -1,4 +1,4 @@
-"""The tables that are optimized and vacuumed: where each lies, and who writes it."""
+"""The tables that are optimized and vacuumed: where each lies, and who cares for it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,11 +14,11 @@ from include.settings import SettingsError
 
 @dataclass(frozen=True)
 class CaredTable:
-    """A table of the lake. Each has one writing engine, and only that may change its files."""
+    """A table of the lake. Each has one engine that joins and deletes its files."""
 
     name: str  # below the lake, such as bronze/signals
     path: str
-    # What Spark's jobs on it hold; None for an ops table, which delta-rs writes.
+    # What Spark's job on it holds; None for a table of small rows, which delta-rs cares for.
     lease: str | None
     # Streams read bronze commit by commit; of all others, readers take the newest version.
     is_bronze: bool = False
@@ -32,6 +32,8 @@ def cared_tables(lake: Lake) -> list[CaredTable]:
         lease = f"ingest-{source}"
         tables.append(CaredTable(f"bronze/{source}", lake.bronze(source), lease, is_bronze=True))
         tables.append(CaredTable(f"quarantine/{source}", lake.quarantine(source), lease))
+        path = lake.ingested_files(source)
+        tables.append(CaredTable(f"ingested_files/{source}", path, lease=None))
     for stream in stream_names():
         tables.append(CaredTable(f"tables/{stream}", lake.table(stream), f"stream-{stream}"))
         tables.append(CaredTable(f"rejected/{stream}", lake.rejected(stream), f"stream-{stream}"))

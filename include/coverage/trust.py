@@ -20,7 +20,8 @@ from include.lake.delta_log import commit_hash
 from include.lake.generations import Generations, exactly_once_tables, written_batch
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.lake.table_seal import changed_since, read_seal
+from include.lake.table_changes import changed_since
+from include.lake.table_seal import read_seal
 
 
 class _Batches(NamedTuple):

@@ -37,6 +37,11 @@ def arrow_type(kind: str) -> pa.DataType:
     return ARROW_TYPES[kind]
 
 
+def sql_type(kind: pa.DataType) -> str:
+    """The other way round, of a plain type; Arrow's own name where SQL has none."""
+    return {arrow: sql for sql, arrow in ARROW_TYPES.items()}.get(kind, str(kind))
+
+
 def documented(columns: Iterable[Column]) -> pa.Schema:
     """The schema of a table that delta-rs is to create, with the columns' comments."""
     return pa.schema(
@@ -58,6 +63,7 @@ def create_if_absent(
     comment: str,
     properties: Mapping[str, str],
     partition_by: Sequence[str] = (),
+    name: str | None = None,
 ) -> None:
     """Make the Delta table at `path`, without a row; one that is there already stays as it is."""
     if DeltaTable.is_deltatable(path):
@@ -67,6 +73,7 @@ def create_if_absent(
         schema=documented(columns),
         mode="ignore",  # another process may be making it
         partition_by=list(partition_by),
+        name=name,
         description=comment,
         configuration=dict(properties),
     )

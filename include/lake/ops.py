@@ -53,20 +53,20 @@ def append_ops(
                 return False
             properties = CommitProperties(app_transactions=[Transaction(app_id, version)])
         write_deltalake(
-            table, _with_all_columns(data, table), mode="append", commit_properties=properties
+            table, with_all_columns(data, table), mode="append", commit_properties=properties
         )
-        _compact_now_and_then(lake, name)
+        compact_now_and_then(lake.ops(name))
         return True
 
     return despite_others(append)
 
 
-def _compact_now_and_then(lake: Lake, name: str) -> None:
-    """Each row is a file, and reading takes a millisecond a file: join them in time."""
-    if DeltaTable(lake.ops(name)).version() % COMMITS_BETWEEN_COMPACTIONS:
+def compact_now_and_then(path: str) -> None:
+    """Each commit is a file, and reading takes a millisecond a file: join them in time."""
+    if DeltaTable(path).version() % COMMITS_BETWEEN_COMPACTIONS:
         return
     with suppress(CommitFailedError):  # another stream's came between; a later one compacts
-        compact(lake.ops(name))
+        compact(path)
 
 
 def compact(path: str, target_bytes: int | None = None) -> int:
@@ -90,8 +90,8 @@ def _table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist([dict(row) for row in rows], schema=plain)
 
 
-def _with_all_columns(data: pa.Table, table: DeltaTable) -> pa.Table:
-    """With nulls for columns that another release has given the table, and this one has not."""
+def with_all_columns(data: pa.Table, table: DeltaTable) -> pa.Table:
+    """With nulls for columns that others have given the table, such as another release."""
     for field in pa.schema(table.schema().to_arrow()):
         if field.name not in data.column_names:
             data = data.append_column(field.name, pa.nulls(data.num_rows, field.type))
@@ -120,14 +120,16 @@ def update_ops(
     despite_others(update)
 
 
-def upsert_ops(lake: Lake, name: str, key: Sequence[str], row: Mapping[str, Any]) -> None:
-    """Make `row` the one of its `key` columns in `ops/<name>`, in one commit.
+def upsert_ops(
+    lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Make each of `rows` the one of its `key` columns in `ops/<name>`, in one commit.
 
     Two first rows of one key, written at once, may both stay: later writes change both.
     """
-    schema = pa.schema([SCHEMAS[name].field(column) for column in row])
-    data = _table_of([row], schema)
-    values = {column: f"source.`{column}`" for column in row}
+    schema = pa.schema([SCHEMAS[name].field(column) for column in rows[0]])
+    data = _table_of(rows, schema)
+    values = {column: f"source.`{column}`" for column in rows[0]}
 
     def upsert() -> None:
         merge = _ensure_table(lake, name).merge(

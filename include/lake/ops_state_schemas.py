@@ -102,8 +102,8 @@ TABLES = pa.schema(
         ops_column(
             "table",
             pa.string(),
-            "Key: a table below the lake, such as bronze/signals; or checkpoints/ingest/<source>, "
-            "the file log of that",
+            "Key: a table below the lake, such as bronze/signals or ingested_files/signals; "
+            "checkpoints/ingest/<source>: of release 0.5, the file log of that",
         ),
         ops_column("table_id", pa.string(), "Its Delta id; of a file log, the query's"),
         ops_column(

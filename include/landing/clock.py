@@ -17,8 +17,8 @@ from pyarrow import fs
 from include.fold.instants import EPOCH, US_PER_MS, instant_of
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import is_reset_missing
+from include.landing.ingest_position import files_waiting
 from include.landing.ingest_seal import WATERMARK_KEY, how_tables_changed
-from include.landing.position import files_waiting
 from include.registry import streams_of
 from include.settings import MILLISECOND, Source
 
@@ -41,7 +41,7 @@ COMMITS_WITHOUT_ROWS = frozenset(
 class Clock(NamedTuple):
     """The newest instants in bronze, in microseconds; None before its first rows."""
 
-    watermark_us: int | None  # M, see spark_jobs/tables/bronze.py
+    watermark_us: int | None  # M, see include/landing/bronze_commits.py
     ingested_at_us: int | None
 
     def or_later(self, earlier: "Clock") -> "Clock":

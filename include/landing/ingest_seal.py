@@ -1,12 +1,17 @@
-"""Whether bronze and quarantine of a source are what ingestion has made them (table_seal)."""
+"""Whether bronze, quarantine and the position of a source are what ingestion has made them."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from include.lake.paths import Lake
-from include.lake.table_seal import Actions, IsOurs, is_sealed, reseal, seal, what_changed
-from include.landing.position import read_query_id
+from deltalake import DeltaTable
+
+from include.lake.paths import Lake, LakeError
+from include.lake.table_changes import Actions, IsOurs, changed_since
+from include.lake.table_seal import read_seals, reseal, seal_new
+from include.landing.ingest_position import Position, app_id, app_prefix, read_position
+from include.registry import streams_of
+from include.settings import Source
 
 # All our commits to bronze name its clock (include/landing/clock.py).
 WATERMARK_KEY = "commit_watermark_us"
@@ -14,14 +19,9 @@ WATERMARK_KEY = "commit_watermark_us"
 REINGESTED_KEY = "reingested"
 
 
-def tables_of(source: str) -> tuple[str, str]:
-    """Bronze and quarantine of a source, below the lake."""
-    return f"bronze/{source}", f"quarantine/{source}"
-
-
-def app_prefix(source: str) -> str:
-    """With what the names of all writes of the source's batches begin, for `append_once`."""
-    return f"ingest/{source}/"
+def tables_of(source: str) -> tuple[str, str, str]:
+    """Bronze, quarantine and the position of a source, below the lake."""
+    return f"bronze/{source}", f"quarantine/{source}", f"ingested_files/{source}"
 
 
 def ours(source: str) -> IsOurs:
@@ -42,23 +42,91 @@ def ours(source: str) -> IsOurs:
 
 
 def how_tables_changed(lake: Lake, source: str) -> str | None:
-    """What bronze or quarantine lost, or got from others, in one sentence; None when nothing.
+    """What one of them lost, or got from others, in one sentence; None when nothing.
 
-    Without an ingest checkpoint everything begins anew, so there is nothing to hold them against.
+    Without a position everything begins anew, so there is nothing to hold them against.
     """
-    if read_query_id(lake, source) is None:
+    if read_position(lake, source) is None:
         return None
-    told = (what_changed(lake, table, ours(source)) for table in tables_of(source))
+    return _how_changed(lake, source)
+
+
+def _how_changed(lake: Lake, source: str) -> str | None:
+    seals = read_seals(lake, tables_of(source))
+    told = (
+        changed_since(lake, seals[name], ours(source))
+        for name in tables_of(source)
+        if name in seals
+    )
     return next((change for change in told if change), None)
 
 
+def refuse_changed_tables(lake: Lake, source: Source) -> None:
+    """LakeError when the tables and the position are not of the same time.
+
+    A position that is missing would take every landed file again; an older one would give new
+    files to batch numbers that the tables take for written, and lose them. What an older table
+    lacks would never come again.
+    """
+    name = source.name
+    tables = {table: f"{lake.root}/{table}" for table in tables_of(name)[:2]}
+    there = {table: path for table, path in tables.items() if lake.is_delta_table(path)}
+    position = read_position(lake, name)
+    if position is None:
+        filled = [path for path in there.values() if DeltaTable(path).file_uris()]
+        if filled:
+            raise LakeError(
+                f"{filled[0]} has rows, but {lake.ingested_files(name)} is missing: every landed "
+                "file would be taken in again. Put that table back from a copy; or, to ingest "
+                f"{name} anew, move its bronze and quarantine tables away too"
+            )
+        return
+    for table, path in tables.items():
+        if table not in there:
+            raise LakeError(
+                f"{path} is missing, but {_kept_at(lake, name)} is there: what it has taken would "
+                f"not come again. Put the table back; or, to ingest {name} anew, move that and its "
+                "other tables away too"
+            )
+    if changed := _how_changed(lake, name):
+        raise LakeError(_older_than_position(lake, name, changed))
+    _refuse_old_position(lake, name, position)
+
+
+def _refuse_old_position(lake: Lake, source: str, position: Position) -> None:
+    for table in ("bronze", "quarantine"):
+        path = f"{lake.root}/{table}/{source}"
+        written = DeltaTable(path).transaction_version(app_id(source, table, position.id))
+        if written is not None and position.newest < written:
+            raise LakeError(
+                f"{_kept_at(lake, source)} ends at batch {position.newest}, but {path} has "
+                f"batch {written}: it is an old copy, and what it reads next would be lost. "
+                "Put back a copy that is not older than the table"
+            )
+
+
+def _kept_at(lake: Lake, source: str) -> str:
+    """Where the position is: our table, or what release 0.5 has left."""
+    path = lake.ingested_files(source)
+    return path if lake.is_delta_table(path) else lake.ingest_checkpoint(source)
+
+
+def _older_than_position(lake: Lake, source: str, changed: str) -> str:
+    streams = [f"`./stateful reseed {s.name} --apply`" for s in streams_of(source)]
+    reseeds = f", and then: {'; '.join(streams)}" if streams else ""
+    return (
+        f"{changed}. Nothing is ingested, as what {_kept_at(lake, source)} has taken would not come "
+        "again: put the table back from a copy that is not older; or, to ingest "
+        f"{source} anew from landing, move bronze/{source}, quarantine/{source}, "
+        f"ingested_files/{source} and checkpoints/ingest/{source} away, ingest{reseeds}"
+    )
+
+
 def seal_tables(lake: Lake, source: str) -> None:
-    """Seal both where a commit came after their seals; to be called when nothing has changed."""
-    for table in tables_of(source):
-        if not is_sealed(lake, table):
-            seal(lake, table)
+    """Seal those that a commit came to after their seals; to be called when nothing has changed."""
+    seal_new(lake, tables_of(source))
 
 
 def reseal_table(lake: Lake, source: str, table: str) -> None:
-    """Seal one of both again, after a commit by a job that does not ingest."""
+    """Seal one of them again, after a commit by a job that does not ingest."""
     reseal(lake, table, ours(source))

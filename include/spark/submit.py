@@ -29,6 +29,11 @@ def jars_argument() -> str:
     return ",".join(str(jar) for jar in jars())
 
 
+def jars_of_executors(master: str) -> str:
+    """The jars that executors are to get from the driver; none where that is all there is."""
+    return "" if is_local(master) else jars_argument()
+
+
 def default_master() -> str:
     """Where jobs run: SPARK_MASTER, or all cores of this machine.
 
@@ -41,8 +46,10 @@ def submit_command(
     job: str, args: Sequence[str], stream: Stream | None = None, master: str | None = None
 ) -> list[str]:
     """The command line that runs `job`; with a `stream`, under its state settings."""
-    command = [str(SPARK_SUBMIT), "--master", master or default_master(), "--name", job]
-    command += ["--jars", jars_argument()]
+    where = master or default_master()
+    command = [str(SPARK_SUBMIT), "--master", where, "--name", job]
+    if shipped := jars_of_executors(where):
+        command += ["--jars", shipped]
     for name, value in job_conf(stream).items():
         command += ["--conf", f"{name}={value}"]
     return [*command, str(job_path(job)), *args]

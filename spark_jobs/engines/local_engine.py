@@ -17,22 +17,22 @@ from include.fold.admission import NEVER_US
 from include.fold.bucket import settle
 from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.fold.instants import instant_of
-from include.fold.records import DefinitionError
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.states import States
-from include.lake.columns import INSTANT, arrow_type
+from include.lake.columns import INSTANT
 from include.lake.paths import Lake, files_of
+from include.landing.clock_row import write_reset_row, write_still_row
 from include.landing.initial_state import check_as_of, default_timeout_us
 from include.landing.initial_state_file import document_fingerprint, read_document, typed_rows
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
 from include.settings import SettingsError, Source, Stream
+from spark_jobs.engines.bronze_fields import INSTANTS, check_bronze
 from spark_jobs.engines.engine import InitialStates, LiveQuery, ProductTable, Stage, WriteBatch
 from spark_jobs.engines.migrated_state import migrated
-from spark_jobs.engines.packing import INSTANTS
 from spark_jobs.engines.pending import PendingEventsError, pending_events
 from spark_jobs.engines.state_rows import projected, states_from_rows, states_to_rows
-from spark_jobs.tables import arrow_bronze, arrow_savepoints
+from spark_jobs.tables import arrow_savepoints
 from spark_jobs.tables.arrow_rejected import ArrowRejected
 from spark_jobs.tables.arrow_tables import ArrowProduct
 
@@ -72,15 +72,7 @@ class LocalEngine:
     # Bronze
 
     def check_events(self, lake: Lake, source: str, fold: KeyedFold) -> None:
-        """DefinitionError unless bronze has the fold's fields, with their types."""
-        found = pa.schema(DeltaTable(lake.bronze(source)).schema().to_arrow())
-        types = {field.name: field.type for field in found}
-        for column in fold.event_columns:
-            if column.name not in INSTANTS and types.get(column.name) != arrow_type(column.kind):
-                raise DefinitionError(
-                    f"{fold.event.__name__}.{column.name} is {column.kind}, but bronze has "
-                    f"{types.get(column.name, 'no such column')}; its columns are {types}"
-                )
+        check_bronze(lake.bronze(source), fold)
 
     def events(
         self,
@@ -113,13 +105,13 @@ class LocalEngine:
 
     def append_still_row(self, lake: Lake, source: Source) -> None:
         """A clock row that moves no watermark: something to read. Under the source's lease."""
-        arrow_bronze.append_still_row(lake, source)
+        write_still_row(lake, source)
 
     def append_reset_row(
         self, lake: Lake, source: Source, to_us: int, repair: int, now_us: int
     ) -> None:
         """A clock row that sets M back to `to_us`, once for each number of a repair."""
-        arrow_bronze.append_reset_row(lake, source, to_us, repair, now_us)
+        write_reset_row(lake, source, to_us, repair, now_us)
 
     # States
 

@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from include.fold.admission import NEVER_US, is_late
-from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
-from include.fold.records import DefinitionError
+from include.fold.definition import KeyedFold
 from include.fold.schemas import event_schema
+from spark_jobs.engines.bronze_fields import INSTANTS, check_types
 
 PACKED_DDL = (
     "bucket int, events binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
@@ -61,8 +61,6 @@ BATCH_BYTES = 256 * 1024**2
 ADMITTED, LATE, EXCLUDED, CLOCK = 0, 1, 2, 3
 # Beside an event's own columns, of which none can begin with an underscore.
 BUCKET, KIND, COMMIT_US, HAPPENED_US = "_bucket", "_kind", "_commit_us", "_happened_us"
-# What ingestion adds to every row, and a record may ask for.
-INSTANTS = {EVENT_TIME_US: "event_time", INGESTED_AT_US: "ingested_at"}
 
 
 def bucket_of(key: str, ids: Sequence[int]) -> Column:
@@ -84,7 +82,7 @@ def pack_events(
     Rows that `admission` leaves out are counted. A clock row becomes a row without events,
     for its watermark.
     """
-    check_fields(bronze, fold)
+    check_types(dict(bronze.dtypes), fold)
     schema = event_schema(fold)
     rows = bronze.select(
         bucket_of(fold.key, ids).alias(BUCKET),
@@ -98,17 +96,6 @@ def pack_events(
         return packed_rows(pa.Table.from_batches(batches), schema)
 
     return rows.mapInArrow(_skip_empty(pack), PACKED_DDL)
-
-
-def check_fields(bronze: DataFrame, fold: KeyedFold) -> None:
-    """Raise DefinitionError when an Event field is not a bronze column of the same type."""
-    types = dict(bronze.dtypes)
-    for column in fold.event_columns:
-        if column.name not in INSTANTS and types.get(column.name) != column.kind:
-            raise DefinitionError(
-                f"{fold.event.__name__}.{column.name} is {column.kind}, but bronze has "
-                f"{types.get(column.name, 'no such column')}; its columns are {types}"
-            )
 
 
 def _event_column(name: str) -> Column:

@@ -14,8 +14,8 @@ from include.fold.bucket import no_events, settle
 from include.fold.buckets import bucket_ids
 from include.fold.ddl import REJECTED_DDL, output_ddl, state_rows_ddl
 from include.fold.definition import KeyedFold
+from spark_jobs.engines.bronze_fields import INSTANTS
 from spark_jobs.engines.packing import (
-    INSTANTS,
     Admission,
     bucket_of,
     from_stream,

@@ -4,15 +4,19 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.fold.definition import EMITTED_AT_US, Definition, KeyedFold, MigrateState
 from include.lake.paths import Lake
 from include.lake.range_change import RangeChange
+from include.lake.rejected_calls import Summary
+from include.landing.clock_row import write_reset_row, write_still_row
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
 from include.settings import Source, Stream
+from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.engine import (
     InitialStates,
@@ -23,7 +27,6 @@ from spark_jobs.engines.engine import (
     WriteBatch,
 )
 from spark_jobs.engines.migrated_state import migrated_states
-from spark_jobs.engines.packing import check_fields
 from spark_jobs.engines.pending import find_unreadable
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_drain import run_query
@@ -31,7 +34,8 @@ from spark_jobs.engines.spark_events import count_by_step, events_between
 from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
 from spark_jobs.engines.state_rows import project_states
 from spark_jobs.tables import savepoint_rows
-from spark_jobs.tables.clock_row import write_reset_row, write_still_row
+from spark_jobs.tables.arrow_rejected import ArrowRejected
+from spark_jobs.tables.arrow_tables import ArrowProduct
 from spark_jobs.tables.initial_state import read_initial_state, state_rows
 from spark_jobs.tables.product import DeltaProduct
 from spark_jobs.tables.rejected import DeltaRejected
@@ -47,10 +51,10 @@ class SparkEngine:
         return SparkProduct(lake.table(stream.name), definition)
 
     def rejected_table(self, lake: Lake, stream: str) -> RejectedTable:
-        return DeltaRejected(self._spark, lake, stream)
+        return SparkRejected(self._spark, lake, stream)
 
     def check_events(self, lake: Lake, source: str, fold: KeyedFold) -> None:
-        check_fields(self._spark.read.format("delta").load(lake.bronze(source)), fold)
+        check_bronze(lake.bronze(source), fold)
 
     def events(
         self,
@@ -68,12 +72,12 @@ class SparkEngine:
         return count_by_step(events, fold, step_us)
 
     def append_still_row(self, lake: Lake, source: Source) -> None:
-        write_still_row(self._spark, lake, source)
+        write_still_row(lake, source)
 
     def append_reset_row(
         self, lake: Lake, source: Source, to_us: int, repair: int, now_us: int
     ) -> None:
-        write_reset_row(self._spark, lake, source, to_us, repair, now_us)
+        write_reset_row(lake, source, to_us, repair, now_us)
 
     def initial_states(self, lake: Lake, stream: str, fold: KeyedFold) -> InitialStates | None:
         initial = read_initial_state(self._spark, lake, stream, fold)
@@ -139,15 +143,19 @@ class SparkEngine:
 
 
 class SparkProduct:
-    """`ProductTable` of engine.py: the product table of a stream, written by Spark."""
+    """`ProductTable` of engine.py: written by Spark, but for batches that were fetched."""
 
     def __init__(self, path: str, definition: Definition) -> None:
         self.path = path
         self._fold = definition.fold
         self._table = DeltaProduct(path, definition.fold, definition.comments)
+        self._here = ArrowProduct(path, definition.fold, definition.comments)
 
-    def write_once(self, emitted: DataFrame, app_id: str, batch_id: int, mark: str) -> None:
-        self._table.write_once(emitted, app_id, batch_id, mark)
+    def write_once(
+        self, emitted: DataFrame | pa.Table, app_id: str, batch_id: int, mark: str
+    ) -> None:
+        table = self._here if isinstance(emitted, pa.Table) else self._table
+        table.write_once(emitted, app_id, batch_id, mark)
 
     def replace_all(self, states: DataFrame, mark: str) -> None:
         self._table.replace_all(project_states(states, self._fold), mark)
@@ -160,3 +168,24 @@ class SparkProduct:
             emitted = emitted.where(F.col(EMITTED_AT_US) >= from_us)
         # No stage emits at its `until` or later: should one do, Delta refuses its rows.
         return self._table.replace_range(emitted, from_us, until_us, mark)
+
+
+class SparkRejected(DeltaRejected):
+    """`RejectedTable` of engine.py: written by Spark, but for batches that were fetched."""
+
+    def __init__(self, session: SparkSession, lake: Lake, stream: str) -> None:
+        super().__init__(session, lake, stream)
+        self._here = ArrowRejected(lake, stream)
+
+    def append_once(self, rejected: DataFrame | pa.Table, app_id: str, batch_id: int) -> None:
+        if isinstance(rejected, pa.Table):
+            self._here.append_once(rejected, app_id, batch_id)
+        else:
+            super().append_once(rejected, app_id, batch_id)
+
+    def summary(
+        self, parts: Sequence[DataFrame | pa.Table], from_us: int | None = None
+    ) -> Summary | None:
+        if any(isinstance(part, pa.Table) for part in parts):
+            return self._here.summary(parts, from_us)
+        return super().summary(parts, from_us)

@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.fold.definition import KeyedFold
-from spark_jobs.engines.packing import INSTANTS
+from spark_jobs.engines.bronze_fields import INSTANTS
 
 
 def events_between(

@@ -1,10 +1,7 @@
-"""Commits to a Delta table by delta-rs: a batch's, made once, and rows of a range replaced.
-
-What `lake.exactly_once` and `lake.row_ranges` do with Spark.
-"""
+"""Rows of a range replaced by delta-rs, as row_ranges.py does with Spark."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,31 +13,9 @@ from include.lake.columns import INSTANT
 from include.lake.ops import despite_others
 from include.lake.paths import files_of
 from include.lake.range_change import RangeChange
-from spark_jobs.tables.arrow_transaction import transaction
 
 # Without a predicate delta-rs lets rows stand that another writer has appended meanwhile.
 EVERYTHING = "true"
-
-
-def write_once(
-    path: str,
-    app_id: str,
-    batch_id: int,
-    write: Callable[[DeltaTable, CommitProperties], None],
-    metadata: dict[str, str] | None = None,
-) -> None:
-    """Make one commit to the table at `path`, unless `app_id` has written this batch before."""
-    commit = CommitProperties(
-        custom_metadata=metadata, app_transactions=[transaction(app_id, batch_id)]
-    )
-
-    def write_unless_written() -> None:
-        table = DeltaTable(path)
-        written = table.transaction_version(app_id)
-        if written is None or written < batch_id:
-            write(table, commit)
-
-    despite_others(write_unless_written)
 
 
 class Range(NamedTuple):

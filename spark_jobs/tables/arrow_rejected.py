@@ -7,6 +7,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.lake.columns import INSTANT, documented, without_comments
+from include.lake.commits import write_once
 from include.lake.paths import Lake
 from include.lake.range_change import NO_CHANGE, RangeChange
 from include.lake.rejected_calls import (
@@ -17,7 +18,7 @@ from include.lake.rejected_calls import (
     Summary,
     ensure_table,
 )
-from spark_jobs.tables.arrow_commits import Range, replace_within, write_once
+from spark_jobs.tables.arrow_commits import Range, replace_within
 
 PLAIN = without_comments(documented(COLUMNS))
 

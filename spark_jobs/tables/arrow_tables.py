@@ -19,9 +19,10 @@ from include.fold.definition import (
 )
 from include.fold.product_table import product_columns
 from include.lake.columns import INSTANT, documented, without_comments
+from include.lake.commits import write_once
 from include.lake.ops import despite_others
 from include.lake.range_change import RangeChange
-from spark_jobs.tables.arrow_commits import EVERYTHING, Range, overwrite, replace_within, write_once
+from spark_jobs.tables.arrow_commits import EVERYTHING, Range, overwrite, replace_within
 
 
 class ArrowProduct:

@@ -8,8 +8,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from include.landing.parse_files import WHOLE_FILE
 from include.settings import SettingsError
-from spark_jobs.tables.landing import WHOLE_FILE
 
 
 def read_corrections(path: Path) -> dict[str, str]:

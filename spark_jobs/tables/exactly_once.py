@@ -9,11 +9,7 @@ Within `foreachBatch` give frames of the batch's own session, `df.sparkSession`.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deltalake import DeltaTable as DeltaLog
 from pyspark.sql import DataFrame, SparkSession
-
-from include.lake.delta_log import read_actions
-from include.lake.paths import Lake
 
 TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -36,23 +32,6 @@ def append_once(
     if user_metadata is not None:
         writer = writer.option("userMetadata", user_metadata)
     writer.save(path)
-
-
-def rows_committed(lake: Lake, path: str, app_id: str, batch_id: int) -> int:
-    """The rows of the batch's one commit to the table at `path`, by the table's own log.
-
-    0 without such a commit. A batch that is repeated finds the commit of its first time.
-    """
-    log = DeltaLog(path)
-    if log.transaction_version(app_id) != batch_id:
-        return 0
-    ours = {"appId": app_id, "version": batch_id}
-    for version in range(log.version(), -1, -1):
-        # By name; of many files the last, which nobody asks for.
-        commit = {name: body for a in read_actions(lake, path, version) for name, body in a.items()}
-        if ours.items() <= commit.get("txn", {}).items():
-            return int(commit["commitInfo"]["operationMetrics"]["numOutputRows"])
-    return 0
 
 
 @contextmanager

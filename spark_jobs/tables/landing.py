@@ -1,85 +1,122 @@
-"""The files of a landing folder as Spark rows: one per landed row, and one per file.
+"""Landed files parsed on Spark's workers: a batch as Spark rows, written by Spark.
 
-Spark lists the files and cuts them into batches; which files a batch has is read from its
-checkpoint, and the workers open them themselves. Spark's own reading would pass over
-files of zero bytes, and take a large file through the JVM in one piece.
+Which files a batch has is in the lake's own table (include/landing/ingest_position.py), and the
+workers open them themselves. Spark's own reading would pass over files of zero bytes, and take a
+large file through the JVM in one piece.
 """
 
-import hashlib
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
 
 from include.lake.paths import Lake
-from include.landing.landed_file import open_rows
-from include.landing.landed_row import DAY_US, Event, RefusedError, UnreadableFileError, to_event
-from include.landing.position import PlannedBatch, landing_root
-from include.settings import Field, Source
-
-# What a row of `parse_files` is.
-FILE, ACCEPTED, REFUSED = "file", "accepted", "refused"
-WHOLE_FILE = 0  # the row number of a file that could not be read
-
-# Spark forgets files older than this, against the newest, and then passes over new ones
-# that come with an old time. The default is a week.
-NEVER = "36500d"
-ROWS_AT_ONCE = 10_000
-
-OUTCOME = {
-    "kind": "string",
-    "source_file": "string",
-    "row_number": "bigint",
-    "rows_in_file": "bigint",  # of a file: what `accepted` and `refused` must add up to
-    "event_time_us": "bigint",
-    "event_day": "int",
-    "quarantine_id": "string",
-    "reason_code": "string",
-    "reason": "string",
-    "raw": "string",
-}
-ARROW_TYPES = {
-    "string": pa.string(),
-    "bigint": pa.int64(),
-    "int": pa.int32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-}
-
-Outcome = dict[str, Any]
+from include.landing.bronze_commits import clock_after, read_clock
+from include.landing.clock import Clock
+from include.landing.ingest_position import Batch
+from include.landing.landed_files import landing_root
+from include.landing.parse_files import (
+    ACCEPTED,
+    FILE,
+    REFUSED,
+    Outcome,
+    arrow_schema,
+    in_batches,
+    outcome_schema,
+    outcomes_of_file,
+)
+from include.landing.parsed_batch import Once, Parse, Summary
+from include.settings import Source
+from spark_jobs.tables import bronze
+from spark_jobs.tables.exactly_once import append_once
+from spark_jobs.tables.ordered_append import append_in_order
 
 
-def stream_of_batches(spark: SparkSession, lake: Lake, source: Source) -> DataFrame:
-    """A stream that plans batches of landed files; its rows are not to be read."""
-    return (
-        spark.readStream.format("text")
-        .option("recursiveFileLookup", "true")
-        .option("maxBytesPerTrigger", str(source.commit_bytes))
-        .option("maxFileAge", NEVER)
-        .load(_without_globs(lake.landing(source.name)))
-    )
+class ParsedOnSpark:
+    """`Parsed` of include.landing.parsed_batch, over the rows of a DataFrame."""
+
+    def __init__(self, lake: Lake, source: Source, batch: Batch, outcomes: DataFrame) -> None:
+        self._lake = lake
+        self._source = source
+        self._batch = batch
+        self._outcomes = outcomes
+
+    def summary(self) -> Summary:
+        kind = F.col("kind")
+        row: Any = self._outcomes.agg(
+            F.count_if(kind == FILE),
+            F.coalesce(F.sum("rows_in_file"), F.lit(0)),
+            F.count_if(kind == ACCEPTED),
+            F.count_if(kind == REFUSED),
+            F.max("event_time_us"),
+        ).collect()[0]
+        return Summary(*row)
+
+    def newest_file(self) -> tuple[str, int | None]:
+        newest = F.max("event_time_us").alias("newest_us")
+        events = self._outcomes.where(F.col("kind") == ACCEPTED)
+        files = events.groupBy("source_file").agg(newest)
+        rows = files.orderBy(F.desc("newest_us"), "source_file").limit(2).collect()
+        return rows[0].source_file, rows[1].newest_us if len(rows) > 1 else None
+
+    def append_accepted(self, once: Once) -> tuple[Clock, Clock] | None:
+        newest_us = self._outcomes.agg(F.max("event_time_us")).collect()[0][0]
+        clocks: list[tuple[Clock, Clock]] = []
+
+        def append() -> None:
+            before = read_clock(self._lake, self._source)
+            after = clock_after(before, newest_us, self._batch.ingested_at_us)
+            append_once(
+                bronze.bronze_rows(self._outcomes, self._source, before, after),
+                self._lake.bronze(self._source.name),
+                *once,
+                json.dumps(after.metadata() | {"batch_id": once.number}),
+            )
+            clocks.append((before, after))
+
+        append_in_order(self._outcomes.sparkSession, append)
+        return clocks[-1]
+
+    def append_refused(self, once: Once, ingested_at_us: int) -> None:
+        rows = bronze.quarantine_rows(self._outcomes, ingested_at_us)
+        append_once(rows, self._lake.quarantine(self._source.name), *once)
 
 
-def parse_batch(spark: SparkSession, lake: Lake, source: Source, batch: PlannedBatch) -> DataFrame:
+def parsed_on(spark: SparkSession) -> Parse:
+    """Batches parsed by the workers of `spark`."""
+
+    @contextmanager
+    def parse(
+        lake: Lake, source: Source, batch: Batch, sizes: Mapping[str, int]
+    ) -> Iterator[ParsedOnSpark]:
+        outcomes = parse_batch(spark, lake, source, batch)
+        # Two writes and a count: without it, files would be opened and judged three times.
+        outcomes.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            yield ParsedOnSpark(lake, source, batch, outcomes)
+        finally:
+            outcomes.unpersist()
+
+    return parse
+
+
+def parse_batch(spark: SparkSession, lake: Lake, source: Source, batch: Batch) -> DataFrame:
     """All rows of the batch's files, and the files, as `outcome_schema` has them."""
     files = spark.createDataFrame([(name,) for name in batch.files], "source_file STRING")
-    root = landing_root(lake, source.name)
-    parse = partial(outcomes_of_file, lake, root, source, batch.ingested_at_us)
-    schema = outcome_schema(source)
+    root, schema = landing_root(lake, source.name), outcome_schema(source)
+    outcomes = partial(outcomes_of_file, lake, root, source, batch.ingested_at_us)
+
+    def parse(file: Outcome) -> Iterator[Outcome]:
+        return outcomes(file["source_file"])
+
     return files.mapInArrow(in_arrow(parse, schema), ddl(schema))
-
-
-def outcome_schema(source: Source) -> dict[str, str]:
-    """The columns of a parsed row: the source's fields, then how it was judged."""
-    return {value_column(field): field.type for field in source.fields} | OUTCOME
-
-
-def value_column(field: Field) -> str:
-    """The field's column in a parsed row; a field may be called `raw` or `reason`, too."""
-    return f"value_{field.name}"
 
 
 def ddl(schema: dict[str, str]) -> str:
@@ -91,87 +128,10 @@ def in_arrow(
     parse: Callable[[Outcome], Iterator[Outcome]], schema: dict[str, str]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """`parse` for `mapInArrow`: any number of rows of `schema` for each row given."""
-    arrow_schema = pa.schema([(name, ARROW_TYPES[kind]) for name, kind in schema.items()])
+    columns = arrow_schema(schema)
 
     def parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         given = chain.from_iterable(batch.to_pylist() for batch in batches)
-        rows = chain.from_iterable(map(parse, given))
-        while chunk := list(islice(rows, ROWS_AT_ONCE)):
-            yield pa.RecordBatch.from_pylist(chunk, schema=arrow_schema)
+        yield from in_batches(chain.from_iterable(map(parse, given)), columns)
 
     return parse_batches
-
-
-def outcomes_of_file(
-    lake: Lake, root: str, source: Source, ingested_at_us: int, file: Outcome
-) -> Iterator[Outcome]:
-    """Every row of one file, accepted or refused, and last the file with their number."""
-    name = file["source_file"]
-    read = partial(_content, lake, f"{root}/{name}", source.max_file_bytes)
-    rows_in_file = 0
-    for outcome in _outcomes(read, source, name, ingested_at_us):
-        rows_in_file += 1
-        yield outcome | {"source_file": name}
-    yield {"kind": FILE, "source_file": name, "rows_in_file": rows_in_file}
-
-
-def _outcomes(
-    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int
-) -> Iterator[Outcome]:
-    try:
-        rows = open_rows(name, read(), source)
-    except UnreadableFileError as error:
-        yield refused(name, WHOLE_FILE, RefusedError("unreadable_file", str(error)), None)
-        return
-    for row_number, item in enumerate(rows.items(), start=1):
-        try:
-            yield accepted(source, row_number, to_event(source, rows.values(item), ingested_at_us))
-        except RefusedError as refusal:
-            yield refused(name, row_number, refusal, rows.raw(item))
-
-
-def _content(lake: Lake, path: str, max_bytes: int) -> bytes:
-    try:
-        with lake.filesystem.open_input_file(path) as file:
-            if file.size() > max_bytes:
-                raise UnreadableFileError(
-                    f"{file.size()} bytes, more than the {max_bytes} allowed: split it"
-                )
-            return bytes(file.read())
-    except PermissionError as error:
-        # Any other failure to read is the lake's and not this file's: it fails the run.
-        raise UnreadableFileError(f"permission denied: {error.strerror}") from None
-
-
-def accepted(source: Source, row_number: int, event: Event) -> Outcome:
-    """The outcome of a row that is an event."""
-    outcome: Outcome = {
-        value_column(field): value for field, value in zip(source.fields, event.values, strict=True)
-    }
-    outcome["kind"] = ACCEPTED
-    outcome["row_number"] = row_number
-    outcome["event_time_us"] = event.event_time_us
-    outcome["event_day"] = event.event_time_us // DAY_US
-    return outcome
-
-
-def refused(name: str, row_number: int, refusal: RefusedError, raw: str | None) -> Outcome:
-    """The outcome of a row that is none; its id is the same each time the file is read."""
-    return {
-        "kind": REFUSED,
-        "row_number": row_number,
-        "quarantine_id": quarantine_id(name, row_number),
-        "reason_code": refusal.code,
-        "reason": refusal.reason,
-        "raw": raw,
-    }
-
-
-def quarantine_id(name: str, row_number: int) -> str:
-    """The key of a landed row in quarantine, from where it stands in landing."""
-    return hashlib.sha256(f"{row_number} {name}".encode()).hexdigest()[:32]
-
-
-def _without_globs(path: str) -> str:
-    """The path with what Hadoop would read as a pattern taken literally."""
-    return "".join(f"\\{letter}" if letter in "{}[]*?\\" else letter for letter in path)

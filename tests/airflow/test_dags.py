@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,9 +19,10 @@ from deltalake import write_deltalake
 from include.airflow.pools import is_ours
 from include.lake.ops import append_ops
 from include.lake.stream_result import asset_extra
+from include.landing import ingest_here
 from include.landing.clock import LAGGING
 from include.plans.plan_recompute import parse_instant
-from include.registry import all_streams, source_named
+from include.registry import all_sources, all_streams, source_named
 from include.streams import sources
 from tests.dags import LATER, before, dag_run, land, load_dags, raise_watermark
 
@@ -129,7 +131,7 @@ def test_every_template_renders_and_the_job_accepts_its_arguments(kind, tmp_path
             context["ds"] = logical_date.date().isoformat()
         task.render_template_fields(context)
         assert "{{" not in str([getattr(task, field) for field in task.template_fields])
-        args = job_module(task.application).parse_args(task.application_args)
+        args = parser_of(task)(task.application_args)
         assert (args.lake, args.dag_run_id) == (str(tmp_path), run_id)
         if task.task_id == "ingest":
             assert args.interval_end == logical_date
@@ -140,10 +142,17 @@ def test_every_template_renders_and_the_job_accepts_its_arguments(kind, tmp_path
 
 @pytest.mark.parametrize("text", ["2026-03-01T05:00:00", "2026-03-01", "yesterday", " "])
 def test_an_interval_end_that_is_no_instant_is_refused(dags, text, capsys):
-    ingest = job_module(dags["stream_user_counts"].get_task("ingest").application)
+    parse_args = parser_of(dags["stream_user_counts"].get_task("ingest"))
     with pytest.raises(SystemExit, match="2"):
-        ingest.parse_args(["--source", "signals", "--lake", "lake", "--interval-end", text])
+        parse_args(["--source", "signals", "--lake", "lake", "--interval-end", text])
     assert "--interval-end: " in capsys.readouterr().err
+
+
+def parser_of(task):
+    """Of the job's command line. Ingestion has one for both its ways, with a JVM and without."""
+    if task.task_id == "ingest":
+        return ingest_here.parse_args
+    return job_module(task.application).parse_args
 
 
 def job_module(path: str):
@@ -159,6 +168,18 @@ def job_module(path: str):
 @pytest.fixture
 def lake_dags(lake):
     return load_dags(lake.root)
+
+
+def test_little_is_ingested_without_a_jvm_and_much_on_spark(lake, lake_dags, monkeypatch):
+    land(lake, "{}")
+    task, context = lake_dags["stream_user_counts"].get_task("ingest"), {"dag_run": dag_run()}
+    context |= {"params": {"promote": False}}
+    assert task._here(context) == [sys.executable, "-m", "include.landing.ingest_here"]
+    others = [each for each in all_sources() if each.name != "user_events"]
+    much = replace(source_named("user_events"), spark_bytes=0)
+    monkeypatch.setattr(sources, "SOURCES", (much, *others))
+    assert task._here(context) == []
+    assert lake_dags["stream_user_counts"].get_task("run_stream")._here(context) == []
 
 
 def test_ingest_is_skipped_while_nothing_has_landed(lake, lake_dags):

@@ -25,10 +25,10 @@ from pyspark.sql import SparkSession
 from include.care.check_checkpoint import check_checkpoint, record_check
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.landing.ingest import ingest
 from include.registry import source_named, stream_named
 from include.spark.conf import job_conf
 from include.spark.submit import jars_argument, job_environment, submit_command
-from spark_jobs.ingest_source import ingest
 
 STREAM = stream_named("user_counts")
 USERS, EVENTS = 2_000, 1_000
@@ -44,7 +44,7 @@ def series(spark: SparkSession, root: Path, compacting: bool, runs: int) -> list
     done = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     for number in range(len(done) + 1, runs + 1):
         land(lake, number)
-        ingest(spark, lake, source_named(STREAM.source))
+        ingest(lake, source_named(STREAM.source))
         figures = {"run": number, **run_once(lake, compacting)}
         with log.open("a") as file:
             file.write(json.dumps(figures) + "\n")

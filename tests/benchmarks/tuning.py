@@ -31,6 +31,7 @@ from include.care.rocksdb.history import (
 from include.care.rocksdb.profile import active_profile, complete_settings, machine_memory_bytes
 from include.care.rocksdb.settings import MAX_MEMORY_MB, WRITE_BUFFER_RATIO
 from include.care.rocksdb.tune_rocksdb import Outcome, format_outcome, tune_rocksdb
+from include.job import recorded_run
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
@@ -38,7 +39,6 @@ from include.settings import PROJECT
 from spark_jobs.compact_state import JOB as COMPACT_STATE
 from spark_jobs.engines.session_settings import session_settings
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import recorded_run
 from spark_jobs.run_stream import drain
 from spark_jobs.stream_drain import drain_stream
 from tests.benchmarks.contender import session

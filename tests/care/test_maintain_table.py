@@ -20,18 +20,18 @@ from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.landing.clock import read_logged_clock
+from include.landing.ingest import ingest
 from include.plans.waiting_rows import has_waiting_rows
 from include.registry import source_named, stream_named
 from include.settings import TABLE_CARE, SavepointRules, Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.ingest_source import ingest
 from spark_jobs.maintain_table import maintain, vacuum
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
 from tests.engines.lake_runs import plain
 from tests.engines.live_lakes import expected_rows, local_run, make_commits, user_event
-from tests.landed_files import Landing, forget_commit, signal
+from tests.landed_files import Landing, forget_finish, signal
 
 pytestmark = pytest.mark.spark
 
@@ -112,7 +112,7 @@ def test_a_source_and_its_stream_go_on_over_optimized_and_vacuumed_tables(spark,
         lines = [signal(hour * 3600, device_id=hour % 3) for hour in hours]
         landing.add(f"{number}.jsonl", [*lines, "{"])
         landed.extend(lines)
-        ingest(spark, lake, SIGNALS)
+        ingest(lake, SIGNALS)
 
     land(0)
     land(1)
@@ -126,7 +126,7 @@ def test_a_source_and_its_stream_go_on_over_optimized_and_vacuumed_tables(spark,
     assert not has_waiting_rows(lake, DEVICES)
 
     # A batch that is repeated is found in the tables, under all that has been done since.
-    forget_commit(lake, 1)
+    forget_finish(lake)
     forget_newest_batch(lake, DEVICES)
     land(2)
     drain(

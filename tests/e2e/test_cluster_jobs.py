@@ -22,6 +22,7 @@ from include.lake.paths import Lake
 from include.lake.process_tree import wait_until
 from include.registry import stream_named
 from include.spark.conf import job_conf
+from include.spark.local_jobs import run_job
 from include.spark.submit import SPARK_SUBMIT, jars_argument, job_environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
@@ -119,6 +120,8 @@ def test_a_stream_runs_on_workers_without_the_project(on_cluster, lake, capfd):
     """As `./stateful stream` would, and in a lake that is given as a URI."""
     rows = land(lake)
     uri = f"file://{lake.root}"
+    # As if much had landed: so little is ingested without Spark.
+    assert run_job("ingest_source", ["--source", STREAM.source, "--lake", uri]) == 0
     assert main(["stream", STREAM.name, "--lake", uri]) == 0, capfd.readouterr()
     settled = max(time for _, time in rows) - STREAM.watermark_delay
     expected = Counter(user for user, time in rows if time <= settled)

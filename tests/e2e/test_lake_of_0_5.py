@@ -15,13 +15,13 @@ from include.coverage.table_coverage import table_coverage
 from include.fold.instants import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.landing.ingest import ingest
 from include.plans.plan_recompute import plan_recompute, settled_until
 from include.plans.reseed_options import ReseedOptions
 from include.plans.stream_identity import stream_identity
 from include.registry import all_sources, all_streams, stream_named
 from include.sample.sample_data import Options, generate
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.ingest_source import ingest
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.landed_sql import oracle_rows, table_rows
@@ -66,7 +66,7 @@ def gone_on(spark, old_lake, tmp_path_factory) -> Lake:
         generate(staging, source, sample)
         for file in Path(staging.landing(source.name)).iterdir():
             file.rename(Path(old_lake.landing(source.name), f"d-{file.name}"))
-        ingest(spark, old_lake, source, interval_end=END)
+        ingest(old_lake, source, interval_end=END)
     for stream in STREAMS:
         drain(SparkEngine(spark), old_lake, stream)
     return old_lake

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from include.fold.instants import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.landing.ingest import ingest
 from include.registry import source_named, stream_named
 from include.sample.sample_data import Options, generate
 from include.settings import Stream
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.ingest_source import ingest
 from spark_jobs.run_stream import drain
 from tests.landed_sql import ORACLES, oracle_rows, table_rows
 
@@ -90,7 +90,7 @@ def test_tables_equal_sql_over_the_landed_files_however_they_are_cut(
         source = replace(source, commit_bytes=20_000)
     for files in land_in_parts(lake, source.name, parts, tmp_path / "staging"):
         land(lake, source.name, files)
-        ingest(spark, lake, source)
+        ingest(lake, source)
         drain(SparkEngine(spark), lake, stream)
     check_table(lake, stream)
     if name == "service_health":
@@ -100,7 +100,7 @@ def test_tables_equal_sql_over_the_landed_files_however_they_are_cut(
 def check_silence(spark: SparkSession, lake: Lake, stream: Stream) -> None:
     """An hour after the last line, with nothing new landed, every service is stale."""
     source, end = source_named(stream.source), START + timedelta(hours=SAMPLE.span_hours + 1)
-    ingest(spark, lake, source, interval_end=end)
+    ingest(lake, source, interval_end=end)
     drain(SparkEngine(spark), lake, stream)
     settled = end - source.clock_grace - stream.watermark_delay
     assert position(lake) == micros_of(settled) + 1

@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 from include.fold.admission import EPOCH
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.landing.clock_row import write_clock_row
+from include.landing.ingest import ingest
 from include.registry import source_named, stream_named
 from include.settings import SavepointRules, Stream
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.ingest_source import ingest
 from spark_jobs.run_stream import drain
-from spark_jobs.tables.clock_row import write_clock_row
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
@@ -89,11 +89,9 @@ def run_lake(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{json.dumps(case.line(*event))}\n" for event in events))
         os.utime(path, (number + 1, number + 1))
-        ingest(spark, lake, source)
+        ingest(lake, source)
         drain(SparkEngine(spark), lake, stream)
-    write_clock_row(
-        spark, lake, replace(source, clock_grace=timedelta(0), max_clock_step=None), None, end
-    )
+    write_clock_row(lake, replace(source, clock_grace=timedelta(0), max_clock_step=None), None, end)
     drain(SparkEngine(spark), lake, stream)
     return lake
 

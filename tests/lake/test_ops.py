@@ -9,9 +9,9 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableAlterer
 
+from include.job import recorded_run
 from include.lake import ops
 from include.lake.ops import append_ops, read_ops, update_ops
-from spark_jobs.job import recorded_run
 
 KEY = ("stream", "generation", "batch_id")
 

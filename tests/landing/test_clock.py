@@ -25,7 +25,7 @@ from include.landing.clock import (
     read_logged_clock,
     why_not_ingest,
 )
-from include.landing.position import files_waiting
+from include.landing.ingest_position import files_waiting
 from include.registry import source_named, stream_named
 from include.settings import Source
 

@@ -8,58 +8,45 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.fold.instants import instant_of, micros_of
 from include.lake.delta_log import read_actions
-from include.lake.ops_schemas import INSTANT
 from include.lake.paths import Lake, LakeError
+from include.landing import clock_row as clock_rows
+from include.landing.bronze_commits import clock_after, clock_row
+from include.landing.bronze_tables import create_tables
 from include.landing.clock import Clock, check_clock_order, read_logged_clock
-from spark_jobs.tables import bronze, clock_row
-from spark_jobs.tables.clock_row import write_clock_row, write_still_row
+from include.landing.clock_row import write_clock_row, write_still_row
 from tests.clocked import SIGNALS
 from tests.landed_files import START
 
 START_US = micros_of(START)
 MINUTE_US = 60_000_000
 STAMPS = ("arrival_watermark", "commit_watermark", "ingested_at")
-SCHEMA = pa.schema(
-    [
-        ("device_id", pa.int64()),
-        ("value", pa.int64()),
-        ("event_time", INSTANT),
-        ("event_date", pa.date32()),
-        ("ingested_at", INSTANT),
-        ("arrival_watermark", INSTANT),
-        ("commit_watermark", INSTANT),
-        ("source_file", pa.string()),
-        pa.field("is_clock", pa.bool_(), nullable=False),
-    ]
-)
 
 
 @pytest.fixture
 def bronze_lake(lake: Lake) -> Lake:
     """Bronze with one commit, and no lease that would work."""
-    table = DeltaTable.create(
-        lake.bronze("signals"),
-        schema=SCHEMA,
-        partition_by=["event_date"],
-        configuration={"delta.appendOnly": "true"},
-    )
-    add(lake, table, START_US)
+    create_tables(lake, SIGNALS)
+    add(lake, START_US)
     return lake
 
 
-def add(lake: Lake, table: DeltaTable, watermark_us: int) -> None:
-    """A commit as ingestion makes it, blind to what others do."""
+def add(lake: Lake, watermark_us: int) -> None:
+    """A commit as ingestion makes it, when nobody is in its way."""
     before = read_logged_clock(lake, SIGNALS) or Clock(None, None)
-    after = bronze.clock_after(before, watermark_us, START_US + MINUTE_US * 1000)
+    after = clock_after(before, watermark_us, START_US + MINUTE_US * 1000)
+    append(lake, before, after)
+
+
+def append(lake: Lake, before: Clock, after: Clock) -> None:
+    """A row as the newest version, whatever that is: blind to what others do."""
     metadata = CommitProperties(custom_metadata={"userMetadata": json.dumps(after.metadata())})
-    row = bronze.clock_row(SCHEMA, before, after)
-    write_deltalake(table, row, mode="append", commit_properties=metadata)
+    row = clock_row(SIGNALS, before, after)
+    write_deltalake(lake.bronze("signals"), row, mode="append", commit_properties=metadata)
 
 
 def stamps(lake: Lake) -> list[tuple[Any, Any, Any]]:
@@ -83,7 +70,7 @@ def assert_in_order(lake: Lake) -> None:
 
 def while_reading(monkeypatch: pytest.MonkeyPatch, others: list[Callable[[], None]]) -> None:
     """Let the others commit just after this writer has read its clock, one at a time."""
-    read = bronze.read_clock
+    read = clock_rows.read_clock
 
     def slow(*given: Any) -> Clock:
         clock = read(*given)
@@ -91,18 +78,18 @@ def while_reading(monkeypatch: pytest.MonkeyPatch, others: list[Callable[[], Non
             others.pop()()
         return clock
 
-    monkeypatch.setattr(clock_row.bronze, "read_clock", slow)
+    monkeypatch.setattr(clock_rows, "read_clock", slow)
 
 
 def ahead(lake: Lake, minutes: int) -> Callable[[], None]:
-    return lambda: add(lake, DeltaTable(lake.bronze("signals")), START_US + minutes * MINUTE_US)
+    return lambda: add(lake, START_US + minutes * MINUTE_US)
 
 
 def test_a_still_row_is_not_behind_a_commit_that_came_between(
     bronze_lake: Lake, monkeypatch: pytest.MonkeyPatch
 ):
     while_reading(monkeypatch, [ahead(bronze_lake, 9), ahead(bronze_lake, 5)])
-    write_still_row(None, bronze_lake, SIGNALS)  # type: ignore[arg-type]  # its log says the clock
+    write_still_row(bronze_lake, SIGNALS)
     assert len(stamps(bronze_lake)) == 4
     assert_in_order(bronze_lake)
     clock = read_logged_clock(bronze_lake, SIGNALS)
@@ -115,7 +102,7 @@ def test_a_clock_row_is_planned_anew_when_another_commit_came_between(
 ):
     while_reading(monkeypatch, [ahead(bronze_lake, 9)])
     now = START + timedelta(minutes=20)
-    write_clock_row(None, bronze_lake, SIGNALS, None, now)  # type: ignore[arg-type]
+    write_clock_row(bronze_lake, SIGNALS, None, now)
     assert len(stamps(bronze_lake)) == 3
     assert_in_order(bronze_lake)
 
@@ -125,7 +112,7 @@ def test_no_clock_row_is_written_that_another_one_has_made_superfluous(
 ):
     while_reading(monkeypatch, [ahead(bronze_lake, 30)])
     now = START + timedelta(minutes=20)
-    write_clock_row(None, bronze_lake, SIGNALS, None, now)  # type: ignore[arg-type]
+    write_clock_row(bronze_lake, SIGNALS, None, now)
     assert len(stamps(bronze_lake)) == 2
 
 
@@ -134,10 +121,10 @@ def test_writers_of_three_processes_keep_one_order(bronze_lake: Lake):
         rng = random.Random(seed)
         for _ in range(5):
             if rng.random() < 0.5:
-                write_still_row(None, bronze_lake, SIGNALS)  # type: ignore[arg-type]
+                write_still_row(bronze_lake, SIGNALS)
             else:
                 now = instant_of(START_US + rng.randrange(60) * MINUTE_US)
-                write_clock_row(None, bronze_lake, SIGNALS, None, now)  # type: ignore[arg-type]
+                write_clock_row(bronze_lake, SIGNALS, None, now)
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(work, range(3)))
@@ -146,14 +133,11 @@ def test_writers_of_three_processes_keep_one_order(bronze_lake: Lake):
 
 def test_a_clock_that_went_back_in_an_old_log_is_not_followed(bronze_lake: Lake):
     """0.5 could append a still row behind a commit that it had not seen."""
-    path = bronze_lake.bronze("signals")
     stale = read_logged_clock(bronze_lake, SIGNALS)
     assert stale is not None
     ahead(bronze_lake, 9)()
     newest = read_logged_clock(bronze_lake, SIGNALS)
-    metadata = CommitProperties(custom_metadata={"userMetadata": json.dumps(stale.metadata())})
-    row = bronze.clock_row(SCHEMA, stale, stale)
-    write_deltalake(path, row, mode="append", commit_properties=metadata)
+    append(bronze_lake, stale, stale)
     assert read_logged_clock(bronze_lake, SIGNALS) == newest
 
 
@@ -166,18 +150,16 @@ def test_a_commit_that_did_not_know_the_one_before_it_is_told(bronze_lake: Lake)
         assert before is not None
         for other in others:
             other()
-        after = bronze.clock_after(before, START_US, START_US + MINUTE_US * 2000)
-        metadata = CommitProperties(custom_metadata={"userMetadata": json.dumps(after.metadata())})
-        row = bronze.clock_row(SCHEMA, before, after)
-        write_deltalake(path, row, mode="append", commit_properties=metadata)
-        write_still_row(None, bronze_lake, SIGNALS)  # type: ignore[arg-type]
+        after = clock_after(before, START_US, START_US + MINUTE_US * 2000)
+        append(bronze_lake, before, after)
+        write_still_row(bronze_lake, SIGNALS)
         check_clock_order(bronze_lake, SIGNALS, before, after)
 
     def optimize() -> None:
         DeltaTable(path).optimize.compact()
 
     def still() -> None:
-        write_still_row(None, bronze_lake, SIGNALS)  # type: ignore[arg-type]
+        write_still_row(bronze_lake, SIGNALS)
 
     commit_behind([])
     commit_behind([optimize, still])

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from include.checkpoint.row_counts import count_events
 from include.fold.instants import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.landing import clock_row, ingest_here
+from include.landing import ingest as ingestion
+from include.landing.bronze_commits import read_clock
 from include.landing.bronze_tables import create_tables
 from include.landing.clock import LAGGING, Clock
+from include.landing.clock_row import write_clock_row
+from include.landing.ingest import RunCounts, ingest
 from include.registry import source_named
-from spark_jobs import ingest_source
-from spark_jobs.ingest_source import RunCounts, ingest
-from spark_jobs.tables import bronze, clock_row
-from spark_jobs.tables.clock_row import write_clock_row
 from tests.clocked import (
     GRACE,
     HOUR,
@@ -32,16 +32,10 @@ from tests.clocked import (
     in_order,
     version,
 )
+from tests.deaths import KilledError, die
 from tests.landed_files import START, Landing, signal
 
-pytestmark = pytest.mark.spark
-
 GRACE_US = 60_000_000
-
-
-@pytest.fixture
-def landed(lake: Lake) -> Landing:
-    return Landing(lake)
 
 
 @pytest.fixture
@@ -51,24 +45,24 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def test_a_silent_source_gets_a_clock_row_that_raises_the_watermark(
-    spark: SparkSession, lake: Lake, landed: Landing, said: pytest.LogCaptureFixture
+    lake: Lake, landed: Landing, said: pytest.LogCaptureFixture
 ):
     landed.add("a.jsonl", [signal(0), "{", signal(1)])
     record: dict[str, Any] = {}
-    assert ingest(spark, lake, SIGNALS, record, START) == RunCounts(1, 1, 3, 2, 1)
+    assert ingest(lake, SIGNALS, record, START) == RunCounts(1, 1, 3, 2, 1)
     assert "no clock row: the watermark of bronze/signals is at" in said.text
     said.clear()
 
     end = START + HOUR
     record = {}
-    assert ingest(spark, lake, SIGNALS, record, end) == RunCounts()
+    assert ingest(lake, SIGNALS, record, end) == RunCounts()
 
     assert record == asdict(RunCounts())
     assert "clock row: bronze/signals is at 2026-03-01T00:59:00.000+00:00 now" in said.text
     before = micros_of(START + timedelta(seconds=1))
-    (*events, row) = in_order(spark, lake)
+    (*events, row) = in_order(lake)
     assert [event.is_clock for event in events] == [False, False]
-    assert row.asDict() == {
+    assert vars(row) == {
         "device_id": None,
         "value": None,
         "event_time": micros_of(end - GRACE),
@@ -79,164 +73,149 @@ def test_a_silent_source_gets_a_clock_row_that_raises_the_watermark(
         "source_file": None,
         "is_clock": True,
     }
-    assert clock_of(spark, lake) == (micros_of(end - GRACE), row.ingested_at)
+    assert clock_of(lake) == (micros_of(end - GRACE), row.ingested_at)
     assert row.ingested_at > max(event.ingested_at for event in events)
     assert count_events(lake.bronze("signals"), version(lake)) == 2
 
 
 def test_the_job_takes_the_interval_of_its_dag_run_and_counts_no_clock_row(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ):
     folder = Path(lake.landing("service_logs"))
     folder.mkdir(parents=True)
     (folder / "a.jsonl").write_text('{"service": "a", "timestamp": "2026-03-01T00:00:00Z"}\n')
     end = START + HOUR
     arguments = ["--source", "service_logs", "--lake", lake.root, "--interval-end", str(end)]
-    monkeypatch.setattr("sys.argv", ["ingest_source", *arguments])
-    monkeypatch.setattr(ingest_source.job, "spark_session", lambda *_: spark)
-    ingest_source.main()
-    clock = bronze.read_clock(spark, lake, source_named("service_logs"))
+    monkeypatch.setattr("sys.argv", ["ingest_here", *arguments])
+    ingest_here.main()
+    clock = read_clock(lake, source_named("service_logs"))
     assert clock.watermark_us == micros_of(end - GRACE)
     (run,) = read_ops(lake, "runs").to_pylist()
     assert (run["batches"], run["rows_landed"], run["rows_bronze"]) == (1, 1, 1)
 
 
-def test_events_behind_a_clock_row_know_it(spark: SparkSession, lake: Lake, landed: Landing):
+def test_events_behind_a_clock_row_know_it(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0)])
-    ingest(spark, lake, SIGNALS, interval_end=START + HOUR)
+    ingest(lake, SIGNALS, interval_end=START + HOUR)
     landed.add("b.jsonl", [signal(5)])
-    ingest(spark, lake, SIGNALS, interval_end=START)
-    last = in_order(spark, lake)[-1]
+    ingest(lake, SIGNALS, interval_end=START)
+    last = in_order(lake)[-1]
     assert (last.source_file, last.is_clock) == ("b.jsonl", False)
     assert last.arrival_watermark == last.commit_watermark == micros_of(START + HOUR - GRACE)
 
 
-@pytest.mark.full
-def test_a_source_without_a_clock_gets_no_row(spark: SparkSession, lake: Lake, landed: Landing):
+def test_a_source_without_a_clock_gets_no_row(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0)])
-    ingest(spark, lake, WITHOUT_CLOCK, interval_end=START + HOUR)
+    ingest(lake, WITHOUT_CLOCK, interval_end=START + HOUR)
     assert version(lake) == 1
 
 
 def test_the_row_is_held_back_while_a_producer_is_behind(
-    spark: SparkSession, lake: Lake, landed: Landing, said: pytest.LogCaptureFixture
+    lake: Lake, landed: Landing, said: pytest.LogCaptureFixture
 ):
     landed.add("a.jsonl", [signal(0)])
     marker = landed.add(LAGGING, "")
-    ingest(spark, lake, SIGNALS, interval_end=START + HOUR)
+    ingest(lake, SIGNALS, interval_end=START + HOUR)
     assert version(lake) == 1
     held_back = "no clock row: it is held back, as landing/signals/_lagging says"
     assert said.text.count(held_back) == len(said.messages) == 1
     marker.unlink()
-    ingest(spark, lake, SIGNALS, interval_end=START + HOUR)
+    ingest(lake, SIGNALS, interval_end=START + HOUR)
     assert version(lake) == 2
 
 
-@pytest.mark.full
 def test_the_row_is_held_back_when_files_came_during_the_drain(
-    spark: SparkSession,
     lake: Lake,
     landed: Landing,
     said: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ):
     landed.add("a.jsonl", [signal(0)])
-    drain = ingest_source.drain
+    drain = ingestion.drain
 
     def drain_while_a_file_comes(*given: Any) -> None:
         drain(*given)
         landed.add("b.jsonl", [signal(1)])
 
     with monkeypatch.context() as patch:
-        patch.setattr(ingest_source, "drain", drain_while_a_file_comes)
-        ingest(spark, lake, SIGNALS, interval_end=START + HOUR)
+        patch.setattr(ingestion, "drain", drain_while_a_file_comes)
+        ingest(lake, SIGNALS, interval_end=START + HOUR)
     assert version(lake) == 1
     assert "held back, as 1 more file(s) have come to landing/signals" in said.text
-    ingest(spark, lake, SIGNALS, interval_end=START + HOUR)
-    assert [row.is_clock for row in in_order(spark, lake)] == [False, False, True]
+    ingest(lake, SIGNALS, interval_end=START + HOUR)
+    assert [row.is_clock for row in in_order(lake)] == [False, False, True]
 
 
 def test_the_first_row_needs_data_or_an_initial_state(
-    spark: SparkSession, lake: Lake, landed: Landing, said: pytest.LogCaptureFixture
+    lake: Lake, landed: Landing, said: pytest.LogCaptureFixture
 ):
-    assert ingest(spark, lake, SIGNALS, interval_end=START) == RunCounts()
-    assert (version(lake), clock_of(spark, lake)) == (0, Clock(None, None))
+    assert ingest(lake, SIGNALS, interval_end=START) == RunCounts()
+    assert (version(lake), clock_of(lake)) == (0, Clock(None, None))
     assert "bronze/signals has no data yet" in said.text
     seed = Path(lake.initial_state("device_signals")).with_suffix(".json")
     seed.parent.mkdir()
     seed.touch()
 
-    assert ingest(spark, lake, SIGNALS, interval_end=START) == RunCounts()
+    assert ingest(lake, SIGNALS, interval_end=START) == RunCounts()
 
-    (row,) = in_order(spark, lake)
+    (row,) = in_order(lake)
     assert (row.is_clock, row.arrival_watermark) == (True, None)
     assert row.commit_watermark == row.event_time == micros_of(START - GRACE)
     assert row.event_date == (START - GRACE).date()
     landed.add("a.jsonl", [signal(0)])
-    assert ingest(spark, lake, SIGNALS, interval_end=START).rows_bronze == 1
-    assert in_order(spark, lake)[1].arrival_watermark == micros_of(START - GRACE)
-
-
-class KillError(Exception):
-    """Stands for the death of the process."""
+    assert ingest(lake, SIGNALS, interval_end=START).rows_bronze == 1
+    assert in_order(lake)[1].arrival_watermark == micros_of(START - GRACE)
 
 
 def test_a_death_around_the_clock_row_is_made_good_by_the_next_run(
-    spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
 ):
-    def die(*_: object) -> None:
-        raise KillError
-
     landed.add("a.jsonl", [signal(0)])
     with monkeypatch.context() as patch:
-        patch.setattr(clock_row.bronze, "clock_row", die)
+        patch.setattr(clock_row, "clock_row", die)
         record: dict[str, Any] = {}
-        with pytest.raises(KillError):
-            ingest(spark, lake, SIGNALS, record, START + HOUR)
+        with pytest.raises(KilledError):
+            ingest(lake, SIGNALS, record, START + HOUR)
     assert RunCounts(**record).rows_bronze == 1
     with monkeypatch.context() as patch:
         patch.setattr(clock_row.log, "info", die)  # after the commit
-        with pytest.raises(KillError):
-            ingest(spark, lake, SIGNALS, interval_end=START + HOUR)
-    before = in_order(spark, lake), version(lake)
+        with pytest.raises(KilledError):
+            ingest(lake, SIGNALS, interval_end=START + HOUR)
+    before = in_order(lake), version(lake)
     assert [row.is_clock for row in before[0]] == [False, True]
-    ingest(spark, lake, SIGNALS, interval_end=START + HOUR)
-    assert (in_order(spark, lake), version(lake)) == before
+    ingest(lake, SIGNALS, interval_end=START + HOUR)
+    assert (in_order(lake), version(lake)) == before
 
 
-@pytest.mark.full
-def test_odd_logical_dates_do_no_harm(spark: SparkSession, lake: Lake, landed: Landing):
+def test_odd_logical_dates_do_no_harm(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0)])
-    ingest(spark, lake, SIGNALS, interval_end=START + HOUR)
-    write_clock_row(spark, lake, SIGNALS, START - HOUR, now=START + 2 * HOUR)  # of the past
+    ingest(lake, SIGNALS, interval_end=START + HOUR)
+    write_clock_row(lake, SIGNALS, START - HOUR, now=START + 2 * HOUR)  # of the past
     assert version(lake) == 2
-    write_clock_row(spark, lake, SIGNALS, START + 99 * HOUR, now=START + 2 * HOUR)  # the future
-    assert clock_of(spark, lake).watermark_us == micros_of(START + 2 * HOUR - GRACE)
-    write_clock_row(spark, lake, SIGNALS, None, now=START + 3 * HOUR)  # none at all
-    assert clock_of(spark, lake).watermark_us == micros_of(START + 3 * HOUR - GRACE)
+    write_clock_row(lake, SIGNALS, START + 99 * HOUR, now=START + 2 * HOUR)  # the future
+    assert clock_of(lake).watermark_us == micros_of(START + 2 * HOUR - GRACE)
+    write_clock_row(lake, SIGNALS, None, now=START + 3 * HOUR)  # none at all
+    assert clock_of(lake).watermark_us == micros_of(START + 3 * HOUR - GRACE)
     assert version(lake) == 4
 
 
-@pytest.mark.full
-def test_a_run_without_an_interval_goes_by_its_own_time(
-    spark: SparkSession, lake: Lake, landed: Landing
-):
+def test_a_run_without_an_interval_goes_by_its_own_time(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0)])
     before = datetime.now(UTC)
-    ingest(spark, lake, SIGNALS)
-    row = in_order(spark, lake)[-1]
+    ingest(lake, SIGNALS)
+    row = in_order(lake)[-1]
     assert row.is_clock
     assert micros_of(before - MS) <= row.event_time + GRACE_US <= micros_of(datetime.now(UTC))
     assert row.ingested_at - row.event_time == GRACE_US
 
 
-def test_the_clock_row_has_the_source_s_fields(spark: SparkSession, lake: Lake):
+def test_the_clock_row_has_the_source_s_fields(lake: Lake):
     logs = source_named("service_logs")
     create_tables(lake, logs)
     Path(lake.landing("service_logs")).mkdir(parents=True)
     Path(lake.root, "initial_state").mkdir()
     Path(lake.initial_state("service_health") + ".json").touch()
-    write_clock_row(spark, lake, logs, **at(START))
+    write_clock_row(lake, logs, **at(START))
     (row,) = DeltaTable(lake.bronze("service_logs")).to_pyarrow_table().to_pylist()
     assert (row["service"], row["level"], row["message"]) == (None, None, None)
     assert (row["event_time"], row["is_clock"]) == (START - GRACE, True)

@@ -1,28 +1,29 @@
-"""The ingest checkpoint's file log after a power cut: no file that it has lost is taken twice."""
+"""The file log of a checkpoint of 0.5 after a power cut: no file that it has lost is taken twice."""
 
 import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
-from include.lake.table_seal import read_seal
-from include.landing.file_log_seal import check_file_log, taken_files
-from include.landing.position import files_waiting
-from spark_jobs import ingest_source
-from spark_jobs.ingest_source import RunCounts, ingest
-from tests.ingested import SIGNALS, one_file_a_commit, quarantine_of, values_of
-from tests.landed_files import Landing, forget_commit, signal
+from include.landing import spark_position
+from include.landing.ingest import RunCounts, ingest
+from include.landing.ingest_position import Batch, ensure_position, files_waiting, read_position
+from tests.deaths import die
+from tests.ingest_checkpoint import QUERY_ID, IngestCheckpoint, as_of_0_5
+from tests.ingested import (
+    SIGNALS,
+    quarantine_of,
+    values_of,
+)
+from tests.landed_files import Landing, signal
 
-pytestmark = pytest.mark.spark
+NOTHING = RunCounts()
 
 
-@pytest.fixture
-def landed(lake: Lake) -> Landing:
-    return Landing(lake)
+def findings(lake: Lake) -> list[tuple[str, int]]:
+    return [(row["finding"], row["count"]) for row in read_ops(lake, "findings").to_pylist()]
 
 
 def file_log(lake: Lake, offset: int) -> Path:
@@ -32,103 +33,109 @@ def file_log(lake: Lake, offset: int) -> Path:
 def cut_last_line(log: Path) -> None:
     """As a power cut leaves it: the last file is no longer in the log."""
     log.write_text(log.read_text().rstrip("\n").rpartition("\n")[0])
-    log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
 
 
-def test_a_file_that_the_log_has_lost_is_not_taken_twice(
-    spark: SparkSession, lake: Lake, landed: Landing
-):
+@pytest.fixture
+def in_one_batch(lake: Lake) -> Landing:
+    """A lake of 0.5, four files of which were ingested at once."""
+    landed = Landing(lake)
     landed.add("a.jsonl", [signal(0), "{"])
     landed.add("empty.jsonl", "")
     landed.add("refused.txt", b"x")
     landed.add("z.jsonl", [signal(second, value=second) for second in range(100)])
-    ingest(spark, lake, SIGNALS)
-    before = values_of(spark, lake), quarantine_of(spark, lake).count()
+    ingest(lake, SIGNALS)
+    as_of_0_5(lake)
+    return landed
+
+
+def test_a_file_that_the_log_has_lost_is_not_taken_twice(lake: Lake, in_one_batch: Landing):
+    before = values_of(lake), quarantine_of(lake)
     for _ in range(3):  # of z.jsonl, refused.txt, empty.jsonl
         cut_last_line(file_log(lake, 0))
     assert files_waiting(lake, "signals") == 3
-    landed.add("new.jsonl", [signal(7)])
+    in_one_batch.add("new.jsonl", [signal(7)])
 
-    assert ingest(spark, lake, SIGNALS) == RunCounts(1, 2, 1, 1, 0)  # the empty one, and the new
+    assert ingest(lake, SIGNALS) == RunCounts(1, 2, 1, 1, 0)  # the empty one, and the new
 
-    assert values_of(spark, lake) == sorted([*before[0], ("new.jsonl", 10)])
-    assert quarantine_of(spark, lake).count() == before[1]
+    assert values_of(lake) == sorted([*before[0], ("new.jsonl", 10)])
+    assert quarantine_of(lake) == before[1]
     assert files_waiting(lake, "signals") == 0
+    assert ingest(lake, SIGNALS) == NOTHING
     (found,) = read_ops(lake, "findings").to_pylist()
-    assert (found["finding"], found["severity"], found["count"]) == (
-        "file_log_damaged",
-        "warning",
-        2,
-    )
+    known = found["finding"], found["severity"], found["count"]
+    assert known == ("file_log_damaged", "warning", 2)
     assert "refused.txt, z.jsonl" in found["detail"]
-    assert ingest(spark, lake, SIGNALS) == RunCounts()
-    assert read_ops(lake, "findings").num_rows == 1
 
 
-def test_a_lake_of_before_the_seals_is_looked_through_once(
-    spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
-):
-    landed.add("a.jsonl", [signal(0)])
-    landed.add("b.jsonl", [signal(1)])
-    ingest(spark, lake, SIGNALS)
+def test_a_lake_of_before_the_seals_is_looked_through(lake: Lake, in_one_batch: Landing):
     shutil.rmtree(lake.ops("tables"))
     cut_last_line(file_log(lake, 0))
-    landed.add("c.jsonl", [signal(2)])
-    assert ingest(spark, lake, SIGNALS).files_landed == 1
-    assert [name for name, _ in values_of(spark, lake)] == ["a.jsonl", "b.jsonl", "c.jsonl"]
-    monkeypatch.setattr("include.landing.file_log_seal.taken_files", None)
-    assert check_file_log(lake, "signals") == (frozenset({"b.jsonl"}), [])
+    in_one_batch.add("c.jsonl", [signal(2)])
+    assert ingest(lake, SIGNALS).files_landed == 1
+    assert len(values_of(lake)) == 102
+    assert findings(lake) == [("file_log_damaged", 1)]
 
 
-@pytest.mark.full
-def test_a_death_after_the_repair_takes_nothing_twice_either(
-    spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+def test_a_log_that_fits_its_seal_is_believed_and_no_table_is_read(
+    lake: Lake, in_one_batch: Landing, monkeypatch: pytest.MonkeyPatch
 ):
-    landed.add("a.jsonl", [signal(0)])
-    landed.add("b.jsonl", [signal(1)])
-    ingest(spark, lake, SIGNALS)
+    monkeypatch.setattr(spark_position, "taken_files", die)
+    assert ingest(lake, SIGNALS) == NOTHING
+    assert findings(lake) == []
+
+
+def test_files_that_0_5_knew_to_be_lost_are_not_taken(lake: Lake):
+    for name in ("a.jsonl", "b.jsonl"):
+        Landing(lake).add(name, [signal(0)])
+        ingest(lake, SIGNALS)
+    checkpoint = as_of_0_5(lake)
+    cut_last_line(file_log(lake, 1))
+    checkpoint.seal(["a.jsonl"], offset=1, lost=["b.jsonl"])
+    assert ingest(lake, SIGNALS) == NOTHING
+    assert findings(lake) == []
+    assert files_waiting(lake, "signals") == 0
+
+
+def test_a_seal_of_another_checkpoint_says_nothing(lake: Lake, in_one_batch: Landing):
+    before = values_of(lake)
     cut_last_line(file_log(lake, 0))
-    landed.add("c.jsonl", [signal(2)])
-
-    def die(*_: object) -> None:
-        raise RuntimeError("killed")
-
-    for place in ("parse_batch", "seal_file_log"):  # before and after the batch's commit
-        with monkeypatch.context() as patch:
-            patch.setattr(ingest_source, place, die)
-            with pytest.raises(StreamingQueryException, match="killed"):
-                ingest(spark, lake, SIGNALS)
-    ingest(spark, lake, SIGNALS)
-    forget_commit(lake, 1)
-    assert ingest(spark, lake, SIGNALS) == RunCounts(1, 1, 1, 1, 0)
-    assert [name for name, _ in values_of(spark, lake)] == ["a.jsonl", "b.jsonl", "c.jsonl"]
+    shutil.move(lake.ingest_checkpoint("signals"), f"{lake.root}/kept")
+    other = IngestCheckpoint(lake, "another")
+    other.seal(["a.jsonl"], offset=0)
+    shutil.rmtree(other.folder)
+    shutil.move(f"{lake.root}/kept", other.folder)
+    assert ingest(lake, SIGNALS) == NOTHING
+    assert values_of(lake) == before
+    assert findings(lake) == [("file_log_damaged", 1)]
 
 
-def test_a_line_that_is_cut_in_the_middle_says_how_to_mend_it(
-    spark: SparkSession, lake: Lake, landed: Landing
-):
-    landed.add("a.jsonl", [signal(0)])
-    landed.add("b.jsonl", [signal(1)])
-    ingest(spark, lake, SIGNALS)
+def test_a_line_that_is_cut_in_the_middle_says_how_to_mend_it(lake: Lake, in_one_batch: Landing):
+    before = values_of(lake)
     log = file_log(lake, 0)
     log.write_text(log.read_text()[:-9])
     with pytest.raises(LakeError, match=r"a line of .*/sources/0/0 is cut off .* delete that line"):
-        ingest(spark, lake, SIGNALS)
+        ingest(lake, SIGNALS)
     cut_last_line(log)
-    assert ingest(spark, lake, SIGNALS).rows_landed == 0
-    assert len(values_of(spark, lake)) == 2
+    assert ingest(lake, SIGNALS) == NOTHING
+    assert values_of(lake) == before
 
 
-@pytest.mark.full
-def test_a_compacted_log_is_still_the_same(spark: SparkSession, lake: Lake, landed: Landing):
-    for number in range(12):
-        landed.add(f"{number}.jsonl", [signal(number)])
-    ingest(spark, lake, one_file_a_commit())
-    assert file_log(lake, 9).with_name("9.compact").exists()
-    landed.add("x.jsonl", [signal(1)])
-    ingest(spark, lake, SIGNALS)
-    assert read_ops(lake, "findings").num_rows == 0
-    row = read_seal(lake, "checkpoints/ingest/signals")
-    assert row is not None
-    assert (row["rows"], row["version"]) == (13, 12)
-    assert len(taken_files(lake, "signals")) == 13
+def test_a_batch_of_which_the_tables_have_every_file_is_done(lake: Lake):
+    checkpoint = IngestCheckpoint(lake)
+    checkpoint.log("0", {"a.jsonl": 0})
+    checkpoint.plan(0, 0)
+    ensure_position(lake, "signals", frozenset({"a.jsonl"}))
+    position = read_position(lake, "signals")
+    assert position is not None
+    assert (position.newest, position.open, position.taken) == (0, None, {"a.jsonl"})
+
+
+def test_a_batch_that_was_begun_goes_on_without_its_lost_files(lake: Lake):
+    checkpoint = IngestCheckpoint(lake)
+    checkpoint.log("0", {"a.jsonl": 0, "b.jsonl": 0})
+    checkpoint.plan(0, 0)
+    ensure_position(lake, "signals", frozenset({"a.jsonl"}))
+    position = read_position(lake, "signals")
+    assert position is not None
+    assert position.open == Batch(QUERY_ID, 0, ("b.jsonl",), 1_000_000)
+    assert position.taken == {"a.jsonl"}

@@ -1,108 +1,179 @@
-"""The ingest job again: after a death, in other cuts, with a checkpoint or a lake that is not its own."""
+"""Ingestion again: after a death anywhere, in other cuts, and in a lake that was moved."""
 
 import json
 import random
-from datetime import UTC, datetime, timedelta
+import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from include.lake.paths import Lake, LakeError
-from include.landing.position import files_waiting
-from spark_jobs import ingest_source
-from spark_jobs.ingest_source import RunCounts, ingest
-from spark_jobs.tables import bronze
-from tests.ingested import SIGNALS, bronze_of, events_of, one_file_a_commit, quarantine_of
-from tests.landed_files import Landing, forget_commit, signal
+from include.fold.instants import micros_of
+from include.lake.paths import Lake
+from include.landing import ingest as ingestion
+from include.landing.bronze_commits import read_clock
+from include.landing.ingest import RunCounts, ingest
+from include.landing.ingest_position import files_waiting
+from include.landing.parsed_batch import Parse, ParsedHere, parsed_here
+from spark_jobs.tables.landing import ParsedOnSpark
+from tests.clocked import HOUR
+from tests.clocked import SIGNALS as CLOCKED
+from tests.deaths import Dying, KilledError, MachineClock, die
+from tests.ingested import (
+    SIGNALS,
+    bronze_of,
+    events_of,
+    one_file_a_commit,
+    quarantine_of,
+    rows_of,
+)
+from tests.landed_files import START, Landing, forget_finish, signal
+from tests.parsers import HERE, ON_SPARK, both_parsers, both_parsers_at_length, parser
 
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def landed(lake: Lake) -> Landing:
-    return Landing(lake)
-
-
-class KillError(Exception):
-    """Stands for the death of the process."""
-
-
-def test_a_death_between_the_two_commits_is_made_good_by_the_next_run(
-    spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
-):
-    landed.add("a.jsonl", [signal(0), "{", signal(1)])
-
-    def die(*_: object) -> DataFrame:
-        raise KillError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(bronze, "quarantine_rows", die)
-        record: dict[str, Any] = {}
-        with pytest.raises(StreamingQueryException, match="KillError"):
-            ingest(spark, lake, SIGNALS, record)
-    assert RunCounts(**record) == RunCounts()
-    first = bronze_of(spark, lake).collect()
-    assert len(first) == 2
-    assert files_waiting(lake, "signals") == 1
-
-    assert ingest(spark, lake, SIGNALS) == RunCounts(1, 1, 3, 2, 1)
-    assert sorted(bronze_of(spark, lake).collect()) == sorted(first)
-    refused = quarantine_of(spark, lake).collect()
-    assert [row.reason_code for row in refused] == ["not_json"]
-    assert refused[0].ingested_at == first[0].ingested_at
-    assert files_waiting(lake, "signals") == 0
+NOW = START + 9 * HOUR  # by the machine
+# What a run writes of two batches, and at last a clock row.
+A_BATCH = ("append_accepted", "append_refused", "seal_tables", "finish", "next_batch")
+WRITES = ("seal_tables", "next_batch", *A_BATCH, *A_BATCH, "write_clock_row", "seal_tables")
+AT_LENGTH = [pytest.mark.spark, pytest.mark.full]
 
 
-def test_a_death_before_the_batch_is_committed_writes_nothing_twice(
-    spark: SparkSession, lake: Lake, landed: Landing
-):
-    landed.add("a.jsonl", [signal(0), "{"])
-    landed.add("b.jsonl", [signal(1), "{"])
-    ingest(spark, lake, one_file_a_commit())
-    tables = bronze_of(spark, lake).collect(), quarantine_of(spark, lake).collect()
-    forget_commit(lake, 1)
-    assert files_waiting(lake, "signals") == 1
-
-    assert ingest(spark, lake, one_file_a_commit()) == RunCounts(1, 1, 2, 1, 1)
-    again = bronze_of(spark, lake).collect(), quarantine_of(spark, lake).collect()
-    assert [sorted(rows, key=str) for rows in again] == [sorted(rows, key=str) for rows in tables]
+def tables_of(lake: Lake) -> dict[str, Any]:
+    """All that an ingestion of signals has made."""
+    paths = lake.bronze("signals"), lake.quarantine("signals"), lake.ingested_files("signals")
+    return {path.removeprefix(lake.root): rows_of(path) for path in paths} | {
+        "clock": read_clock(lake, CLOCKED),
+        "waiting": files_waiting(lake, "signals"),
+    }
 
 
-def test_a_repeated_batch_keeps_its_ingestion_time(
-    spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
-):
-    """A row that was refused for being in the future stays refused, or it would be lost."""
-    landed.add("a.jsonl", [signal(0)])
-    seen: list[int] = []
-    parse_batch = ingest_source.parse_batch
+def land_two_batches(lake: Lake) -> None:
+    """One was ingested, and two wait."""
+    landed = Landing(lake)
+    landed.add("0.jsonl", [signal(0), "["])
+    ingest(lake, one_file_a_commit(CLOCKED), interval_end=START)
+    landed.add("b.jsonl", [signal(2), "{", signal(1)])
+    landed.add("a.jsonl", [signal(3), signal(3), "{", signal(-9)])
 
-    def remember(*given: Any) -> DataFrame:
-        seen.append(given[-1].ingested_at_us)
-        return parse_batch(*given)
 
-    monkeypatch.setattr(ingest_source, "parse_batch", remember)
-    ingest(spark, lake, SIGNALS)
-    forget_commit(lake, 0)
-    ingest(spark, lake, SIGNALS)
-    stored = bronze_of(spark, lake).select(F.unix_micros("ingested_at")).collect()
-    assert seen == [stored[0][0]] * 2
+def run_clocked(lake: Lake, parse: Parse) -> RunCounts:
+    return ingest(lake, one_file_a_commit(CLOCKED), interval_end=START + HOUR, parse=parse)
+
+
+@pytest.fixture(scope="module")
+def without_death(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The tables of a lake in which no run ever died, at the same time of the machine."""
+    twin = Lake(str(tmp_path_factory.mktemp("twin")))
+    with pytest.MonkeyPatch.context() as patch:
+        MachineClock(patch, NOW)
+        land_two_batches(twin)
+        counted = Dying(patch, number=len(WRITES))
+        assert run_clocked(twin, parsed_here).batches == 2
+    assert tuple(counted.written) == WRITES
+    return tables_of(twin)
 
 
 @pytest.mark.parametrize(
-    "runs",
+    ("first", "second"),
     [
-        pytest.param(1, marks=pytest.mark.full),
-        pytest.param(3, marks=pytest.mark.e2e),
-        pytest.param(10, marks=pytest.mark.full),
+        (HERE, HERE),
+        pytest.param(HERE, ON_SPARK, marks=AT_LENGTH),
+        pytest.param(ON_SPARK, HERE, marks=AT_LENGTH),
+        pytest.param(ON_SPARK, ON_SPARK, marks=AT_LENGTH),
     ],
 )
-def test_any_cut_into_runs_gives_the_same_events(
-    spark: SparkSession, lake: Lake, landed: Landing, runs: int
+@pytest.mark.parametrize("died", [f"{n}-{name}" for n, name in enumerate(WRITES)])
+def test_a_death_before_any_write_of_a_run_leaves_no_trace_behind_the_next_run(
+    request: pytest.FixtureRequest,
+    lake: Lake,
+    without_death: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    second: str,
+    died: str,
 ):
+    MachineClock(monkeypatch, NOW)
+    land_two_batches(lake)
+    with monkeypatch.context() as patch:
+        Dying(patch, int(died.split("-")[0]))
+        with pytest.raises(KilledError):
+            run_clocked(lake, parser(request, first))
+    run_clocked(lake, parser(request, second))
+    assert tables_of(lake) == without_death
+
+
+@both_parsers
+def test_a_death_between_the_two_commits_is_made_good_by_the_next_run(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, parse: Parse
+):
+    landed.add("a.jsonl", [signal(0), "{", signal(1)])
+    with monkeypatch.context() as patch:
+        for parsed in (ParsedHere, ParsedOnSpark):
+            patch.setattr(parsed, "append_refused", die)
+        record: dict[str, Any] = {}
+        with pytest.raises(KilledError):
+            ingest(lake, SIGNALS, record, parse=parse)
+    assert RunCounts(**record) == RunCounts()
+    first = bronze_of(lake)
+    assert len(first) == 2
+    assert files_waiting(lake, "signals") == 1
+
+    assert ingest(lake, SIGNALS, parse=parse) == RunCounts(1, 1, 3, 2, 1)
+    assert bronze_of(lake) == first
+    (refused,) = quarantine_of(lake)
+    assert refused["reason_code"] == "not_json"
+    assert refused["ingested_at"] == first[0]["ingested_at"]
+    assert files_waiting(lake, "signals") == 0
+
+
+@both_parsers_at_length
+def test_a_death_before_the_batch_is_done_writes_nothing_twice(
+    lake: Lake, landed: Landing, parse: Parse
+):
+    landed.add("a.jsonl", [signal(0), "{"])
+    landed.add("b.jsonl", [signal(1), "{"])
+    ingest(lake, one_file_a_commit(), parse=parse)
+    tables = tables_of(lake)
+    forget_finish(lake)
+    assert files_waiting(lake, "signals") == 1
+
+    assert ingest(lake, one_file_a_commit(), parse=parse) == RunCounts(1, 1, 2, 1, 1)
+    assert tables_of(lake) == tables
+
+
+@both_parsers_at_length
+def test_a_repeated_batch_keeps_its_time(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, parse: Parse
+):
+    """A row that was refused for being in the future stays refused, or it would be lost."""
+    machine = MachineClock(monkeypatch, START)
+    hours = [signal(second) for second in (0, 7200)]
+    landed.add("a.jsonl", hours)
+    with monkeypatch.context() as patch:
+        patch.setattr(ingestion, "finish", die)
+        with pytest.raises(KilledError):
+            ingest(lake, SIGNALS, parse=parse)
+    before = bronze_of(lake), quarantine_of(lake)
+    assert [row["reason_code"] for row in before[1]] == ["future_time"]
+    machine.time = START + 3 * HOUR
+    landed.add("b.jsonl", hours)
+    assert ingest(lake, SIGNALS, parse=parse) == RunCounts(2, 2, 4, 3, 1)
+    assert [row for row in bronze_of(lake) if row["source_file"] == "a.jsonl"] == before[0]
+    assert quarantine_of(lake) == before[1]
+
+
+def test_a_repeated_batch_takes_no_file_that_came_since(lake: Lake, landed: Landing):
+    landed.add("b.jsonl", [signal(0)])
+    ingest(lake, SIGNALS)
+    forget_finish(lake)
+    landed.add("a.jsonl", [signal(1)])
+    assert files_waiting(lake, "signals") == 2
+    assert ingest(lake, SIGNALS) == RunCounts(2, 2, 2, 2, 0)
+    assert len(bronze_of(lake)) == 2
+
+
+@pytest.mark.parametrize("runs", [1, 3, pytest.param(10, marks=pytest.mark.full)])
+def test_any_cut_into_runs_gives_the_same_events(lake: Lake, landed: Landing, runs: int):
     rng = random.Random(1)
     files = [
         [signal(rng.uniform(0, 90_000), rng.randrange(5)) for _ in range(4)] for _ in range(10)
@@ -111,7 +182,7 @@ def test_any_cut_into_runs_gives_the_same_events(
     for run in range(runs):
         for number in range(run * 10 // runs, (run + 1) * 10 // runs):
             landed.add(f"{number}.jsonl", [*files[number], "{"])
-        total += ingest(spark, lake, SIGNALS)
+        total += ingest(lake, SIGNALS)
     assert total == RunCounts(runs, 10, 50, 40, 10)
     assert files_waiting(lake, "signals") == 0
     expected = sorted(
@@ -124,49 +195,36 @@ def test_any_cut_into_runs_gives_the_same_events(
         for number, lines in enumerate(files)
         for row in map(json.loads, lines)
     )
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    assert events_of(spark, lake) == sorted(
-        (device, value, (time - epoch) // timedelta(microseconds=1), time.date(), name)
+    assert events_of(lake) == sorted(
+        (device, value, micros_of(time), time.date(), name)
         for device, value, time, name in expected
     )
 
 
-def test_a_new_checkpoint_under_old_tables_is_refused(
-    spark: SparkSession, lake: Lake, landed: Landing
-):
+def test_a_moved_lake_goes_on_where_it_was(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0)])
-    ingest(spark, lake, SIGNALS)
-    checkpoint = Path(lake.ingest_checkpoint("signals"))
-    kept = checkpoint.rename(checkpoint.with_name("kept"))
-    with pytest.raises(LakeError, match=r"the ingest checkpoint .* is missing"):
-        ingest(spark, lake, SIGNALS)
-    kept.rename(checkpoint)
-    Path(lake.bronze("signals")).rename(checkpoint.with_name("bronze"))
-    with pytest.raises(LakeError, match=r"bronze/signals is missing"):
-        ingest(spark, lake, SIGNALS)
+    ingest(lake, SIGNALS)
+    landed.add("b.jsonl", [signal(1)])
+    moved = Lake(str(Path(lake.root).rename(Path(lake.root).with_name("moved"))))
+    assert files_waiting(moved, "signals") == 1
+    assert ingest(moved, SIGNALS) == RunCounts(1, 1, 1, 1, 0)
+    assert [row["source_file"] for row in bronze_of(moved)].count("a.jsonl") == 1
 
 
-def test_an_old_copy_of_the_checkpoint_is_refused(spark: SparkSession, lake: Lake, landed: Landing):
-    for name in ("a", "b"):
-        landed.add(f"{name}.jsonl", [signal(0)])
-        ingest(spark, lake, SIGNALS)
-    forget_commit(lake, 1)
-    (Path(lake.ingest_checkpoint("signals")) / "offsets" / "1").unlink()
-    with pytest.raises(LakeError, match="an old copy"):
-        ingest(spark, lake, SIGNALS)
+def test_a_copy_of_a_lake_repeats_what_was_begun_in_the_first(lake: Lake, landed: Landing):
+    landed.add("a.jsonl", [signal(0), "{"])
+    ingest(lake, SIGNALS)
+    forget_finish(lake)
+    copy = Lake(shutil.copytree(lake.root, f"{lake.root}-copy"))
+    ingest(lake, SIGNALS)
+    ingest(copy, SIGNALS)
+    assert tables_of(copy) == tables_of(lake)
 
 
-def test_a_moved_lake_is_refused(spark: SparkSession, lake: Lake, landed: Landing):
-    landed.add("a.jsonl", [signal(0)])
-    ingest(spark, lake, SIGNALS)
-    moved = Path(lake.root).rename(Path(lake.root).with_name("moved"))
-    with pytest.raises(LakeError, match="Move it back"):
-        ingest(spark, Lake(str(moved)), SIGNALS)
-
-
-def test_a_lake_may_have_any_name(spark: SparkSession, tmp_path: Path):
-    lake = Lake(str(tmp_path / "a [b] {c,d} é"))
+@both_parsers_at_length
+def test_a_lake_may_have_any_name(tmp_path: Path, parse: Parse):
+    lake = Lake(str(tmp_path / "a {b,c} é"))
     Landing(lake).add("x.jsonl", [signal(0)])
     assert files_waiting(lake, "signals") == 1
-    assert ingest(spark, lake, SIGNALS).rows_bronze == 1
+    assert ingest(lake, SIGNALS, parse=parse).rows_bronze == 1
     assert files_waiting(lake, "signals") == 0

@@ -1,8 +1,7 @@
 """`ingested_at` rises with every commit to bronze, though the machine's clock goes back."""
 
 import json
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,12 @@ from pyspark.sql import SparkSession
 from include.fold.admission import MICROSECOND
 from include.fold.instants import micros_of
 from include.lake.paths import Lake
+from include.landing.bronze_commits import clock_after
 from include.landing.clock import INGESTED_AT_KEY, WATERMARK_KEY, Clock
-from include.landing.position import PlannedBatch, files_waiting
-from spark_jobs import ingest_source
-from spark_jobs.ingest_source import RunCounts, ingest
+from include.landing.clock_row import write_clock_row
+from include.landing.ingest import RunCounts, ingest
+from include.landing.ingest_position import files_waiting
 from spark_jobs.reingest_quarantine import reingest
-from spark_jobs.tables import bronze
-from spark_jobs.tables.clock_row import write_clock_row
 from tests.clocked import (
     GRACE,
     HOUR,
@@ -29,29 +27,14 @@ from tests.clocked import (
     in_order,
     version,
 )
+from tests.deaths import MachineClock
+from tests.ingested import quarantine_of
 from tests.landed_files import START, Landing, signal
 
 
 @pytest.fixture
-def landed(lake: Lake) -> Landing:
-    return Landing(lake)
-
-
-class MachineClock:
-    """The machine's clock as a test sets it: each batch is planned at its `now`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = datetime.now(UTC)
-        self._read = ingest_source.read_planned_batch
-        monkeypatch.setattr(ingest_source, "read_planned_batch", self._planned)
-
-    def _planned(self, lake: Lake, source: str, batch: int) -> PlannedBatch:
-        return replace(self._read(lake, source, batch), ingested_at_us=micros_of(self.now))
-
-
-@pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> MachineClock:
-    return MachineClock(monkeypatch)
+    return MachineClock(monkeypatch, START)
 
 
 def signal_at(instant: datetime) -> str:
@@ -64,33 +47,27 @@ def test_ingested_at_rises_by_every_kind_of_commit_though_the_clock_goes_back(
     spark: SparkSession, lake: Lake, landed: Landing, machine: MachineClock
 ):
     noon = START + 12 * HOUR
-    machine.now = noon + 7 * MICROSECOND
+    machine.time = noon + 7 * MICROSECOND
     landed.add("a.jsonl", [signal_at(noon), "{"])
-    ingest(spark, lake, WITHOUT_CLOCK)
-    machine.now = noon - 2 * HOUR
+    ingest(lake, WITHOUT_CLOCK)
+    machine.time = noon - 2 * HOUR
     # Judged by the batch's own time: for that, noon is more than an hour ahead.
     landed.add("b.jsonl", [signal_at(noon), signal_at(noon - 3 * HOUR)])
-    assert ingest(spark, lake, WITHOUT_CLOCK) == RunCounts(1, 1, 2, 1, 1)
+    assert ingest(lake, WITHOUT_CLOCK) == RunCounts(1, 1, 2, 1, 1)
     # An event just ahead of the clock: it raises M to the monotone time, not the clock's.
-    machine.now = noon + MS
+    machine.time = noon + MS
     landed.add("c.jsonl", [signal_at(noon + HOUR)])
-    ingest(spark, lake, WITHOUT_CLOCK)
-    (refused,) = (
-        spark.read.format("delta")
-        .load(lake.quarantine("signals"))
-        .where("reason_code = 'not_json'")
-        .select("quarantine_id")
-        .collect()
-    )
-    mended = {refused.quarantine_id: signal_at(noon - 4 * HOUR)}
+    ingest(lake, WITHOUT_CLOCK)
+    (refused,) = (row for row in quarantine_of(lake) if row["reason_code"] == "not_json")
+    mended = {refused["quarantine_id"]: signal_at(noon - 4 * HOUR)}
     assert reingest(spark, lake, SIGNALS, mended, noon - 4 * HOUR).rows_bronze == 1
-    write_clock_row(spark, lake, SIGNALS, **at(noon - HOUR))
+    write_clock_row(lake, SIGNALS, **at(noon - HOUR))
     assert version(lake) == 4  # it would not have raised M
-    write_clock_row(spark, lake, SIGNALS, **at(noon + 3 * MS + GRACE - MICROSECOND))
+    write_clock_row(lake, SIGNALS, **at(noon + 3 * MS + GRACE - MICROSECOND))
     assert version(lake) == 4
-    write_clock_row(spark, lake, SIGNALS, **at(noon + 3 * MS + GRACE))
+    write_clock_row(lake, SIGNALS, **at(noon + 3 * MS + GRACE))
 
-    rows = in_order(spark, lake)
+    rows = in_order(lake)
     stamps = [noon, noon + MS, noon + 2 * MS, noon + 3 * MS, noon + 3 * MS + GRACE]
     assert [row.ingested_at for row in rows] == [micros_of(stamp) for stamp in stamps]
     reached = [noon, noon, noon + 2 * MS, noon + 2 * MS, noon + 3 * MS]
@@ -99,18 +76,16 @@ def test_ingested_at_rises_by_every_kind_of_commit_though_the_clock_goes_back(
     assert [row.is_clock for row in rows] == [False] * 4 + [True]
 
 
-@pytest.mark.full
-@pytest.mark.spark
 def test_a_clock_row_keeps_the_order_of_ingestion_though_the_clock_goes_back(
-    spark: SparkSession, lake: Lake, landed: Landing, machine: MachineClock
+    lake: Lake, landed: Landing, machine: MachineClock
 ):
-    machine.now = START + 12 * HOUR
+    machine.time = START + 12 * HOUR
     landed.add("a.jsonl", [signal(0)])
-    ingest(spark, lake, WITHOUT_CLOCK)
-    write_clock_row(spark, lake, SIGNALS, **at(START + HOUR))
+    ingest(lake, WITHOUT_CLOCK)
+    write_clock_row(lake, SIGNALS, **at(START + HOUR))
     after = Clock(micros_of(START + HOUR - GRACE), micros_of(START + 12 * HOUR + MS))
-    assert clock_of(spark, lake) == after
-    assert in_order(spark, lake)[-1].ingested_at == after.ingested_at_us
+    assert clock_of(lake) == after
+    assert in_order(lake)[-1].ingested_at == after.ingested_at_us
 
 
 def forget_log(lake: Lake, *keys: str) -> None:
@@ -127,35 +102,30 @@ def forget_log(lake: Lake, *keys: str) -> None:
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
-BOTH_KEYS = pytest.param((WATERMARK_KEY, INGESTED_AT_KEY), marks=pytest.mark.full)
-
-
-@pytest.mark.full
-@pytest.mark.spark
-@pytest.mark.parametrize("missing", [(INGESTED_AT_KEY,), BOTH_KEYS])
+@pytest.mark.parametrize("missing", [(INGESTED_AT_KEY,), (WATERMARK_KEY, INGESTED_AT_KEY)])
 def test_bronze_of_an_older_version_goes_on_from_its_rows(
-    spark: SparkSession, lake: Lake, landed: Landing, machine: MachineClock, missing: tuple[str]
+    lake: Lake, landed: Landing, machine: MachineClock, missing: tuple[str]
 ):
-    machine.now = START + 12 * HOUR
+    machine.time = START + 12 * HOUR
     landed.add("a.jsonl", [signal(0)])
-    ingest(spark, lake, SIGNALS, interval_end=START)
-    known = clock_of(spark, lake)
+    ingest(lake, SIGNALS, interval_end=START)
+    known = clock_of(lake)
     forget_log(lake, *missing)
-    assert clock_of(spark, lake) == known == (micros_of(START), micros_of(START + 12 * HOUR))
+    assert clock_of(lake) == known == (micros_of(START), micros_of(START + 12 * HOUR))
 
-    machine.now = START
+    machine.time = START
     landed.add("b.jsonl", [signal(1)])
-    ingest(spark, lake, SIGNALS, interval_end=START)
+    ingest(lake, SIGNALS, interval_end=START)
     assert files_waiting(lake, "signals") == 0
-    assert in_order(spark, lake)[-1].ingested_at == micros_of(START + 12 * HOUR + MS)
-    assert clock_of(spark, lake).watermark_us == micros_of(START + timedelta(seconds=1))
+    assert in_order(lake)[-1].ingested_at == micros_of(START + 12 * HOUR + MS)
+    assert clock_of(lake).watermark_us == micros_of(START + timedelta(seconds=1))
 
 
 def test_an_ingestion_time_finer_than_a_millisecond_is_passed():
     """Version 0.1 stamped re-ingested rows so."""
     before = Clock(0, 5_999)
-    assert bronze.clock_after(before, 9_000_000, 1) == Clock(6_000, 6_000)
-    assert bronze.clock_after(before, 9_000_000, 6_999) == Clock(6_000, 6_000)
-    assert bronze.clock_after(before, 9_000_000, 7_000) == Clock(7_000, 7_000)
-    assert bronze.clock_after(Clock(8_000, 6_000), 7_999, 7_999) == Clock(8_000, 7_000)
-    assert bronze.clock_after(Clock(None, None), -1, 7_999) == Clock(-1_000, 7_000)
+    assert clock_after(before, 9_000_000, 1) == Clock(6_000, 6_000)
+    assert clock_after(before, 9_000_000, 6_999) == Clock(6_000, 6_000)
+    assert clock_after(before, 9_000_000, 7_000) == Clock(7_000, 7_000)
+    assert clock_after(Clock(8_000, 6_000), 7_999, 7_999) == Clock(8_000, 7_000)
+    assert clock_after(Clock(None, None), -1, 7_999) == Clock(-1_000, 7_000)

@@ -5,24 +5,23 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from include.lake.paths import Lake
-from include.registry import source_named
+from include.landing.ingest import RunCounts, ingest
 from include.settings import SettingsError
 from spark_jobs import reingest_quarantine
-from spark_jobs.ingest_source import RunCounts, ingest
 from spark_jobs.reingest_quarantine import reingest
-from spark_jobs.tables import bronze
 from spark_jobs.tables.corrections import read_corrections
+from tests.clocked import clock_of, in_order
+from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import Landing, signal
 
-SIGNALS = source_named("signals")
 NOTHING = RunCounts()
 
 
@@ -30,17 +29,9 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-@pytest.fixture
-def landed(lake: Lake) -> Landing:
-    return Landing(lake)
-
-
-def rows_of(spark: SparkSession, path: str) -> list[Row]:
-    return spark.read.format("delta").load(path).collect()
-
-
-def open_rows(spark: SparkSession, lake: Lake) -> dict[tuple[str, int], Row]:
-    rows = rows_of(spark, lake.quarantine("signals"))
+def open_rows(lake: Lake) -> dict[tuple[str, int], SimpleNamespace]:
+    """The rows of quarantine that were not taken in, by where they stand in landing."""
+    rows = [SimpleNamespace(**row) for row in quarantine_of(lake)]
     return {(r.source_file, r.row_number): r for r in rows if r.resolved_at is None}
 
 
@@ -49,14 +40,14 @@ def versions(lake: Lake) -> list[int]:
     return [DeltaTable(path).version() for path in tables]
 
 
-def sources_in_bronze(spark: SparkSession, lake: Lake) -> list[str]:
-    return sorted(row.source_file for row in rows_of(spark, lake.bronze("signals")))
+def sources_in_bronze(lake: Lake) -> list[str]:
+    return sorted(row["source_file"] for row in bronze_of(lake))
 
 
-def assert_rows_add_up(spark: SparkSession, lake: Lake, counts: RunCounts) -> None:
+def assert_rows_add_up(lake: Lake, counts: RunCounts) -> None:
     assert counts.rows_landed == counts.rows_bronze + counts.rows_quarantined
-    assert counts.rows_bronze == len(rows_of(spark, lake.bronze("signals")))
-    assert counts.rows_quarantined == len(open_rows(spark, lake))
+    assert counts.rows_bronze == len(bronze_of(lake))
+    assert counts.rows_quarantined == len(open_rows(lake))
 
 
 @pytest.mark.spark
@@ -65,8 +56,8 @@ def test_corrected_rows_come_in_and_the_others_stay_open(
 ):
     landed.add("a.jsonl", [signal(0), signal(1, value="x"), "{", signal(2, value="y")])
     landed.add("b.csv", "device_id,timestamp,value\n1,2026-03-01T00:00:00Z,z\n")
-    total = ingest(spark, lake, SIGNALS)
-    refused = open_rows(spark, lake)
+    total = ingest(lake, SIGNALS)
+    refused = open_rows(lake)
     still_wrong = signal(2, value=True)
     corrections = {
         refused["a.jsonl", 2].quarantine_id: signal(1, value=5),
@@ -77,8 +68,8 @@ def test_corrected_rows_come_in_and_the_others_stay_open(
     counts = reingest(spark, lake, SIGNALS, corrections, now())
 
     assert counts == RunCounts(batches=1, rows_bronze=2, rows_quarantined=-2)
-    assert_rows_add_up(spark, lake, total + counts)
-    left = open_rows(spark, lake)
+    assert_rows_add_up(lake, total + counts)
+    left = open_rows(lake)
     assert set(left) == {("a.jsonl", 3), ("a.jsonl", 4)}
     assert left["a.jsonl", 3].reason == refused["a.jsonl", 3].reason
     assert left["a.jsonl", 4].reason == "value is true, expected bigint"
@@ -86,7 +77,7 @@ def test_corrected_rows_come_in_and_the_others_stay_open(
     assert left["a.jsonl", 4].correction == still_wrong
     names = [f"{row.source_file}#{row.quarantine_id}" for row in refused.values()]
     taken = [names[0], next(name for name in names if name.startswith("b.csv"))]
-    assert sources_in_bronze(spark, lake) == sorted(["a.jsonl", *taken])
+    assert sources_in_bronze(lake) == sorted(["a.jsonl", *taken])
     # Again: nothing is left to take in, so nothing is written.
     before = versions(lake)
     assert reingest(spark, lake, SIGNALS, {}, now()) == NOTHING
@@ -100,28 +91,24 @@ def test_rows_of_the_future_come_in_when_their_time_has_come(
 ):
     soon = now() + timedelta(hours=2)
     landed.add("a.jsonl", [signal(0)])
-    total = ingest(spark, lake, SIGNALS)
-    before_us = bronze.read_clock(spark, lake, SIGNALS).watermark_us
+    total = ingest(lake, SIGNALS)
+    before_us = clock_of(lake).watermark_us
     row = {"device_id": 1, "value": 1, "timestamp": soon.isoformat()}
     landed.add("b.jsonl", [json.dumps(row)])
-    total += ingest(spark, lake, SIGNALS)
-    assert [row.reason_code for row in open_rows(spark, lake).values()] == ["future_time"]
+    total += ingest(lake, SIGNALS)
+    assert [row.reason_code for row in open_rows(lake).values()] == ["future_time"]
 
     assert reingest(spark, lake, SIGNALS, {}, now()) == NOTHING
     later = soon - timedelta(minutes=59)
     total += reingest(spark, lake, SIGNALS, {}, later)
 
-    assert_rows_add_up(spark, lake, total)
-    in_us = [
-        F.unix_micros(name) for name in ("ingested_at", "arrival_watermark", "commit_watermark")
-    ]
-    table = spark.read.format("delta").load(lake.bronze("signals"))
-    found = table.where(F.col("source_file").contains("#")).select(*in_us).collect()
+    assert_rows_add_up(lake, total)
+    (found,) = (row for row in in_order(lake) if "#" in row.source_file)
     later_us = int(later.timestamp() * 1_000_000)
-    assert abs(found[0][0] - later_us) < 1000
-    assert found[0][1] == before_us
-    assert found[0][2] == found[0][0] // 1000 * 1000
-    assert bronze.read_clock(spark, lake, SIGNALS) == (found[0][2], found[0][0])
+    assert abs(found.ingested_at - later_us) < 1000
+    assert found.arrival_watermark == before_us
+    assert found.commit_watermark == found.ingested_at // 1000 * 1000
+    assert clock_of(lake) == (found.commit_watermark, found.ingested_at)
 
 
 @pytest.mark.full
@@ -134,7 +121,7 @@ def test_a_mended_file_brings_its_rows_and_a_broken_one_stays(
     landed.add("a.jsonl.gz", whole[:-5])
     landed.add("b.txt", b"x")
     landed.add("gone.txt", b"x").with_name("gone.txt")
-    total = ingest(spark, lake, SIGNALS)
+    total = ingest(lake, SIGNALS)
     assert total == RunCounts(1, 3, 3, 0, 3)
     landed.add("a.jsonl.gz", whole)
     (landed.folder / "gone.txt").unlink()
@@ -143,12 +130,12 @@ def test_a_mended_file_brings_its_rows_and_a_broken_one_stays(
 
     assert counts == RunCounts(1, 0, 2, 2, 0)  # two events, one refused row for the file
     total += counts
-    assert_rows_add_up(spark, lake, total)
-    assert set(open_rows(spark, lake)) == {("a.jsonl.gz", 2), ("b.txt", 0), ("gone.txt", 0)}
-    assert len(set(sources_in_bronze(spark, lake))) == 2
+    assert_rows_add_up(lake, total)
+    assert set(open_rows(lake)) == {("a.jsonl.gz", 2), ("b.txt", 0), ("gone.txt", 0)}
+    assert len(set(sources_in_bronze(lake))) == 2
     total += reingest(spark, lake, SIGNALS, {}, now())
-    total += ingest(spark, lake, SIGNALS)
-    assert_rows_add_up(spark, lake, total)
+    total += ingest(lake, SIGNALS)
+    assert_rows_add_up(lake, total)
 
 
 @pytest.mark.full
@@ -165,7 +152,7 @@ def test_a_death_between_the_two_commits_doubles_nothing(
     future = json.dumps({"device_id": 1, "value": 1, "timestamp": soon})
     lines = "\n".join([signal(0), future]).encode()
     landed.add("a.jsonl.gz", gzip.compress(lines)[:-5] if whole_file else gzip.compress(lines))
-    total = ingest(spark, lake, SIGNALS)
+    total = ingest(lake, SIGNALS)
     landed.add("a.jsonl.gz", gzip.compress(lines))
     later = now() + timedelta(hours=3)
 
@@ -177,12 +164,12 @@ def test_a_death_between_the_two_commits_doubles_nothing(
         first = now() if whole_file else later
         with pytest.raises(RuntimeError, match="killed"):
             reingest(spark, lake, SIGNALS, {}, first)
-    assert len(sources_in_bronze(spark, lake)) == (1 if whole_file else 2)
+    assert len(sources_in_bronze(lake)) == (1 if whole_file else 2)
 
     # The row that was refused at the first try is allowed by now.
     total += reingest(spark, lake, SIGNALS, {}, later)
-    assert_rows_add_up(spark, lake, total)
-    assert total.rows_bronze == len(set(sources_in_bronze(spark, lake))) == 2
+    assert_rows_add_up(lake, total)
+    assert total.rows_bronze == len(set(sources_in_bronze(lake))) == 2
 
 
 @pytest.mark.full
@@ -194,8 +181,8 @@ def test_a_wrong_correction_is_refused_before_anything_is_written(
         reingest(spark, lake, SIGNALS, {"x": "{}"}, now())
     landed.add("a.jsonl", ["{", "["])
     landed.add("b.txt", b"")
-    ingest(spark, lake, SIGNALS)
-    refused = open_rows(spark, lake)
+    ingest(lake, SIGNALS)
+    refused = open_rows(lake)
     first, second = (refused["a.jsonl", number].quarantine_id for number in (1, 2))
     reingest(spark, lake, SIGNALS, {first: signal(0)}, now())
     before = versions(lake)
@@ -215,11 +202,11 @@ def test_a_wrong_correction_is_refused_before_anything_is_written(
 @pytest.mark.spark
 def test_a_changed_rule_is_applied_to_open_rows(spark: SparkSession, lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0, value=None)])
-    total = ingest(spark, lake, SIGNALS)
+    total = ingest(lake, SIGNALS)
     device, value = SIGNALS.fields
     relaxed = replace(SIGNALS, fields=(device, replace(value, required=False)))
     total += reingest(spark, lake, relaxed, {}, now())
-    assert_rows_add_up(spark, lake, total)
+    assert_rows_add_up(lake, total)
     assert total.rows_bronze == 1
 
 

@@ -1,95 +1,114 @@
 """What ingestion judged is what its tables' own logs say was written, or the run fails."""
 
 import gzip
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from include.lake.paths import Lake
-from include.landing.position import files_waiting
-from include.registry import source_named
-from spark_jobs import ingest_source
-from spark_jobs.ingest_source import RunCounts, ingest
+from include.landing import bronze_commits, parsed_batch
+from include.landing.ingest import RowsLostError, RunCounts, ingest
+from include.landing.ingest_position import files_waiting
+from include.landing.parsed_batch import Parse, ParsedHere
 from spark_jobs.reingest_quarantine import reingest
 from spark_jobs.tables import bronze
-from tests.landed_files import Landing, forget_commit, signal
-
-pytestmark = pytest.mark.spark
-
-SIGNALS = source_named("signals")
-
-
-@pytest.fixture
-def landed(lake: Lake) -> Landing:
-    return Landing(lake)
+from spark_jobs.tables.landing import ParsedOnSpark
+from tests.ingested import SIGNALS
+from tests.landed_files import Landing, forget_finish, signal
+from tests.parsers import both_parsers_at_length
 
 
-def assert_lost(spark: SparkSession, lake: Lake, table: str, judged: int, written: int) -> None:
-    batch = f"RowsLostError: batch 0 of signals has {judged} rows for .*/{table}/signals"
+def assert_lost(lake: Lake, table: str, judged: int, written: int, parse: Parse) -> None:
+    batch = f"batch 0 of signals has {judged} rows for .*/{table}/signals"
     record: dict[str, Any] = {}
-    with pytest.raises(StreamingQueryException, match=f"{batch}, .* has {written}"):
-        ingest(spark, lake, SIGNALS, record)
+    with pytest.raises(RowsLostError, match=f"{batch}, .* has {written}"):
+        ingest(lake, SIGNALS, record, parse=parse)
     assert RunCounts(**record) == RunCounts()
     assert files_waiting(lake, "signals") == 1
 
 
-@pytest.mark.parametrize("table", ["bronze", pytest.param("quarantine", marks=pytest.mark.full)])
+def lose_one_on_spark(patch: pytest.MonkeyPatch, table: str) -> None:
+    whole: Callable[..., DataFrame] = getattr(bronze, f"{table}_rows")
+    patch.setattr(bronze, f"{table}_rows", lambda *given: whole(*given).limit(1))
+
+
+def lose_one_here(patch: pytest.MonkeyPatch) -> None:
+    """Both tables get their rows by the same function."""
+    whole = parsed_batch.with_all_columns
+
+    def lose_one(rows: pa.Table, table: DeltaTable) -> pa.Table:
+        return whole(rows, table).slice(1)
+
+    for module in (parsed_batch, bronze_commits):
+        patch.setattr(module, "with_all_columns", lose_one)
+
+
+@both_parsers_at_length
+@pytest.mark.parametrize(
+    ("table", "lines"), [("bronze", [signal(0), signal(1)]), ("quarantine", ["{", "["])]
+)
 def test_rows_lost_on_the_way_to_a_table_stop_the_run(
-    spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, table: str
+    lake: Lake,
+    landed: Landing,
+    monkeypatch: pytest.MonkeyPatch,
+    parse: Parse,
+    table: str,
+    lines: list[str],
 ):
-    landed.add("a.jsonl", [signal(0), "{", signal(1), "["])
-    whole = getattr(bronze, f"{table}_rows")
-
-    def lose_one(*given: Any) -> DataFrame:
-        return whole(*given).limit(1)
-
+    landed.add("a.jsonl", lines)
     with monkeypatch.context() as patch:
-        patch.setattr(bronze, f"{table}_rows", lose_one)
-        assert_lost(spark, lake, table, judged=2, written=1)
-    assert_lost(spark, lake, table, judged=2, written=1)  # the write is skipped: it was done
+        lose_one_here(patch)
+        lose_one_on_spark(patch, table)
+        assert_lost(lake, table, 2, 1, parse)
+    assert_lost(lake, table, 2, 1, parse)  # the write is skipped: it was done
 
 
+@both_parsers_at_length
 def test_a_write_that_never_came_stops_the_run_and_the_next_one_makes_it_good(
-    spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, parse: Parse
 ):
     landed.add("a.jsonl", [signal(0), signal(1)])
     with monkeypatch.context() as patch:
-        patch.setattr(ingest_source, "append_once", lambda *_: None)
-        assert_lost(spark, lake, "bronze", judged=2, written=0)
-    assert ingest(spark, lake, SIGNALS) == RunCounts(1, 1, 2, 2, 0)
+        for parsed in (ParsedHere, ParsedOnSpark):
+            patch.setattr(parsed, "append_accepted", lambda *_: None)
+        assert_lost(lake, "bronze", 2, 0, parse)
+    assert ingest(lake, SIGNALS, parse=parse) == RunCounts(1, 1, 2, 2, 0)
 
 
-@pytest.mark.parametrize("left", [[signal(0)], pytest.param([], marks=pytest.mark.full)])
+@both_parsers_at_length
+@pytest.mark.parametrize("left", [[signal(0)], []])
 def test_a_file_that_changed_between_a_batch_and_its_repetition_stops_the_run(
-    spark: SparkSession, lake: Lake, landed: Landing, left: list[str]
+    lake: Lake, landed: Landing, parse: Parse, left: list[str]
 ):
     lines = [signal(0), signal(1)]
     landed.add("a.jsonl", lines)
-    ingest(spark, lake, SIGNALS)
-    forget_commit(lake, 0)
+    ingest(lake, SIGNALS, parse=parse)
+    forget_finish(lake)
     landed.add("a.jsonl", left)
-    assert_lost(spark, lake, "bronze", judged=len(left), written=2)
+    assert_lost(lake, "bronze", len(left), 2, parse)
     landed.add("a.jsonl", lines)  # as the message advises
-    assert ingest(spark, lake, SIGNALS) == RunCounts(1, 1, 2, 2, 0)
+    assert ingest(lake, SIGNALS, parse=parse) == RunCounts(1, 1, 2, 2, 0)
 
 
 @pytest.mark.full
+@pytest.mark.spark
 def test_a_repeated_batch_is_held_against_its_own_commit(
     spark: SparkSession, lake: Lake, landed: Landing
 ):
     """Not against what others have committed since."""
     landed.add("a.jsonl.gz", gzip.compress(signal(0).encode())[:-5])
-    ingest(spark, lake, SIGNALS)
+    ingest(lake, SIGNALS)
     landed.add("b.jsonl", [signal(0), signal(1), "{"])
-    ingest(spark, lake, SIGNALS)
-    forget_commit(lake, 1)
+    ingest(lake, SIGNALS)
+    forget_finish(lake)
     landed.add("a.jsonl.gz", gzip.compress(signal(2).encode()))
     assert reingest(spark, lake, SIGNALS, {}, datetime.now(UTC)).rows_bronze == 1
     spark.sql(f"OPTIMIZE delta.`{lake.bronze('signals')}`")
     version = DeltaTable(lake.bronze("signals")).version()
-    assert ingest(spark, lake, SIGNALS) == RunCounts(1, 1, 3, 2, 1)
+    assert ingest(lake, SIGNALS) == RunCounts(1, 1, 3, 2, 1)
     assert DeltaTable(lake.bronze("signals")).version() == version

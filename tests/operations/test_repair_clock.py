@@ -11,16 +11,17 @@ from include.cli.__main__ import main
 from include.fold.instants import micros_of
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError, dataset_of
+from include.landing import bronze_commits
+from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
 from include.landing.bronze_tables import create_tables
 from include.landing.clock import RESET_KEY
 from include.landing.clock_repair import newest_repair
+from include.landing.ingest import ingest
 from include.plans.waiting_rows import has_waiting_rows
 from include.registry import stream_named
 from spark_jobs import repair_clock as job
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.ingest_source import ingest
 from spark_jobs.run_stream import drain
-from spark_jobs.tables import arrow_bronze, bronze
 from tests.clocked import WITHOUT_CLOCK, clock_of
 from tests.engines.lake_runs import with_conf
 from tests.landed_files import START, Landing, signal
@@ -52,7 +53,7 @@ def test_streams_go_on_as_if_the_clock_had_never_been_wrong(
 
     def come(name: str, *minutes: int) -> None:
         landed.add(f"{name}.jsonl", [at_minute(minute) for minute in minutes])
-        ingest(spark, lake, WITHOUT_CLOCK)
+        ingest(lake, WITHOUT_CLOCK)
 
     def run() -> None:
         with with_conf(spark, "spark.sql.shuffle.partitions", str(STREAM.state_partitions)):
@@ -73,9 +74,9 @@ def test_streams_go_on_as_if_the_clock_had_never_been_wrong(
         patched.setattr(job, "record_reset", killed)
         with pytest.raises(KilledError):
             job.repair_clock(engine, lake, WITHOUT_CLOCK, to)
-    assert clock_of(spark, lake).watermark_us == micros_of(to)
+    assert clock_of(lake).watermark_us == micros_of(to)
     with pytest.raises(LakeError, match=r"./stateful repair-clock signals --apply"):
-        ingest(spark, lake, WITHOUT_CLOCK)
+        ingest(lake, WITHOUT_CLOCK)
     with pytest.raises(LakeError, match=r"./stateful repair-clock signals --apply"):
         run()
     assert has_waiting_rows(lake, STREAM)
@@ -87,8 +88,8 @@ def test_streams_go_on_as_if_the_clock_had_never_been_wrong(
     assert read_generations(lake, STREAM.name).current["bronze_version"] >= repair.reset_version
     assert len(resets(lake)) == 1
     # What the log says, and what the rows say.
-    monkeypatch.setattr(bronze, "read_logged_clock", lambda *_: None)
-    assert clock_of(spark, lake).watermark_us == micros_of(to)
+    monkeypatch.setattr(bronze_commits, "read_logged_clock", lambda *_: None)
+    assert clock_of(lake).watermark_us == micros_of(to)
     monkeypatch.undo()
 
     come("d", 60, 75)
@@ -125,7 +126,8 @@ def bronze_of_signals(lake: Lake, *minutes: int) -> None:
         us = micros_of(START + timedelta(minutes=minute))
         columns = {"device_id": pa.array([1], pa.int64()), "value": pa.array([1], pa.int64())}
         events = pa.table({**columns, "event_time_us": [us], "source_file": ["a.jsonl"]})
-        before = arrow_bronze.read_clock(lake, WITHOUT_CLOCK)
+        table = DeltaTable(lake.bronze("signals"))  # before its clock is read
+        before = read_clock(lake, WITHOUT_CLOCK)
         now_us = micros_of(START + timedelta(days=60 + number))
-        after = bronze.clock_after(before, us, now_us)
-        arrow_bronze.append_events(lake, WITHOUT_CLOCK, events, before, after)
+        after = clock_after(before, us, now_us)
+        append_next(table, bronze_rows(WITHOUT_CLOCK, events, before, after), after)

@@ -157,14 +157,15 @@ class QuickTables:
             write_deltalake(self._ensure_table(lake, name), data, mode="overwrite")
 
     def _upsert_ops(
-        self, lake: Lake, name: str, key: Sequence[str], row: Mapping[str, Any]
+        self, lake: Lake, name: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
     ) -> None:
         """In the place of `include.lake.ops.upsert_ops`."""
-        known = self._read_ops(lake, name, {column: row[column] for column in key})
-        if known.num_rows:
-            self._update_ops(lake, name, key, [row])
-        else:
-            append_ops(lake, name, [row])
+        for row in rows:
+            known = self._read_ops(lake, name, {column: row[column] for column in key})
+            if known.num_rows:
+                self._update_ops(lake, name, key, [row])
+            else:
+                append_ops(lake, name, [row])
 
     def _read_generations(self, lake: Lake, stream: str) -> Generations:
         """In the place of `include.lake.generations.read_generations`."""

@@ -14,6 +14,7 @@ from include.fold.instants import instant_of, micros_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import LakeError
+from include.landing import bronze_commits
 from include.landing.clock import read_logged_clock, why_not_ingest
 from include.landing.clock_repair import newest_repair, open_repair, refuse_before_reset
 from include.plans.clock_repair_plan import plan_clock_repair
@@ -27,7 +28,6 @@ from spark_jobs.recompute_interval import recompute
 from spark_jobs.repair_clock import repair_clock
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from spark_jobs.tables import arrow_bronze
 from spark_jobs.write_savepoint import savepoint
 from tests.examples import examples
 from tests.simulator import oracle
@@ -157,8 +157,8 @@ def test_the_clock_and_the_pin_of_bronze_see_the_repair_whatever_files_hold(worl
     before_us = poisoned(world)
     repair(world, before_us)
     DeltaTable(world.lake.bronze(SOURCE.name)).optimize.compact()
-    monkeypatch.setattr(arrow_bronze, "read_logged_clock", lambda lake, source: None)
-    assert arrow_bronze.read_clock(world.lake, SOURCE).watermark_us == before_us
+    monkeypatch.setattr(bronze_commits, "read_logged_clock", lambda lake, source: None)
+    assert bronze_commits.read_clock(world.lake, SOURCE).watermark_us == before_us
     assert pin_bronze(world.lake, SOURCE.name).watermark_us == before_us
 
 

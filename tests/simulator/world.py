@@ -26,13 +26,13 @@ import include.streams
 from include import registry
 from include.fold.instants import instant_of, micros_of
 from include.lake.paths import Lake, dataset_of
+from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
 from include.landing.bronze_tables import create_tables
 from include.landing.clock import RESET_KEY
 from include.landing.ingest_seal import WATERMARK_KEY
 from include.settings import Field, SavepointRules, Source, Stream
 from include.streams import sources
 from spark_jobs.engines.local_engine import LocalEngine
-from spark_jobs.tables import arrow_bronze, bronze
 from tests.declared import NOT_WRITTEN, deploy
 from tests.simulator.live_model import LiveModel
 from tests.simulator.oracle import Commit, Emitted, Landed
@@ -134,7 +134,7 @@ class World:
 
     def ingest_clock(self, clock_us: int) -> None:
         """A clock row, which says that all until then has landed; none if it says nothing new."""
-        before = arrow_bronze.read_clock(self.lake, SOURCE)
+        before = read_clock(self.lake, SOURCE)
         if before.watermark_us is None or clock_us <= before.watermark_us:
             return
         clock_us = clock_us // 1000 * 1000
@@ -151,8 +151,9 @@ class World:
             self.commits.append(reset)
 
     def _append(self, rows: Sequence[Landed], newest_us: int, commit: Commit) -> None:
-        before = arrow_bronze.read_clock(self.lake, SOURCE)
-        after = bronze.clock_after(before, newest_us, self.now_us)
+        table = DeltaTable(self.lake.bronze(SOURCE.name))  # before its clock is read
+        before = read_clock(self.lake, SOURCE)
+        after = clock_after(before, newest_us, self.now_us)
         is_clock = not rows
         events = pa.table(
             {
@@ -163,7 +164,7 @@ class World:
             }
         )
         marks = {"clock": True} if is_clock else None
-        arrow_bronze.append_events(self.lake, SOURCE, events, before, after, marks=marks)
+        append_next(table, bronze_rows(SOURCE, events, before, after), after, marks)
         self.commits.append(commit)
 
     # Tables

@@ -4,6 +4,7 @@ import json
 import socket
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,8 +15,8 @@ from airflow.sdk.execution_time.task_runner import _execute_task
 from dags.spark_task import SparkJobOperator, skip, spark_task
 from include.airflow.environment import airflow_environment
 from include.cli.__main__ import main
-from include.lake.paths import open_lake
-from include.registry import stream_named
+from include.landing.ingest import ingest
+from include.registry import source_named, stream_named
 from include.settings import PROJECT, SettingsError
 from include.spark import local_jobs
 from include.spark.master import (
@@ -115,18 +116,20 @@ def test_a_host_that_nobody_knows_is_as_unreachable():
         check_reachable("spark://unknown.invalid:7077")
 
 
-def land_one(lake) -> None:
-    folder = lake.landing("user_events")
-    open_lake(lake.root).filesystem.create_dir(folder, recursive=True)
-    with lake.filesystem.open_output_stream(f"{folder}/events.jsonl") as file:
-        file.write(b"{}\n")
+def ingest_one(lake) -> None:
+    """So that the stream has a row to read, which takes a JVM."""
+    folder = Path(lake.landing("user_events"))
+    folder.mkdir(parents=True)
+    event = {"user_id": "a", "event_type": "click", "value": 1.0}
+    (folder / "a.jsonl").write_text(json.dumps(event | {"event_time": "2026-03-01T00:00:00Z"}))
+    assert ingest(lake, source_named("user_events")).rows_bronze == 1
 
 
 @pytest.mark.parametrize("master", ["spark:/x", "localhost:7077", "spark://127.0.0.1:{closed}"])
 def test_a_command_ends_with_one_line_and_starts_no_jvm(
     master, closed_port, lake, monkeypatch, capsys
 ):
-    land_one(lake)
+    ingest_one(lake)
     monkeypatch.setenv("SPARK_MASTER", master.format(closed=closed_port))
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("started a job"))
     assert main(["stream", "user_counts", "--lake", lake.root]) == 2

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from include.cli.__main__ import main
+from include.landing.ingest import ingest
 from include.registry import all_sources, source_named, stream_named
 from include.settings import PROJECT
+from include.spark import conf
 from include.spark.submit import SPARK_SUBMIT, job_environment, submit_command
+from tests.landed_files import Landing, signal
 
 
 def option(command: list[str], name: str) -> list[str]:
@@ -55,11 +58,10 @@ def test_another_spark_or_python_in_the_shell_is_not_used(monkeypatch):
 
 def test_the_driver_s_jvm_is_for_short_runs_unless_a_setting_says_otherwise(monkeypatch):
     def java_options() -> str:
-        conf = dict(
-            value.split("=", 1) for value in option(submit_command("run_stream", []), "--conf")
-        )
-        return conf["spark.driver.extraJavaOptions"]
+        given = option(submit_command("run_stream", []), "--conf")
+        return dict(value.split("=", 1) for value in given)["spark.driver.extraJavaOptions"]
 
+    monkeypatch.setattr(conf, "CLASS_ARCHIVE", Path("not there"))
     monkeypatch.delenv("SPARK_DRIVER_JAVA_OPTIONS", raising=False)
     assert java_options().endswith(" -XX:+UseSerialGC -XX:TieredStopAtLevel=1")
     monkeypatch.setenv("SPARK_DRIVER_JAVA_OPTIONS", "-XX:+UseZGC")
@@ -72,9 +74,8 @@ def test_the_driver_s_jvm_is_for_short_runs_unless_a_setting_says_otherwise(monk
 @pytest.mark.parametrize("options", ["UseZGC", "-XX:+UseZGC -Xmx4g"])
 def test_what_the_jvm_would_not_take_is_named_with_its_setting(monkeypatch, lake, capsys, options):
     monkeypatch.setenv("SPARK_DRIVER_JAVA_OPTIONS", options)
-    folder = Path(lake.landing("signals"))
-    folder.mkdir(parents=True)
-    (folder / "a.jsonl").write_text("{}\n")
+    Landing(lake).add("a.jsonl", [signal(0)])
+    ingest(lake, source_named("signals"))  # so that the stream has a row to read
     assert main(["stream", "device_signals", "--lake", lake.root]) == 2
     named = f"error: SPARK_DRIVER_JAVA_OPTIONS has {options.split()[-1]!r}: "
     assert capsys.readouterr().err.startswith(named)
@@ -148,7 +149,7 @@ def test_a_lake_that_cannot_be_read_is_one_line(lake, capsys):
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_a_job_that_fails_ends_it(lake, monkeypatch):
+def test_a_step_that_fails_ends_it(lake, monkeypatch):
     started = []
 
     def fail(command, **options):

@@ -15,13 +15,13 @@ from include.fold.instants import micros_of
 from include.fold.product_table import TableSchemaError, ensure_product
 from include.fold.schemas import output_schema
 from include.fold.states import States
+from include.lake.commits import transaction
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
 from include.lake.range_change import RangeChange
 from spark_jobs.engines.local_engine import ArrowProductTable
 from spark_jobs.engines.state_rows import states_to_rows
 from spark_jobs.tables import arrow_commits, arrow_tables
-from spark_jobs.tables.arrow_transaction import transaction
 
 DAY_US = 24 * 3_600_000_000
 START_US = 20_000 * DAY_US

@@ -4,18 +4,14 @@ One producer whose clock is ahead makes the rows of all others late. Ingestion c
 from a load of history; so it takes the rows, and says which file it was.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from include.fold.instants import MICROSECOND
 from include.lake.findings import Finding
 from include.landing.clock import Clock, as_text
 from include.settings import Source
-from spark_jobs.tables.landing import ACCEPTED
 
 # Between a commit and the newest event in it.
 SLACK = timedelta(hours=1)
@@ -30,7 +26,11 @@ class Jump(NamedTuple):
     file: str
 
 
-def find_jump(parsed: DataFrame, source: Source, before: Clock, after: Clock) -> Jump | None:
+# The file with a batch's newest event, and the newest time in any other one; None without another.
+NewestFile = Callable[[], tuple[str, int | None]]
+
+
+def find_jump(newest_file: NewestFile, source: Source, before: Clock, after: Clock) -> Jump | None:
     """None when M rose by no more than the time since the commit before, and some slack.
 
     Nor is it one when a second file of the commit is about as new.
@@ -43,17 +43,9 @@ def find_jump(parsed: DataFrame, source: Source, before: Clock, after: Clock) ->
     most_us = passed_us + (source.max_future + SLACK) // MICROSECOND
     if to_us - from_us <= most_us:
         return None
-    file, others_us = _newest_file(parsed)
+    file, others_us = newest_file()
     by_us = to_us - max(from_us, others_us or from_us)
     return Jump(by_us, passed_us, to_us, file) if by_us > most_us else None
-
-
-def _newest_file(parsed: DataFrame) -> tuple[str, int | None]:
-    """The file with the newest row, and the newest time in any other one; None without another."""
-    newest = F.max("event_time_us").alias("newest_us")
-    files = parsed.where(F.col("kind") == ACCEPTED).groupBy("source_file").agg(newest)
-    rows = files.orderBy(F.desc("newest_us"), "source_file").limit(2).collect()
-    return rows[0].source_file, rows[1].newest_us if len(rows) > 1 else None
 
 
 def jump_findings(source: Source, jumps: Sequence[Jump]) -> list[Finding]:

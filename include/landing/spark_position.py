@@ -1,75 +1,47 @@
-"""How far ingestion has come in a source's landing folder, read without a JVM.
+"""How far ingestion had come by release 0.5: Spark's checkpoint, `checkpoints/ingest/<source>`.
 
-Spark knows a file by its name alone: one that is changed after it was taken is not
-taken again. Producers write under a hidden name (`_x`, `.x`) and rename when done.
+The first run of a later release takes it over (ingest_position.py). Spark knew files by its file log
+alone, and where a line of that is lost (a power cut) it would have taken the file again. So each
+batch of 0.5.x sealed the log in `ops/tables`: how many files, and a sum over the hashes of their
+names. Only when that does not fit, or was never written, are bronze and quarantine read for the
+names they have; those that the log lacks are *lost*, and are not taken.
 """
 
+import hashlib
 import json
-import os
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import PurePosixPath
+import re
+from collections.abc import Iterable, Iterator
 from urllib.parse import unquote, urlsplit
 
+import pyarrow.compute as pc
 from pyarrow import fs
 
 from include.checkpoint.offsets import newest_committed, newest_planned
-from include.lake.paths import Lake, LakeError
+from include.lake.findings import Finding
+from include.lake.paths import Lake, LakeError, dataset_of
+from include.lake.table_seal import read_seal
+from include.landing.landed_files import landing_root
+
+MODULUS = 2**256
+# Rows of a re-ingestion: file#quarantine_id. Quarantine has such a file under its own name.
+REINGESTED = re.compile(r"#[0-9a-f]{32}$")
+FILES_NAMED = 5
 
 
-@dataclass(frozen=True)
-class PlannedBatch:
-    """What the checkpoint keeps of one batch: the same each time that it is repeated."""
-
-    files: tuple[str, ...]  # below landing/<source>
-    ingested_at_us: int
+def files_until(lake: Lake, source: str, batch: int) -> set[str]:
+    """The files of all batches up to one."""
+    last = _log_offset(lake, source, batch)
+    return {name for name, offset in read_file_log(lake, source, after=-1) if offset <= last}
 
 
-def files_waiting(lake: Lake, source: str) -> int:
-    """The number of landed files that no committed batch has taken; 0: nothing to ingest.
-
-    Files of a batch that was begun and not committed are still waiting.
-    """
-    last_taken = _log_offset(lake, source, newest_committed_batch(lake, source))
-    taken: set[str] = set()
-    planned: set[str] = set()
-    for name, offset in read_file_log(lake, source, after=-1):
-        (taken if offset <= last_taken else planned).add(name)
-    return len((planned | set(landed_files(lake, source))) - taken)
-
-
-def read_planned_batch(lake: Lake, source: str, batch: int) -> PlannedBatch:
-    """The files and the time of a batch that the ingest checkpoint has begun."""
+def read_planned_batch(lake: Lake, source: str, batch: int) -> tuple[tuple[str, ...], int]:
+    """The files, and the time in microseconds, of a batch that the checkpoint has begun."""
     first = _log_offset(lake, source, batch - 1)
     last = _log_offset(lake, source, batch)
     entries = read_file_log(lake, source, after=first)
     files = tuple(sorted(name for name, offset in entries if first < offset <= last))
     metadata = json.loads(_lines(lake, _offset_path(lake, source, batch))[1])
-    return PlannedBatch(files, int(metadata["batchTimestampMs"]) * 1000)
-
-
-def landed_files(lake: Lake, source: str) -> Iterator[str]:
-    """The names below landing/<source> that Spark would see: all but hidden ones."""
-    root = landing_root(lake, source)
-    selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
-    for info in lake.filesystem.get_file_info(selector):
-        name = info.path.removeprefix(f"{root}/")
-        if info.type == fs.FileType.File and not any(map(_is_hidden, PurePosixPath(name).parts)):
-            yield name
-
-
-def _is_hidden(name: str) -> bool:
-    # The rule of Spark's file listing, with its exceptions.
-    if name.startswith(("_common_metadata", "_metadata")):
-        return False
-    under_score = name.startswith("_") and "=" not in name
-    return under_score or name.startswith(".") or name.endswith("._COPYING_")
-
-
-def landing_root(lake: Lake, source: str) -> str:
-    """The landing folder as the lake's file system spells it, absolute."""
-    root = lake.path_in_filesystem(lake.landing(source))
-    return os.path.abspath(root) if isinstance(lake.filesystem, fs.LocalFileSystem) else root  # noqa: PTH100 (no symlinks)
+    return files, int(metadata["batchTimestampMs"]) * 1000
 
 
 def newest_batch(lake: Lake, source: str) -> int:
@@ -173,4 +145,55 @@ def _name_below(root: str, uri: str) -> str:
     raise LakeError(
         f"the ingest checkpoint has taken {unquote(uri)}, which is not below {root}: a lake cannot "
         "be ingested into under another path, or it would take every file again. Move it back"
+    )
+
+
+# Files that the log has lost
+
+
+def lost_files(lake: Lake, source: str) -> tuple[frozenset[str], list[Finding]]:
+    """The files that the log lacks, though the tables have rows of them; and what to say of it."""
+    query_id = read_query_id(lake, source)
+    if query_id is None:
+        return frozenset(), []
+    logged = list(read_file_log(lake, source, after=-1))
+    sealed = read_seal(lake, f"checkpoints/ingest/{source}")
+    if sealed is None or sealed["table_id"] != query_id:
+        found, before = taken_files(lake, source) - {name for name, _ in logged}, frozenset[str]()
+    else:
+        before = frozenset(json.loads(sealed["mark"])["lost"])
+        fits = _fits(sealed["version"], sealed["rows"], int(sealed["files_hash"], 16), logged)
+        found = set() if fits else taken_files(lake, source) - {name for name, _ in logged}
+    return before | found, [_damaged(lake, source, found)] if found else []
+
+
+def taken_files(lake: Lake, source: str) -> set[str]:
+    """The landed files that bronze or quarantine has rows of: one column of both is read."""
+    names: set[str] = set()
+    for path in (lake.bronze(source), lake.quarantine(source)):
+        if lake.is_delta_table(path):
+            for batch in dataset_of(path).to_batches(columns=["source_file"]):
+                names.update(pc.unique(batch["source_file"]).to_pylist())
+    return {name for name in names if name is not None and not REINGESTED.search(name)}
+
+
+def _fits(offset: int, files: int, digest: int, logged: Iterable[tuple[str, int]]) -> bool:
+    names = [name for name, found_at in logged if found_at <= offset]
+    return (len(names), sum(map(_hash, names)) % MODULUS) == (files, digest)
+
+
+def _hash(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest(), "big")
+
+
+def _damaged(lake: Lake, source: str, lost: set[str]) -> Finding:
+    names = ", ".join(sorted(lost)[:FILES_NAMED])
+    return Finding(
+        finding="file_log_damaged",
+        severity="warning",
+        count=len(lost),
+        detail=f"{lake.ingest_checkpoint(source)}/sources/0 no longer has {len(lost)} files of which "
+        f"bronze or quarantine has rows ({names}{', ...' if len(lost) > FILES_NAMED else ''}): as "
+        "after a power cut. They are not taken again, and no row is there twice",
+        action="nothing, for the rows; look at the disk, as other files may be damaged",
     )

@@ -1,31 +1,25 @@
-"""Clock rows: the one that an ingest run ends with (include/landing/clock.py), and one that stands still.
+"""Clock rows: the one that an ingest run ends with (clock.py), one that stands still, one that goes back."""
 
-Each is computed from the clock that it moves, so no commit may come between the two. A lease sees
-to that on a local lake, and on no other; and Delta lets appends pass each other (a blind append
-conflicts with nothing). So these rows are committed by delta-rs, as exactly the version after the
-one that was open when the clock was read, or not at all: a log has each version once. When
-somebody else was faster, the clock is read again. (Spark cannot do that: its writers begin with
-whatever version is the newest, and go on to the next number when theirs is taken: see
-ordered_append.py.)
-"""
-
-import json
 import logging
-from collections.abc import Mapping
 from datetime import datetime
 
-import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
+from deltalake import DeltaTable
 
 from include.fold.admission import EPOCH, MICROSECOND
+from include.lake.commits import is_written
 from include.lake.findings import Finding
 from include.lake.ops import despite_others
 from include.lake.paths import Lake, LakeError
+from include.landing.bronze_commits import (
+    append_next,
+    clock_after,
+    clock_row,
+    clock_set_back,
+    read_clock,
+)
 from include.landing.clock import (
     RESET_KEY,
     STILL_KEY,
-    Clock,
     ClockPlan,
     as_text,
     has_initial_state,
@@ -35,14 +29,15 @@ from include.landing.clock import (
 from include.landing.clock_repair import app_id
 from include.landing.ingest_seal import reseal_table
 from include.settings import Source
-from spark_jobs.tables import bronze
-from spark_jobs.tables.arrow_transaction import transaction
+
+# What such a commit says of itself.
+CLOCK = {"clock": True}
 
 log = logging.getLogger("job.clock")
 
 
 def write_clock_row(
-    spark: SparkSession, lake: Lake, source: Source, interval_end: datetime | None, now: datetime
+    lake: Lake, source: Source, interval_end: datetime | None, now: datetime
 ) -> list[Finding]:
     """Move the watermark of a silent source on, in one commit; not while landing is behind.
 
@@ -56,11 +51,11 @@ def write_clock_row(
 
     def write() -> ClockPlan:
         table = DeltaTable(lake.bronze(source.name))  # before its clock is read
-        before = bronze.read_clock(spark, lake, source)
+        before = read_clock(lake, source)
         plan = plan_clock_row(source, before.watermark_us, has_seed, lag, interval_end, now)
         if plan.target_us is not None:
-            after = bronze.clock_after(before, plan.target_us, (now - EPOCH) // MICROSECOND)
-            append_next(table, before, after, {"clock": True})
+            after = clock_after(before, plan.target_us, (now - EPOCH) // MICROSECOND)
+            append_next(table, clock_row(source, before, after), after, CLOCK)
         return plan
 
     plan = despite_others(write)
@@ -81,7 +76,7 @@ def _bounded(source: Source, plan: ClockPlan) -> Finding:
     )
 
 
-def write_still_row(spark: SparkSession, lake: Lake, source: Source) -> None:
+def write_still_row(lake: Lake, source: Source) -> None:
     """Append a clock row that moves no watermark: something to read, so that a batch runs.
 
     Its `ingested_at` is that of the newest commit, so it moves no stream in processing time,
@@ -90,47 +85,29 @@ def write_still_row(spark: SparkSession, lake: Lake, source: Source) -> None:
 
     def write() -> None:
         table = DeltaTable(lake.bronze(source.name))  # before its clock is read
-        clock = bronze.read_clock(spark, lake, source)
+        clock = read_clock(lake, source)
         if clock.watermark_us is None:
             raise LakeError(
                 f"{lake.bronze(source.name)} has no row yet: there is no state to compact"
             )
-        append_next(table, clock, clock, {"clock": True, STILL_KEY: True})
+        append_next(table, clock_row(source, clock, clock), clock, CLOCK | {STILL_KEY: True})
 
     despite_others(write)
     reseal_table(lake, source.name, f"bronze/{source.name}")
 
 
-def write_reset_row(
-    spark: SparkSession, lake: Lake, source: Source, to_us: int, repair: int, now_us: int
-) -> None:
+def write_reset_row(lake: Lake, source: Source, to_us: int, repair: int, now_us: int) -> None:
     """Append a clock row that sets M back to `to_us`, once for each number of a repair."""
     app = app_id(source.name)
 
     def write() -> None:
         table = DeltaTable(lake.bronze(source.name))  # before its clock is read
-        if (table.transaction_version(app) or 0) >= repair:
+        if is_written(table, app, repair):
             return
-        before = bronze.read_clock(spark, lake, source)
-        after = bronze.clock_set_back(before, to_us, now_us)
-        append_next(table, before, after, {"clock": True, RESET_KEY: repair}, (app, repair))
+        before = read_clock(lake, source)
+        after = clock_set_back(before, to_us, now_us)
+        row = clock_row(source, before, after)
+        append_next(table, row, after, CLOCK | {RESET_KEY: repair}, (app, repair))
 
     despite_others(write)
     reseal_table(lake, source.name, f"bronze/{source.name}")
-
-
-def append_next(
-    table: DeltaTable,
-    before: Clock,
-    after: Clock,
-    marks: Mapping[str, bool | int],
-    once: tuple[str, int] | None = None,
-) -> None:
-    """Commit the row as the version after `table`'s; CommitFailedError when that is taken."""
-    row = bronze.clock_row(pa.schema(table.schema().to_arrow()), before, after)
-    properties = CommitProperties(
-        custom_metadata={"userMetadata": json.dumps(after.metadata() | dict(marks))},
-        max_commit_retries=0,
-        app_transactions=None if once is None else [transaction(*once)],
-    )
-    write_deltalake(table, row, mode="append", commit_properties=properties)

@@ -1,0 +1,126 @@
+"""Commits to a source's bronze by delta-rs, and the clock that each moves on.
+
+M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds; or,
+since a repair has set it back (clock_repair.py), of that and all that came after it. Each commit
+to bronze stores it twice on its rows, before and after the commit; whether a row is late follows
+from the former, and must not depend on anything read later.
+
+`ingested_at` is one instant for each commit, later than in every earlier commit even when
+the machine's clock goes back: streams in processing time fold by it.
+
+As a commit is computed from the clock that it moves, no other may come between the two. A lease
+sees to that on a local lake, and on no other; and Delta lets appends pass each other (a blind
+append conflicts with nothing). So a commit is made as exactly the version after the one that was
+open when the clock was read, or not at all: a log has each version once. When somebody else was
+faster, the clock is read again. (Spark cannot do that: see spark_jobs/tables/ordered_append.py.)
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from include.fold.admission import US_PER_MS
+from include.lake.columns import INSTANT, documented, without_comments
+from include.lake.commits import transaction
+from include.lake.ops import with_all_columns
+from include.lake.paths import Lake, files_of
+from include.landing.bronze_tables import bronze_columns
+from include.landing.clock import Clock, read_logged_clock
+from include.settings import Source
+
+
+def read_clock(lake: Lake, source: Source) -> Clock:
+    """The clock of bronze: from the table's log, or from its rows where the log is silent."""
+    logged = read_logged_clock(lake, source)
+    if logged is not None and (logged.watermark_us is None) == (logged.ingested_at_us is None):
+        return logged
+    # Of the newest commit: a repair sets M back, so an older one may have a larger.
+    bronze = lake.bronze(source.name)
+    files = DeltaTable(bronze).to_pyarrow_dataset(filesystem=files_of(bronze))
+    rows = files.to_table(columns=["commit_watermark", "ingested_at"])
+    newest = rows.filter(pc.equal(rows["ingested_at"], pc.max(rows["ingested_at"])))
+    return Clock(*(pc.max(newest[name].cast(pa.int64())).as_py() for name in newest.column_names))
+
+
+def clock_after(before: Clock, newest_event_us: int, now_us: int) -> Clock:
+    """The clock after a commit, at `now_us`, of events up to `newest_event_us`."""
+    ingested_at_us = _ingested_at_after(before, now_us)
+    newest_us = _floor_to_ms(min(newest_event_us, ingested_at_us))
+    if before.watermark_us is not None:
+        newest_us = max(newest_us, before.watermark_us)
+    return Clock(newest_us, ingested_at_us)
+
+
+def clock_set_back(before: Clock, to_us: int, now_us: int) -> Clock:
+    """The clock after the commit, at `now_us`, of a repair that sets M back to `to_us`.
+
+    `ingested_at` goes on: it says which rows came after.
+    """
+    return Clock(_floor_to_ms(to_us), _ingested_at_after(before, now_us))
+
+
+def _ingested_at_after(before: Clock, now_us: int) -> int:
+    """In whole milliseconds, as watermarks are; tables of version 0.1 have finer ones."""
+    if before.ingested_at_us is None:
+        return _floor_to_ms(now_us)
+    return max(_floor_to_ms(now_us), _floor_to_ms(before.ingested_at_us) + US_PER_MS)
+
+
+def _floor_to_ms(micros: int) -> int:
+    return micros // US_PER_MS * US_PER_MS
+
+
+def append_next(
+    table: DeltaTable,
+    rows: pa.Table,
+    after: Clock,
+    marks: Mapping[str, Any] | None = None,
+    once: tuple[str, int] | None = None,
+) -> None:
+    """Commit rows as the version after `table`'s; CommitFailedError when that is taken.
+
+    The commit says the clock `after` it, and `marks`, in the table's log; and `once`, the name and
+    number under which it is made.
+    """
+    properties = CommitProperties(
+        custom_metadata={"userMetadata": json.dumps(after.metadata() | dict(marks or {}))},
+        max_commit_retries=0,
+        app_transactions=None if once is None else [transaction(*once)],
+    )
+    write_deltalake(
+        table, with_all_columns(rows, table), mode="append", commit_properties=properties
+    )
+
+
+def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -> pa.Table:
+    """Events as bronze stores them, in a commit that takes its clock from `before` to `after`.
+
+    `events` has the source's fields, `event_time_us`, and `source_file`, null for a clock row.
+    """
+    times = events["event_time_us"].cast(pa.int64()).cast(INSTANT)
+    schema = without_comments(documented(bronze_columns(source)))
+    columns = {field.name: events[field.name] for field in source.fields} | {
+        "event_time": times,
+        "event_date": times.cast(pa.date32()),
+        "ingested_at": _constant(after.ingested_at_us, len(times)),
+        "arrival_watermark": _constant(before.watermark_us, len(times)),
+        "commit_watermark": _constant(after.watermark_us, len(times)),
+        "source_file": events["source_file"],
+        "is_clock": pc.is_null(events["source_file"]),
+    }
+    return pa.table(columns).cast(schema)
+
+
+def clock_row(source: Source, before: Clock, after: Clock) -> pa.Table:
+    """The one row that moves the clock of bronze to `after`."""
+    none = {field.name: pa.nulls(1) for field in source.fields}
+    events = pa.table({**none, "event_time_us": [after.watermark_us], "source_file": pa.nulls(1)})
+    return bronze_rows(source, events, before, after)
+
+
+def _constant(micros: int | None, length: int) -> pa.Array:
+    return pa.repeat(pa.scalar(micros, pa.int64()), length).cast(INSTANT)

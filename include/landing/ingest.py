@@ -1,0 +1,159 @@
+"""Take what has landed for a source into bronze, and what is no event into quarantine.
+
+One way for all: who parses the files differs, and with it who writes the rows. Little is parsed
+and written here, without a JVM (`parsed_here`); much by a job of Spark (spark_jobs/ingest_source.py).
+Repeating a batch after a crash changes nothing, whoever repeats it: both tables remember the
+batches they have, and a batch that is repeated keeps its files and the time by which it judges them.
+A run of a source with a clock ends with a clock row, where one is due (clock.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from include.job import RunRecord
+from include.lake.commits import rows_committed
+from include.lake.findings import record_findings
+from include.lake.paths import Lake
+from include.landing.bronze_tables import create_tables
+from include.landing.clock import check_clock_order
+from include.landing.clock_repair import refuse_before_reset
+from include.landing.clock_row import write_clock_row
+from include.landing.ingest_position import Batch, app_id, ensure_position, finish, next_batch
+from include.landing.ingest_seal import refuse_changed_tables, seal_tables
+from include.landing.landed_files import landed_files
+from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
+from include.landing.spark_position import lost_files
+from include.landing.watermark_jump import Jump, find_jump, jump_findings
+from include.settings import Source
+
+
+class RowsLostError(Exception):
+    """Landed rows are neither in bronze nor in quarantine, or they are there twice."""
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """What one run committed; the names are columns of ops/runs."""
+
+    batches: int = 0
+    files_landed: int = 0
+    rows_landed: int = 0
+    rows_bronze: int = 0
+    rows_quarantined: int = 0
+
+    def __add__(self, other: "RunCounts") -> "RunCounts":
+        theirs = asdict(other)
+        return RunCounts(**{name: count + theirs[name] for name, count in asdict(self).items()})
+
+
+class BatchWriter:
+    """Writes each batch to bronze and to quarantine, once; what this run has done."""
+
+    def __init__(self, lake: Lake, source: Source, parse: Parse) -> None:
+        self._lake = lake
+        self._source = source
+        self._parse = parse
+        self.counts = RunCounts()
+        self.jumps: list[Jump] = []  # of the watermark, by this run's commits
+
+    def write(self, batch: Batch, sizes: Mapping[str, int]) -> None:
+        """Parse the batch, commit it to both tables, and say that it is done."""
+        with self._parse(self._lake, self._source, batch, sizes) as parsed:
+            summary = checked_summary(parsed.summary(), len(batch.files))
+            if summary.accepted:
+                self._append_accepted(parsed, batch)
+            if summary.refused:
+                parsed.append_refused(self._once("quarantine", batch), batch.ingested_at_us)
+        self._check_written(batch, summary)
+        # Before the batch is done: whatever the position has taken is sealed by then.
+        seal_tables(self._lake, self._source.name)
+        finish(self._lake, self._source.name, batch, summary.accepted, summary.refused)
+        rows = (summary.rows_in_files, summary.accepted, summary.refused)
+        self.counts += RunCounts(1, summary.files, *rows)
+
+    def _append_accepted(self, parsed: Parsed, batch: Batch) -> None:
+        clocks = parsed.append_accepted(self._once("bronze", batch))
+        if clocks is None:
+            return
+        check_clock_order(self._lake, self._source, *clocks)
+        if jump := find_jump(parsed.newest_file, self._source, *clocks):
+            self.jumps.append(jump)
+
+    def _once(self, table: str, batch: Batch) -> Once:
+        return Once(app_id(self._source.name, table, batch.position_id), batch.number)
+
+    def _check_written(self, batch: Batch, summary: Summary) -> None:
+        """RowsLostError unless the tables' own logs have the batch's rows, from now or before."""
+        name = self._source.name
+        for table, path, judged in (
+            ("bronze", self._lake.bronze(name), summary.accepted),
+            ("quarantine", self._lake.quarantine(name), summary.refused),
+        ):
+            written = rows_committed(self._lake, path, *self._once(table, batch))
+            if written != judged:
+                raise RowsLostError(
+                    f"batch {batch.number} of {name} has {judged} rows for {path}, but its commit "
+                    f"there has {written}. If an earlier run began the batch, and one of its "
+                    "files or the source's entry was changed since, put that back as it was and "
+                    "run again; else keep the lake as it is and compare the table with landing"
+                )
+
+
+def checked_summary(summary: Summary, files_planned: int) -> Summary:
+    """The summary; RowsLostError when it does not add up to the batch's files and their rows."""
+    judged = summary.accepted + summary.refused
+    if summary.files != files_planned or summary.rows_in_files != judged:
+        raise RowsLostError(
+            f"{summary.files} of {files_planned} files were read; {summary.rows_in_files} rows "
+            f"landed in them, but {summary.accepted} were accepted and {summary.refused} refused"
+        )
+    return summary
+
+
+def ingest(
+    lake: Lake,
+    source: Source,
+    record: RunRecord | None = None,
+    interval_end: datetime | None = None,
+    parse: Parse = parsed_here,
+) -> RunCounts:
+    """Drain landing, and write a clock row where one is due (`interval_end`: of the Dag run).
+
+    A `record` gets the counts, too, and also when it fails half-way.
+    """
+    run_id = (record or {}).get("run_id")
+    prepare(lake, source, run_id)
+    writer = BatchWriter(lake, source, parse)
+    try:
+        drain(lake, source, writer)
+    finally:
+        if record is not None:
+            record |= asdict(writer.counts)
+        record_findings(lake, run_id, source.name, jump_findings(source, writer.jumps))
+    bounded = write_clock_row(lake, source, interval_end, datetime.now(UTC))
+    record_findings(lake, run_id, source.name, bounded)
+    seal_tables(lake, source.name)
+    return writer.counts
+
+
+def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
+    """Make what a fresh lake lacks. LakeError where tables and position do not fit each other."""
+    refuse_before_reset(lake, source.name, "ingestion")
+    refuse_changed_tables(lake, source)
+    create_tables(lake, source)
+    landing = lake.path_in_filesystem(lake.landing(source.name))
+    lake.filesystem.create_dir(landing, recursive=True)  # a fresh lake has none: nothing landed
+    if not lake.is_delta_table(lake.ingested_files(source.name)):
+        lost, findings = lost_files(lake, source.name)
+        record_findings(lake, run_id, source.name, findings)
+        ensure_position(lake, source.name, lost)
+    seal_tables(lake, source.name)
+
+
+def drain(lake: Lake, source: Source, writer: BatchWriter) -> None:
+    """All that is in landing now, batch by batch. What comes meanwhile waits for the next run."""
+    listed = landed_files(lake, source.name)
+    sizes = {file.name: file.bytes for file in listed}
+    while batch := next_batch(lake, source, listed, datetime.now(UTC)):
+        writer.write(batch, {name: sizes.get(name, 0) for name in batch.files})

@@ -1,0 +1,279 @@
+"""How far ingestion has come in a source's landing folder: the table `ingested_files/<source>`.
+
+A batch begins with a commit of its plan: its files, and the time by which their rows are judged.
+Then its rows go to bronze and to quarantine, a commit each, and a last row here says that the batch
+is done. A run that dies anywhere leaves a plan without that row; the next one repeats the batch,
+with the same files and the same time, and both tables know whether they have it.
+
+The rows are the position: nothing of it is in a commit's info, which goes when a log is cleaned.
+A lake of release 0.5 has it in a checkpoint of Spark (spark_position.py), which the first run
+takes over, numbers and all: so whatever 0.5 has begun, this repeats as the same batch.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from include.fold.instants import instant_of, micros_of
+from include.lake.columns import Column, create_if_absent, documented, without_comments
+from include.lake.commits import transaction, write_once
+from include.lake.delta_log import first_line, open_table
+from include.lake.ops import compact_now_and_then, despite_others
+from include.lake.paths import Lake, LakeError, files_of
+from include.landing import spark_position
+from include.landing.landed_files import LandedFile, landed_files
+from include.settings import Source
+
+COLUMNS = (
+    Column(
+        "batch",
+        "bigint",
+        "A number; all its files go into one commit of bronze, and one of quarantine",
+    ),
+    Column(
+        "source_file", "string", "A file that it takes, below landing/<source>; null: it is done"
+    ),
+    Column("ingested_at", "timestamp", "When it was planned: by that time its rows are judged"),
+    Column("rows_bronze", "bigint", "When it is done: the rows that it gave to bronze"),
+    Column("rows_quarantined", "bigint", "When it is done: the rows that it gave to quarantine"),
+)
+SCHEMA = without_comments(documented(COLUMNS))
+COMMENT = "The landed files that ingestion has taken, batch by batch: its position"
+# A batch is one commit, and its plan one piece: of small files no more than this many.
+FILES_A_BATCH = 10_000
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is taken in at once: the same each time that it is repeated."""
+
+    position_id: str  # of the sequence that it is a number of
+    number: int
+    files: tuple[str, ...]  # below landing/<source>
+    ingested_at_us: int
+
+
+@dataclass(frozen=True)
+class Position:
+    """The files of all batches that are done, and the batch that was begun and is not."""
+
+    id: str
+    newest: int  # batch that was planned; -1 before the first
+    taken: frozenset[str]
+    open: Batch | None
+
+    @cached_property
+    def planned(self) -> frozenset[str]:
+        """The files of the open batch."""
+        return frozenset(self.open.files if self.open else ())
+
+
+def read_position(lake: Lake, source: str) -> Position | None:
+    """Where ingestion stands; None where nothing was ever planned. LakeError for a damaged table."""
+    path = lake.ingested_files(source)
+    if lake.is_delta_table(path):
+        return _position_of(path, open_table(path))
+    return _of_checkpoint(lake, source)
+
+
+def files_waiting(lake: Lake, source: str) -> int:
+    """The number of landed files that no finished batch has taken; 0: nothing to ingest.
+
+    Those of a batch that was begun and not finished are still waiting.
+    """
+    names = {file.name for file in landed_files(lake, source)}
+    position = read_position(lake, source)
+    return len(names if position is None else (names | position.planned) - position.taken)
+
+
+def bytes_waiting(lake: Lake, source: str) -> int:
+    """The size of the landed files that no finished batch has taken."""
+    position = read_position(lake, source)
+    taken = frozenset[str]() if position is None else position.taken
+    return sum(file.bytes for file in landed_files(lake, source) if file.name not in taken)
+
+
+def ensure_position(lake: Lake, source: str, lost: frozenset[str] = frozenset()) -> None:
+    """Make the table: empty, or with what a checkpoint of 0.5 has.
+
+    `lost`: files that the tables have, though that checkpoint has lost them. LakeError when the
+    checkpoint belongs to another landing folder.
+    """
+    path = lake.ingested_files(source)
+    position = _of_checkpoint(lake, source)
+    if position is None:
+        create_if_absent(path, COLUMNS, COMMENT, {}, name=uuid4().hex)
+        return
+    rows = _rows_of(position, lost).cast(documented(COLUMNS))
+    write_deltalake(path, rows, description=COMMENT, name=position.id)
+
+
+def next_batch(
+    lake: Lake, source: Source, listed: Sequence[LandedFile], now: datetime
+) -> Batch | None:
+    """The batch that was begun and not finished, or else one of files that no batch has; if any.
+
+    It is committed before it is returned; of two runs that plan at once one takes the other's.
+    """
+
+    path = lake.ingested_files(source.name)
+
+    def plan() -> Batch | None:
+        table = open_table(path)
+        position = _position_of(path, table)
+        if position.open is not None:
+            return position.open
+        files = _cut((file for file in listed if file.name not in position.taken), source)
+        if not files:
+            return None
+        at_us = micros_of(now) // 1000 * 1000
+        batch = Batch(position.id, position.newest + 1, files, at_us)
+        _commit_plan(table, source.name, batch)
+        return batch
+
+    return despite_others(plan)
+
+
+def _cut(files: Iterable[LandedFile], source: Source) -> tuple[str, ...]:
+    """The first of them that make one commit: at least one, if there is any."""
+    names: list[str] = []
+    size = 0
+    for file in files:
+        size += file.bytes
+        if names and (size > source.commit_bytes or len(names) == FILES_A_BATCH):
+            break
+        names.append(file.name)
+    return tuple(sorted(names))
+
+
+def _commit_plan(table: DeltaTable, source: str, batch: Batch) -> None:
+    # As the version after the one that was read, or not at all: a log has each version once.
+    once = CommitProperties(
+        max_commit_retries=0,
+        app_transactions=[transaction(app_id(source, "plan", batch.position_id), batch.number)],
+    )
+    write_deltalake(table, _plan_rows(batch), mode="append", commit_properties=once)
+
+
+def finish(lake: Lake, source: str, batch: Batch, rows_bronze: int, rows_quarantined: int) -> None:
+    """Say that a batch is in bronze and in quarantine, with that many rows."""
+    path = lake.ingested_files(source)
+    row = _done_row(batch.number, batch.ingested_at_us, rows_bronze, rows_quarantined)
+
+    def write(table: DeltaTable, commit: CommitProperties) -> None:
+        write_deltalake(table, row, mode="append", commit_properties=commit)
+
+    write_once(path, app_id(source, "done", batch.position_id), batch.number, write)
+    compact_now_and_then(path)
+
+
+def app_id(source: str, table: str, position_id: str) -> str:
+    """Names the writes of the position with that id to one table of the source, for `write_once`."""
+    return f"{app_prefix(source)}{table}/{position_id}"
+
+
+def app_prefix(source: str) -> str:
+    """With what the names of all writes of the source's batches begin."""
+    return f"ingest/{source}/"
+
+
+def _id_of(path: str, table: DeltaTable) -> str:
+    """The name of the table: of the sequence of its batches in bronze and in quarantine."""
+    name = table.metadata().name
+    if name is None:
+        raise LakeError(
+            f"{path} has no name, so it is not ours: put the table back from a copy that is not "
+            "older than bronze"
+        )
+    return str(name)
+
+
+def _position_of(path: str, table: DeltaTable) -> Position:
+    rows = _read(path, table, ["batch", "source_file", "ingested_at"])
+    position_id = _id_of(path, table)
+    newest, done = _most(rows), _most(rows.filter(pc.is_null(rows["source_file"])))
+    named = rows.filter(pc.is_valid(rows["source_file"]))
+    is_done = pc.less_equal(named["batch"], done)
+    return Position(
+        id=position_id,
+        newest=newest,
+        taken=frozenset(named.filter(is_done)["source_file"].to_pylist()),
+        open=None
+        if newest == done
+        else _open_batch(position_id, newest, named.filter(pc.invert(is_done))),
+    )
+
+
+def _read(path: str, table: DeltaTable, columns: list[str]) -> pa.Table:
+    files = table.to_pyarrow_dataset(filesystem=files_of(path))
+    try:
+        schema = pa.schema([SCHEMA.field(name) for name in columns])
+        return files.to_table(columns=columns).cast(schema)
+    except (OSError, pa.ArrowException) as error:
+        raise LakeError(
+            f"the rows of {path} cannot be read ({first_line(error)}): put the table back from a "
+            "copy that is not older than bronze"
+        ) from error
+
+
+def _most(rows: pa.Table) -> int:
+    most = pc.max(rows["batch"]).as_py()
+    return -1 if most is None else int(most)
+
+
+def _open_batch(position_id: str, number: int, rows: pa.Table) -> Batch:
+    ingested_at_us = micros_of(pc.max(rows["ingested_at"]).as_py())
+    files = tuple(sorted(rows["source_file"].to_pylist()))
+    return Batch(position_id, number, files, ingested_at_us)
+
+
+def _plan_rows(batch: Batch) -> pa.Table:
+    files, at = list(batch.files), instant_of(batch.ingested_at_us)
+    return _rows([batch.number] * len(files), files, [at] * len(files))
+
+
+def _done_row(number: int, at_us: int, bronze: int | None, quarantined: int | None) -> pa.Table:
+    return _rows([number], [None], [instant_of(at_us)], [bronze], [quarantined])
+
+
+def _rows(*columns: list[Any]) -> pa.Table:
+    missing = len(SCHEMA) - len(columns)
+    given = [*columns, *([None] * len(columns[0]) for _ in range(missing))]
+    arrays = [pa.array(values, field.type) for values, field in zip(given, SCHEMA, strict=True)]
+    return pa.table(arrays, schema=SCHEMA)
+
+
+# What release 0.5 has left
+
+
+def _of_checkpoint(lake: Lake, source: str) -> Position | None:
+    """What a checkpoint of release 0.5 says; None without one."""
+    position_id = spark_position.read_query_id(lake, source)
+    if position_id is None:
+        return None
+    newest = spark_position.newest_batch(lake, source)
+    done = spark_position.newest_committed_batch(lake, source)
+    taken = frozenset(spark_position.files_until(lake, source, done))
+    if newest == done:
+        return Position(position_id, newest, taken, None)
+    begun = spark_position.read_planned_batch(lake, source, newest)
+    return Position(position_id, newest, taken, Batch(position_id, newest, *begun))
+
+
+def _rows_of(position: Position, lost: frozenset[str]) -> pa.Table:
+    """The rows that say the same, with `lost` among the files that were taken."""
+    taken = sorted(position.taken | lost)
+    begun = position.open and replace(position.open, files=tuple(sorted(position.planned - lost)))
+    # With no file left of it the batch is done: its number is not given again.
+    done = position.newest - 1 if begun and begun.files else position.newest
+    parts = [_rows([done] * len(taken), taken), _rows([done], [None])]
+    if begun and begun.files:
+        parts.append(_plan_rows(begun))
+    return pa.concat_tables(parts)

@@ -1,0 +1,191 @@
+"""The rows of landed files and what becomes of each: one outcome per row, and one per file.
+
+The same code runs here, in a few processes (`parse_here`), and on Spark's workers
+(spark_jobs/tables/landing.py), when much has landed.
+"""
+
+import hashlib
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import chain, islice
+from typing import Any
+
+import pyarrow as pa
+
+from include.lake.columns import ARROW_TYPES
+from include.lake.paths import Lake, LakeError
+from include.landing.landed_file import open_rows
+from include.landing.landed_files import landing_root
+from include.landing.landed_row import DAY_US, Event, RefusedError, UnreadableFileError, to_event
+from include.settings import MIB, Field, Source
+
+# What an outcome is of.
+FILE, ACCEPTED, REFUSED = "file", "accepted", "refused"
+WHOLE_FILE = 0  # the row number of a file that could not be read
+ROWS_AT_ONCE = 10_000
+# Of a batch; below it a second process would take longer to start than it saves.
+BYTES_A_PROCESS = 4 * MIB
+
+OUTCOME = {
+    "kind": "string",
+    "source_file": "string",
+    "row_number": "bigint",
+    "rows_in_file": "bigint",  # of a file: what `accepted` and `refused` must add up to
+    "event_time_us": "bigint",
+    "event_day": "int",
+    "quarantine_id": "string",
+    "reason_code": "string",
+    "reason": "string",
+    "raw": "string",
+}
+
+Outcome = dict[str, Any]
+
+
+def outcome_schema(source: Source) -> dict[str, str]:
+    """The columns of an outcome: the source's fields, then how the row was judged."""
+    return {value_column(field): field.type for field in source.fields} | OUTCOME
+
+
+def value_column(field: Field) -> str:
+    """The field's column in an outcome; a field may be called `raw` or `reason`, too."""
+    return f"value_{field.name}"
+
+
+def arrow_schema(schema: dict[str, str]) -> pa.Schema:
+    """The same in Arrow's types."""
+    return pa.schema([(name, ARROW_TYPES[kind]) for name, kind in schema.items()])
+
+
+def in_batches(rows: Iterator[Outcome], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Outcomes as Arrow has them, some thousands at once."""
+    while chunk := list(islice(rows, ROWS_AT_ONCE)):
+        yield pa.RecordBatch.from_pylist(chunk, schema=schema)
+
+
+def parse_here(
+    lake: Lake, source: Source, ingested_at_us: int, sizes: Mapping[str, int]
+) -> pa.Table:
+    """The outcomes of all rows of the files, and of the files; by several processes if it pays.
+
+    `sizes`: the files' names, with their bytes.
+    """
+    processes = min(_processors(), sum(sizes.values()) // BYTES_A_PROCESS, len(sizes))
+    parse = partial(_parse_some, lake, source, ingested_at_us)
+    if processes < 2:
+        return pa.Table.from_batches(parse(list(sizes)), arrow_schema(outcome_schema(source)))
+    # Not forked: Arrow's threads would be missing in the child.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context) as pool:
+        parts = chain.from_iterable(pool.map(parse, _shares(sizes, processes * 2)))
+        return pa.Table.from_batches(parts, arrow_schema(outcome_schema(source)))
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _shares(sizes: Mapping[str, int], count: int) -> list[list[str]]:
+    """The files' names in about `count` parts of about the same size, in order."""
+    most = sum(sizes.values()) / count
+    shares: list[list[str]] = [[]]
+    share_bytes = 0
+    for name, size in sizes.items():
+        if shares[-1] and share_bytes + size > most:
+            shares.append([])
+            share_bytes = 0
+        shares[-1].append(name)
+        share_bytes += size
+    return shares
+
+
+def _parse_some(
+    lake: Lake, source: Source, ingested_at_us: int, names: Sequence[str]
+) -> list[pa.RecordBatch]:
+    root = landing_root(lake, source.name)
+    rows = (outcomes_of_file(lake, root, source, ingested_at_us, name) for name in names)
+    return list(in_batches(chain.from_iterable(rows), arrow_schema(outcome_schema(source))))
+
+
+def outcomes_of_file(
+    lake: Lake, root: str, source: Source, ingested_at_us: int, name: str
+) -> Iterator[Outcome]:
+    """Every row of one file, accepted or refused, and last the file with their number.
+
+    LakeError when the file is gone.
+    """
+    read = partial(_content, lake, f"{root}/{name}", source.max_file_bytes)
+    rows_in_file = 0
+    for outcome in _outcomes(read, source, name, ingested_at_us):
+        rows_in_file += 1
+        yield outcome | {"source_file": name}
+    yield {"kind": FILE, "source_file": name, "rows_in_file": rows_in_file}
+
+
+def _outcomes(
+    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int
+) -> Iterator[Outcome]:
+    try:
+        rows = open_rows(name, read(), source)
+    except UnreadableFileError as error:
+        yield refused(name, WHOLE_FILE, RefusedError("unreadable_file", str(error)), None)
+        return
+    for row_number, item in enumerate(rows.items(), start=1):
+        try:
+            yield accepted(source, row_number, to_event(source, rows.values(item), ingested_at_us))
+        except RefusedError as refusal:
+            yield refused(name, row_number, refusal, rows.raw(item))
+
+
+class FileGoneError(LakeError):
+    """A file was listed, or planned, and is no longer in landing."""
+
+
+def _content(lake: Lake, path: str, max_bytes: int) -> bytes:
+    try:
+        with lake.filesystem.open_input_file(path) as file:
+            if file.size() > max_bytes:
+                raise UnreadableFileError(
+                    f"{file.size()} bytes, more than the {max_bytes} allowed: split it"
+                )
+            return bytes(file.read())
+    except PermissionError as error:
+        # Any other failure to read is the lake's and not this file's: it fails the run.
+        raise UnreadableFileError(f"permission denied: {error.strerror}") from None
+    except FileNotFoundError as error:
+        raise FileGoneError(
+            f"{path} was to be taken in and is gone: put it back, as a part of its batch may be in "
+            "bronze already; then run again"
+        ) from error
+
+
+def accepted(source: Source, row_number: int, event: Event) -> Outcome:
+    """The outcome of a row that is an event."""
+    outcome: Outcome = {
+        value_column(field): value for field, value in zip(source.fields, event.values, strict=True)
+    }
+    outcome["kind"] = ACCEPTED
+    outcome["row_number"] = row_number
+    outcome["event_time_us"] = event.event_time_us
+    outcome["event_day"] = event.event_time_us // DAY_US
+    return outcome
+
+
+def refused(name: str, row_number: int, refusal: RefusedError, raw: str | None) -> Outcome:
+    """The outcome of a row that is none; its id is the same each time the file is read."""
+    return {
+        "kind": REFUSED,
+        "row_number": row_number,
+        "quarantine_id": quarantine_id(name, row_number),
+        "reason_code": refusal.code,
+        "reason": refusal.reason,
+        "raw": raw,
+    }
+
+
+def quarantine_id(name: str, row_number: int) -> str:
+    """The key of a landed row in quarantine, from where it stands in landing."""
+    return hashlib.sha256(f"{row_number} {name}".encode()).hexdigest()[:32]

@@ -1,0 +1,130 @@
+"""A batch that was parsed: what it comes to, and how its rows get into bronze and quarantine."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from include.lake.columns import INSTANT, documented, without_comments
+from include.lake.commits import is_written, write_once
+from include.lake.ops import despite_others, with_all_columns
+from include.lake.paths import Lake
+from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
+from include.landing.bronze_tables import QUARANTINE_COLUMNS
+from include.landing.clock import Clock
+from include.landing.ingest_position import Batch
+from include.landing.parse_files import ACCEPTED, FILE, REFUSED, parse_here, value_column
+from include.settings import Source
+
+
+class Summary(NamedTuple):
+    """A parsed batch in numbers: of files, of rows as the files count them, and of outcomes."""
+
+    files: int
+    rows_in_files: int
+    accepted: int
+    refused: int
+    newest_event_us: int | None  # None: no row was accepted
+
+
+class Once(NamedTuple):
+    """The name and the number under which a commit is made."""
+
+    app_id: str
+    number: int
+
+
+class Parsed(Protocol):
+    """The outcomes of a batch's rows, wherever they are, and how they get into the tables."""
+
+    def summary(self) -> Summary:
+        """What they are, counted."""
+
+    def newest_file(self) -> tuple[str, int | None]:
+        """The file with the newest event, and the newest time in any other; None without another."""
+
+    def append_accepted(self, once: Once) -> tuple[Clock, Clock] | None:
+        """Commit the events to bronze: its clock before and after; None if that was done before."""
+
+    def append_refused(self, once: Once, ingested_at_us: int) -> None:
+        """Commit the refused rows to quarantine, unless that was done before."""
+
+
+# The batch, and the bytes of each of its files.
+Parse = Callable[[Lake, Source, Batch, Mapping[str, int]], AbstractContextManager[Parsed]]
+
+
+class ParsedHere:
+    """Outcomes as an Arrow table, written by delta-rs."""
+
+    def __init__(self, lake: Lake, source: Source, batch: Batch, outcomes: pa.Table) -> None:
+        self._lake = lake
+        self._source = source
+        self._batch = batch
+        self._outcomes = outcomes
+        self._accepted = outcomes.filter(pc.equal(outcomes["kind"], ACCEPTED))
+        self._refused = outcomes.filter(pc.equal(outcomes["kind"], REFUSED))
+
+    def summary(self) -> Summary:
+        files = self._outcomes.filter(pc.equal(self._outcomes["kind"], FILE))
+        return Summary(
+            files.num_rows,
+            pc.sum(files["rows_in_file"]).as_py() or 0,
+            self._accepted.num_rows,
+            self._refused.num_rows,
+            pc.max(self._accepted["event_time_us"]).as_py(),
+        )
+
+    def newest_file(self) -> tuple[str, int | None]:
+        times = self._accepted.group_by("source_file").aggregate([("event_time_us", "max")])
+        newest = times.sort_by([("event_time_us_max", "descending"), ("source_file", "ascending")])
+        rows = newest.slice(0, 2).to_pylist()
+        return rows[0]["source_file"], rows[1]["event_time_us_max"] if len(rows) > 1 else None
+
+    def append_accepted(self, once: Once) -> tuple[Clock, Clock] | None:
+        newest_us = pc.max(self._accepted["event_time_us"]).as_py()
+
+        def append() -> tuple[Clock, Clock] | None:
+            table = DeltaTable(self._lake.bronze(self._source.name))  # before its clock is read
+            if is_written(table, *once):
+                return None
+            before = read_clock(self._lake, self._source)
+            after = clock_after(before, newest_us, self._batch.ingested_at_us)
+            rows = bronze_rows(self._source, self._events(), before, after)
+            append_next(table, rows, after, {"batch_id": once.number}, once)
+            return before, after
+
+        return despite_others(append)
+
+    def _events(self) -> pa.Table:
+        names = {value_column(field): field.name for field in self._source.fields}
+        columns = [*names, "event_time_us", "source_file"]
+        events = self._accepted.select(columns)
+        return events.rename_columns([names.get(name, name) for name in columns])
+
+    def append_refused(self, once: Once, ingested_at_us: int) -> None:
+        at = pa.repeat(pa.scalar(ingested_at_us, pa.int64()), self._refused.num_rows)
+        rows = self._refused.append_column("ingested_at", at.cast(INSTANT))
+        schema = without_comments(documented(QUARANTINE_COLUMNS))
+        for field in schema:
+            if field.name not in rows.column_names:
+                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        stored = rows.select(schema.names).cast(schema)
+
+        def write(table: DeltaTable, commit: CommitProperties) -> None:
+            write_deltalake(
+                table, with_all_columns(stored, table), mode="append", commit_properties=commit
+            )
+
+        write_once(self._lake.quarantine(self._source.name), *once, write)
+
+
+@contextmanager
+def parsed_here(
+    lake: Lake, source: Source, batch: Batch, sizes: Mapping[str, int]
+) -> Iterator[ParsedHere]:
+    """The batch, parsed by processes of this machine. In memory, as a batch is `commit_bytes`."""
+    yield ParsedHere(lake, source, batch, parse_here(lake, source, batch.ingested_at_us, sizes))

@@ -1,0 +1,25 @@
+"""Whether bronze has the fields that a fold asks for, by the table's own log."""
+
+from collections.abc import Mapping
+
+from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
+from include.fold.records import DefinitionError
+from include.lake.columns import found_columns, sql_type
+
+# What ingestion adds to every row, and a record may ask for.
+INSTANTS = {EVENT_TIME_US: "event_time", INGESTED_AT_US: "ingested_at"}
+
+
+def check_bronze(path: str, fold: KeyedFold) -> None:
+    """DefinitionError unless the bronze at `path` has the fold's fields, with their types."""
+    check_types({name: sql_type(kind) for name, kind in found_columns(path)}, fold)
+
+
+def check_types(found: Mapping[str, str], fold: KeyedFold) -> None:
+    """The same of columns and their SQL types."""
+    for column in fold.event_columns:
+        if column.name not in INSTANTS and found.get(column.name) != column.kind:
+            raise DefinitionError(
+                f"{fold.event.__name__}.{column.name} is {column.kind}, but bronze has "
+                f"{found.get(column.name, 'no such column')}; its columns are {dict(found)}"
+            )

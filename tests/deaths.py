@@ -1,0 +1,64 @@
+"""Runs of ingestion that die, for tests; and the time of the machine that they run on."""
+
+from collections.abc import Callable
+from datetime import datetime, tzinfo
+from typing import Any
+
+import pytest
+
+from include.landing import ingest as ingestion
+from include.landing.parsed_batch import ParsedHere
+from spark_jobs.tables.landing import ParsedOnSpark
+
+# All that a run writes once its tables are made: where it is looked up when it is called.
+WRITES = (
+    (ingestion, "next_batch"),
+    (ParsedHere, "append_accepted"),
+    (ParsedOnSpark, "append_accepted"),
+    (ParsedHere, "append_refused"),
+    (ParsedOnSpark, "append_refused"),
+    (ingestion, "seal_tables"),
+    (ingestion, "finish"),
+    (ingestion, "write_clock_row"),
+)
+
+
+class KilledError(Exception):
+    """Stands for the death of the process."""
+
+
+def die(*_: object) -> Any:
+    raise KilledError
+
+
+class Dying:
+    """Ends a run just before a write of it, by the number of that, from 0.
+
+    Just after the write before is the same: what lies between changes nothing.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch, number: int) -> None:
+        self.written: list[str] = []
+        self._number = number
+        for place, name in WRITES:
+            patch.setattr(place, name, self._counted(name, getattr(place, name)))
+
+    def _counted(self, name: str, write: Callable[..., Any]) -> Callable[..., Any]:
+        def count_and_write(*given: Any) -> Any:
+            if len(self.written) == self._number:
+                raise KilledError
+            self.written.append(name)
+            return write(*given)
+
+        return count_and_write
+
+
+class MachineClock:
+    """The clock of the machine that ingests: it stands until a test sets it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, time: datetime) -> None:
+        self.time = time
+        patch.setattr(ingestion, "datetime", self)
+
+    def now(self, zone: tzinfo) -> datetime:
+        return self.time.astimezone(zone)

@@ -1,0 +1,27 @@
+"""A landing folder of signals, and who parses what lands there."""
+
+import pytest
+
+from include.lake.paths import Lake
+from include.landing.ingest_position import ensure_position
+from include.landing.parsed_batch import Parse
+from tests.landed_files import Landing
+from tests.parsers import HERE, parser
+
+
+@pytest.fixture
+def landed(lake: Lake) -> Landing:
+    return Landing(lake)
+
+
+@pytest.fixture
+def made(lake: Lake) -> Lake:
+    """A lake with an empty position."""
+    ensure_position(lake, "signals")
+    return lake
+
+
+@pytest.fixture
+def parse(request: pytest.FixtureRequest) -> Parse:
+    """The parser here; Spark's where a test is given that (tests/parsers.py)."""
+    return parser(request, getattr(request, "param", HERE))

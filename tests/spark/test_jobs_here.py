@@ -1,0 +1,96 @@
+"""A task of a Dag that does without a JVM this time: its command, its failure, its end."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException
+
+from dags.spark_task import SparkJobOperator, spark_task
+from include.settings import PROJECT
+
+ARGUMENTS = ["--source", "signals"]
+TELLS = """
+import json, os, sys
+json.dump([sys.argv[2:], os.getcwd()], open(sys.argv[1], "w"))
+"""
+WAITS = """
+import signal, sys
+open(sys.argv[1], "w").write("started")
+signal.pause()
+"""
+
+
+def a_task(here: Callable[[Any], list[str]]) -> SparkJobOperator:
+    task: SparkJobOperator = spark_task(
+        "ingest_source", ARGUMENTS, None, task_id="job", name="job", here=here
+    )
+    return task
+
+
+@pytest.fixture(autouse=True)
+def no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a task which asks for a master fails."""
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
+
+
+def test_the_command_gets_the_job_s_arguments_and_needs_no_master(tmp_path: Path):
+    told = tmp_path / "told"
+    asked: list[Any] = []
+
+    def here(context: Any) -> list[str]:
+        asked.append(context)
+        return [sys.executable, "-c", TELLS, str(told)]
+
+    task = a_task(here)
+    task.pre_execute({"run": 1})
+    task.execute({"run": 1})
+    arguments, folder = json.loads(told.read_text())
+    assert arguments == [*ARGUMENTS, "--dag-run-id", "{{ dag_run.run_id }}"]
+    assert folder == str(PROJECT)
+    assert asked == [{"run": 1}]
+
+
+def test_a_command_that_fails_fails_the_task_with_its_last_line():
+    task = a_task(lambda context: [sys.executable, "-c", "import sys; sys.exit('no lake at x')"])
+    task.pre_execute({})
+    with pytest.raises(AirflowException, match="exit code 1: no lake at x"):
+        task.execute({})
+
+
+def test_a_task_that_is_killed_ends_its_command(tmp_path: Path):
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    task = a_task(lambda context: [sys.executable, "-c", WAITS, str(started)])
+    task.pre_execute({})
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(task.execute, {})
+        assert started.read_text() == "started"  # as soon as it has
+        task.on_kill()
+        with pytest.raises(AirflowException, match="exit code -15"):
+            running.result()
+
+
+def test_a_task_that_needs_a_jvm_this_time_asks_for_its_master():
+    commands = [[sys.executable, "-c", ""], []]
+    task = a_task(lambda context: commands.pop(0))
+    task.pre_execute({})
+    task.execute({})
+    with pytest.raises(AirflowException, match="spark_default was not found"):
+        task.pre_execute({})
+
+
+def test_a_task_in_a_jvm_that_is_killed_ends_that(monkeypatch: pytest.MonkeyPatch):
+    killed: list[str] = []
+    task = a_task(lambda context: [])
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    task.pre_execute({})
+    assert task._hook is not None
+    monkeypatch.setattr(task._hook, "on_kill", lambda: killed.append("jvm"))
+    task.on_kill()
+    assert killed == ["jvm"]
