@@ -39,6 +39,14 @@ def check_rows_add_up(lake: Lake, stream: str, source: str, generation: int) -> 
         )
 
 
+def rows_unread(lake: Lake, stream: str, source: str, generation: int) -> int:
+    """The events of bronze that no batch of the stream has read yet."""
+    path = lake.bronze(source)
+    newest = last_batch(lake, stream, generation)
+    read = running_totals(lake, stream, generation, newest)["total_in"]
+    return count_events(path, DeltaTable(path).version()) - read
+
+
 def count_events(bronze: str, version: int) -> int:
     """The rows of a version of a bronze table that are no clock rows.
 

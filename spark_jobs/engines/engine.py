@@ -81,6 +81,7 @@ class LiveQuery:
     first_version: int | None  # of bronze; None: begin with all there is
     compacting: bool  # under compacting settings, each bronze file a batch of its own
     settings: Mapping[str, str]  # of the session while it runs
+    is_small: bool = False  # its batches may be fetched by the driver, and written there
 
 
 class ProductTable(Protocol):

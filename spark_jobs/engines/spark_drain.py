@@ -5,53 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from include.fold.ddl import REJECTED_DDL, output_ddl
-from include.fold.definition import KeyedFold
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
+from spark_jobs.engines.folded_batch import FoldedFrame, fetch
 from spark_jobs.engines.live import live_fold
-from spark_jobs.engines.live_batch import SUMMED
-from spark_jobs.engines.packing import unpack
 from spark_jobs.engines.session_settings import session_settings
 
 # A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
 NO_FILE_LIMIT = str(2**31 - 1)
 ONE_FILE = "1"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-
-
-class FoldedFrame:
-    """A batch's frame (FOLDED_DDL of live.py), persisted: what is asked of it runs no fold."""
-
-    def __init__(self, folded: DataFrame, fold: KeyedFold) -> None:
-        self._folded = folded
-        self._fold = fold
-
-    def counts(self) -> dict[str, Any]:
-        """The counts of the batch, added up over its buckets. Runs the whole frame."""
-        row = self._folded.agg(
-            *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in SUMMED),
-            F.min("late_first_us").alias("late_first_us"),
-            F.max("late_last_us").alias("late_last_us"),
-            F.count(F.lit(1)).alias("buckets_touched"),
-            F.max("watermark_us").alias("watermark_us"),
-            F.count("rejected").alias("buckets_rejecting"),
-        ).first()
-        if row is None:  # an aggregate without groups always has one row
-            raise RuntimeError("Spark returned no row for a global aggregate")
-        return row.asDict()
-
-    @property
-    def emitted(self) -> DataFrame:
-        """The rows that the batch emitted (`output_ddl(fold)`)."""
-        return unpack(self._folded, "outputs", output_ddl(self._fold))
-
-    @property
-    def rejected(self) -> DataFrame:
-        """The calls that the batch rejected (REJECTED_DDL)."""
-        return unpack(self._folded, "rejected", REJECTED_DDL)
 
 
 def run_query(spark: SparkSession, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
@@ -62,6 +26,10 @@ def run_query(spark: SparkSession, query: LiveQuery, write: WriteBatch) -> list[
     partitions = {SHUFFLE_PARTITIONS: str(query.stream.state_partitions)}
 
     def write_folded(folded: DataFrame, batch_id: int) -> None:
+        fetched = fetch(folded, query.fold, query.stream.buckets) if query.is_small else None
+        if fetched is not None:
+            write(fetched, batch_id)
+            return
         # Once, and before the first write. Without it the operator would run once per write;
         # and a repeated batch, whose writes are all skipped, would run it never, so that its
         # state is not committed and Spark refuses the batch for ever.

@@ -1,0 +1,110 @@
+"""What a batch of a live query folded: as a frame of Spark, or, if it is small, fetched as Arrow.
+
+Fetched, its rows are written by delta-rs: no second job, no cache and none of Spark's writers,
+each of which costs seconds in a JVM that has just begun.
+"""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from include.fold.ddl import REJECTED_DDL, output_ddl
+from include.fold.definition import KeyedFold
+from include.fold.schemas import REJECTED, output_schema
+from include.settings import MIB
+from spark_jobs.engines.live_batch import SUMMED
+from spark_jobs.engines.packing import from_stream, unpack
+
+# Of what a batch may send to the driver, outputs and rejected calls each.
+FETCHED_BYTES = 64 * MIB
+STREAMS = ("outputs", "rejected")  # columns with an Arrow stream in each row
+
+
+class FoldedFrame:
+    """A batch's frame (FOLDED_DDL of live.py), persisted: what is asked of it runs no fold."""
+
+    def __init__(self, folded: DataFrame, fold: KeyedFold) -> None:
+        self._folded = folded
+        self._fold = fold
+
+    def counts(self) -> dict[str, Any]:
+        """The counts of the batch, added up over its buckets. Runs the whole frame."""
+        row = self._folded.agg(
+            *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in SUMMED),
+            F.min("late_first_us").alias("late_first_us"),
+            F.max("late_last_us").alias("late_last_us"),
+            F.count(F.lit(1)).alias("buckets_touched"),
+            F.max("watermark_us").alias("watermark_us"),
+            F.count("rejected").alias("buckets_rejecting"),
+        ).first()
+        if row is None:  # an aggregate without groups always has one row
+            raise RuntimeError("Spark returned no row for a global aggregate")
+        return row.asDict()
+
+    @property
+    def emitted(self) -> DataFrame:
+        """The rows that the batch emitted (`output_ddl(fold)`)."""
+        return unpack(self._folded, "outputs", output_ddl(self._fold))
+
+    @property
+    def rejected(self) -> DataFrame:
+        """The calls that the batch rejected (REJECTED_DDL)."""
+        return unpack(self._folded, "rejected", REJECTED_DDL)
+
+
+class FoldedTable:
+    """The same as an Arrow table."""
+
+    def __init__(self, folded: pa.Table, fold: KeyedFold) -> None:
+        self._folded = folded
+        self._fold = fold
+
+    def counts(self) -> dict[str, Any]:
+        """The counts of the batch, added up over its buckets."""
+        folded = self._folded
+        return {name: pc.sum(folded[name]).as_py() or 0 for name in SUMMED} | {
+            "late_first_us": pc.min(folded["late_first_us"]).as_py(),
+            "late_last_us": pc.max(folded["late_last_us"]).as_py(),
+            "buckets_touched": folded.num_rows,
+            "watermark_us": pc.max(folded["watermark_us"]).as_py(),
+            "buckets_rejecting": pc.count(folded["rejected"]).as_py(),
+        }
+
+    @property
+    def emitted(self) -> pa.Table:
+        """The rows that the batch emitted (`output_schema(fold)`)."""
+        return self._rows("outputs", output_schema(self._fold))
+
+    @property
+    def rejected(self) -> pa.Table:
+        """The calls that the batch rejected (REJECTED)."""
+        return self._rows("rejected", REJECTED)
+
+    def _rows(self, column: str, schema: pa.Schema) -> pa.Table:
+        streams = self._folded[column].drop_null().to_pylist()
+        return pa.concat_tables([schema.empty_table(), *map(from_stream, streams)])
+
+
+def fetch(folded: DataFrame, fold: KeyedFold, buckets: int) -> FoldedTable | None:
+    """Run the batch and fetch it; None when a bucket of it has more than its share.
+
+    None of it is kept then: it must be run once more, which changes nothing (as when a task of
+    Spark is repeated, each state is made anew from the batch before).
+    """
+    most = FETCHED_BYTES // buckets
+    shortened = {name: F.when(_size(name) <= most, F.col(name)) for name in STREAMS}
+    sizes = {f"{name}_bytes": _size(name) for name in STREAMS}
+    table = folded.select(
+        *(shortened.get(name, F.col(name)).alias(name) for name in folded.columns),
+        *(size.alias(name) for name, size in sizes.items()),
+    ).toArrow()
+    if any((pc.max(table[name]).as_py() or 0) > most for name in sizes):
+        return None
+    return FoldedTable(table, fold)
+
+
+def _size(column: str) -> Any:
+    return F.octet_length(F.col(column))

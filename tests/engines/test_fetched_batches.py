@@ -1,0 +1,113 @@
+"""Small batches are fetched and written by the driver, large ones by Spark: nobody can tell which."""
+
+import random
+from collections import Counter
+from itertools import product
+
+import pytest
+from pyspark.sql import SparkSession
+
+from include.checkpoint.batches import last_batch
+from include.lake.paths import Lake
+from include.settings import Stream
+from include.streams import user_counts
+from spark_jobs import stream_drain
+from spark_jobs.engines import folded_batch, live_batch, spark_drain
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.run_stream import drain
+from tests.bronze import append_commit, stamp
+from tests.engines.live_lakes import (
+    COUNTED,
+    COUNTS,
+    expected_rows,
+    local_run,
+    make_commits,
+    table_rows,
+)
+from tests.engines.test_live import CASES, KilledError, killed_in_record
+
+pytestmark = pytest.mark.spark
+
+HERE, ON_SPARK = True, False
+
+
+@pytest.fixture
+def writer(monkeypatch: pytest.MonkeyPatch):
+    """Says who writes from now on, and fails when it is the other one."""
+
+    def choose(is_small: bool) -> None:
+        asked = {"fetch": folded_batch.fetch, "FoldedFrame": folded_batch.FoldedFrame}
+        asked["FoldedFrame" if is_small else "fetch"] = lambda *_: pytest.fail("the other writer")
+        monkeypatch.setattr(stream_drain, "is_small", lambda _: is_small)
+        for name, function in asked.items():
+            monkeypatch.setattr(spark_drain, name, function)
+
+    return choose
+
+
+@pytest.mark.parametrize(
+    ("stream", "fold", "event", "first", "second"),
+    [
+        pytest.param(
+            *case.values,
+            first,
+            second,
+            id=f"{case.id}-{first}-{second}",
+            marks=()
+            if (case.id, first, second) == ("user_counts", HERE, ON_SPARK)
+            else pytest.mark.full,
+        )
+        for case, first, second in product(CASES, (HERE, ON_SPARK), (HERE, ON_SPARK))
+    ],
+)
+def test_a_batch_that_one_writer_has_written_is_not_written_again_by_the_other(
+    spark, lake, monkeypatch, writer, stream, fold, event, first, second
+):
+    stamped = stamp(make_commits(event, seed=4, commits=3))
+    append_commit(lake, stream.source, fold, stamped[0])
+    writer(first)
+    with monkeypatch.context() as patched:
+        patched.setattr(live_batch.BatchWriter, "_record", killed_in_record("after_table"))
+        with pytest.raises(Exception, match=KilledError.__name__):
+            drain(SparkEngine(spark), lake, stream)
+    for rows in stamped[1:]:
+        writer(second)
+        drain(SparkEngine(spark), lake, stream)
+        append_commit(lake, stream.source, fold, rows)
+    drain(SparkEngine(spark), lake, stream)
+
+    oracle = local_run(fold, stamped)
+    assert table_rows(lake, stream, fold) == expected_rows(oracle, fold)
+    assert last_batch(lake, stream.name, 1)["rows_pending"] == oracle.pending()
+
+
+def changes(spark: SparkSession, lake: Lake, stream: Stream) -> Counter:
+    """The change feed of an update table: how often each change, by version."""
+    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
+    rows = feed.load(lake.table(stream.name)).drop("_commit_timestamp").collect()
+    return Counter(tuple(row) for row in rows)
+
+
+@pytest.mark.full
+def test_mixed_at_random_they_make_the_same_change_feed(spark, lake, tmp_path, writer):
+    other, rng = Lake(str(tmp_path / "other")), random.Random(7)
+    for rows in COUNTED:
+        for each, is_small in ((lake, rng.choice([HERE, ON_SPARK])), (other, ON_SPARK)):
+            append_commit(each, COUNTS.source, user_counts.FOLD, rows)
+            writer(is_small)
+            drain(SparkEngine(spark), each, COUNTS)
+    oracle = local_run(user_counts.FOLD, COUNTED)
+    assert table_rows(lake, COUNTS, user_counts.FOLD) == expected_rows(oracle, user_counts.FOLD)
+    assert changes(spark, lake, COUNTS) == changes(spark, other, COUNTS)
+
+
+def test_a_batch_of_which_a_bucket_is_too_large_is_run_again_for_spark(
+    spark, counted_lake, monkeypatch
+):
+    lake = counted_lake
+    monkeypatch.setattr(folded_batch, "FETCHED_BYTES", 1)
+    append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[1])
+    drain(SparkEngine(spark), lake, COUNTS)
+    oracle = local_run(user_counts.FOLD, COUNTED[:2])
+    assert table_rows(lake, COUNTS, user_counts.FOLD) == expected_rows(oracle, user_counts.FOLD)
+    assert last_batch(lake, COUNTS.name, 1)["rows_pending"] == oracle.pending()
