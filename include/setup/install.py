@@ -19,6 +19,7 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import TextIO
 
+from include.setup.class_archive import is_archived
 from include.setup.jars import SetupError, checksum_of, fetch_jars, missing_jars, not_fetched
 from include.spark.conf import JARS
 
@@ -47,9 +48,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     files = [REQUIREMENTS, TEST_REQUIREMENTS] if args.tests else [REQUIREMENTS]
     try:
-        check_java(os.environ)
-        if not (is_usable(VENV) and all(map(is_installed, files)) and not missing_jars()):
-            set_up(files)
+        java = check_java(os.environ)
+        # The tests start their JVMs otherwise.
+        archived_for = None if args.tests else java
+        if not (is_complete(files) and (archived_for is None or is_archived(archived_for))):
+            set_up(files, archived_for)
     except SetupError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
@@ -58,8 +61,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(130)
 
 
-def set_up(files: Sequence[Path]) -> None:
+def is_complete(files: Sequence[Path]) -> bool:
+    """Whether jobs can be run."""
+    return is_usable(VENV) and all(map(is_installed, files)) and not missing_jars()
+
+
+def set_up(files: Sequence[Path], archived_for: str | None = None) -> None:
     """Whatever is missing. Of two at once the second waits, and finds all of it.
+
+    `archived_for`: the Java to archive Spark's classes for; None for none.
 
     Those who write into .venv inherit the lock: they hold it when this process is killed.
     """
@@ -78,6 +88,10 @@ def set_up(files: Sequence[Path]) -> None:
         if missing_jars():
             say("fetching the Delta jars into .jars (once)")
             fetch_jars(VENV_PYTHON)
+        if archived_for is not None and not is_archived(archived_for):
+            say("archiving the classes of Spark, which shortens each run (once, a minute)")
+            command = [str(VENV_PYTHON), "-m", "include.setup.class_archive", archived_for]
+            subprocess.run(command, cwd=PROJECT, check=False, close_fds=False)
 
 
 def say(line: str) -> None:
@@ -85,8 +99,8 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def check_java(environment: Mapping[str, str]) -> None:
-    """Raises SetupError unless spark-submit will find a Java that Spark runs on.
+def check_java(environment: Mapping[str, str]) -> str:
+    """What the Java that spark-submit will find says of itself; SetupError if Spark runs on none.
 
     It looks at JAVA_HOME first, then at PATH.
     """
@@ -103,10 +117,12 @@ def check_java(environment: Mapping[str, str]) -> None:
         raise SetupError(
             f"{JAVA_NEEDED}, {java} does not start ({error}): {JAVA_ADVICE}"
         ) from error
-    version = java_version(said.stderr + said.stdout)
+    text = said.stderr + said.stdout
+    version = java_version(text)
     if version not in SUPPORTED_JAVA:
         which = f"is Java {version}" if version else "does not say which it is"
         raise SetupError(f"{JAVA_NEEDED}, {java} {which}: {JAVA_ADVICE}")
+    return text
 
 
 def java_version(text: str) -> int | None:

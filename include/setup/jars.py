@@ -52,6 +52,10 @@ def checksum_of(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+def checksum_of_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def fetch_jars(python: Path, folder: Path = JARS) -> None:
     """Fetch the wanted jars into `folder`, and remove all others from it.
 

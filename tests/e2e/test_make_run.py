@@ -161,12 +161,15 @@ def test_nothing_is_left_outside_the_project_or_running(project, first_run):
 @linux
 def test_the_second_start_makes_nothing_changes_nothing_and_ctrl_c_ends_it_all(project, first_run):
     assert "installing the packages" in first_run
+    assert "archiving the classes of Spark" in first_run
+    assert (project.folder / ".jars" / "classes.jsa").is_file()
     versions = project.table_versions()
     process = project.make_run()
     try:
         again = read_until(process, "until Ctrl-C")
         assert "installing" not in again
         assert "making .venv" not in again
+        assert "archiving" not in again
         assert processes_of(project.folder)
     finally:
         interrupt(process)
@@ -183,7 +186,7 @@ def test_ctrl_c_in_a_spark_job_ends_it_and_the_next_start_continues(project, fir
     process = project.make_run()
     try:
         read_until(process, "device_signals: running")
-        assert wait_until(lambda: has_job(project.folder, "ingest_source"), JOB_DEADLINE)
+        assert wait_until(lambda: has_job(project.folder, "run_stream"), JOB_DEADLINE)
     finally:
         interrupt(process)
     assert processes_of(project.folder) == []

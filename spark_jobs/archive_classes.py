@@ -1,0 +1,123 @@
+"""Run a small stream, so that the JVM has loaded what jobs need when it archives its classes.
+
+Set-up runs it once (include/setup/class_archive.py). Its lake is a folder that goes with the job.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from include.fold.definition import Definition, map_groups_with_state
+from include.fold.group_state import GroupState
+from include.fold.instants import micros_of
+from include.fold.product_table import ensure_product
+from include.lake.paths import Lake
+from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
+from include.landing.bronze_tables import create_tables
+from include.settings import Field, Source, Stream
+from include.spark.conf import STATE
+from spark_jobs.engines.engine import Engine, FoldedBatch, LiveQuery
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.job import exit_with_main, spark_session
+
+EVENTS = 100
+
+
+class Event(NamedTuple):
+    key: str
+    event_time_us: int
+
+
+class Total(NamedTuple):
+    total: int
+
+
+class CountOfKey(NamedTuple):
+    key: str
+    total: int
+
+
+def count(key: str, events: Iterator[Event], state: GroupState[Total]) -> CountOfKey:
+    """The events of a key so far."""
+    before = state.get.total if state.exists else 0
+    total = before + sum(1 for _ in events)
+    state.update(Total(total))
+    return CountOfKey(key, total)
+
+
+def project(key: str, state: Total) -> CountOfKey:
+    return CountOfKey(key, state.total)
+
+
+FOLD = map_groups_with_state(
+    count,
+    key="key",
+    event=Event,
+    state=Total,
+    output=CountOfKey,
+    output_mode="update",
+    project=project,
+)
+DEFINITION = Definition(FOLD, "Counts", {"key": "A key", "total": "Its events"})
+SOURCE = Source(
+    name="events",
+    time_field="at",
+    comment="Events",
+    fields=(Field(name="key", type="string", comment="A key"),),
+)
+STREAM = Stream(
+    name="counts",
+    source=SOURCE.name,
+    schedule="0 * * * *",
+    watermark_delay=timedelta(0),
+    fold=FOLD,
+    comments=DEFINITION.comments,
+    buckets=2,
+    state_partitions=2,
+)
+
+
+def run_stream(engine: Engine, lake: Lake) -> None:
+    """Runs of a small batch, and of one that Spark writes: the former loads the state, too."""
+    create_tables(lake, SOURCE)
+    ensure_product(lake.table(STREAM.name), DEFINITION)
+    table = engine.product_table(lake, STREAM, DEFINITION)
+
+    def write(folded: FoldedBatch, batch_id: int) -> None:
+        if folded.counts()["rows_out"]:
+            table.write_once(folded.emitted, "archive", batch_id, "")
+
+    for is_small in (True, False, True):
+        _append(lake)
+        checkpoint = lake.checkpoint(STREAM.name, 0)
+        engine.drain(
+            LiveQuery(lake, STREAM, FOLD, checkpoint, None, None, False, STATE, is_small), write
+        )
+
+
+def _append(lake: Lake) -> None:
+    bronze = DeltaTable(lake.bronze(SOURCE.name))
+    before, now_us = read_clock(lake, SOURCE), micros_of(datetime.now(UTC))
+    events = pa.table(
+        {
+            "key": [str(number) for number in range(EVENTS)],
+            "event_time_us": [now_us] * EVENTS,
+            "source_file": ["a.jsonl"] * EVENTS,
+        }
+    )
+    after = clock_after(before, now_us, now_us)
+    append_next(bronze, bronze_rows(SOURCE, events, before, after), after)
+
+
+def main() -> None:
+    with TemporaryDirectory(prefix="archive-") as folder:
+        lake = Lake(folder)
+        run_stream(SparkEngine(spark_session("archive_classes", lake)), lake)
+
+
+if __name__ == "__main__":
+    exit_with_main(main)

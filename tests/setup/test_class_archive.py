@@ -1,0 +1,92 @@
+"""The archive of Spark's classes: made once for a Java and its jars, and never in the way."""
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from include.setup import class_archive
+from include.spark import conf
+
+JAVA = 'openjdk version "17.0.15"'
+
+
+@pytest.fixture
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of jars in the place of the project's, with a space in its name."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / "delta.jar").write_text("jar")
+    monkeypatch.setattr(class_archive, "JARS", folder)
+    monkeypatch.setattr(class_archive, "STAMP", folder / "classes.made-of")
+    monkeypatch.setattr(class_archive, "LOG", folder / "classes.log")
+    for module in (class_archive, conf):
+        monkeypatch.setattr(module, "CLASS_ARCHIVE", folder / "classes.jsa")
+    return folder
+
+
+def make(monkeypatch: pytest.MonkeyPatch, code: int = 0, leaves: bool = True) -> list[str]:
+    """Let set-up make it with a job that ends so; the job's command."""
+    commands = []
+
+    def job(command: list[str], **_: object) -> SimpleNamespace:
+        commands.append(command)
+        if leaves:
+            (class_archive.JARS / "classes.new").write_text("classes")
+        return SimpleNamespace(returncode=code)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "run", job)
+        patched.setattr("sys.argv", ["class_archive", JAVA])
+        class_archive.main()
+    return commands[0]
+
+
+def test_it_is_made_once_and_again_for_another_java_or_other_jars(jars, monkeypatch):
+    assert not class_archive.is_archived(JAVA)
+    make(monkeypatch)
+    assert (jars / "classes.jsa").read_text() == "classes"
+    assert class_archive.is_archived(JAVA)
+    assert not class_archive.is_archived('openjdk version "21.0.1"')
+    os.utime(jars / "delta.jar", (0, 0))
+    assert not class_archive.is_archived(JAVA)
+
+
+@pytest.mark.parametrize(("code", "leaves"), [(1, True), (1, False), (0, False)])
+def test_where_it_cannot_be_made_jobs_do_without_and_it_is_not_tried_each_time(
+    jars, monkeypatch, capsys, code, leaves
+):
+    make(monkeypatch)
+    make(monkeypatch, code, leaves)
+    assert not (jars / "classes.jsa").exists()
+    assert "jobs take seconds longer" in capsys.readouterr().out
+    assert class_archive.is_archived(JAVA)
+    assert conf.archive_options() == []
+
+
+def test_a_job_that_does_not_end_is_given_up(jars, monkeypatch, capsys):
+    def hang(command: list[str], timeout: int, **_: object) -> None:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    monkeypatch.setattr("sys.argv", ["class_archive", JAVA])
+    class_archive.main()
+    assert class_archive.is_archived(JAVA)
+    assert "jobs take seconds longer" in capsys.readouterr().out
+
+
+def test_nothing_is_made_in_a_folder_of_somebody_else(jars, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert class_archive.is_archived(JAVA)
+
+
+def test_the_job_archives_into_a_new_file_what_all_jobs_load_from_the_archive(jars, monkeypatch):
+    (option,) = [part for part in make(monkeypatch) if "ArchiveClassesAtExit" in part]
+    name, _, options = option.partition("=")
+    assert name == "spark.driver.extraJavaOptions"
+    assert f"-XX:ArchiveClassesAtExit={jars}/classes.new" in shlex.split(options)
+    assert not [part for part in shlex.split(options) if "SharedArchiveFile" in part]
+    assert f"-XX:SharedArchiveFile={jars}/classes.jsa" in shlex.split(conf.driver_java_options())
