@@ -10,8 +10,8 @@ A lake of release 0.5 has it in a checkpoint of Spark (spark_position.py), which
 takes over, numbers and all: so whatever 0.5 has begun, this repeats as the same batch.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -68,6 +68,8 @@ class Position:
     newest: int  # batch that was planned; -1 before the first
     taken: frozenset[str]
     open: Batch | None
+    # The newest batch that gave rows to bronze and to quarantine, where that is recorded.
+    gave: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def planned(self) -> frozenset[str]:
@@ -196,7 +198,7 @@ def _id_of(path: str, table: DeltaTable) -> str:
 
 
 def _position_of(path: str, table: DeltaTable) -> Position:
-    rows = _read(path, table, ["batch", "source_file", "ingested_at"])
+    rows = _read(path, table)
     position_id = _id_of(path, table)
     newest, done = _most(rows), _most(rows.filter(pc.is_null(rows["source_file"])))
     named = rows.filter(pc.is_valid(rows["source_file"]))
@@ -208,14 +210,17 @@ def _position_of(path: str, table: DeltaTable) -> Position:
         open=None
         if newest == done
         else _open_batch(position_id, newest, named.filter(pc.invert(is_done))),
+        gave={
+            name: _most(rows.filter(pc.greater(rows[f"rows_{rows_of}"], 0)))
+            for name, rows_of in (("bronze", "bronze"), ("quarantine", "quarantined"))
+        },
     )
 
 
-def _read(path: str, table: DeltaTable, columns: list[str]) -> pa.Table:
+def _read(path: str, table: DeltaTable) -> pa.Table:
     files = table.to_pyarrow_dataset(filesystem=files_of(path))
     try:
-        schema = pa.schema([SCHEMA.field(name) for name in columns])
-        return files.to_table(columns=columns).cast(schema)
+        return files.to_table(columns=SCHEMA.names).cast(SCHEMA)
     except (OSError, pa.ArrowException) as error:
         raise LakeError(
             f"the rows of {path} cannot be read ({first_line(error)}): put the table back from a "

@@ -69,40 +69,51 @@ def refuse_changed_tables(lake: Lake, source: Source) -> None:
     lacks would never come again.
     """
     name = source.name
-    tables = {table: f"{lake.root}/{table}" for table in tables_of(name)[:2]}
-    there = {table: path for table, path in tables.items() if lake.is_delta_table(path)}
     position = read_position(lake, name)
     if position is None:
-        filled = [path for path in there.values() if DeltaTable(path).file_uris()]
-        if filled:
-            raise LakeError(
-                f"{filled[0]} has rows, but {lake.ingested_files(name)} is missing: every landed "
-                "file would be taken in again. Put that table back from a copy; or, to ingest "
-                f"{name} anew, move its bronze and quarantine tables away too"
-            )
+        _refuse_rows_without_position(lake, name)
         return
-    for table, path in tables.items():
-        if table not in there:
-            raise LakeError(
-                f"{path} is missing, but {_kept_at(lake, name)} is there: what it has taken would "
-                f"not come again. Put the table back; or, to ingest {name} anew, move that and its "
-                "other tables away too"
-            )
+    _refuse_missing_table(lake, name)
     if changed := _how_changed(lake, name):
         raise LakeError(_older_than_position(lake, name, changed))
-    _refuse_old_position(lake, name, position)
-
-
-def _refuse_old_position(lake: Lake, source: str, position: Position) -> None:
     for table in ("bronze", "quarantine"):
-        path = f"{lake.root}/{table}/{source}"
-        written = DeltaTable(path).transaction_version(app_id(source, table, position.id))
-        if written is not None and position.newest < written:
+        _refuse_other_times(lake, name, position, table)
+
+
+def _refuse_rows_without_position(lake: Lake, source: str) -> None:
+    for path in (lake.bronze(source), lake.quarantine(source)):
+        if lake.is_delta_table(path) and DeltaTable(path).file_uris():
             raise LakeError(
-                f"{_kept_at(lake, source)} ends at batch {position.newest}, but {path} has "
-                f"batch {written}: it is an old copy, and what it reads next would be lost. "
-                "Put back a copy that is not older than the table"
+                f"{path} has rows, but {lake.ingested_files(source)} is missing: every landed "
+                "file would be taken in again. Put that table back from a copy; or, to ingest "
+                f"{source} anew, move its bronze and quarantine tables away too"
             )
+
+
+def _refuse_missing_table(lake: Lake, source: str) -> None:
+    for path in (lake.bronze(source), lake.quarantine(source)):
+        if not lake.is_delta_table(path):
+            raise LakeError(
+                f"{path} is missing, but {_kept_at(lake, source)} is there: what it has taken would "
+                f"not come again. Put the table back; or, to ingest {source} anew, move that and its "
+                "other tables away too"
+            )
+
+
+def _refuse_other_times(lake: Lake, source: str, position: Position, table: str) -> None:
+    """By the numbers of batches, which also tell where no seal does."""
+    path = f"{lake.root}/{table}/{source}"
+    written = DeltaTable(path).transaction_version(app_id(source, table, position.id))
+    newest = -1 if written is None else written
+    if position.newest < newest:
+        raise LakeError(
+            f"{_kept_at(lake, source)} ends at batch {position.newest}, but {path} has "
+            f"batch {newest}: it is an old copy, and what it reads next would be lost. "
+            "Put back a copy that is not older than the table"
+        )
+    if newest < (gave := position.gave.get(table, -1)):
+        told = f"batch {gave} of {source} gave rows to {path}, which ends at batch {newest}"
+        raise LakeError(_older_than_position(lake, source, told))
 
 
 def _kept_at(lake: Lake, source: str) -> str:

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.lake.paths import Lake
+from include.landing import parse_files
 from include.landing.landed_file import CsvRows, JsonRows, open_rows, row_of_raw
+from include.landing.landed_files import landed_files
 from include.landing.landed_row import MAX_US, Instant, RefusedError, UnreadableFileError, to_event
+from include.landing.parse_files import parse_here
 from include.settings import Field, Source
 
 SOURCE = Source(
@@ -295,3 +300,17 @@ def test_a_raw_text_is_read_by_the_format_of_its_file(name: str, raw: str):
 def test_a_raw_text_of_csv_is_one_row_under_its_header(raw: str):
     with pytest.raises(RefusedError, match="not_csv"):
         row_of_raw("a.csv", raw, SOURCE)
+
+
+def test_several_processes_parse_what_one_does(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    folder = Path(lake.landing(SOURCE.name))
+    folder.mkdir(parents=True)
+    for number in range(5):
+        lines = [json.dumps({"key": f"{number}-{row}", "at": NOON}) for row in range(number)]
+        (folder / f"{number}.jsonl").write_text("\n".join([*lines, "{"]))
+    sizes = {file.name: file.bytes for file in landed_files(lake, SOURCE.name)}
+    alone = parse_here(lake, SOURCE, NOON_US, sizes)
+    monkeypatch.setattr(parse_files, "BYTES_A_PROCESS", 1)
+    monkeypatch.setattr(parse_files, "_processors", lambda: 2)
+    assert parse_here(lake, SOURCE, NOON_US, sizes).to_pylist() == alone.to_pylist()
+    assert alone.num_rows == 0 + 1 + 2 + 3 + 4 + 5 + 5  # events, refused rows, files
