@@ -9,8 +9,10 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.fold.instants import micros_of
+from include.lake import ops
 from include.lake.paths import Lake, LakeError
 from include.landing import ingest_position
+from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import (
     bytes_waiting,
     files_waiting,
@@ -20,7 +22,7 @@ from include.landing.ingest_position import (
 )
 from include.landing.landed_files import landed_files
 from tests.ingested import SIGNALS, one_file_a_commit, rows_of
-from tests.landed_files import Landing
+from tests.landed_files import Landing, signal
 from tests.planned import NOW, plan, take
 
 NOW_US = micros_of(NOW) // 1000 * 1000
@@ -185,6 +187,21 @@ def test_names_of_files_are_kept_as_they_are(made: Lake, landed: Landing):
     assert take(made) == tuple(sorted(NAMES))
     assert files_waiting(made, "signals") == 0
     assert plan(made) is None
+
+
+def test_a_position_of_many_commits_is_joined_and_says_the_same(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ops, "COMMITS_BETWEEN_COMPACTIONS", 4)
+    for number in range(5):
+        landed.add(f"{number}.jsonl", [signal(number)])
+        ingest(lake, SIGNALS)
+    table = DeltaTable(lake.ingested_files("signals"))
+    assert len(table.file_uris()) < table.to_pyarrow_table().num_rows == 10
+    position = read_position(lake, "signals")
+    assert position is not None
+    assert (position.newest, position.open, len(position.taken)) == (4, None, 5)
+    assert ingest(lake, SIGNALS) == RunCounts()  # by no seal somebody else's
 
 
 # Damage (and what seals find: test_ingest_damage.py)
