@@ -1,14 +1,16 @@
 """A task of a Dag that does without a JVM this time: its command, its failure, its end."""
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk.exceptions import AirflowException
 
 from dags.spark_task import SparkJobOperator, spark_task
@@ -20,8 +22,8 @@ import json, os, sys
 json.dump([sys.argv[2:], os.getcwd()], open(sys.argv[1], "w"))
 """
 WAITS = """
-import signal, sys
-open(sys.argv[1], "w").write("started")
+import signal
+print("started", flush=True)
 signal.pause()
 """
 
@@ -63,14 +65,19 @@ def test_a_command_that_fails_fails_the_task_with_its_last_line():
         task.execute({})
 
 
-def test_a_task_that_is_killed_ends_its_command(tmp_path: Path):
-    started = tmp_path / "started"
-    os.mkfifo(started)
-    task = a_task(lambda context: [sys.executable, "-c", WAITS, str(started)])
+def test_a_task_that_is_killed_ends_its_command(monkeypatch: pytest.MonkeyPatch):
+    started = Event()
+
+    def info(text: str, *given: object) -> None:
+        if given == ("started",):  # the hook has read that: it knows the process by then
+            started.set()
+
+    monkeypatch.setattr(SubprocessHook, "log", SimpleNamespace(info=info))
+    task = a_task(lambda context: [sys.executable, "-c", WAITS])
     task.pre_execute({})
     with ThreadPoolExecutor() as pool:
         running = pool.submit(task.execute, {})
-        assert started.read_text() == "started"  # as soon as it has
+        started.wait()
         task.on_kill()
         with pytest.raises(AirflowException, match="exit code -15"):
             running.result()
