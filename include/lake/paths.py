@@ -15,6 +15,8 @@ from pyarrow import ArrowException, fs
 from pyarrow import dataset as ds
 
 REASON_CHARACTERS = 300
+# Of a folder's path: delta-rs (1.6.6) cannot write there, or writes to another place.
+ODD_LETTERS = "%[\\]^|"
 
 
 class LakeError(Exception):
@@ -129,10 +131,17 @@ def made_lake(root: str) -> Lake:
 def open_lake(root: str) -> Lake:
     """The existing lake at `root`.
 
-    Raises LakeError when there is nothing there, when it is a file, or when it cannot be read.
+    Raises LakeError when there is nothing there, when it is a file, or when it cannot be read, or
+    written to for the letters of its path.
     """
     # Delta takes Hadoop's spelling of such a path, file:/x, for another place than file:///x.
     root = root.removeprefix("file://") if root.startswith("file:///") else root
+    odd = next((letter for letter in root if letter in ODD_LETTERS), None)
+    if odd and "://" not in root:
+        raise LakeError(
+            f"the lake {root} has {odd} in its path, where no table can be written: give a folder "
+            f"without any of {ODD_LETTERS}"
+        )
     lake = Lake(root.rstrip("/") or "/")
     try:
         info = lake.filesystem.get_file_info(lake.path_in_filesystem(lake.root))

@@ -47,3 +47,11 @@ def test_a_scheme_that_nobody_knows_is_one_line(uri):
     with pytest.raises(LakeError, match="cannot be read: Unrecognized filesystem") as error:
         open_lake(uri)
     assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("letter", list("%[\\]^|"))
+def test_a_folder_that_no_table_can_be_written_to_is_refused(tmp_path, letter):
+    folder = tmp_path / f"a{letter}41b"
+    folder.mkdir()
+    with pytest.raises(LakeError, match=r"in its path, where no table can be written"):
+        open_lake(str(folder))
