@@ -215,6 +215,7 @@ def test_what_is_done_is_recorded_and_a_table_in_use_is_left_alone(
     assert {row["run_id"] for row in rows.values()} == {run["run_id"]}
 
 
+@pytest.mark.e2e
 def test_savepoints_are_joined_and_what_belongs_to_none_is_deleted(spark, lake):
     path = lake.savepoints("user_counts")
     for file in range(3):

@@ -192,7 +192,7 @@ def watermarks(lake: Lake) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-@both_parsers
+@both_parsers_at_length
 def test_watermarks_follow_the_commits_and_never_fall(lake: Lake, landed: Landing, parse: Parse):
     rng = random.Random(5)
     commits = [[rng.uniform(0, 5000) for _ in range(3)] for _ in range(4)] + [[-7e8 - 0.0001]]
