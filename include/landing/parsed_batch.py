@@ -47,7 +47,8 @@ class Parsed(Protocol):
         """The file with the newest event, and the newest time in any other; None without another."""
 
     def append_accepted(self, once: Once) -> tuple[Clock, Clock] | None:
-        """Commit the events to bronze: its clock before and after; None if that was done before."""
+        """Commit the events to bronze, unless that was done before: its clock before and after, or
+        None if it is known that nothing was committed."""
 
     def append_refused(self, once: Once, ingested_at_us: int) -> None:
         """Commit the refused rows to quarantine, unless that was done before."""

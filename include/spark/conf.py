@@ -11,7 +11,7 @@ from pathlib import Path
 from include.settings import PROJECT, SettingsError, Stream
 
 JARS = PROJECT / ".jars"
-# The classes of a job as a JVM maps them into memory: made by set-up, a third of a run's CPU.
+# The classes of a job as a JVM maps them into memory: made by set-up, as loading them takes seconds.
 CLASS_ARCHIVE = JARS / "classes.jsa"
 LOG4J = PROJECT / "include" / "log4j2.properties"
 
