@@ -25,7 +25,6 @@ from include.care.state_report import format_report, report_json
 from include.checkpoint.committed_batch import CommittedBatch, check_partitions, committed_batch
 from include.checkpoint.offsets import newest_committed
 from include.fold.admission import US_PER_MS, until_us
-from include.fold.ddl import PENDING
 from include.fold.definition import KeyedFold
 from include.job import job_parser
 from include.lake.generations import read_generations
@@ -34,7 +33,7 @@ from include.lake.paths import Lake, LakeError, open_lake
 from include.registry import stream_named
 from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition, pinned_settings
-from spark_jobs.engines.checkpointed_states import read_states, read_variable
+from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.job import exit_with_main, spark_session
 
 JOB = "inspect_state"
@@ -64,7 +63,7 @@ def measure_states(
     spark: SparkSession, fold: KeyedFold, batch: CommittedBatch
 ) -> list[BucketState]:
     """What the states after `batch` come to, of each bucket that has any."""
-    states = read_states(spark, batch.checkpoint, fold, batchId=batch.batch_id)
+    states = read_states(spark, batch.checkpoint, fold, batch.batch_id)
     next_ms = batch.next_watermark_ms
     due_until_us = None if next_ms is None else until_us(next_ms * US_PER_MS)
 
@@ -77,9 +76,9 @@ def measure_states(
 
 def _waiting_events(spark: SparkSession, batch: CommittedBatch) -> dict[int, tuple[int, int]]:
     """How many events wait in each bucket that was ever touched, and in how many bytes."""
-    stored = read_variable(spark, batch.checkpoint, PENDING, batchId=batch.batch_id)
-    length = F.when(F.col(f"{PENDING}.rows") > 0, F.octet_length(f"{PENDING}.events"))
-    rows = stored.select("bucket", f"{PENDING}.rows", F.coalesce(length, F.lit(0)))
+    waiting = read_waiting(spark, batch.checkpoint, batch.batch_id)
+    size = F.coalesce(F.octet_length("events"), F.lit(0))
+    rows = waiting.select("bucket", "waiting", size)
     return {bucket: (events, size) for bucket, events, size in rows.collect()}
 
 

@@ -74,7 +74,7 @@ def show_plans(plain: Ran, live: Ran, folder: str) -> str:
     return (
         heading(f"1. The executed plan of batch {BATCH}", explanation)
         + f"Plain operator (applyInPandasWithState):\n{readable_plan(plain.plans[BATCH], folder)}"
-        + f"Ours (transformWithStateInPandas):\n{readable_plan(live.plans[BATCH], folder)}"
+        + f"Ours (transformWithState):\n{readable_plan(live.plans[BATCH], folder)}"
     )
 
 

@@ -17,9 +17,10 @@ from include.fold.declared_values import declared
 from include.fold.definition import REMOVED, KeyedFold
 from include.fold.emitted import Emitted, KeyRun, Rejected
 from include.fold.failures import BrokenInvariantError
+from include.fold.records import MAX_INT
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.settle import fold_runs
-from include.fold.states import States
+from include.fold.states import States, python_values
 
 
 class Settled(NamedTuple):
@@ -50,12 +51,14 @@ def settle(
     settled = waiting.filter(is_settled)
     if not (settled.num_rows or timeouts_due):
         return Settled(None, None, waiting, 0, 0)
-    ordered, runs = order_events(fold, settled)
+    ordered = order_events(fold, settled)
+    states = read_states()
+    kept_before = states.kept_without_timeout()
     with _no_garbage_collection():
-        states = read_states()
-        kept_before = states.kept_without_timeout()
-        times_us = _values(ordered[fold.time_us])
-        emitted = fold_runs(fold, states, runs, _events(fold, ordered, runs), times_us, until_us)
+        states.fetch(ordered.keys)
+        runs, times_us = ordered.runs(), python_values(ordered.events[fold.time_us])
+        events = _events(fold, ordered, times_us)
+        emitted = fold_runs(fold, states, runs, events, times_us, until_us)
         outputs = outputs_table(fold, emitted)
     pending = waiting.filter(pc.invert(is_settled))
     kept_change = states.kept_without_timeout() - kept_before
@@ -94,33 +97,58 @@ def check_not_folded(fold: KeyedFold, events: pa.Table, folded_until_us: int, bu
         )
 
 
-def order_events(fold: KeyedFold, events: pa.Table) -> tuple[pa.Table, list[KeyRun]]:
-    """`events` by key, within a key by time, ties by the whole row; and each key's run."""
-    if not events.num_rows:
-        return events, []
+class Ordered(NamedTuple):
+    """Events by key, within a key by time, ties by the whole row; and where each key's begin."""
+
+    events: pa.Table
+    keys: pa.Array  # each once, in the order of their events
+    bounds: list[int]  # of the keys' events, the end of the last one's too
+
+    def runs(self) -> list[KeyRun]:
+        """Each key's events, by their positions."""
+        runs = zip(self.keys.to_pylist(), self.bounds[:-1], self.bounds[1:], strict=True)
+        return list(map(KeyRun._make, runs))
+
+
+def order_events(fold: KeyedFold, events: pa.Table) -> Ordered:
+    """`events` (of `event_schema(fold)`, in any order) in the order in which they are folded."""
     events = events.combine_chunks()
+    if not events.num_rows:
+        return Ordered(events, pa.array([], events.schema.field(fold.key).type), [0])
     codes, distinct = _codes(events[fold.key])
     times = events[fold.time_us].to_numpy()
-    order = np.lexsort((times, codes))
-    if _has_ties(codes[order], times[order]):
+    order, has_ties = _by_key_and_time(codes, times)
+    if has_ties:
         others = [name for name in events.column_names if name not in (fold.key, fold.time_us)]
         ranks = [rank for name in reversed(others) for rank in _ranks(events[name])]
         order = np.lexsort((*ranks, times, codes))
-    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    keys = distinct.take(pa.array(codes[order][starts])).to_pylist()
-    bounds = [*starts.tolist(), events.num_rows]
-    runs = [KeyRun(*run) for run in zip(keys, bounds[:-1], bounds[1:], strict=True)]
-    return events.take(order), runs
+    codes = codes[order]
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    keys = distinct.take(pa.array(codes[starts]))
+    return Ordered(events.take(order), keys, [*starts.tolist(), events.num_rows])
+
+
+def _by_key_and_time(codes: Any, times: Any) -> tuple[Any, bool]:
+    """The order by `codes`, then `times`; and whether some have both in common.
+
+    As one number each where that has room for both: sorting those takes a tenth of the time.
+    """
+    first = int(times.min())
+    span = int(times.max()) - first + 1
+    if (int(codes.max()) + 1) * span <= MAX_INT:
+        both = codes.astype(np.int64) * span + (times - first)
+        order = np.argsort(both)
+        both = both[order]
+        return order, bool((both[1:] == both[:-1]).any())
+    order = np.lexsort((times, codes))
+    codes, times = codes[order], times[order]
+    return order, bool(np.any((codes[1:] == codes[:-1]) & (times[1:] == times[:-1])))
 
 
 def _codes(keys: pa.ChunkedArray) -> tuple[Any, pa.Array]:
     """Each key as a small integer, and the distinct keys that the integers stand for."""
     encoded = keys.combine_chunks().dictionary_encode()
     return encoded.indices.to_numpy(), encoded.dictionary
-
-
-def _has_ties(codes: Any, times: Any) -> bool:
-    return bool(np.any((codes[1:] == codes[:-1]) & (times[1:] == times[:-1])))
 
 
 def _ranks(column: pa.ChunkedArray) -> list[Any]:
@@ -156,10 +184,9 @@ def _float_ranks(column: pa.ChunkedArray) -> list[Any]:
     return [ordered, kinds]
 
 
-def _events(fold: KeyedFold, ordered: pa.Table, runs: list[KeyRun]) -> list[Any]:
-    keys = [key for key, start, end in runs for _ in range(start, end)]
+def _events(fold: KeyedFold, ordered: Ordered, times_us: list[int]) -> list[Any]:
     columns = [
-        keys if column.name == fold.key else _values(ordered[column.name])
+        times_us if column.name == fold.time_us else _event_values(fold, ordered, column.name)
         for column in fold.event_columns
     ]
     # What `_make` does, without its length check: zip(strict) and the schema have made it.
@@ -167,14 +194,13 @@ def _events(fold: KeyedFold, ordered: pa.Table, runs: list[KeyRun]) -> list[Any]
     return list(map(make, zip(*columns, strict=True)))
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    if (
-        column.null_count
-        or not pa.types.is_primitive(column.type)
-        or pa.types.is_boolean(column.type)
-    ):
-        return column.to_pylist()  # type: ignore[no-any-return]
-    return column.to_numpy().tolist()  # type: ignore[no-any-return]
+def _event_values(fold: KeyedFold, ordered: Ordered, name: str) -> list[Any]:
+    if name != fold.key:
+        return python_values(ordered.events[name])
+    # One object for all events of a key: texts are dear to make.
+    keys = np.empty(len(ordered.keys), object)
+    keys[:] = ordered.keys.to_pylist()
+    return np.repeat(keys, np.diff(ordered.bounds)).tolist()
 
 
 def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table | None:

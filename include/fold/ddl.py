@@ -3,8 +3,16 @@
 from include.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold
 from include.fold.records import Column
 
-# The live engine's state variables, each with a value for each bucket.
-KEYS, STATES, PENDING = "keys", "states", "pending"
+# The live engine's state variables, each with a value for each bucket. Keys are apart because
+# most batches bring no new one: so they are not written again. Streams are Arrow's.
+KEYS, BUCKET_STATE = "bucket_keys", "bucket_state"
+KEYS_DDL = "keys binary"  # a stream of the column `key` of `state_schema`
+# How far the bucket is folded; its one timer; how many keys it has and how many events wait in it;
+# a stream of the other columns of its states, in the order of its keys; and one of the events.
+BUCKET_STATE_DDL = (
+    "folded_until_us bigint, timer_ms bigint, keys bigint, waiting bigint, states binary, "
+    "events binary"
+)
 REJECTED_DDL = (
     "key string, at_us bigint, number int, cause string, event string, error string, "
     "message string, traceback string"
@@ -35,24 +43,17 @@ def output_ddl(fold: KeyedFold) -> str:
 
 
 def keys_ddl(fold: KeyedFold) -> str:
-    """The state store's value for a bucket: its keys, in the order of its states."""
+    """The keys of a bucket, as release 0.5 stored them: part of what pins a generation's schema."""
     return f"key array<{fold.key_column.kind}>"
 
 
 def states_ddl(fold: KeyedFold) -> str:
-    """The state store's value for a bucket: the states of its keys, by column.
+    """Their states by column, as release 0.5 stored them: pinned, too.
 
-    `engines.checkpointed_states.read_states` joins keys and states, and makes rows of them. What is
-    absent is a number (NEVER_US, NO_STATE_US), as the store takes plain numbers in one piece.
+    What is absent is a number there (NEVER_US, NO_STATE_US).
     """
     text = f"state struct<{arrays_ddl(fold.state_columns)}>, changed_at_us array<bigint>"
     return f"{text}, timeout_at_us array<bigint>" if fold.times_out else text
-
-
-# The state store's other value for a bucket: how far it is folded, and what waits. The
-# events are an Arrow stream, not columns: they are in bronze for whoever wants to read them,
-# and writing each of them item by item was a quarter of a batch.
-PENDING_DDL = "folded_until_us bigint, timer_ms bigint, rows bigint, events binary"
 
 
 def state_rows_ddl(fold: KeyedFold) -> str:

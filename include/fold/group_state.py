@@ -6,8 +6,10 @@ time of the call (of its event, or of the timeout), never the wall's or the batc
 no result depends on when the function happened to run.
 """
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Generic, TypeVar
+from operator import length_hint
+from typing import Any, Generic, TypeVar
 
 from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND, NEVER_US, US_PER_MS
 from include.fold.durations import duration_us
@@ -178,6 +180,35 @@ class GroupState(Generic[S]):
 
     def __str__(self) -> str:
         return f"GroupState({self._value if self.exists else '<undefined>'})"
+
+
+class TickingGroupState(GroupState[S]):
+    """A key's state during one call with all of its events: the clock is the newest one's.
+
+    It is looked up when the function asks, which few do: to set it with each event costs as much
+    as most functions. For states without timeouts.
+    """
+
+    __slots__ = ("_end", "_events", "_start", "_times_us")
+
+    def __init__(self, times_us: Sequence[int]) -> None:
+        self._events: Iterator[Any] = iter(())
+        self._times_us, self._start, self._end = times_us, 0, 0
+        super().__init__()
+
+    def begin_events(self, value: S | None, events: Iterator[Any], start: int, end: int) -> None:
+        """For the fold: show `value`; `events` are those with `times_us` from `start` to `end`."""
+        self._value, self._events, self._start, self._end = value, events, start, end
+
+    @property
+    def clock_us(self) -> int:
+        """The time of the event that was taken last; before any, of the first."""
+        taken_last = self._end - length_hint(self._events) - 1
+        return self._times_us[max(taken_last, self._start)]
+
+    @clock_us.setter
+    def clock_us(self, value: int) -> None:
+        """Nothing sets it: it follows the events."""
 
 
 def _whole(micros: int, name: str) -> int:

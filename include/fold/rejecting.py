@@ -56,7 +56,7 @@ class RejectingCalls:
         self._rejected_us: int | None = None
         self._number = 0
 
-    def one_per_event_and_timeout(self, run: KeyRun) -> None:
+    def fold_run(self, run: KeyRun) -> None:
         """Any stream: without timeouts there are just none to fire."""
         key, start, end = run
         self._begin(key)

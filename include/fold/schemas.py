@@ -23,6 +23,20 @@ def event_schema(fold: KeyedFold) -> pa.Schema:
     return schema
 
 
+def state_schema(fold: KeyedFold) -> pa.Schema:
+    """States, a row for each key: `state_rows_ddl` of ddl.py, but for the bucket."""
+    # All nullable: a key without a state has nulls below its null struct.
+    state = pa.struct([(c.name, arrow_type(c.kind)) for c in fold.state_columns])
+    return pa.schema(
+        [
+            ("key", arrow_type(fold.key_column.kind)),
+            ("state", state),
+            ("changed_at_us", pa.int64()),
+            ("timeout_at_us", pa.int64()),
+        ]
+    )
+
+
 def output_schema(fold: KeyedFold) -> pa.Schema:
     """Outputs as they leave the fold: the record, when it was emitted, and (update) if removed."""
     # A removed key has a row without values, so only the key is never null there.

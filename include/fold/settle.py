@@ -8,7 +8,7 @@ and after each change.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from include.fold.definition import Key, KeyedFold
+from include.fold.definition import ExactlyOne, Key, KeyedFold
 from include.fold.emitted import Emitted, KeyRun
 from include.fold.failures import (
     TIMEOUTS_IN_A_ROW,
@@ -17,7 +17,7 @@ from include.fold.failures import (
     failure,
     refuse_timeout_loop,
 )
-from include.fold.group_state import GroupState
+from include.fold.group_state import GroupState, TickingGroupState
 from include.fold.projection import checked_projection, project
 from include.fold.rejecting import RejectingCalls
 from include.fold.states import States
@@ -45,15 +45,9 @@ def fold_runs(
     `events` and `times_us` run side by side; within each run they are ordered by time, ties
     by the whole row, and all are before `until_us`. Raises StateFunctionError.
     """
-    calls: _Calls | RejectingCalls
-    if fold.quarantines:
-        calls = RejectingCalls(fold, states, events, times_us, until_us)
-        fold_run = calls.one_per_event_and_timeout
-    else:
-        calls = _Calls(fold, states, events, times_us, until_us)
-        fold_run = calls.one_per_event if fold.calls_per_event else calls.one_for_all
-        if fold.times_out:
-            fold_run = calls.one_per_event_and_timeout
+    way = RejectingCalls if fold.quarantines else _Calls
+    calls = way(fold, states, events, times_us, until_us)
+    fold_run = calls.fold_run
     try:
         for run in runs:
             fold_run(run)
@@ -82,8 +76,19 @@ class _Calls:
         self._times_us = times_us
         self._until_us = until_us
         self.key: Key = ""
-        self.group: GroupState[Any] = GroupState(fold.timeout)
+        self.group: Any = GroupState(fold.timeout)
         self._returned: Any = None  # update streams: the last row of the call, until it is checked
+        self.fold_run = self._chosen_way()
+
+    def _chosen_way(self) -> Callable[[KeyRun], None]:
+        if self._fold.times_out:
+            return self.one_per_event_and_timeout
+        if self._fold.calls_per_event:
+            return self.one_per_event
+        if not isinstance(self._fold.function, ExactlyOne):
+            return self.one_for_all
+        self.group = TickingGroupState(self._times_us)
+        return self.one_output_for_all
 
     def one_per_event(self, run: KeyRun) -> None:
         """An append stream without timeouts."""
@@ -111,6 +116,19 @@ class _Calls:
         self.group.clock_us = times_us[-1]
         self._states.put(key, self.group.getOption, times_us[-1])
         self._emit_projection()
+
+    def one_output_for_all(self, run: KeyRun) -> None:
+        """The same of a function that returns one output: it yields no row before its last event."""
+        key, start, end = run
+        self.key = key
+        events, group = iter(self._events[start:end]), self.group
+        group.begin_events(self._states.get(key), events, start, end)
+        (returned,) = self._fold.function(key, events, group)
+        state, changed_at_us = group.getOption, self._times_us[end - 1]
+        self._states.put(key, state, changed_at_us)
+        self.emitted.rows.append(checked_projection(self._fold, key, state, returned))
+        self.emitted.emitted_at_us.append(changed_at_us)
+        self.emitted.removed.append(state is None)
 
     def _ticking(self, events: Sequence[Any], times_us: Sequence[int]) -> Iterator[Any]:
         """The events, each at its own time, as if the function were called for each.

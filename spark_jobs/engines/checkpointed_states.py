@@ -1,41 +1,90 @@
 """What the live engine keeps in a checkpoint, read with Spark's state reader."""
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from include.fold.admission import NEVER_US
-from include.fold.ddl import KEYS, STATES
+from include.checkpoint.state_operator import committed_operator
+from include.fold.ddl import BUCKET_STATE, KEYS, state_rows_ddl
 from include.fold.definition import KeyedFold
-from include.fold.states import NO_STATE_US
-
-
-def read_variable(session: SparkSession, checkpoint: str, name: str, **options: Any) -> DataFrame:
-    """A state variable of each bucket, as column `name`, after the last batch or that of `batchId`."""
-    _ = session.streams.active  # starts what the state reader needs in a new session (SPARK-58973)
-    reader = session.read.format("statestore").options(stateVarName=name, **options)
-    return reader.load(checkpoint).select("partition_id", "key.bucket", F.col("value").alias(name))
+from include.lake.paths import LakeError
+from spark_jobs.engines import live_of_0_5
+from spark_jobs.engines.packing import texts_of
+from spark_jobs.engines.pending import PendingEventsError, pending_events
+from spark_jobs.engines.stored_bucket import unpacked_states
 
 
 def read_states(
-    session: SparkSession, checkpoint: str, fold: KeyedFold, **options: Any
+    session: SparkSession, checkpoint: str, fold: KeyedFold, batch_id: int | None = None
 ) -> DataFrame:
-    """The states in a checkpoint, as rows of `state_rows_ddl(fold)`; `options` as above."""
-    keys, states = (read_variable(session, checkpoint, name, **options) for name in (KEYS, STATES))
-    fields = [f"states.state.{column.name}" for column in fold.state_columns]
-    times = ["states.changed_at_us"] + ["states.timeout_at_us"] * fold.times_out
-    zipped = F.arrays_zip("keys.key", *times, *fields)
-    rows = keys.join(states, "bucket").select("bucket", F.explode(zipped).alias("row"))
-    state = F.struct(*(F.col(f"row.{column.name}") for column in fold.state_columns))
-    changed_us, timeout_us = F.col("row.changed_at_us"), F.lit(None).cast("bigint")
-    if fold.times_out:
-        state = F.when(changed_us != NO_STATE_US, state)
-        timeout_us = F.nullif("row.timeout_at_us", F.lit(NEVER_US))
-    return rows.select(
-        "bucket",
-        "row.key",
-        state.alias("state"),
-        F.nullif(changed_us, F.lit(NO_STATE_US)).alias("changed_at_us"),
-        timeout_us.alias("timeout_at_us"),
-    )
+    """The states after the last batch, or that one, as rows of `state_rows_ddl(fold)`."""
+    stored = _Stored(session, checkpoint, batch_id)
+    parts = []
+    if BUCKET_STATE in stored.variables:
+        states = stored.read(BUCKET_STATE).select("bucket", "states")
+        parts.append(_unpacked(stored.read(KEYS).join(states, "bucket"), fold))
+    if live_of_0_5.STATES in stored.variables:  # of buckets that no batch has touched since then
+        keys, states = stored.read(live_of_0_5.KEYS), stored.read(live_of_0_5.STATES)
+        parts.append(live_of_0_5.read_old_states(keys, states, fold))
+    return reduce(DataFrame.union, parts)
+
+
+def read_waiting(session: SparkSession, checkpoint: str, batch_id: int | None = None) -> DataFrame:
+    """`bucket, waiting, events` of each bucket that was ever touched, after the last batch or that
+    one: how many events wait in it, and those as an Arrow stream (null for none)."""
+    stored = _Stored(session, checkpoint, batch_id)
+    parts = []
+    if BUCKET_STATE in stored.variables:
+        parts.append(stored.read(BUCKET_STATE).select("bucket", "waiting", "events"))
+    if live_of_0_5.PENDING in stored.variables:
+        parts.append(live_of_0_5.read_old_waiting(stored.read(live_of_0_5.PENDING)))
+    return reduce(DataFrame.union, parts)
+
+
+def find_unreadable(session: SparkSession, checkpoint: str, fold: KeyedFold) -> str | None:
+    """Why the events that wait in `checkpoint` are none of the fold's; None when they are."""
+
+    def problem(stream: bytes) -> str | None:
+        try:
+            pending_events(fold, stream)
+        except PendingEventsError as error:
+            return str(error)
+        return None
+
+    waiting = read_waiting(session, checkpoint).where("waiting > 0")
+    problems = texts_of(waiting, "events", problem)
+    return min((row[0] for row in problems.distinct().collect()), default=None)
+
+
+class _Stored:
+    """The state variables of a checkpoint as of one batch."""
+
+    def __init__(self, session: SparkSession, checkpoint: str, batch_id: int | None) -> None:
+        operator = committed_operator(checkpoint, batch_id)
+        if operator is None:
+            raise LakeError(f"no batch of {checkpoint} has stored a state yet")
+        self.variables = operator.variables
+        # Starts what the state reader needs in a new session (SPARK-58973).
+        _ = session.streams.active
+        self._checkpoint = checkpoint
+        self._reader = session.read.format("statestore")
+        if batch_id is not None:
+            self._reader = self._reader.option("batchId", batch_id)
+
+    def read(self, variable: str) -> DataFrame:
+        """Its value of each bucket, by its fields, beside the bucket."""
+        rows = self._reader.option("stateVarName", variable).load(self._checkpoint)
+        return rows.select("key.bucket", "value.*")
+
+
+def _unpacked(buckets: DataFrame, fold: KeyedFold) -> DataFrame:
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for bucket, keys, states in zip(*(column.to_pylist() for column in batch), strict=True):
+                table = unpacked_states(fold, keys, states)
+                of_bucket = pa.array([bucket] * table.num_rows, pa.int32())
+                yield from table.add_column(0, "bucket", of_bucket).to_batches()
+
+    return buckets.mapInArrow(rows, state_rows_ddl(fold))

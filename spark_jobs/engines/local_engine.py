@@ -136,13 +136,11 @@ class LocalEngine:
             states.put(
                 row.key, fold.state(*row.state), as_of_us, NEVER_US if at_us is None else at_us
             )
-        return InitialStates(
-            as_of_us, document_fingerprint(document), states_to_rows(fold, states, 0)
-        )
+        return InitialStates(as_of_us, document_fingerprint(document), states_to_rows(states, 0))
 
     def migrated(self, states: pa.Table, fold: KeyedFold, migrate: MigrateState) -> pa.Table:
         """MigrationError names the key that cannot be mapped."""
-        return states_to_rows(fold, migrated(states, fold, migrate), 0)
+        return states_to_rows(migrated(states, fold, migrate), 0)
 
     def count_without_timeout(self, states: pa.Table) -> int:
         return int(states["timeout_at_us"].null_count)
@@ -199,7 +197,7 @@ class LocalEngine:
         rejected = settled.rejected
         if rejected is None and fold.quarantines:
             rejected = REJECTED.empty_table()
-        rows = states_to_rows(fold, states, 0)
+        rows = states_to_rows(states, 0)
         return Stage(outputs, rows, rejected, settled.rows_folded, held=None)
 
     def release(self, stage: Stage) -> None:

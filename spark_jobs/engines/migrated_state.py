@@ -29,7 +29,7 @@ def migrated_states(rows: DataFrame, fold: KeyedFold, migrate: MigrateState) -> 
 
     def migrate_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield from states_to_rows(fold, migrated(batch, fold, migrate), bucket=0).to_batches()
+            yield from states_to_rows(migrated(batch, fold, migrate), bucket=0).to_batches()
 
     return rows.mapInArrow(migrate_all, state_rows_ddl(fold))
 

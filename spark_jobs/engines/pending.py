@@ -5,13 +5,10 @@ older one, until something settles there.
 """
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
-from include.fold.ddl import PENDING
 from include.fold.definition import KeyedFold
 from include.fold.schemas import event_schema
-from spark_jobs.engines.checkpointed_states import read_variable
-from spark_jobs.engines.packing import from_stream, texts_of
+from spark_jobs.engines.packing import from_stream
 
 
 class PendingEventsError(RuntimeError):
@@ -51,18 +48,3 @@ def _refusal(fold: KeyedFold, what: str, mend: str) -> PendingEventsError:
         f"{what} when events came that still wait in the state of stream {fold.stream}: {mend}, or "
         f"have them read from bronze anew by `./stateful reseed {fold.stream} --apply`"
     )
-
-
-def find_unreadable(session: SparkSession, checkpoint: str, fold: KeyedFold) -> str | None:
-    """Why the events that wait in `checkpoint` are none of the fold's; None when they are."""
-
-    def problem(stream: bytes) -> str | None:
-        try:
-            pending_events(fold, stream)
-        except PendingEventsError as error:
-            return str(error)
-        return None
-
-    stored = read_variable(session, checkpoint, PENDING).select(f"{PENDING}.*")
-    problems = texts_of(stored.where("rows > 0"), "events", problem)
-    return min((row[0] for row in problems.distinct().collect()), default=None)

@@ -85,7 +85,7 @@ def _replay_bucket(
     states = states_from_rows(fold, base)
     settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.times_out)
     outputs = None if settled.outputs is None else to_stream(settled.outputs)
-    rows = to_stream(states_to_rows(fold, states, bucket))
+    rows = to_stream(states_to_rows(states, bucket))
     rejected = None if settled.rejected is None else to_stream(settled.rejected)
     return pa.table(
         {

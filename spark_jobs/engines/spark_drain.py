@@ -7,9 +7,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from include.checkpoint.state_operator import planned_operator
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.folded_batch import FoldedFrame, fetch
 from spark_jobs.engines.live import live_fold
+from spark_jobs.engines.live_of_0_5 import OPERATOR
 from spark_jobs.engines.session_settings import session_settings
 
 # A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
@@ -59,6 +61,7 @@ def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
     reader = spark.readStream.format("delta").option("maxFilesPerTrigger", files_per_batch)
     if query.first_version is not None:
         reader = reader.option("startingVersion", str(query.first_version))
+    operator = planned_operator(query.checkpoint)
     return live_fold(
         reader.load(query.lake.bronze(stream.source)),
         query.fold,
@@ -66,6 +69,7 @@ def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
         stream.state_partitions,
         stream.watermark_delay,
         query.seed,
+        of_0_5=operator is not None and operator.name == OPERATOR,
     )
 
 

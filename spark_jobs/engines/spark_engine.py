@@ -17,7 +17,7 @@ from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
 from include.settings import Source, Stream
 from spark_jobs.engines.bronze_fields import check_bronze
-from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.checkpointed_states import find_unreadable, read_states
 from spark_jobs.engines.engine import (
     InitialStates,
     LiveQuery,
@@ -27,7 +27,6 @@ from spark_jobs.engines.engine import (
     WriteBatch,
 )
 from spark_jobs.engines.migrated_state import migrated_states
-from spark_jobs.engines.pending import find_unreadable
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_drain import run_query
 from spark_jobs.engines.spark_events import count_by_step, events_between
@@ -92,7 +91,7 @@ class SparkEngine:
         return states.where("timeout_at_us IS NULL").count()
 
     def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> DataFrame:
-        return read_states(self._spark, checkpoint, fold, batchId=batch_id)
+        return read_states(self._spark, checkpoint, fold, batch_id)
 
     def unreadable_events(self, checkpoint: str, fold: KeyedFold) -> str | None:
         return find_unreadable(self._spark, checkpoint, fold)

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.fold.ddl import PENDING, event_ddl
+from include.fold.ddl import event_ddl
 from include.fold.definition import KeyedFold
-from spark_jobs.engines.checkpointed_states import read_states, read_variable
+from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.engines.packing import unpack
 from spark_jobs.engines.pending import pending_events
 
@@ -31,7 +31,7 @@ class StateFingerprint(NamedTuple):
 def fingerprint_state(session: SparkSession, checkpoint: str, fold: KeyedFold) -> StateFingerprint:
     """The fingerprint of the state in `checkpoint` after its last batch."""
     states = read_states(session, checkpoint, fold)
-    waiting = read_variable(session, checkpoint, PENDING).select(f"{PENDING}.*")
+    waiting = read_waiting(session, checkpoint)
     reader = session.read.format("statestore").option("readRegisteredTimers", "true")
     return StateFingerprint(
         _fingerprint(states),

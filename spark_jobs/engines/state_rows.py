@@ -3,17 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from include.fold.admission import NEVER_US
 from include.fold.bucket import outputs_table
 from include.fold.ddl import output_ddl
 from include.fold.definition import KeyedFold
-from include.fold.schemas import arrow_schema, output_schema
+from include.fold.schemas import output_schema, state_schema
 from include.fold.settle import Emitted, project
-from include.fold.states import NO_STATE_US, States
-from include.lake.columns import arrow_type
+from include.fold.states import States
 from spark_jobs.engines.packing import bucket_of, to_stream
 
 GROUPED_DDL = "bucket int, states binary"
@@ -56,41 +53,11 @@ def projected(fold: KeyedFold, rows: pa.Table) -> pa.Table:
 
 def states_from_rows(fold: KeyedFold, rows: pa.Table) -> States:
     """The states that rows of `state_rows_ddl(fold)` hold."""
-    states = rows["state"].combine_chunks()
-    columns = [pc.struct_field(states, column.name).to_pylist() for column in fold.state_columns]
-    changed_at_us = pc.if_else(states.is_null(), NO_STATE_US, rows["changed_at_us"])
-    timeouts_us = pc.fill_null(rows["timeout_at_us"], NEVER_US)
-    return States(
-        fold,
-        rows["key"].to_pylist(),
-        columns,
-        changed_at_us.to_pylist(),
-        timeouts_us.to_pylist() if fold.times_out else None,
-    )
+    schema = state_schema(fold)
+    return States(fold, rows.select(schema.names).cast(schema).combine_chunks())
 
 
-def states_to_rows(fold: KeyedFold, states: States, bucket: int) -> pa.Table:
+def states_to_rows(states: States, bucket: int) -> pa.Table:
     """`states` as rows of `state_rows_ddl(fold)`."""
-    fields = arrow_schema(fold.state_columns)
-    arrays = [pa.array(c, field.type) for c, field in zip(states.columns, fields, strict=True)]
-    absent = pa.array(
-        [changed_us == NO_STATE_US for changed_us in states.changed_at_us], pa.bool_()
-    )
-    never = pa.scalar(None, pa.int64())
-    timeouts_us = pa.array(
-        states.timeouts_us if fold.times_out else [NEVER_US] * len(states), pa.int64()
-    )
-    return pa.table(
-        {
-            "bucket": pa.array([bucket] * len(states), pa.int32()),
-            "key": pa.array(states.keys, arrow_type(fold.key_column.kind)),
-            "state": pa.StructArray.from_arrays(arrays, fields=_nullable(fields), mask=absent),
-            "changed_at_us": pc.if_else(absent, never, pa.array(states.changed_at_us, pa.int64())),
-            "timeout_at_us": pc.if_else(pc.equal(timeouts_us, NEVER_US), never, timeouts_us),
-        }
-    )
-
-
-def _nullable(schema: pa.Schema) -> list[pa.Field]:
-    """A key without a state has nulls below its null struct."""
-    return [field.with_nullable(True) for field in schema]
+    rows = states.rows()
+    return rows.add_column(0, "bucket", pa.array([bucket] * rows.num_rows, pa.int32()))

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.fold.ddl import KEYS, PENDING, STATES
+from include.fold.ddl import BUCKET_STATE, KEYS
 from include.streams.device_signals import FOLD
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.internals.queries import PARTITIONS, Ran
@@ -79,10 +79,13 @@ def plain_states(spark: SparkSession, plain: Ran, batch: int) -> str:
 def live_states(spark: SparkSession, live: Ran) -> str:
     """Our rows as they are stored, by variable, and as `read_states` unpacks them."""
     text = ""
-    for variable in (KEYS, STATES, PENDING):
+    for variable in (KEYS, BUCKET_STATE):
         rows = stored(spark, live, stateVarName=variable)
-        # Packed events: bytes, which say nothing to a reader.
-        values = rows.select("partition_id", "key.bucket", "value.*").drop("events")
+        values = rows.select("partition_id", "key.bucket", "value.*")
+        # Of packed bytes only how many there are says something to a reader.
+        packed = [name for name, kind in values.dtypes if kind == "binary"]
+        for name in packed:
+            values = values.withColumn(name, F.octet_length(name))
         text += f"stateVarName={variable}\n{frame_table(values)}"
     timers = stored(spark, live, readRegisteredTimers=True)
     timers = timers.select("partition_id", "key.bucket", "expiration_timestamp_ms")

@@ -23,6 +23,7 @@ from include.fold.ddl import output_ddl
 from include.registry import stream_named
 from include.spark.conf import BASE, STATE, driver_java_options, jars
 from include.streams import user_counts
+from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.packing import unpack
 
@@ -144,15 +145,10 @@ def _counted(spark: SparkSession, name: str, checkpoint: Path) -> int:
     spark.streams.active  # noqa: B018 the state reader needs what this starts (SPARK-58973)
     reader = spark.read.format("statestore")
     if name == "ours":
-        states = reader.option("stateVarName", "states").load(str(checkpoint))
-        folded = states.select(
-            F.sum(F.aggregate("value.state.total_count", F.lit(0).cast("long"), lambda a, b: a + b))
-        )
-        pending = (
-            spark.read.format("statestore").option("stateVarName", "pending").load(str(checkpoint))
-        )
-        waiting = pending.select(F.sum("value.rows"))
-        return (folded.first()[0] or 0) + (waiting.first()[0] or 0)
+        states = read_states(spark, str(checkpoint), user_counts.FOLD)
+        folded = states.agg(F.sum("state.total_count")).first()[0]
+        waiting = read_waiting(spark, str(checkpoint)).agg(F.sum("waiting")).first()[0]
+        return (folded or 0) + (waiting or 0)
     if name == "transform_with_state":
         return (
             reader.option("stateVarName", "total")

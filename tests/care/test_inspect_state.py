@@ -157,7 +157,7 @@ def states_in(came: Arrived, bucket: int, homes: Mapping[Any, int]) -> pa.Table:
     for key, known in came.local.states().items():
         if homes[key] == bucket:
             states.put(*known)
-    return states_to_rows(came.fold, states, bucket)
+    return states_to_rows(states, bucket)
 
 
 @pytest.mark.spark

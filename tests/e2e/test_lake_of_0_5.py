@@ -5,6 +5,7 @@ tests/e2e/lake_of_0_5/make.py has made it, by 0.5's own code.
 
 import re
 import tarfile
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from include.care.check_checkpoint import check_checkpoint
 from include.coverage.table_coverage import table_coverage
+from include.fold.ddl import KEYS
 from include.fold.instants import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
@@ -21,6 +23,9 @@ from include.plans.reseed_options import ReseedOptions
 from include.plans.stream_identity import stream_identity
 from include.registry import all_sources, all_streams, stream_named
 from include.sample.sample_data import Options, generate
+from include.stream_definition import load_definition
+from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.live_of_0_5 import KEYS as OLD_KEYS
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
@@ -94,6 +99,27 @@ def test_a_savepoint_of_0_5_is_clean(gone_on):
     plan = plan_recompute(gone_on, stream, stream_identity(gone_on, stream), LATE_FROM, LATE_UNTIL)
     assert plan.base.savepoint is not None
     assert plan.base.until_us <= micros_of(START + timedelta(hours=3))
+
+
+def test_its_buckets_are_read_as_0_5_stored_them_and_as_batches_have_stored_them_since(
+    spark, gone_on
+):
+    stream = stream_named("user_counts")
+    checkpoint, fold = gone_on.checkpoint(stream.name, 1), load_definition(stream).fold
+    stored = {
+        variable: stored_buckets(spark, checkpoint, variable) for variable in (KEYS, OLD_KEYS)
+    }
+    assert stored[KEYS]
+    assert stored[OLD_KEYS]
+    assert not stored[KEYS] & stored[OLD_KEYS]
+    states = read_states(spark, checkpoint, fold).collect()
+    table = table_rows(gone_on, stream.name)
+    assert Counter((row.key, row.state.total_count) for row in states) == table
+
+
+def stored_buckets(spark, checkpoint: str, variable: str) -> set[int]:
+    reader = spark.read.format("statestore").option("stateVarName", variable)
+    return {row.bucket for row in reader.load(checkpoint).select("key.bucket").collect()}
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)

@@ -5,7 +5,6 @@ timers, the batch without data. What is taken for granted of Spark here stands i
 and `test_timeouts_live` proves it on the real one.
 """
 
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -13,11 +12,11 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 from zlib import crc32
 
-import pandas as pd
 import pyarrow as pa
+from pyspark.sql import Row
 
 from include.fold.admission import EPOCH, MICROSECOND
-from include.fold.ddl import KEYS, PENDING, STATES
+from include.fold.ddl import BUCKET_STATE, KEYS
 from include.fold.definition import (
     EMITTED_AT_US,
     EVENT_TIME_US,
@@ -28,7 +27,7 @@ from include.fold.definition import (
 from include.fold.emitted import Emitted, Rejected
 from include.fold.schemas import event_schema
 from include.fold.states import KeyState, States
-from spark_jobs.engines.live import BucketProcessor
+from spark_jobs.engines.bucket_processor import BucketProcessor
 from spark_jobs.engines.packing import (
     ADMITTED,
     BUCKET,
@@ -44,6 +43,7 @@ from spark_jobs.engines.packing import (
 )
 from spark_jobs.engines.replay import _replay_bucket
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
+from spark_jobs.engines.stored_bucket import StoredBucket, unpacked_states
 from tests.bronze import StampedRow
 from tests.fold.arrivals import as_key_state, as_known
 from tests.fold.oracle import Known, is_late
@@ -77,20 +77,20 @@ class PlainOperator:
                 states = States(self._fold)
                 for known in chunk:
                     states.put(*known)
-                rows = to_stream(states_to_rows(self._fold, states, bucket))
-                frame = pd.DataFrame({"bucket": [bucket], "states": [rows], "events": [None]})
-                self._processor(bucket).handleInitialState((bucket,), frame, self._timer_values())
+                rows = to_stream(states_to_rows(states, bucket))
+                row = SimpleNamespace(states=rows, events=None)
+                self._processor(bucket).handleInitialState((bucket,), row, self._timer_values())
 
     def run_batch(self, rows: Sequence[StampedRow], with_no_data_batch: bool = True) -> None:
         """Fold the rows; then, as under availableNow, once more if the watermark has moved."""
-        packed: dict[int, list[pd.DataFrame]] = {}
+        packed: dict[int, list[tuple[Any, ...]]] = {}
         for part in filter(None, (rows[n::INPUT_PARTITIONS] for n in range(INPUT_PARTITIONS))):
             for batch in packed_rows(self._as_rows(part), event_schema(self._fold)):
-                for _, frame in batch.to_pandas().groupby("bucket"):
-                    packed.setdefault(frame["bucket"].iloc[0], []).append(frame)
-        for bucket, frames in packed.items():
+                for row in batch.to_pylist():
+                    packed.setdefault(row["bucket"], []).append(tuple(row.values()))
+        for bucket, shares in packed.items():
             processor = self._processor(bucket)
-            self._take(processor.handleInputRows((bucket,), iter(frames), self._timer_values()))
+            self._take(processor.handleInputRows((bucket,), iter(shares), self._timer_values()))
         self._expire_timers()
         newest_ms = max(row.commit_us for row in rows) // 1_000 - self._delay_us // 1_000
         moved = newest_ms > self.watermark_ms
@@ -116,7 +116,7 @@ class PlainOperator:
     def _processor(self, bucket: int) -> BucketProcessor:
         """A new one each time: it must keep nothing between calls."""
         processor = BucketProcessor(self._fold, self._delay_us, self._since_us)
-        processor.init(_Handle(self, bucket))
+        processor.init(Handle(self, bucket))
         return processor
 
     def _as_rows(self, rows: Sequence[StampedRow]) -> pa.Table:
@@ -141,8 +141,8 @@ class PlainOperator:
         is_excluded = self._since_us is not None and row.time_us < self._since_us
         return EXCLUDED if is_excluded else ADMITTED
 
-    def _take(self, reports: Iterable[pd.DataFrame]) -> None:
-        for report in (row for frame in reports for row in frame.to_dict("records")):
+    def _take(self, reports: Iterable[Row]) -> None:
+        for report in reports:
             self.late += report["rows_late"]
             self.excluded += report["rows_excluded"]
             done = ("rows_folded", "rows_late", "rows_excluded", "pending_change")
@@ -156,19 +156,24 @@ class PlainOperator:
                 self.rejected.extend(calls_in(report["rejected"]))
 
     def pending(self) -> int:
-        return sum(value[2] for (name, _), value in self.values.items() if name == PENDING)
+        return sum(value.waiting for value in self._stored().values())
 
     def states(self) -> Mapping[Any, KeyState]:
         known = {}
-        for (name, bucket), value in self.values.items():
-            if name == KEYS:
-                columns, *times_us = self.values[STATES, bucket]
-                states = States(self._fold, list(value[0]), list(columns), *times_us)
+        for bucket, value in self._stored().items():
+            if value.states is not None:
+                (keys,) = self.values[KEYS, bucket]
+                states = States(self._fold, unpacked_states(self._fold, keys, value.states))
+                assert len(states) == value.keys
                 known |= {each.key: each for each in states}
         return known
 
+    def _stored(self) -> dict[int, StoredBucket]:
+        stored = self.values.items()
+        return {at: StoredBucket(*value) for (name, at), value in stored if name == BUCKET_STATE}
 
-class _Handle:
+
+class Handle:
     """What Spark gives to a processor, for one key."""
 
     def __init__(self, operator: PlainOperator, bucket: int) -> None:
@@ -192,20 +197,16 @@ class _Value:
         self._at = at
 
     def get(self) -> Any:
-        return as_read(self._values.get(self._at))
+        return self._values.get(self._at)
 
     def update(self, value: tuple[Any, ...]) -> None:
-        self._values[self._at] = as_read(value)
+        self._values[self._at] = tuple(value)
+
+    def exists(self) -> bool:
+        return self._at in self._values
 
     def clear(self) -> None:
         self._values.pop(self._at, None)
-
-
-def as_read(value: Any, inside_array: bool = False) -> Any:
-    """A value as the state store hands it back: structs as tuples, arrays as lists."""
-    if isinstance(value, list | array) or (inside_array and isinstance(value, tuple)):
-        return [as_read(item, inside_array=True) for item in value]
-    return tuple(as_read(item) for item in value) if isinstance(value, tuple) else value
 
 
 def bucket_of(key: Any, buckets: int) -> int:
@@ -259,7 +260,7 @@ def replay(
         states.put(*as_key_state(key, known))
     before = [row for row in rows if row.time_us < until_us]
     packed = pa.table({"events": [to_stream(events_table(fold, before))]})
-    made = _replay_bucket(fold, 0, packed, states_to_rows(fold, states, 0), until_us)
+    made = _replay_bucket(fold, 0, packed, states_to_rows(states, 0), until_us)
     (outputs,), (stored,) = made["outputs"].to_pylist(), made["states"].to_pylist()
     emitted = Counter()
     if outputs is not None:

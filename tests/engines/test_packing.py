@@ -121,10 +121,8 @@ def test_packing_keeps_what_is_admitted_and_counts_the_rest(rows):
 @given(st.lists(EVENTS, min_size=1, max_size=40), st.randoms(use_true_random=False))
 def test_events_are_ordered_by_key_time_and_whole_row(events, rng):
     shuffled = rng.sample(events, len(events))
-    ordered, runs = order_events(
-        FOLD, pa.Table.from_pylist([e._asdict() for e in shuffled], SCHEMA)
-    )
-    rows = [Event(**row) for row in ordered.to_pylist()]
+    ordered = order_events(FOLD, pa.Table.from_pylist([e._asdict() for e in shuffled], SCHEMA))
+    rows, runs = [Event(**row) for row in ordered.events.to_pylist()], ordered.runs()
     for run in runs:
         own = [e for e in events if e.key == run.key]
         nulls_first = lambda e: (e.event_time_us, [(v is not None, v) for v in e])  # noqa: E731

@@ -192,10 +192,8 @@ def test_the_cases_have_what_makes_them_hard(case, seed):
         assert given.local.late > 0 < given.local.pending
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case if case == "sessions" else pytest.param(case, marks=pytest.mark.full) for case in CASES],
-)
+@pytest.mark.full  # the law's tests have the replay's code without a JVM
+@pytest.mark.parametrize("case", CASES)
 def test_replay_in_one_pass_or_in_two_gives_the_local_engines_rows_and_states(spark, lake, case):
     given = arrived(CASES[case], seed=2)
     fold, local = given.fold, given.local

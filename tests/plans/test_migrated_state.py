@@ -48,7 +48,7 @@ def rows(known: list[KeyState]) -> pa.RecordBatch:
     states = States(fold)
     for one in known:
         states.put(*one)
-    table = states_to_rows(fold, states, 0)
+    table = states_to_rows(states, 0)
     return pa.RecordBatch.from_arrays(
         [c.combine_chunks() for c in table.columns], table.schema.names
     )
@@ -77,7 +77,7 @@ def test_key_timeout_and_last_change_carry_over(known, times_out):
         else:
             assert new[one.key].state == to_new(one.state._asdict())
             assert new[one.key].changed_at_us == one.changed_at_us
-    table = states_to_rows(fold, migrated(rows(old), fold, to_new), 0)
+    table = states_to_rows(migrated(rows(old), fold, to_new), 0)
     assert {one.key: one for one in states_from_rows(fold, table)} == new
 
 

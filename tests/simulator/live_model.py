@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import MICROSECOND, US_PER_MS
-from include.fold.ddl import KEYS, PENDING, STATES
+from include.fold.ddl import BUCKET_STATE, KEYS
 from include.fold.definition import KeyedFold
 from include.fold.schemas import REJECTED, output_schema
 from include.fold.states import States
@@ -30,6 +30,7 @@ from spark_jobs.engines.packing import (
 from spark_jobs.engines.pending import pending_events
 from spark_jobs.engines.state_fingerprint import Fingerprint, StateFingerprint
 from spark_jobs.engines.state_rows import states_to_rows
+from spark_jobs.engines.stored_bucket import StoredBucket, unpacked_states
 from tests.simulator.checkpoint_log import CheckpointError, CheckpointLog, Offset, Planned
 from tests.simulator.delta_source import DeltaSource
 from tests.simulator.live_operator import Operator
@@ -48,12 +49,12 @@ class LiveModel:
     def states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> pa.Table:
         """The states after a batch, as rows of `states_to_rows`."""
         values = _values(CheckpointLog(checkpoint).read_state(batch_id + 1))
-        tables = [states_to_rows(fold, States(fold), 0)]
+        tables = [states_to_rows(States(fold), 0)]
         for (name, bucket), keys in values.items():
             if name == KEYS:
-                columns, *times_us = values[STATES, bucket]
-                states = States(fold, list(keys[0]), list(columns), *times_us)
-                tables.append(states_to_rows(fold, states, bucket))
+                states = StoredBucket(*values[BUCKET_STATE, bucket]).states
+                rows = unpacked_states(fold, keys[0], states)
+                tables.append(states_to_rows(States(fold, rows), bucket))
         return pa.concat_tables(tables)
 
     def waiting(self, checkpoint: str) -> list[bytes]:
@@ -61,7 +62,8 @@ class LiveModel:
         log = CheckpointLog(checkpoint)
         batch_id = log.newest("commits")
         values = _values([] if batch_id is None else log.read_state(batch_id + 1))
-        return [value[3] for (name, _), value in values.items() if name == PENDING]
+        stored = [StoredBucket(*v) for (name, _), v in values.items() if name == BUCKET_STATE]
+        return [bucket.events for bucket in stored if bucket.events is not None]
 
     def fingerprint(self, checkpoint: str, fold: KeyedFold) -> StateFingerprint:
         """States, waiting events and timers after the newest committed batch."""

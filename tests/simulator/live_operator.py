@@ -1,11 +1,12 @@
 """The stateful operator of one batch: the live engine's own, over rows of bronze in Arrow."""
 
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Row
 
 from include.fold.schemas import event_schema
 from spark_jobs.engines.engine import LiveQuery
@@ -63,10 +64,9 @@ class Operator(PlainOperator):
             buckets = pa.array([bucket_of(key.as_py(), self._buckets) for key in keys], pa.int64())
             for bucket in buckets.unique().to_pylist():
                 stream = to_stream(rows.filter(pc.equal(buckets, bucket)))
-                given = {"bucket": bucket, "states": None, "events": None} | {column: stream}
-                frame = pd.DataFrame([given], dtype=object)
+                row = SimpleNamespace(**({"states": None, "events": None} | {column: stream}))
                 processor = self._processor(bucket)
-                processor.handleInitialState((bucket,), frame, self._timer_values())
+                processor.handleInitialState((bucket,), row, self._timer_values())
 
     def run(self, rows: pa.Table) -> None:
         """The rows of a batch, through the packing of the live engine."""
@@ -76,15 +76,13 @@ class Operator(PlainOperator):
                 packed.setdefault(row["bucket"], []).append(tuple(row[n] for n in PACKED.names))
         for bucket, shares in packed.items():
             processor = self._processor(bucket)
-            frames = iter((_Frame(shares),))
-            self._take(processor.handleInputRows((bucket,), frames, self._timer_values()))
+            self._take(processor.handleInputRows((bucket,), iter(shares), self._timer_values()))
 
     def expire(self) -> None:
         self._expire_timers()
 
-    def _take(self, reports: Iterable[pd.DataFrame]) -> None:
-        for frame in reports:
-            self.reports += frame.to_dict("records")
+    def _take(self, reports: Iterable[Row]) -> None:
+        self.reports += [report.asDict() for report in reports]
 
     def _marked(self, rows: pa.Table) -> pa.Table:
         """What `pack_events` hands to `packed_rows`."""
@@ -112,13 +110,3 @@ class Operator(PlainOperator):
             excluded = pc.less(time, self._since_us)
         kinds = pc.if_else(late, LATE, pc.if_else(excluded, EXCLUDED, ADMITTED))
         return pc.if_else(rows["is_clock"], CLOCK, kinds).cast(pa.int8())
-
-
-class _Frame:
-    """As much of a pandas frame as the processor asks for."""
-
-    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
-        self._rows = rows
-
-    def itertuples(self, index: bool, name: None) -> list[tuple[Any, ...]]:
-        return self._rows

@@ -122,7 +122,7 @@ def test_the_projection_of_states_replaces_all_rows(lake):
     fold = definition("update").fold
     states = States(fold)
     states.put("c", Total(9), START_US + 7)
-    table.replace_all(states_to_rows(fold, states, 0), "all")
+    table.replace_all(states_to_rows(states, 0), "all")
     assert rows_in(table) == Counter([("c", 9, 7)])
     assert version(table) == 2
     assert DeltaTable(table.path).history(1)[0]["userMetadata"] == "all"
@@ -184,7 +184,7 @@ def test_a_commit_that_comes_between_is_followed_by_another_try(lake, mode, monk
         fold = definition(mode).fold
         states = States(fold)
         states.put("c", Total(1), START_US)
-        table.replace_all(states_to_rows(fold, states, 0), "all")
+        table.replace_all(states_to_rows(states, 0), "all")
     assert rows_in(table) == Counter([("c", 1, 0)])
 
 

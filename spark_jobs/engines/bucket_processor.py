@@ -1,0 +1,199 @@
+"""What Spark calls for each bucket: carries it between the state store and the fold.
+
+A batch settles what its own rows prove settled; a bucket that its last commit did not touch
+settles by its timer, in the batch without data that Spark runs when the watermark has moved.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+
+from include.fold.admission import NEVER_US, US_PER_MS, timer_ms, until_us, watermark_us
+from include.fold.bucket import Settled, check_not_folded, no_events, settle
+from include.fold.ddl import BUCKET_STATE, BUCKET_STATE_DDL, KEYS, KEYS_DDL
+from include.fold.definition import KeyedFold
+from include.fold.states import States
+from spark_jobs.engines.packing import PackedRow, from_stream, to_stream
+from spark_jobs.engines.pending import pending_events
+from spark_jobs.engines.state_rows import states_from_rows
+from spark_jobs.engines.stored_bucket import (
+    StoredBucket,
+    packed_keys,
+    packed_states,
+    unpacked_states,
+)
+
+FOLDED_DDL = (
+    "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
+    "rows_folded bigint, pending_change bigint, kept_change bigint, rows_out bigint, "
+    "late_first_us bigint, late_last_us bigint, watermark_us bigint, rejected binary"
+)
+NEVER_FOLDED_US = -(2**63)
+
+
+class BucketProcessor(StatefulProcessor):
+    """One stream's processor, for all of its buckets. It keeps nothing between calls."""
+
+    def __init__(self, fold: KeyedFold, delay_us: int, since_us: int | None) -> None:
+        self._fold = fold
+        self._delay_us = delay_us
+        self._since_us = NEVER_FOLDED_US if since_us is None else since_us
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._keys = handle.getValueState(KEYS, KEYS_DDL)
+        self._bucket = handle.getValueState(BUCKET_STATE, BUCKET_STATE_DDL)
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
+        """`initialState` is a row of `states, events`. A bucket may have several."""
+        stored = self._read()
+        states, pending = self._states(stored), self._waiting(stored)
+        if initialState.states is not None:
+            for known in states_from_rows(self._fold, from_stream(initialState.states)):
+                states.put(*known)
+        if initialState.events is not None:
+            pending = pa.concat_tables([pending, from_stream(initialState.events)])
+        self._write(stored, self._since_us, pending, states, fired_ms=None)
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[Any], timerValues: TimerValues
+    ) -> Iterator[Any]:
+        """A batch's rows (PACKED) of a bucket: what came of them, as one row of FOLDED_DDL."""
+        # All of them first: only then is it known what they settle.
+        packed = [PackedRow(*row) for row in rows]
+        commit_us = max(row.commit_us for row in packed)
+        watermark = watermark_us(commit_us, self._delay_us)
+        known_ms = timerValues.getCurrentWatermarkInMs()
+        if known_ms > 0:  # Spark says 0 for "none yet"
+            watermark = max(watermark, known_ms * US_PER_MS)
+        yield self._advance(key[0], packed, watermark, fired_ms=None)
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[Any]:
+        """The bucket's timer: what settled by it, as one row of FOLDED_DDL."""
+        watermark = timerValues.getCurrentWatermarkInMs() * US_PER_MS
+        yield self._advance(key[0], [], watermark, expiredTimerInfo.getExpiryTimeInMs())
+
+    def _advance(
+        self, bucket: int, packed: list[PackedRow], watermark: int, fired_ms: int | None
+    ) -> Row:
+        stored = self._read()
+        pending = self._waiting(stored)
+        events = pa.concat_tables(
+            [no_events(self._fold), *(from_stream(row.events) for row in packed)]
+        )
+        check_not_folded(self._fold, events, stored.folded_until_us, bucket)
+        until = max(stored.folded_until_us, until_us(watermark))
+        # The timer is of the first event or timeout; whole milliseconds, as the watermark is.
+        timer_due = stored.timer_ms is not None and stored.timer_ms * US_PER_MS < until
+        settled = settle(
+            self._fold,
+            lambda: self._states(stored),
+            pa.concat_tables([pending, events]),
+            until,
+            timer_due and self._fold.times_out,
+        )
+        self._write(stored, until, settled.pending, settled.states, fired_ms)
+        return _report(bucket, packed, settled, pending.num_rows, watermark)
+
+    def _read(self) -> StoredBucket:
+        value = self._bucket.get()
+        if value is None:
+            return StoredBucket(self._since_us, None, 0, 0, None, None)
+        return StoredBucket(*value)
+
+    def _states(self, stored: StoredBucket) -> States:
+        keys = self._keys.get()
+        if stored.states is None or keys is None:
+            return States(self._fold)
+        return States(self._fold, unpacked_states(self._fold, keys[0], stored.states))
+
+    def _waiting(self, stored: StoredBucket) -> pa.Table:
+        if stored.events is None:
+            return no_events(self._fold)
+        return pending_events(self._fold, stored.events)
+
+    def _write(
+        self,
+        stored: StoredBucket,
+        until: int,
+        pending: pa.Table,
+        states: States | None,
+        fired_ms: int | None,
+    ) -> None:
+        """Store the bucket as it is now: `states` is None when none was read."""
+        timer = self._next_timer(stored.timer_ms, pending, states)
+        self._set_timer(stored.timer_ms, timer, fired_ms)
+        keys, packed = stored.keys, stored.states and bytes(stored.states)
+        if states is not None:
+            rows = states.rows()
+            keys = rows.num_rows
+            packed = packed_states(self._fold, rows) if keys else None
+            self._write_keys(states, rows)
+        waiting = pending.num_rows
+        events = to_stream(pending) if waiting else None
+        self._bucket.update(StoredBucket(until, timer, keys, waiting, packed, events))
+
+    def _write_keys(self, states: States, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            self._keys.clear()
+        elif states.keys_changed:
+            self._keys.update((packed_keys(rows),))
+
+    def _next_timer(
+        self, old_ms: int | None, pending: pa.Table, states: States | None
+    ) -> int | None:
+        """At the first pending event or timeout; without `states` the timeouts are as before."""
+        first_us = pc.min(pending[self._fold.time_us]).as_py()
+        timeout_us = NEVER_US if states is None else states.first_timeout_us()
+        if timeout_us != NEVER_US:
+            first_us = timeout_us if first_us is None else min(first_us, timeout_us)
+        # Never before 1970: until it knows better, Spark's watermark is 0, and such a timer
+        # would fire at once.
+        first_ms = None if first_us is None else max(timer_ms(first_us), 1)
+        if states is None and old_ms is not None:
+            return old_ms if first_ms is None else min(old_ms, first_ms)
+        return first_ms
+
+    def _set_timer(self, old_ms: int | None, new_ms: int | None, fired_ms: int | None) -> None:
+        """Keep one timer. Never the one that fires now: Spark deletes it behind the handler."""
+        if new_ms == old_ms:
+            return
+        if old_ms is not None and old_ms != fired_ms:
+            self._handle.deleteTimer(old_ms)
+        if new_ms is not None:
+            self._handle.registerTimer(new_ms)
+
+
+def _report(
+    bucket: int,
+    packed: list[PackedRow],
+    settled: Settled,
+    pending_before: int,
+    watermark: int,
+) -> Row:
+    return Row(
+        bucket=bucket,
+        outputs=None if settled.outputs is None else to_stream(settled.outputs),
+        rows_in=sum(row.rows_in for row in packed),
+        rows_late=sum(row.rows_late for row in packed),
+        rows_excluded=sum(row.rows_excluded for row in packed),
+        rows_folded=settled.rows_folded,
+        pending_change=settled.pending.num_rows - pending_before,
+        kept_change=settled.kept_change,
+        rows_out=0 if settled.outputs is None else settled.outputs.num_rows,
+        late_first_us=min((row.late_first_us for row in packed), default=NEVER_US),
+        late_last_us=max((row.late_last_us for row in packed), default=-NEVER_US),
+        watermark_us=watermark,
+        rejected=None if settled.rejected is None else to_stream(settled.rejected),
+    )
