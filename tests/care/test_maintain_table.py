@@ -188,6 +188,7 @@ def test_bronze_is_not_vacuumed_while_a_stream_has_yet_to_read_what_was_replaced
     assert table_is_right(lake, SESSIONS, user_commits)
 
 
+@pytest.mark.e2e
 def test_what_is_done_is_recorded_and_a_table_in_use_is_left_alone(
     spark, lake, user_commits, caplog
 ):

@@ -112,6 +112,7 @@ def test_mixed_at_random_they_make_the_same_change_feed(spark, lake, tmp_path, w
     assert changes(spark, lake, COUNTS) == changes(spark, other, COUNTS)
 
 
+@pytest.mark.e2e
 def test_a_batch_of_which_a_bucket_is_too_large_is_run_again_for_spark(
     spark, counted_lake, monkeypatch
 ):

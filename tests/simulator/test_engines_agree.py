@@ -102,7 +102,10 @@ def test_each_goes_on_with_the_table_that_the_other_began(spark, lake, name, fir
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("spark", "arrow"), pytest.param("arrow", "spark", marks=pytest.mark.full)],
+    [
+        pytest.param("spark", "arrow", marks=pytest.mark.e2e),
+        pytest.param("arrow", "spark", marks=pytest.mark.full),
+    ],
 )
 def test_both_replace_a_range_alike(spark, lake, first, second):
     pair = Pair(spark, lake, "device_signals")
