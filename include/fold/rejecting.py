@@ -5,7 +5,7 @@ update streams too, and after each call all is checked that would be checked at 
 pass: the state, the outputs, the projection.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from include.fold.admission import NEVER_US
@@ -56,8 +56,12 @@ class RejectingCalls:
         self._rejected_us: int | None = None
         self._number = 0
 
-    def fold_run(self, run: KeyRun) -> None:
-        """Any stream: without timeouts there are just none to fire."""
+    def fold_all(self, runs: Iterable[KeyRun]) -> None:
+        """The calls for all of these keys. Without timeouts there are just none to fire."""
+        for run in runs:
+            self._fold_run(run)
+
+    def _fold_run(self, run: KeyRun) -> None:
         key, start, end = run
         self._begin(key)
         timeout_before_us = self._timeout_us

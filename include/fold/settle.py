@@ -47,12 +47,10 @@ def fold_runs(
     """
     way = RejectingCalls if fold.quarantines else _Calls
     calls = way(fold, states, events, times_us, until_us)
-    fold_run = calls.fold_run
     try:
-        for run in runs:
-            fold_run(run)
-        for key in states.due(until_us):  # without events: with some, theirs have fired already
-            fold_run(KeyRun(key, 0, 0))
+        calls.fold_all(runs)
+        # Without events: of keys with some, the timeouts have fired already.
+        calls.fold_all(KeyRun(key, 0, 0) for key in states.due(until_us))
     except Exception as error:
         raise failure(fold, calls.key, calls.group, error) from error
     return calls.emitted
@@ -78,17 +76,18 @@ class _Calls:
         self.key: Key = ""
         self.group: Any = GroupState(fold.timeout)
         self._returned: Any = None  # update streams: the last row of the call, until it is checked
-        self.fold_run = self._chosen_way()
 
-    def _chosen_way(self) -> Callable[[KeyRun], None]:
+    def fold_all(self, runs: Iterable[KeyRun]) -> None:
+        """The calls for all of these keys. In a stream without timeouts each key has events."""
+        if not self._fold.calls_per_event and isinstance(self._fold.function, ExactlyOne):
+            self.group = TickingGroupState(self._times_us)
+            self.one_output_for_all(runs)
+            return
+        fold_run = self.one_per_event if self._fold.calls_per_event else self.one_for_all
         if self._fold.times_out:
-            return self.one_per_event_and_timeout
-        if self._fold.calls_per_event:
-            return self.one_per_event
-        if not isinstance(self._fold.function, ExactlyOne):
-            return self.one_for_all
-        self.group = TickingGroupState(self._times_us)
-        return self.one_output_for_all
+            fold_run = self.one_per_event_and_timeout
+        for run in runs:
+            fold_run(run)
 
     def one_per_event(self, run: KeyRun) -> None:
         """An append stream without timeouts."""
@@ -117,18 +116,47 @@ class _Calls:
         self._states.put(key, self.group.getOption, times_us[-1])
         self._emit_projection()
 
-    def one_output_for_all(self, run: KeyRun) -> None:
-        """The same of a function that returns one output: it yields no row before its last event."""
-        key, start, end = run
-        self.key = key
-        events, group = iter(self._events[start:end]), self.group
-        group.begin_events(self._states.get(key), events, start, end)
-        (returned,) = self._fold.function(key, events, group)
-        state, changed_at_us = group.getOption, self._times_us[end - 1]
-        self._states.put(key, state, changed_at_us)
-        self.emitted.rows.append(checked_projection(self._fold, key, state, returned))
-        self.emitted.emitted_at_us.append(changed_at_us)
-        self.emitted.removed.append(state is None)
+    def one_output_for_all(self, runs: Iterable[KeyRun]) -> None:
+        """The same of a function that returns one output: it yields no row before its last event.
+
+        What the calls leave behind is looked at for all keys at once.
+        """
+        runs, states, returned = list(runs), [], []
+        function, group, events = self._fold.function, self.group, self._events
+        for key, start, end in runs:
+            self.key = key
+            own = iter(events[start:end])
+            group.begin_events(self._states.get(key), own, start, end)
+            (row,) = function(key, own, group)
+            states.append(group.getOption)
+            returned.append(row)
+        self._put_all(runs, states)
+        self._emit_all(runs, states, returned)
+
+    def _put_all(self, runs: list[KeyRun], states: list[Any]) -> None:
+        keys = [run.key for run in runs]
+        changed_at_us = [self._times_us[run.end - 1] for run in runs]
+        if self._states.put_all(keys, states, changed_at_us):
+            return
+        for run, state, at_us in zip(runs, states, changed_at_us, strict=True):
+            self._return_to(run)
+            self._states.put(run.key, state, at_us)
+
+    def _emit_all(self, runs: list[KeyRun], states: list[Any], returned: list[Any]) -> None:
+        after = list(zip(runs, states, strict=True))
+        rows = [project(self._fold, run.key, state) for run, state in after]
+        if rows != returned:
+            for (run, state), row in zip(after, returned, strict=True):
+                self._return_to(run)
+                checked_projection(self._fold, run.key, state, row)
+        self.emitted.rows.extend(rows)
+        self.emitted.emitted_at_us.extend(self._times_us[run.end - 1] for run in runs)
+        self.emitted.removed.extend(state is None for state in states)
+
+    def _return_to(self, run: KeyRun) -> None:
+        """For the message, should the call of this key have left behind what is refused."""
+        self.key = run.key
+        self.group.begin_events(None, iter(()), run.start, run.end)
 
     def _ticking(self, events: Sequence[Any], times_us: Sequence[int]) -> Iterator[Any]:
         """The events, each at its own time, as if the function were called for each.

@@ -6,6 +6,7 @@ from the store and back to it without being looked at.
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,6 +91,20 @@ class States:
         if type(state) is not self._fold.state:
             state = self._fold.state(*state)
         self._known[key] = (state, changed_at_us, timeout_at_us)
+
+    def put_all(self, keys: list[Key], states: list[Any], changed_at_us: list[int]) -> bool:
+        """`put` of many fetched keys at once, without timeouts. False, and nothing is done, unless
+        each has a state of the stream's record, and that the usual type in each of its columns."""
+        if set(map(type, states)) - {self._fold.state}:
+            return False
+        for (plain, _), values in zip(self._columns, zip(*states, strict=True), strict=False):
+            if set(map(type, values)) - {plain}:
+                return False
+            if plain is int and not MIN_INT <= min(values) <= max(values) <= MAX_INT:
+                return False
+        known = zip(states, changed_at_us, repeat(NEVER_US), strict=False)
+        self._known.update(zip(keys, known, strict=True))
+        return True
 
     def remove(self, key: Key) -> None:
         """Forget `key`. Nothing happens to an unknown one."""

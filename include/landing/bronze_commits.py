@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 
 from include.fold.admission import US_PER_MS
 from include.lake.columns import INSTANT, documented, without_comments
@@ -31,6 +31,10 @@ from include.lake.paths import Lake, files_of
 from include.landing.bronze_tables import bronze_columns
 from include.landing.clock import Clock, read_logged_clock
 from include.settings import Source
+
+# Spark reads no part of a file that is less than one of these: with fewer rows in each, all cores
+# read the file of a batch.
+ROWS_A_GROUP = 50_000
 
 
 def read_clock(lake: Lake, source: Source) -> Clock:
@@ -92,7 +96,11 @@ def append_next(
         app_transactions=None if once is None else [transaction(*once)],
     )
     write_deltalake(
-        table, with_all_columns(rows, table), mode="append", commit_properties=properties
+        table,
+        with_all_columns(rows, table),
+        mode="append",
+        commit_properties=properties,
+        writer_properties=WriterProperties(max_row_group_size=ROWS_A_GROUP),
     )
 
 

@@ -38,6 +38,8 @@ BASE: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     # Plans have more columns than the default shows, which it says in a warning.
     "spark.sql.debug.maxToStringFields": "200",
+    # A batch is often one file of a few megabytes: with Spark's 4 MB one task would read it.
+    "spark.sql.files.openCostInBytes": "524288",
     # Arrow carries the rows to Python; the fallback would be slow, and silent.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",

@@ -7,6 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from include.landing.bronze_commits import ROWS_A_GROUP
+
 HOUR_US = 3_600_000_000
 START_US = 1_750_000_000_000_000 // HOUR_US * HOUR_US
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -51,4 +53,4 @@ def _write(
             "is_clock": pa.array(np.zeros(count, dtype=bool)),
         }
     )
-    pq.write_table(table, path)
+    pq.write_table(table, path, row_group_size=ROWS_A_GROUP)

@@ -8,6 +8,7 @@ import tarfile
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,10 @@ def test_the_lake_is_one_that_0_5_has_left(old_lake):
     assert read_ops(old_lake, "savepoints", {"stream": "user_counts"}).num_rows
 
 
+def test_its_states_are_read_as_0_5_stored_them(spark, old_lake):
+    assert counts_in_state(spark, old_lake) == table_rows(old_lake, "user_counts")
+
+
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
 def test_it_goes_on_and_says_that_its_rows_are_late_and_nothing_is_recorded(gone_on, stream):
     found = {finding.finding: finding for finding in check_checkpoint(gone_on, stream).findings}
@@ -101,20 +106,18 @@ def test_a_savepoint_of_0_5_is_clean(gone_on):
     assert plan.base.until_us <= micros_of(START + timedelta(hours=3))
 
 
-def test_its_buckets_are_read_as_0_5_stored_them_and_as_batches_have_stored_them_since(
-    spark, gone_on
-):
-    stream = stream_named("user_counts")
-    checkpoint, fold = gone_on.checkpoint(stream.name, 1), load_definition(stream).fold
-    stored = {
-        variable: stored_buckets(spark, checkpoint, variable) for variable in (KEYS, OLD_KEYS)
-    }
-    assert stored[KEYS]
-    assert stored[OLD_KEYS]
-    assert not stored[KEYS] & stored[OLD_KEYS]
-    states = read_states(spark, checkpoint, fold).collect()
-    table = table_rows(gone_on, stream.name)
-    assert Counter((row.key, row.state.total_count) for row in states) == table
+def test_what_batches_have_touched_is_stored_anew_and_the_rest_is_read_as_it_was(spark, gone_on):
+    checkpoint = gone_on.checkpoint("user_counts", 1)
+    anew, as_it_was = (stored_buckets(spark, checkpoint, name) for name in (KEYS, OLD_KEYS))
+    assert anew
+    assert not anew & as_it_was
+    assert counts_in_state(spark, gone_on) == table_rows(gone_on, "user_counts")
+
+
+def counts_in_state(spark, lake: Lake) -> Counter[Any]:
+    fold = load_definition(stream_named("user_counts")).fold
+    states = read_states(spark, lake.checkpoint("user_counts", 1), fold).collect()
+    return Counter((row.key, row.state.total_count, row.changed_at_us) for row in states)
 
 
 def stored_buckets(spark, checkpoint: str, variable: str) -> set[int]:
