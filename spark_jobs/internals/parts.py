@@ -65,7 +65,8 @@ def metadata_table(spark: SparkSession, ran: Ran) -> str:
     variables = F.from_json(
         "operatorProperties", "stateVariables array<struct<stateName: string>>"
     )["stateVariables"]["stateName"]
-    names = F.array_join(F.sort_array(variables), " ").alias("state variables")
+    ours = F.filter(variables, lambda name: ~name.startswith("$"))  # the timers' are Spark's
+    names = F.array_join(F.sort_array(ours), " ").alias("state variables")
     columns = ("operatorName", "stateStoreName", "numPartitions", "minBatchId", "maxBatchId")
     return frame_table(operator.select(*columns, names))
 
