@@ -70,6 +70,8 @@ class KeyedFold:
         _refuse_names(self.output, RESERVED_IN_OUTPUTS)
         self._refuse_names_in_other_case()
         _refuse_names(self.state, RESERVED_IN_STATES)
+        if not self.state_columns:
+            raise DefinitionError(f"{self.state.__name__} has no field: a state needs one")
         for record in (self.event, self.state):
             _refuse_instants(record)
         if self.initial_timeout is not None:

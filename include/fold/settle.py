@@ -6,6 +6,7 @@ and after each change.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from include.fold.definition import ExactlyOne, Key, KeyedFold
@@ -143,12 +144,15 @@ class _Calls:
             self._states.put(run.key, state, at_us)
 
     def _emit_all(self, runs: list[KeyRun], states: list[Any], returned: list[Any]) -> None:
-        after = list(zip(runs, states, strict=True))
-        rows = [project(self._fold, run.key, state) for run, state in after]
+        rows: list[Any] = []
+        with suppress(Exception):  # the same call below says of which key it is
+            after = zip(runs, states, strict=True)
+            rows = [project(self._fold, run.key, state) for run, state in after]
         if rows != returned:
-            for (run, state), row in zip(after, returned, strict=True):
+            rows = []
+            for run, state, row in zip(runs, states, returned, strict=True):
                 self._return_to(run)
-                checked_projection(self._fold, run.key, state, row)
+                rows.append(checked_projection(self._fold, run.key, state, row))
         self.emitted.rows.extend(rows)
         self.emitted.emitted_at_us.extend(self._times_us[run.end - 1] for run in runs)
         self.emitted.removed.extend(state is None for state in states)

@@ -90,6 +90,10 @@ class KeyedState(NamedTuple):
     key: str
 
 
+class NoState(NamedTuple):
+    pass
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -97,6 +101,7 @@ class KeyedState(NamedTuple):
         ({"key": "amount"}, "must be an int or a str"),
         ({"output": Reserved}, "cannot have a field emitted_at"),
         ({"state": KeyedState}, "cannot have a field key"),
+        ({"state": NoState}, "NoState has no field"),
         ({"output_mode": "update", "project": None}, "needs project="),
         ({"output_mode": "update", "output": Keyless}, "needs 'key'"),
     ],
@@ -243,3 +248,41 @@ def test_an_int_beyond_64_bits_is_refused_with_its_key(state):
 
     with pytest.raises(StateFunctionError, match=r"for key 'a'.*(beyond the 64 bits|bigint)"):
         run(a_fold(grow), [Event("a", 1_000)])
+
+
+def positive(key: str, state: State) -> Output:
+    if state.seen < 0:
+        raise ArithmeticError("below zero")
+    return Output(key, state.seen)
+
+
+@pytest.mark.parametrize(
+    ("state", "returned", "message"),
+    [
+        (State("many"), 1, "seen = 'many' is a str"),
+        (State(2**63), 2**63, "beyond the 64 bits"),
+        (State(1), 2, "project\\(\\) makes"),
+        (State(-1), -1, "ArithmeticError: below zero"),
+        ((1, (), 3), 1, "longer|too many"),
+    ],
+)
+def test_of_several_keys_the_one_whose_call_left_behind_what_is_refused_is_named(
+    state, returned, message
+):
+    def count(key, events, group):
+        group.update(state if key == "b" else State(1))
+        return Output(key, returned if key == "b" else 1)
+
+    fold = map_groups_with_state(
+        count,
+        key="key",
+        event=Event,
+        state=State,
+        output=Output,
+        output_mode="update",
+        project=positive,
+    )
+    # The last event of each: beyond all of them lies the clock of the next commit.
+    events = [Event(key, at_us) for key in "abc" for at_us in (1_000_000, 2_000_000)]
+    with pytest.raises(StateFunctionError, match=f"for key 'b' .event at .*:02.000.*{message}"):
+        run(fold, [*events, Event("z", 9_000_000)])
