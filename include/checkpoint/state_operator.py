@@ -18,27 +18,40 @@ class StateOperator(NamedTuple):
     variables: frozenset[str]
 
 
-def planned_operator(checkpoint: str) -> StateOperator | None:
-    """The operator of the newest batch that was begun in `checkpoint`; None before the first.
-
-    LakeError when what Spark wrote of it is damaged.
-    """
-    return _as_of(files_of(checkpoint), checkpoint, None)
-
-
 def committed_operator(checkpoint: str, batch_id: int | None = None) -> StateOperator | None:
-    """The operator of batch `batch_id`, or of the newest that was committed."""
+    """The operator of batch `batch_id`, or of the newest that was committed; None before the first.
+
+    LakeError when what Spark wrote of it is damaged, or gone.
+    """
     files = files_of(checkpoint)
-    if batch_id is None:
-        batch_id = max(_numbers(files, "commits"), default=-1)
-    return _as_of(files, checkpoint, batch_id)
-
-
-def _as_of(files: fs.FileSystem, checkpoint: str, batch_id: int | None) -> StateOperator | None:
-    written = [n for n in _numbers(files, METADATA) if batch_id is None or n <= batch_id]
-    if not written:
+    committed = _numbers(files, "commits")
+    if not committed:
         return None
-    path = f"{METADATA}/{max(written)}"
+    newest = max(committed) if batch_id is None else batch_id
+    written = [number for number in _numbers(files, METADATA) if number <= newest]
+    if not written:
+        raise LakeError(
+            f"{checkpoint} has committed batches, and nothing in {METADATA} says what their state "
+            "is: put the checkpoint back from a copy"
+        )
+    return _read(files, checkpoint, max(written))
+
+
+def forget_begun_operator(checkpoint: str) -> None:
+    """Delete what batches that were begun and not committed have written of their operator.
+
+    Spark writes it once a batch: what release 0.5 has begun and this one commits would be said to
+    have none of the variables that it stores.
+    """
+    files = files_of(checkpoint)
+    newest = max(_numbers(files, "commits"), default=-1)
+    for number in _numbers(files, METADATA):
+        if number > newest:
+            files.delete_file(f"{METADATA}/{number}")
+
+
+def _read(files: fs.FileSystem, checkpoint: str, number: int) -> StateOperator:
+    path = f"{METADATA}/{number}"
     try:
         with files.open_input_file(path) as file:
             # Line 1 is the format's version.

@@ -40,21 +40,21 @@ class CallChecks:
             return None
         state = value if type(value) is self._state else self._state._make(value)
         for (plain, column), item in zip(self._states, state, strict=True):
-            if not _is_plainly(item, plain):
+            if not is_plainly(item, plain):
                 column.check(item)
-                _check_text(item)
+                check_text(item)
         return state
 
     def output(self, row: Iterable[Any]) -> tuple[Any, ...]:
         """An output, or a row of a projection."""
         values = zip(self._outputs, row, strict=True)
         return tuple(
-            item if _is_plainly(item, plain) else _output_value(column, nullable, item)
+            item if is_plainly(item, plain) else _output_value(column, nullable, item)
             for (plain, column, nullable), item in values
         )
 
 
-def _is_plainly(value: Any, plain: type | None) -> bool:
+def is_plainly(value: Any, plain: type | None) -> bool:
     """Whether `value` is of that very type, and nothing more needs to be asked."""
     if type(value) is not plain:
         return False
@@ -83,7 +83,7 @@ def _scalar(column: Column, kind: str, value: Any) -> Any:
     if kind == "double" and _is_float(value):
         return float(value)
     if kind == "string" and isinstance(value, str):
-        _check_text(value)
+        check_text(value)
         return str.__str__(value)
     if kind == "boolean" and type(value).__name__ in ("bool", "bool_"):
         return bool(value)
@@ -112,7 +112,7 @@ def _number(column: Column, kind: str, value: int) -> int | float:
     return value
 
 
-def _check_text(value: Any) -> None:
+def check_text(value: Any) -> None:
     """Half of a surrogate pair is a Python string, but no text: UnicodeEncodeError."""
     for text in value if isinstance(value, tuple) else (value,):
         if isinstance(text, str) and not text.isascii():

@@ -124,12 +124,16 @@ class _Calls:
         """
         runs, states, returned = list(runs), [], []
         function, group, events = self._fold.function, self.group, self._events
+        record: Any = self._fold.state
         for key, start, end in runs:
             self.key = key
             own = iter(events[start:end])
             group.begin_events(self._states.get(key), own, start, end)
             (row,) = function(key, own, group)
-            states.append(group.getOption)
+            state = group.getOption
+            if state is not None and type(state) is not record:
+                state = record(*state)  # now: another call may change a list
+            states.append(state)
             returned.append(row)
         self._put_all(runs, states)
         self._emit_all(runs, states, returned)
@@ -145,10 +149,12 @@ class _Calls:
 
     def _emit_all(self, runs: list[KeyRun], states: list[Any], returned: list[Any]) -> None:
         rows: list[Any] = []
-        with suppress(Exception):  # the same call below says of which key it is
+        is_right = False
+        with suppress(Exception):  # the same below says of which key it is
             after = zip(runs, states, strict=True)
             rows = [project(self._fold, run.key, state) for run, state in after]
-        if rows != returned:
+            is_right = rows == returned
+        if not is_right:
             rows = []
             for run, state, row in zip(runs, states, returned, strict=True):
                 self._return_to(run)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import NEVER_US
+from include.fold.call_checks import check_text, is_plainly
 from include.fold.definition import Key, KeyedFold
 from include.fold.records import MAX_INT, MIN_INT, NAMES
 from include.fold.schemas import state_schema
@@ -41,7 +42,7 @@ class States:
     def __init__(self, fold: KeyedFold, rows: pa.Table | None = None) -> None:
         self.keys_changed = False  # whether keys came or went: known after `rows`
         self._fold = fold
-        self._stored = state_schema(fold).empty_table() if rows is None else rows
+        self._stored = rows
         self._known: dict[Key, Known] = {}  # of the keys that were fetched
         self._positions: list[int] = []  # of the same keys among the stored ones; -1 for none
         # The usual type of each column is looked at first: this runs for every key of a batch.
@@ -55,8 +56,9 @@ class States:
         if self._known:
             known = pa.array([key.as_py() not in self._known for key in keys], pa.bool_())
             keys = keys.filter(known)
-        positions = self._positions_of(keys)
-        found = iter(self._objects(self._stored.take(positions[positions >= 0])))
+        stored = self._stored_rows()
+        positions = _positions_of(keys, stored["key"])
+        found = iter(self._objects(stored.take(positions[positions >= 0])))
         at = positions.tolist()
         known_now = [ABSENT if position < 0 else next(found) for position in at]
         self._known.update(zip(keys.to_pylist(), known_now, strict=True))
@@ -77,7 +79,7 @@ class States:
     def put(self, key: Key, state: Any, changed_at_us: int, timeout_at_us: int = NEVER_US) -> None:
         """Set what is known of `key`; with neither state nor timeout it is forgotten.
 
-        TypeError for a value that its column cannot hold.
+        TypeError for a value that its column cannot hold, UnicodeEncodeError for half a letter.
         """
         if key not in self._known:
             self._fetched(key)
@@ -86,8 +88,9 @@ class States:
             self._known[key] = ABSENT if is_gone else (None, NO_STATE_US, timeout_at_us)
             return
         for (plain, column), value in zip(self._columns, state, strict=True):
-            if type(value) is not plain or (plain is int and not MIN_INT <= value <= MAX_INT):  # type: ignore[operator]
+            if not is_plainly(value, plain):
                 column.check(value)
+                check_text(value)
         if type(state) is not self._fold.state:
             state = self._fold.state(*state)
         self._known[key] = (state, changed_at_us, timeout_at_us)
@@ -102,6 +105,8 @@ class States:
                 return False
             if plain is int and not MIN_INT <= min(values) <= max(values) <= MAX_INT:
                 return False
+            if plain is str and not all(map(str.isascii, values)):
+                return False
         known = zip(states, changed_at_us, repeat(NEVER_US), strict=False)
         self._known.update(zip(keys, known, strict=True))
         return True
@@ -114,7 +119,9 @@ class States:
         """The keys whose timeout is before `until_us`."""
         if not self._fold.times_out:
             return []
-        self.fetch(self._stored["key"].filter(pc.less(self._stored["timeout_at_us"], until_us)))
+        if self._stored is not None:
+            is_due = pc.less(self._stored["timeout_at_us"], until_us)
+            self.fetch(self._stored["key"].filter(is_due))
         return [key for key, (_, _, timeout_us) in self._known.items() if timeout_us < until_us]
 
     def first_timeout_us(self) -> int:
@@ -127,28 +134,33 @@ class States:
         return int(self.rows()["timeout_at_us"].null_count) if self._fold.times_out else 0
 
     def __iter__(self) -> Iterator[KeyState]:
-        rows = self.rows()
-        for key, known in zip(rows["key"].to_pylist(), self._objects(rows), strict=True):
-            yield KeyState(key, *known)
+        known: Iterable[tuple[Key, Known]] = self._known.items()
+        if self._stored is not None:  # a fold in memory never needs Arrow
+            rows = self.rows()
+            known = zip(rows["key"].to_pylist(), self._objects(rows), strict=True)
+        for key, each in known:
+            if each is not ABSENT:
+                yield KeyState(key, *each)
 
     def rows(self) -> pa.Table:
         """All states, as rows of `state_schema(fold)`. A key keeps its place while no key goes."""
+        stored = self._stored_rows()
         if self._known:
-            self._stored = self._with_known()
+            self._stored = stored = self._with_known(stored)
             self._known, self._positions = {}, []
+        return stored
+
+    def _stored_rows(self) -> pa.Table:
+        if self._stored is None:
+            self._stored = state_schema(self._fold).empty_table()
         return self._stored
 
-    def _positions_of(self, keys: pa.Array | pa.ChunkedArray) -> Any:
-        """Where each of `keys` is stored; -1 for nowhere."""
-        # The touched keys are hashed, and the stored ones looked up: they are fewer.
-        asked = pc.index_in(self._stored["key"], value_set=keys)
-        positions = np.full(len(keys), -1)
-        stored_at = np.flatnonzero(asked.is_valid().to_numpy())
-        positions[asked.drop_null().to_numpy()] = stored_at
-        return positions
-
     def _fetched(self, key: Key) -> Known:
-        self.fetch(pa.array([key], self._stored.schema.field("key").type))
+        if self._stored is None:
+            self._positions.append(-1)
+            self._known[key] = ABSENT
+        else:
+            self.fetch(pa.array([key], self._stored.schema.field("key").type))
         return self._known[key]
 
     def _objects(self, rows: pa.Table) -> Iterable[Known]:
@@ -159,26 +171,25 @@ class States:
             strict=True,
         )
 
-    def _with_known(self) -> pa.Table:
+    def _with_known(self, before: pa.Table) -> pa.Table:
         """The stored rows, what is known now in the places of what was: one `take` a column."""
         positions = np.array(self._positions)
         is_kept = np.array([known is not ABSENT for known in self._known.values()])
         was_stored = positions >= 0
-        stored = self._stored.num_rows
+        stored = before.num_rows
         source = np.arange(stored)
         source[positions[was_stored & is_kept]] = stored + np.flatnonzero(was_stored[is_kept])
         source = np.delete(source, positions[was_stored & ~is_kept])
         source = np.append(source, stored + np.flatnonzero(~was_stored[is_kept]))
-        rows = pa.concat_tables([self._stored, self._known_rows()])
+        rows = pa.concat_tables([before, self._known_rows(before.schema)])
         if bool((was_stored != is_kept).any()):
             self.keys_changed = True
             return rows.combine_chunks().take(source)
         values = rows.drop_columns(["key"]).combine_chunks().take(source)
-        return values.add_column(0, "key", self._stored["key"])
+        return values.add_column(0, "key", before["key"])
 
-    def _known_rows(self) -> pa.Table:
+    def _known_rows(self, schema: pa.Schema) -> pa.Table:
         kept = {key: known for key, known in self._known.items() if known is not ABSENT}
-        schema = self._stored.schema
         if not kept:
             return schema.empty_table()
         states, changed_at_us, timeouts_us = zip(*kept.values(), strict=True)
@@ -191,6 +202,15 @@ class States:
             pa.array(timeouts_us, pa.int64(), mask=never | (not self._fold.times_out)),
         ]
         return pa.table(arrays, schema=schema)
+
+
+def _positions_of(keys: pa.Array | pa.ChunkedArray, stored: pa.ChunkedArray) -> Any:
+    """Where each of `keys` is stored; -1 for nowhere."""
+    # The asked keys are hashed, and the stored ones looked up: they are fewer.
+    asked = pc.index_in(stored, value_set=keys)
+    positions = np.full(len(keys), -1)
+    positions[asked.drop_null().to_numpy()] = np.flatnonzero(asked.is_valid().to_numpy())
+    return positions
 
 
 def _state_array(states: tuple[Any, ...], absent: Any, kind: pa.StructType) -> pa.Array:

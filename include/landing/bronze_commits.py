@@ -100,7 +100,8 @@ def append_next(
         with_all_columns(rows, table),
         mode="append",
         commit_properties=properties,
-        writer_properties=WriterProperties(max_row_group_size=ROWS_A_GROUP),
+        # Without its name there would be no compression at all.
+        writer_properties=WriterProperties(compression="SNAPPY", max_row_group_size=ROWS_A_GROUP),
     )
 
 

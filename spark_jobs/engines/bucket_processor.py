@@ -56,9 +56,12 @@ class BucketProcessor(StatefulProcessor):
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
         """`initialState` is a row of `states, events`. A bucket may have several."""
         stored = self._read()
-        states, pending = self._states(stored), self._waiting(stored)
+        states, pending = None, self._waiting(stored)
         if initialState.states is not None:
-            for known in states_from_rows(self._fold, from_stream(initialState.states)):
+            given = from_stream(initialState.states)
+            states = self._states(stored)
+            states.fetch(given["key"])
+            for known in states_from_rows(self._fold, given):
                 states.put(*known)
         if initialState.events is not None:
             pending = pa.concat_tables([pending, from_stream(initialState.events)])
@@ -113,10 +116,11 @@ class BucketProcessor(StatefulProcessor):
         return StoredBucket(*value)
 
     def _states(self, stored: StoredBucket) -> States:
-        keys = self._keys.get()
-        if stored.states is None or keys is None:
+        if stored.states is None:
             return States(self._fold)
-        return States(self._fold, unpacked_states(self._fold, keys[0], stored.states))
+        keys = self._keys.get()
+        packed = None if keys is None else keys[0]
+        return States(self._fold, unpacked_states(self._fold, packed, stored))
 
     def _waiting(self, stored: StoredBucket) -> pa.Table:
         if stored.events is None:

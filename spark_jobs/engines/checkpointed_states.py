@@ -13,7 +13,7 @@ from include.lake.paths import LakeError
 from spark_jobs.engines import live_of_0_5
 from spark_jobs.engines.packing import texts_of
 from spark_jobs.engines.pending import PendingEventsError, pending_events
-from spark_jobs.engines.stored_bucket import unpacked_states
+from spark_jobs.engines.stored_bucket import StoredBucket, unpacked_states
 
 
 def read_states(
@@ -23,8 +23,9 @@ def read_states(
     stored = _Stored(session, checkpoint, batch_id)
     parts = []
     if BUCKET_STATE in stored.variables:
-        states = stored.read(BUCKET_STATE).select("bucket", "states")
-        parts.append(_unpacked(stored.read(KEYS).join(states, "bucket"), fold))
+        states = stored.read(BUCKET_STATE).where("keys > 0").withColumnsRenamed({"keys": "count"})
+        keys = stored.read(KEYS)
+        parts.append(_unpacked(states.join(keys, "bucket", "left"), fold))
     if live_of_0_5.STATES in stored.variables:  # of buckets that no batch has touched since then
         keys, states = stored.read(live_of_0_5.KEYS), stored.read(live_of_0_5.STATES)
         parts.append(live_of_0_5.read_old_states(keys, states, fold))
@@ -82,9 +83,10 @@ class _Stored:
 def _unpacked(buckets: DataFrame, fold: KeyedFold) -> DataFrame:
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for bucket, keys, states in zip(*(column.to_pylist() for column in batch), strict=True):
-                table = unpacked_states(fold, keys, states)
+            for bucket, keys, *stored in zip(*(c.to_pylist() for c in batch), strict=True):
+                table = unpacked_states(fold, keys, StoredBucket(*stored))
                 of_bucket = pa.array([bucket] * table.num_rows, pa.int32())
                 yield from table.add_column(0, "bucket", of_bucket).to_batches()
 
-    return buckets.mapInArrow(rows, state_rows_ddl(fold))
+    columns = ("folded_until_us", "timer_ms", "count", "waiting", "states", "events")
+    return buckets.select("bucket", "keys", *columns).mapInArrow(rows, state_rows_ddl(fold))

@@ -9,7 +9,9 @@ in one batch, which Spark commits as a whole or not at all.
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import (
@@ -22,7 +24,8 @@ from include.fold.admission import NEVER_US
 from include.fold.bucket import no_events
 from include.fold.ddl import keys_ddl, states_ddl
 from include.fold.definition import KeyedFold
-from include.fold.states import NO_STATE_US, States
+from include.fold.schemas import state_schema
+from include.fold.states import NO_STATE_US
 from spark_jobs.engines.bucket_processor import BucketProcessor
 from spark_jobs.engines.packing import to_stream
 from spark_jobs.engines.stored_bucket import StoredBucket, packed_keys, packed_states
@@ -65,7 +68,7 @@ class FrameProcessor(BucketProcessor):
         if pending is None:
             return super()._read()
         folded_until_us, timer_ms, waiting, events = pending
-        rows = self._read_states().rows()
+        rows = self._old_rows()
         states = None
         if rows.num_rows:
             states = packed_states(self._fold, rows)
@@ -76,31 +79,38 @@ class FrameProcessor(BucketProcessor):
         events = events if waiting else None
         return StoredBucket(folded_until_us, timer_ms, rows.num_rows, waiting, states, events)
 
-    def _read_states(self) -> States:
-        states, keys, stored = States(self._fold), self._old_keys.get(), self._old_states.get()
+    def _old_rows(self) -> pa.Table:
+        """The states as rows of `state_schema`. Values pass through as they were stored."""
+        keys, stored, schema = (
+            self._old_keys.get(),
+            self._old_states.get(),
+            state_schema(self._fold),
+        )
         if keys is None or stored is None:
-            return states
-        columns, changed_at_us, *rest = stored  # and the timeouts, if states have one
-        timeouts_us = rest[0] if rest else [NEVER_US] * len(changed_at_us)
-        values = zip(*(map(_as_in_states, column) for column in columns), strict=True)
-        for known in zip(keys[0], values, changed_at_us, timeouts_us, strict=True):
-            key, state, at_us, timeout_us = known
-            states.put(key, None if at_us == NO_STATE_US else state, at_us, timeout_us)
-        return states
+            return schema.empty_table()
+        columns, changed_at_us, *timeouts = stored
+        absent = np.array(changed_at_us) == NO_STATE_US
+        timeouts_us = np.array(timeouts[0] if timeouts else [NEVER_US] * len(absent))
+        fields = list(schema.field("state").type)
+        arrays = [pa.array(v, field.type) for v, field in zip(columns, fields, strict=True)]
+        rows = [
+            pa.array(keys[0], schema.field("key").type),
+            pa.StructArray.from_arrays(arrays, fields=fields, mask=pa.array(absent)),
+            pa.array(changed_at_us, pa.int64(), mask=absent),
+            pa.array(timeouts_us, pa.int64(), mask=timeouts_us == NEVER_US),
+        ]
+        return pa.table(rows, schema=schema)
 
 
 def _frame(row: Any) -> pd.DataFrame:
     return pd.DataFrame([row.asDict()])
 
 
-def _as_in_states(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def read_old_waiting(pending: DataFrame) -> DataFrame:
     """`bucket, waiting, events` of the buckets that no batch has taken over."""
+    events = F.when(F.col("rows") > 0, F.col("events"))
     rows = pending.where(F.col("folded_until_us") < TAKEN_OVER_US)
-    return rows.select("bucket", "rows", F.when(F.col("rows") > 0, F.col("events")))
+    return rows.select("bucket", F.col("rows").alias("waiting"), events.alias("events"))
 
 
 def read_old_states(keys: DataFrame, states: DataFrame, fold: KeyedFold) -> DataFrame:

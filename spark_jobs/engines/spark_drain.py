@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from include.checkpoint.state_operator import planned_operator
+from include.checkpoint.state_operator import committed_operator, forget_begun_operator
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.folded_batch import FoldedFrame, fetch
 from spark_jobs.engines.live import live_fold
@@ -61,7 +61,8 @@ def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
     reader = spark.readStream.format("delta").option("maxFilesPerTrigger", files_per_batch)
     if query.first_version is not None:
         reader = reader.option("startingVersion", str(query.first_version))
-    operator = planned_operator(query.checkpoint)
+    forget_begun_operator(query.checkpoint)
+    operator = committed_operator(query.checkpoint)
     return live_fold(
         reader.load(query.lake.bronze(stream.source)),
         query.fold,

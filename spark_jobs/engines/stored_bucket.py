@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from include.fold.definition import KeyedFold
+from include.fold.failures import BrokenInvariantError
 from include.fold.schemas import state_schema
 from spark_jobs.engines.packing import from_stream, to_stream
 
@@ -35,9 +36,20 @@ def packed_states(fold: KeyedFold, states: pa.Table) -> bytes:
     return to_stream(states.drop_columns(absent))
 
 
-def unpacked_states(fold: KeyedFold, keys: bytes, states: bytes) -> pa.Table:
-    """Rows of `state_schema(fold)`: the other way round."""
-    rows = from_stream(states).add_column(0, "key", from_stream(keys)["key"])
+def unpacked_states(fold: KeyedFold, keys: bytes | None, stored: StoredBucket) -> pa.Table:
+    """Rows of `state_schema(fold)`: the other way round.
+
+    BrokenInvariantError when keys and states are not of one bucket.
+    """
+    rows = state_schema(fold).empty_table() if stored.states is None else from_stream(stored.states)
+    known = [] if keys is None else from_stream(keys)["key"]
+    if not rows.num_rows == len(known) == stored.keys:
+        raise BrokenInvariantError(
+            f"a bucket of stream {fold.stream} has {len(known)} keys and {rows.num_rows} states, and "
+            f"should have {stored.keys}: its checkpoint is damaged. Put it back from a copy, or make "
+            f"the state anew from bronze: `./stateful reseed {fold.stream} --apply`"
+        )
+    rows = rows.add_column(0, "key", known)
     if not fold.times_out:
         rows = rows.append_column("timeout_at_us", pa.nulls(rows.num_rows, pa.int64()))
     return rows.cast(state_schema(fold))

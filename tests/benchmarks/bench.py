@@ -1,28 +1,33 @@
-"""The speed table of the README: every contender on the same files, in one run.
+"""The speed tables of docs/speed.md: every contender on the same files, in turns, in one run.
 
-    make bench                       # three rounds; about half an hour on two cores
-    make bench ARGS="--rounds 1"
-    make bench ARGS="--only backfill --rounds 1"     # tests/benchmarks/backfill.py instead
+    make bench ARGS="--only dense --rounds 3"       # also: sparse, stock, price, history, backfill
+    make bench                                      # dense, stock and sparse; about half an hour
 
-Each contender runs in a process of its own, in turns, round after round. A contender's
-first two batches (start-up, empty state, a cold JVM) are left out. The machine should be
-idle: compare only within one run.
+Each contender runs in a process of its own, round after round. A process's first two batches
+(start-up, empty state, a cold JVM) are left out, and the median of the others is its figure; the
+spread is that of the processes. The machine should be idle: compare only within one run. All
+figures, versions and the machine are written to .bench/<what>.json, too.
 """
 
+import importlib.metadata
 import itertools
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from include.settings import PROJECT
 from include.spark.submit import job_environment
-from tests.benchmarks import backfill
+from tests.benchmarks import backfill, history, price
 from tests.benchmarks.contender import settings
 from tests.benchmarks.data import Shape, write_batches
 
@@ -39,6 +44,11 @@ SPARSE = [
 ]
 
 
+# Beyond this share of the median a ratio would say more than was measured.
+WIDEST_SPREAD = 0.25
+MIB = 1024**2
+
+
 class Entry(NamedTuple):
     """A line of the table: who runs, on which files, and what its time is multiplied by."""
 
@@ -49,11 +59,32 @@ class Entry(NamedTuple):
     scale: int = 1
 
 
+class Measured(NamedTuple):
+    """What the processes of an entry came to, in the order of the rounds."""
+
+    entry: Entry
+    seconds: list[float]  # a process's median batch
+    written: list[float]  # bytes of state files a batch; none of contenders that do not say
+    peak_mib: list[float]  # the most memory that the process and its children held together
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def is_steady(self) -> bool:
+        return max(self.seconds) - min(self.seconds) <= WIDEST_SPREAD * self.median
+
+
 DENSE_ENTRIES = (
     Entry("Spark's native `groupBy().count()` (no user code)", "native", "dense"),
     Entry("Scala `flatMapGroupsWithState`", "scala", "dense"),
     Entry("**plain Python function, live engine, 32 buckets**", "ours", "dense", 32),
     Entry("the same, 256 buckets", "ours", "dense", 256),
+)
+STOCK_ENTRIES = (
+    DENSE_ENTRIES[1],
+    DENSE_ENTRIES[2],
     Entry("PySpark `transformWithState` (Row) by key", "transform_with_state", "tenth", scale=10),
     Entry("PySpark `applyInPandasWithState` by key", "apply_in_pandas", "tenth", scale=10),
 )
@@ -68,9 +99,7 @@ def run_entry(entry: Entry) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.benchmarks.contender", entry.contender]
     command += [str(BENCH / entry.files), "--buckets", str(entry.buckets)]
     result = _last_json(scala_command() if entry.contender == "scala" else command, entry.files)
-    expected = sum(
-        s.events for s in {"dense": DENSE, "tenth": TENTH, "sparse": SPARSE}[entry.files]
-    )
+    expected = sum(shape.events for shape in FILES[entry.files])
     if result["counted"] != expected:
         raise RuntimeError(f"{entry.label}: counted {result['counted']} of {expected} events")
     return result
@@ -88,51 +117,85 @@ def _last_json(command: list[str], files: str) -> dict[str, Any]:
         environment = os.environ | job_environment()
         environment |= {"BENCH_FILES": str(BENCH / files), "BENCH_CHECKPOINT": checkpoint}
         # Only the shell reads it, as a person would type it: with -i it stays for more.
-        with SCALA.open() as script:
-            done = subprocess.run(
-                command,
-                env=environment,
-                cwd=PROJECT,
-                stdin=script,
-                text=True,
-                capture_output=True,
-                check=False,
+        with SCALA.open() as script, tempfile.TemporaryFile("w+") as said:
+            process = subprocess.Popen(
+                command, env=environment, cwd=PROJECT, stdin=script, stdout=said, stderr=said
             )
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"seconds"')]
+            peak = peak_memory(process)
+            said.seek(0)
+            text = said.read()
+    lines = [line for line in text.splitlines() if line.startswith('{"seconds"')]
     if not lines:
-        raise RuntimeError(f"{command[:4]} gave no result:\n{(done.stdout + done.stderr)[-3000:]}")
-    return dict(json.loads(lines[-1]))
+        raise RuntimeError(f"{command[:4]} gave no result:\n{text[-3000:]}")
+    return {**json.loads(lines[-1]), "peak_mib": peak / MIB}
 
 
-def measure(entries: tuple[Entry, ...], rounds: int) -> list[tuple[Entry, list[float], list[int]]]:
-    """Seconds of each entry's steady batches over all rounds, and bytes they wrote."""
-    seconds: dict[Entry, list[float]] = {entry: [] for entry in entries}
-    written: dict[Entry, list[int]] = {entry: [] for entry in entries}
+def peak_memory(process: subprocess.Popen[bytes]) -> int:
+    """The most bytes that the process and its children hold together, until it ends.
+
+    Pages that they share count once (PSS), looked at twice a second.
+    """
+    ended = threading.Event()
+    threading.Thread(target=lambda: (process.wait(), ended.set()), daemon=True).start()
+    parent, peak = psutil.Process(process.pid), 0
+    while not ended.wait(0.5):
+        held = 0
+        try:
+            for each in (parent, *parent.children(recursive=True)):
+                held += each.memory_full_info().pss
+        except psutil.Error:  # one of them has ended meanwhile: the next look is as good
+            continue
+        peak = max(peak, held)
+    return peak
+
+
+def measure(entries: tuple[Entry, ...], rounds: int) -> list[Measured]:
+    """All entries in turn, round after round."""
+    measured = [Measured(entry, [], [], []) for entry in entries]
     for number in range(rounds):
-        for entry in entries:
-            result = run_entry(entry)
-            seconds[entry] += [s * entry.scale for s in result["seconds"][WARM_UP:]]
+        for each in measured:
+            result = run_entry(each.entry)
+            each.seconds.append(statistics.median(result["seconds"][WARM_UP:]) * each.entry.scale)
             sizes = result["state_files_bytes"][WARM_UP - 1 :]
-            written[entry] += [b - a for a, b in itertools.pairwise(sizes)]
-            _say(f"round {number + 1}: {entry.label}: {result['seconds']}")
-    return [(entry, seconds[entry], written[entry]) for entry in entries]
+            each.written.extend(b - a for a, b in itertools.pairwise(sizes))
+            each.peak_mib.append(result["peak_mib"])
+            _say(f"round {number + 1}: {each.entry.label}: {result['seconds']}")
+    return measured
 
 
-def table(measured: list[tuple[Entry, list[float], list[int]]], reference: str) -> str:
-    """Markdown: median, spread, and the ratio to the reference contender."""
-    base = statistics.median(next(s for e, s, _ in measured if e.contender == reference))
+def table(measured: list[Measured], reference: str) -> str:
+    """Markdown: medians, spread, and the ratio to the reference contender where both are steady."""
+    base = next(each for each in measured if each.entry.contender == reference)
     lines = [
-        f"| what runs | seconds per batch (median) | spread | ratio to {reference} | state files written per batch |",
-        "|---|---|---|---|---|",
+        f"| what runs | seconds per batch (median) | spread | ratio to {reference} "
+        "| state files written per batch | peak memory, MiB |",
+        "|---|---|---|---|---|---|",
     ]
-    for entry, seconds, written in measured:
-        median = statistics.median(seconds)
-        size = f"{statistics.median(written) / 1e6:.2f} MB" if written else "-"
+    for each in measured:
+        spread = f"{min(each.seconds):.2f} - {max(each.seconds):.2f}"
+        steady = each.is_steady and base.is_steady
+        ratio = f"{each.median / base.median:.2f}" if steady else "spread too wide"
+        size = f"{statistics.median(each.written) / 1e6:.2f} MB" if each.written else "-"
+        peak = f"{statistics.median(each.peak_mib):,.0f}"
         lines.append(
-            f"| {entry.label} | {median:.2f} | {min(seconds):.2f} - {max(seconds):.2f} "
-            f"| {median / base:.2f} | {size} |"
+            f"| {each.entry.label} | {each.median:.2f} | {spread} | {ratio} | {size} | {peak} |"
         )
     return "\n".join(lines)
+
+
+def record(name: str, measured: list[Measured]) -> None:
+    """All figures, with what they were measured on."""
+    versions = {of: importlib.metadata.version(of) for of in ("pyspark", "delta-spark", "pyarrow")}
+    machine = {
+        "python": platform.python_version(),
+        "machine": platform.platform(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg(),
+        **versions,
+    }
+    entries = [each.entry._asdict() | each._asdict() | {"entry": None} for each in measured]
+    text = json.dumps({"machine": machine, "entries": entries}, indent=1)
+    (BENCH / f"{name}.json").write_text(text)
 
 
 def _say(line: str) -> None:
@@ -140,20 +203,33 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
+FILES = {"dense": DENSE, "tenth": TENTH, "sparse": SPARSE}
+TABLES = {"dense": DENSE_ENTRIES, "stock": STOCK_ENTRIES, "sparse": SPARSE_ENTRIES}
+
+
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["dense", "sparse", "backfill"])
+    parser.add_argument("--only", choices=[*TABLES, "price", "history", "backfill"])
     args = parser.parse_args()
     if args.only == "backfill":
         backfill.measure(list(backfill.COMPARED), backfill.FULL, args.rounds)
-        return
-    for name, shapes in (("dense", DENSE), ("tenth", TENTH), ("sparse", SPARSE)):
-        write_batches(BENCH / name, shapes)
-    for name, entries in (("dense", DENSE_ENTRIES), ("sparse", SPARSE_ENTRIES)):
-        if args.only in (None, name):
-            measured = measure(entries, args.rounds)
-            _say(f"\n{name}\n{table(measured, 'scala')}\n")
+    elif args.only == "price":
+        _say(price.table(price.measure(BENCH, args.rounds)))
+    elif args.only == "history":
+        _say(history.measure(BENCH, args.rounds))
+    else:
+        for name in [args.only] if args.only else TABLES:
+            compare(name, args.rounds)
+
+
+def compare(name: str, rounds: int) -> None:
+    entries = TABLES[name]
+    for files in {entry.files for entry in entries}:
+        write_batches(BENCH / files, FILES[files])
+    measured = measure(entries, rounds)
+    record(name, measured)
+    _say(f"\n{name}\n{table(measured, 'scala')}\n")
 
 
 if __name__ == "__main__":

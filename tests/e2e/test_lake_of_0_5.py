@@ -4,6 +4,7 @@ tests/e2e/lake_of_0_5/make.py has made it, by 0.5's own code.
 """
 
 import re
+import shutil
 import tarfile
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from include.care.check_checkpoint import check_checkpoint
+from include.checkpoint.batches import last_batch
 from include.coverage.table_coverage import table_coverage
 from include.fold.ddl import KEYS
 from include.fold.instants import micros_of
@@ -25,9 +27,10 @@ from include.plans.stream_identity import stream_identity
 from include.registry import all_sources, all_streams, stream_named
 from include.sample.sample_data import Options, generate
 from include.stream_definition import load_definition
-from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.checkpointed_states import find_unreadable, read_states, read_waiting
 from spark_jobs.engines.live_of_0_5 import KEYS as OLD_KEYS
 from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.engines.state_fingerprint import fingerprint_state
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.landed_sql import oracle_rows, table_rows
@@ -73,9 +76,19 @@ def gone_on(spark, old_lake, tmp_path_factory) -> Lake:
         for file in Path(staging.landing(source.name)).iterdir():
             file.rename(Path(old_lake.landing(source.name), f"d-{file.name}"))
         ingest(old_lake, source, interval_end=END)
+    begin_a_batch(old_lake, "user_counts")
     for stream in STREAMS:
         drain(SparkEngine(spark), old_lake, stream)
     return old_lake
+
+
+def begin_a_batch(lake: Lake, stream: str) -> None:
+    """As far as 0.5 would have written of the operator: no further."""
+    metadata = Path(lake.checkpoint(stream, 1), "state", "0", "_metadata", "v2")
+    newest = max(int(file.name) for file in metadata.iterdir() if file.name.isdigit())
+    committed = Path(lake.checkpoint(stream, 1), "commits").iterdir()
+    begun = 1 + max(int(file.name) for file in committed if file.name.isdigit())
+    shutil.copy(metadata / str(newest), metadata / str(begun))
 
 
 def test_the_lake_is_one_that_0_5_has_left(old_lake):
@@ -87,6 +100,13 @@ def test_the_lake_is_one_that_0_5_has_left(old_lake):
 
 def test_its_states_are_read_as_0_5_stored_them(spark, old_lake):
     assert counts_in_state(spark, old_lake) == table_rows(old_lake, "user_counts")
+    checkpoint = old_lake.checkpoint("user_counts", 1)
+    fold = load_definition(stream_named("user_counts")).fold
+    run = last_batch(old_lake, "user_counts", 1)
+    waiting = read_waiting(spark, checkpoint).groupBy().sum("waiting").collect()[0][0]
+    assert waiting == run["rows_pending"] > 0
+    assert fingerprint_state(spark, checkpoint, fold).pending.rows == waiting
+    assert find_unreadable(spark, checkpoint, fold) is None
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)

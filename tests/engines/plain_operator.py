@@ -163,8 +163,7 @@ class PlainOperator:
         for bucket, value in self._stored().items():
             if value.states is not None:
                 (keys,) = self.values[KEYS, bucket]
-                states = States(self._fold, unpacked_states(self._fold, keys, value.states))
-                assert len(states) == value.keys
+                states = States(self._fold, unpacked_states(self._fold, keys, value))
                 known |= {each.key: each for each in states}
         return known
 

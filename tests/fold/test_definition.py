@@ -250,6 +250,15 @@ def test_an_int_beyond_64_bits_is_refused_with_its_key(state):
         run(a_fold(grow), [Event("a", 1_000)])
 
 
+class Unequal:
+    def __eq__(self, other: object) -> bool:
+        raise ArithmeticError("cannot be compared")
+
+
+class Word(NamedTuple):
+    word: str
+
+
 def positive(key: str, state: State) -> Output:
     if state.seen < 0:
         raise ArithmeticError("below zero")
@@ -263,26 +272,50 @@ def positive(key: str, state: State) -> Output:
         (State(2**63), 2**63, "beyond the 64 bits"),
         (State(1), 2, "project\\(\\) makes"),
         (State(-1), -1, "ArithmeticError: below zero"),
-        ((1, (), 3), 1, "longer|too many"),
+        ((1, (), 3), 1, "takes from 2 to 3 positional arguments but 4"),
+        (State(0), Unequal(), "cannot be compared"),
     ],
 )
 def test_of_several_keys_the_one_whose_call_left_behind_what_is_refused_is_named(
     state, returned, message
 ):
     def count(key, events, group):
+        assert list(events)
         group.update(state if key == "b" else State(1))
         return Output(key, returned if key == "b" else 1)
 
-    fold = map_groups_with_state(
-        count,
-        key="key",
-        event=Event,
-        state=State,
-        output=Output,
-        output_mode="update",
-        project=positive,
-    )
+    fold = update_fold(count, state=State, project=positive)
     # The last event of each: beyond all of them lies the clock of the next commit.
     events = [Event(key, at_us) for key in "abc" for at_us in (1_000_000, 2_000_000)]
     with pytest.raises(StateFunctionError, match=f"for key 'b' .event at .*:02.000.*{message}"):
         run(fold, [*events, Event("z", 9_000_000)])
+
+
+def update_fold(function, **settings) -> KeyedFold:
+    named = {"key": "key", "event": Event, "output": Output, "output_mode": "update"}
+    return map_groups_with_state(function, **named, **settings)
+
+
+def test_half_a_letter_in_a_state_is_refused_with_its_key():
+    def note(key, events, group):
+        group.update(Word("\ud800" if key == "b" else "\u00e4"))
+        return Output(key, 0)
+
+    fold = update_fold(note, state=Word, project=lambda key, _: Output(key, 0))
+    events = [Event(key, 1_000_000) for key in "abc"]
+    with pytest.raises(StateFunctionError, match=r"for key 'b'.*surrogates not allowed"):
+        run(fold, [*events, Event("z", 9_000_000)])
+
+
+def test_a_list_that_calls_share_is_each_keys_state_as_its_call_left_it():
+    shared = [0, ()]
+
+    def count(key, events, group):
+        shared[0] = {"a": 1, "b": 2, "c": 3, "z": 4}[key]
+        group.update(shared)
+        return Output(key, shared[0])
+
+    fold = update_fold(count, state=State, project=row)
+    events = [Event(key, 1_000_000) for key in "abc"]
+    states = run(fold, [*events, Event("z", 9_000_000)]).states()
+    assert [states[key].state for key in "abc"] == [State(1), State(2), State(3)]

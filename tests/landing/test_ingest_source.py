@@ -246,3 +246,14 @@ def test_parsed_rows_that_do_not_add_up_stop_the_run():
         checked_summary(Summary(1, 2, 1, 0, 0), 1)
     with pytest.raises(RowsLostError, match="1 of 2 files"):
         checked_summary(Summary(1, 2, 1, 1, 0), 2)
+
+
+def test_bronze_is_compressed_and_in_groups_that_several_cores_can_read(lake, monkeypatch):
+    monkeypatch.setattr("include.landing.bronze_commits.ROWS_A_GROUP", 2)
+    Landing(lake).add("a.json", [signal(second) for second in range(5)])
+    ingest(lake, SIGNALS)
+    (file,) = DeltaTable(lake.bronze("signals")).file_uris()
+    metadata = pq.read_metadata(file)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    assert [group.num_rows for group in groups] == [2, 2, 1]
+    assert {group.column(0).compression for group in groups} == {"SNAPPY"}

@@ -52,8 +52,7 @@ class LiveModel:
         tables = [states_to_rows(States(fold), 0)]
         for (name, bucket), keys in values.items():
             if name == KEYS:
-                states = StoredBucket(*values[BUCKET_STATE, bucket]).states
-                rows = unpacked_states(fold, keys[0], states)
+                rows = unpacked_states(fold, keys[0], StoredBucket(*values[BUCKET_STATE, bucket]))
                 tables.append(states_to_rows(States(fold, rows), bucket))
         return pa.concat_tables(tables)
 
