@@ -47,7 +47,9 @@ def forget_begun_operator(checkpoint: str) -> None:
     newest = max(_numbers(files, "commits"), default=-1)
     for number in _numbers(files, METADATA):
         if number > newest:
-            files.delete_file(f"{METADATA}/{number}")
+            # Where a checksum is left, Spark can write the file no more; so it goes first.
+            for name in (f".{number}.crc", str(number)):
+                _delete(files, f"{METADATA}/{name}")
 
 
 def _read(files: fs.FileSystem, checkpoint: str, number: int) -> StateOperator:
@@ -64,6 +66,11 @@ def _read(files: fs.FileSystem, checkpoint: str, number: int) -> StateOperator:
             f"{checkpoint}/{path} is not what Spark writes ({error!r}): put the checkpoint back "
             "from a copy"
         ) from error
+
+
+def _delete(files: fs.FileSystem, path: str) -> None:
+    if files.get_file_info(path).type is not fs.FileType.NotFound:
+        files.delete_file(path)
 
 
 def _numbers(files: fs.FileSystem, folder: str) -> list[int]:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from include.care.check_checkpoint import check_checkpoint
 from include.checkpoint.checkpoint_size import CheckpointSize
 from include.checkpoint.measure_checkpoint import measure_checkpoint
+from include.fold.ddl import KEYS
 from include.lake.ops import read_ops
 from include.registry import stream_named
 from include.settings import Limits, SavepointRules
@@ -148,7 +149,7 @@ def committed_batches(root: Path) -> set[int]:
 def readable_batches(spark: SparkSession, root: Path) -> set[int]:
     """The batches after which Spark can still read the state."""
     _ = spark.streams.active
-    reader = spark.read.format("statestore").option("stateVarName", "keys")
+    reader = spark.read.format("statestore").option("stateVarName", KEYS)
     readable = set()
     for batch in committed_batches(root):
         try:

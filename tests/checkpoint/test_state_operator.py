@@ -57,8 +57,9 @@ def test_what_was_begun_and_not_committed_is_forgotten(checkpoint):
     write(checkpoint, 2, "b")
     commit(checkpoint, 0, 1)
     forget_begun_operator(str(checkpoint))
-    assert (checkpoint / METADATA / "0").exists()
-    assert not (checkpoint / METADATA / "2").exists()
+    # Spark cannot write a file beside which there is a checksum already.
+    assert {path.name for path in (checkpoint / METADATA).iterdir()} == {"0", ".0.crc"}
+    forget_begun_operator(str(checkpoint))
     forget_begun_operator(str(checkpoint / "nothing"))
 
 
