@@ -5,9 +5,10 @@ No Dag is defined here: those that are import it.
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -36,35 +37,54 @@ CONNECTION = "spark_default"
 SETTING = f"the host of Airflow's connection {CONNECTION}"
 
 
-def no_command(context: Any) -> list[str]:
-    """Of a job that always needs a JVM."""
-    return []
+class Start(NamedTuple):
+    """What a task is to do, as it turns out when it starts."""
+
+    is_done: bool = False  # by another task: nothing
+    command: Sequence[str] = ()  # that does it without a JVM, with the job's arguments
+    arguments: Sequence[str] = ()  # more of them
+
+
+@contextmanager
+def always_a_jvm(context: Any) -> Iterator[Start]:
+    """Of a job without another way."""
+    yield Start()
 
 
 class SparkJobOperator(SparkSubmitOperator):
     """spark-submit where the connection says, once that is known to be a master that answers.
 
-    `here`: a command that does the same without a JVM, where that is better this time; it gets
-    the job's arguments.
+    `start`: what there is to do this time. Its context is left when the job has ended.
     """
 
-    def __init__(self, *, here: Callable[[Any], list[str]] = no_command, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        start: Callable[[Any], AbstractContextManager[Start]] = always_a_jvm,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
-        self._here = here
-        self._command: list[str] = []
+        self._starting = start
+        self._start = Start()
+        self._held = ExitStack()
         self._process = SubprocessHook()
 
     def execute(self, context: Any) -> None:
-        if not self._command:
-            super().execute(context)
-            return
-        command = [*self._command, *self.application_args]
+        with self._held:
+            if self._start.is_done:
+                log.info("another stream's run has done it: its task has the log")
+            elif self._start.command:
+                self._run_here([*self._start.command, *self.application_args])
+            else:
+                super().execute(context)
+
+    def _run_here(self, command: list[str]) -> None:
         ended = self._process.run_command(command, cwd=str(PROJECT))
         if ended.exit_code:
             raise AirflowException(f"exit code {ended.exit_code}: {ended.output}")
 
     def on_kill(self) -> None:
-        if self._command:
+        if self._start.command:
             self._process.send_sigterm()
         else:
             super().on_kill()
@@ -75,9 +95,13 @@ class SparkJobOperator(SparkSubmitOperator):
         Nor does one that needs no JVM. Raises AirflowFailException for a connection that no retry mends, AirflowException for
         one that is not found, and for a master that does not answer.
         """
-        self._command = self._here(context)
-        if self._command:
-            return
+        with ExitStack() as held:
+            self._start = held.enter_context(self._starting(context))
+            if not (self._start.is_done or self._start.command):
+                self._prepare_jvm()
+            self._held = held.pop_all()
+
+    def _prepare_jvm(self) -> None:
         connection = _connection()
         try:
             master = checked_master(_master_of(connection), SETTING)
@@ -86,6 +110,7 @@ class SparkJobOperator(SparkSubmitOperator):
             raise AirflowException(str(error)) from error
         except SettingsError as error:
             raise AirflowFailException(str(error)) from error
+        self.application_args = [*self.application_args, *self._start.arguments]
         self.env_vars = job_environment(master)
         self.jars = jars_of_executors(master) or None
         if is_kubernetes(master):

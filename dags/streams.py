@@ -17,7 +17,9 @@ retry, is always safe.
 | `publish` | an event of the stream's Asset: rows written, `until`, state, findings; or the interval, and what changed in it | neither has done anything |
 
 Streams that share a source take turns to ingest it; the first takes in everything, the
-others find nothing left to do and go on. The pools (one slot each) see to that.
+others find nothing left to do and go on. The pools (one slot each) see to that. Their small runs
+share a JVM, whose start is most of what they cost: of Dag runs of one instant the first
+`run_stream` drains all their streams. The others' tasks wait for it, and do what it did not.
 
 **Backfills** take in what came too late. Open the Dag, Trigger, Backfill, and give the dates.
 There are runs for past dates already, so choose *All Runs*: the other choices leave them out.
@@ -47,7 +49,8 @@ as long as none of its rows is in the table.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -56,7 +59,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from dags.spark_task import skip, spark_task
+from dags.spark_task import Start, skip, spark_task
 from include.airflow.pools import source_pool, stream_pool
 from include.airflow.stream_doc import stream_doc
 from include.registry import loadable_streams
@@ -93,6 +96,11 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
         count, dag_id = context["ti"].get_dr_count, context["dag"].dag_id
         return int(count(dag_id=dag_id, logical_dates=list(dates), states=["queued"]))
 
+    def is_due(other: Stream) -> bool:
+        """By a Dag run of the same name: the schedules of both have made one at the same instant."""
+        count, under_way = context["ti"].get_dr_count, ["queued", "running"]
+        return bool(count(dag_id_of(other), run_ids=[dag_run.run_id], states=under_way))
+
     return StreamRun(
         open_lake(lake),
         stream,
@@ -101,6 +109,8 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
         until=dag_run.data_interval_end,
         is_promoting=bool(context["params"]["promote"]),
         queued=queued,
+        is_due=is_due,
+        dag_run_id=dag_run.run_id,
     )
 
 
@@ -109,12 +119,32 @@ def before(context: Any, lake: str, stream: Stream, step: Step) -> None:
     run = stream_run(context, lake, stream)
     if not step.is_of(run):
         skip(f"{step.name} is no step of a {run.path} run")
+    if isinstance(step, JobStep):
+        step.wait(run)
     try:
         reason = step.why_not(run)
     except SettingsError as error:
         raise AirflowFailException(str(error)) from error
-    if reason:
+    if reason and not is_done(step, run):
         skip(reason)
+
+
+def is_done(step: Step, run: StreamRun) -> bool:
+    """Whether another stream's task has done it: what comes after it is to come all the same."""
+    return isinstance(step, JobStep) and step.is_done is not None and step.is_done(run)
+
+
+@contextmanager
+def start(context: Any, lake: str, stream: Stream, step: JobStep) -> Iterator[Start]:
+    """Without a JVM, or not at all, or for other streams as well; these wait for the body's end."""
+    run = stream_run(context, lake, stream)
+    if is_done(step, run):
+        yield Start(is_done=True)
+    elif command := step.command_here(run):
+        yield Start(command=command)
+    else:
+        with step.others(run) as arguments:
+            yield Start(arguments=arguments)
 
 
 def news(lake: str, stream: Stream, dag_run: Any) -> dict[str, Any] | None:
@@ -125,9 +155,8 @@ def news(lake: str, stream: Stream, dag_run: Any) -> dict[str, Any] | None:
     opened = open_lake(lake)
     if is_backfill(dag_run):
         return recompute_extra(opened, stream.name, dag_run.run_id)
-    if last_run(opened, stream.name, dag_run.run_id) is None:
-        return None
-    return asset_extra(opened, stream.name, dag_run.run_id)
+    run = last_run(opened, stream.name, dag_run.run_id)
+    return run and asset_extra(opened, stream.name, run)
 
 
 def table_asset(stream: Stream, lake: str) -> Asset:
@@ -158,7 +187,7 @@ def job_task(step: JobStep, stream: Stream, lake: str) -> Any:
         name=f"{step.name}_{stream.source if step.is_of_source else stream.name}",
         pool=source_pool(stream) if step.is_of_source else stream_pool(stream),
         pre_execute=partial(before, lake=lake, stream=stream, step=step),
-        here=lambda context: step.command_here(stream_run(context, lake, stream)),
+        start=partial(start, lake=lake, stream=stream, step=step),
         trigger_rule=trigger_rule(step),
     )
 
@@ -181,11 +210,15 @@ def look_task(step: LookStep, stream: Stream, lake: str) -> Any:
     return look()
 
 
+def dag_id_of(stream: Stream) -> str:
+    return f"stream_{stream.name}"
+
+
 def stream_dag(stream: Stream) -> DAG:
     lake = default_lake()
     table = table_asset(stream, lake)
     with DAG(
-        dag_id=f"stream_{stream.name}",
+        dag_id=dag_id_of(stream),
         description=f"{stream.source} -> tables/{stream.name}",
         doc_md=stream_doc(stream, str(__doc__)),
         # Not the bare cron string: its runs have empty data intervals.

@@ -9,7 +9,8 @@ imports: so these are imported by the functions that need them.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -30,6 +31,11 @@ def none_queued(dates: Sequence[datetime]) -> int:
     return 0
 
 
+def none_due(stream: Stream) -> bool:
+    """Whether a run of another stream has begun: by hand there is none."""
+    return False
+
+
 @dataclass(frozen=True)
 class StreamRun:
     """What the steps are taken for: by a schedule, by a backfill, or by hand."""
@@ -41,6 +47,8 @@ class StreamRun:
     until: datetime | None = None
     is_promoting: bool = False  # a backfill with the parameter `promote`
     queued: Callable[[Sequence[datetime]], int] = none_queued
+    is_due: Callable[[Stream], bool] = none_due
+    dag_run_id: str | None = None
     is_dry: bool = False  # nothing is changed or recorded
     is_compacting: bool = False  # whatever would be gained
 
@@ -84,6 +92,26 @@ class JobStep(Step):
     # A module that does the same without a JVM, with the same arguments; and when it is better.
     here: str = ""
     is_little: Callable[[StreamRun], bool] | None = None
+    # Of a job that takes other streams along: whether another one's has done it for this Dag run.
+    is_done: Callable[[StreamRun], bool] | None = None
+
+    def wait(self, run: StreamRun) -> None:
+        """Until no other run takes this one along."""
+        from include.plans.shared_jvm import wait_while_led
+
+        if self.is_done is not None:
+            wait_while_led(run.lake, run.stream)
+
+    @contextmanager
+    def others(self, run: StreamRun) -> Iterator[list[str]]:
+        """The job's arguments for the streams that it takes along; theirs wait for the body's end."""
+        from include.plans.shared_jvm import lead
+
+        if self.is_done is None:
+            yield []
+            return
+        with lead(run.lake, run.stream, run.is_due) as others:
+            yield ["--also", *(other.name for other in others)] if others else []
 
     def command_here(self, run: StreamRun) -> list[str]:
         """The command that does it without a JVM, but for its arguments; empty: it needs one."""
@@ -127,6 +155,16 @@ def _why_not_run_stream(run: StreamRun) -> str | None:
     if has_waiting_rows(run.lake, run.stream):
         return None
     return f"{run.stream.name} has read all of bronze/{run.stream.source}"
+
+
+def _has_run(run: StreamRun) -> bool:
+    """Whether a run for this Dag run has read all there is: another stream's JVM, or a first try."""
+    from include.lake.stream_result import last_run
+
+    if run.dag_run_id is None:
+        return False
+    done = last_run(run.lake, run.stream.name, run.dag_run_id)
+    return done is not None and _why_not_run_stream(run) is not None
 
 
 def _why_not_recompute(run: StreamRun) -> str | None:
@@ -194,6 +232,7 @@ STEPS: tuple[JobStep | LookStep, ...] = (
         behind=("ingest",),  # that nothing has landed says nothing of what waits in bronze
         why_not=_why_not_run_stream,
         job="run_stream",
+        is_done=_has_run,
     ),
     JobStep(
         name="recompute_interval",

@@ -6,8 +6,12 @@ The stream's position is its checkpoint: running again with nothing new changes 
 a batch that was killed is finished by the next run. (A run killed between its batch with data
 and the one without, which settles the other buckets: they settle with the next new data, and
 until then `until` says so.)
+
+Other small runs of the source that are due can be taken into the same JVM (`--also`): its start
+is most of their price.
 """
 
+import logging
 from argparse import Namespace
 from collections.abc import Sequence
 
@@ -16,14 +20,17 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError, open_lake
 from include.landing.clock_repair import refuse_run
 from include.plans.open_stream import open_stream
-from include.registry import stream_named
+from include.plans.waiting_rows import has_waiting_rows
+from include.registry import loadable_streams, stream_named
 from include.settings import Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.job import close_state_stores, exit_with_main, spark_session
 from spark_jobs.live_savepoint import write_if_due
 from spark_jobs.reseed_stream import finish_open_reseed
 from spark_jobs.stream_drain import drain_stream, stay_in_log
+
+log = logging.getLogger("job")
 
 JOB = "run_stream"
 
@@ -48,15 +55,36 @@ def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = N
             write_if_due(engine, opened.again(), record["run_id"])
 
 
+def drain_others(
+    engine: Engine, lake: Lake, others: Sequence[Stream], dag_run_id: str | None = None
+) -> None:
+    """Drain each of `others` that still has to; one that fails is left to its own run.
+
+    That finds it not done, does it again, and fails for all to see.
+    """
+    for stream in others:
+        try:
+            if has_waiting_rows(lake, stream):
+                drain(engine, lake, stream, dag_run_id)
+        except Exception:
+            log.exception("%s is left to its own run", stream.name)
+
+
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
-    return job_parser(__doc__, "stream").parse_args(argv)
+    parser = job_parser(__doc__, "stream")
+    parser.add_argument("--also", nargs="*", default=[], help="other streams that are due")
+    return parser.parse_args(argv)
 
 
 def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
-    engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
+    others = [other for other in loadable_streams() if other.name in args.also]
+    spark = spark_session(f"{JOB}-{stream.name}", lake)
+    engine = SparkEngine(spark)
     drain(engine, lake, stream, args.dag_run_id)
+    close_state_stores(spark)  # the others have the memory of one
+    drain_others(engine, lake, others, args.dag_run_id)
 
 
 if __name__ == "__main__":

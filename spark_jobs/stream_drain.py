@@ -4,10 +4,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
-
 from include.care.rocksdb.profile import profile_for_run
 from include.checkpoint.batches import complete_until, last_batch, record_progress
 from include.checkpoint.log_retention import needed_commit
@@ -19,7 +15,7 @@ from include.checkpoint.pin_generation import (
     refuse_foreign_checkpoint,
 )
 from include.checkpoint.position import is_settled
-from include.checkpoint.row_counts import RowCountError, check_rows_add_up, rows_unread
+from include.checkpoint.row_counts import RowCountError, check_rows_add_up
 from include.coverage.entries import Entry
 from include.coverage.ledger import begin_live, reconcile, seal_made
 from include.fold.ddl import event_ddl
@@ -29,8 +25,9 @@ from include.lake.findings import Finding, record_error, record_findings
 from include.lake.lease import hold_lease
 from include.lake.run_findings import findings_of_run
 from include.plans.open_stream import OpenStream
+from include.plans.shared_jvm import is_small
 from include.registry import source_named
-from include.settings import MIB, SettingsError
+from include.settings import SettingsError
 from include.spark.conf import COMPACTING
 from include.stream_definition import pinned_settings
 from spark_jobs.engines.engine import Engine, LiveQuery
@@ -38,9 +35,6 @@ from spark_jobs.engines.live_batch import BatchWriter
 from spark_jobs.stream_start import Start, plan_start, write_initial_rows
 
 INGEST_PATIENCE = timedelta(minutes=10)
-# Runs up to these are written by the driver.
-FETCHED_ROWS = 200_000
-MERGED_BYTES = 256 * MIB
 
 
 def drain_stream(
@@ -94,17 +88,6 @@ def drain_stream(
     reconcile(lake, opened.generations)
     record_position(opened, record)
     check_rows(opened, record["run_id"])
-
-
-def is_small(opened: OpenStream) -> bool:
-    """Whether the run's batches are better written by this process than by Spark.
-
-    By the rows that wait in bronze, and by the table's size: a MERGE here reads all of it.
-    """
-    lake, table = opened.lake, DeltaTable(opened.lake.table(opened.name))
-    sizes = pa.table(table.get_add_actions())["size_bytes"]
-    waiting = rows_unread(lake, opened.name, opened.source, opened.generation)
-    return waiting <= FETCHED_ROWS and (pc.sum(sizes).as_py() or 0) <= MERGED_BYTES
 
 
 def pinned_entry(opened: OpenStream, start: Start, code: str, run_id: str) -> Callable[[], Entry]:

@@ -24,6 +24,7 @@ from tests.coverage.ledgers import entry, record
 DELAY_US = stream_named("user_counts").watermark_delay // timedelta(microseconds=1)
 ROOT = Path(__file__).resolve().parents[1]
 LATER = datetime(2026, 3, 1, 5, tzinfo=UTC)
+RUN_ID = "scheduled__2026-03-01T05:00:00+00:00"
 
 
 def load_dags(lake: str, file: str = "dags/streams.py") -> dict:
@@ -47,7 +48,7 @@ def dag_run(run_type: str = "scheduled", interval_end: datetime | None = LATER) 
     """As a task sees the run of the hour before `interval_end`."""
     start = interval_end and interval_end - timedelta(hours=1)
     interval = {"data_interval_start": start, "data_interval_end": interval_end}
-    return DagRun.model_construct(run_type=run_type, **interval)
+    return DagRun.model_construct(run_id=RUN_ID, run_type=run_type, **interval)
 
 
 def raise_watermark(lake: Lake, instant: datetime) -> None:

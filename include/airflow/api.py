@@ -60,9 +60,10 @@ class AirflowApi:
         answer = self.get(f"dags/{dag_id}/dagRuns", order_by="-run_after", limit=50)
         return [run for run in answer["dag_runs"] if run["run_type"] != "backfill"]
 
-    def trigger(self, dag_id: str) -> str:
+    def trigger(self, dag_id: str, run_id: str) -> str:
         """Start a run now; its id."""
-        run = self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None})
+        body = {"logical_date": None, "dag_run_id": run_id}
+        run = self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", body)
         return str(run["dag_run_id"])
 
     def fail_run(self, dag_id: str, run_id: str, note: str) -> None:

@@ -50,11 +50,11 @@ class FirstRuns:
 
     def start(self, dag_id: str) -> Run | None:
         """The run of `dag_id` to wait for; None when a person has paused the Dag."""
-        name = Run(dag_id, "").name
-        self._shown.show(name, WAITING)
+        stream = Run(dag_id, "").name
+        self._shown.show(stream, WAITING)
         dag = self._wait_until_parsed(dag_id)
         if dag["is_paused"]:
-            self._shown.show(name, "paused in Airflow: not run", over=True)
+            self._shown.show(stream, "paused in Airflow: not run", over=True)
             return None
         self._fail_interrupted(dag_id)
         deadline = time.monotonic() + DUE_DEADLINE
@@ -62,7 +62,9 @@ class FirstRuns:
             self._pause()
             dag = self._api.get(f"dags/{dag_id}")
         runs = self._runs_of_this_start(dag_id)
-        return Run(dag_id, runs[0]["dag_run_id"] if runs else self._api.trigger(dag_id))
+        # The same name in all Dags, as the scheduler's have: those of a source share a JVM.
+        name = f"manual__{self._started_at.isoformat()}"
+        return Run(dag_id, runs[0]["dag_run_id"] if runs else self._api.trigger(dag_id, name))
 
     def wait(self, runs: Sequence[Run]) -> list[str]:
         """Return when all have ended: what failed, each with the end of its log."""

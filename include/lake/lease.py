@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from pyarrow import fs
 
@@ -28,13 +28,15 @@ class LeaseTakenError(Exception):
 
 
 @contextmanager
-def hold_lease(lake: Lake, name: str, patience: timedelta = timedelta(0)) -> Iterator[None]:
+def hold_lease(
+    lake: Lake, name: str, patience: timedelta = timedelta(0), **told: Any
+) -> Iterator[None]:
     """Hold the lease `name` (such as `ingest-signals`) while the body runs.
 
-    Raises LeaseTakenError, naming the holder, when another process still holds it after
+    `told`, as JSON, is what others read of the holder. Raises LeaseTakenError, naming the holder, when another process still holds it after
     `patience`.
     """
-    if not isinstance(lake.filesystem, fs.LocalFileSystem):
+    if not has_leases(lake):
         log.warning("%s: no lease on a lake that is not local: keep to one writer", lake.root)
         yield
         return
@@ -49,14 +51,19 @@ def hold_lease(lake: Lake, name: str, patience: timedelta = timedelta(0)) -> Ite
             )
         file.truncate(0)
         holder = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
-        file.write(json.dumps(holder))
+        file.write(json.dumps(holder | told))
         file.flush()
         yield
 
 
+def has_leases(lake: Lake) -> bool:
+    """Whether leases keep anybody apart: on local lakes only."""
+    return isinstance(lake.filesystem, fs.LocalFileSystem)
+
+
 def lease_holder(lake: Lake, name: str) -> str | None:
     """Who holds the lease `name`; None when nobody does, or when the lake is not local."""
-    if not isinstance(lake.filesystem, fs.LocalFileSystem):
+    if not has_leases(lake):
         return None
     try:
         with _path(lake, name).open() as file:

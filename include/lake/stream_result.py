@@ -48,11 +48,8 @@ def last_run(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str
     return max(runs, key=lambda run: run["ended_at"], default=None)
 
 
-def asset_extra(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str, Any]:
-    """What the stream's Asset event tells its readers; plain JSON values."""
-    run = last_run(lake, stream, dag_run_id)
-    if run is None:
-        raise LookupError(f"{lake.ops('runs')} has no succeeded run of {stream} to publish")
+def asset_extra(lake: Lake, stream: str, run: dict[str, Any]) -> dict[str, Any]:
+    """What the stream's Asset event tells its readers of a `run`; plain JSON values."""
     until = run["until"]
     return {
         "run_id": run["run_id"],

@@ -9,8 +9,7 @@ from deltalake import DeltaTable
 
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.lake.stream_result import asset_extra
-from include.registry import stream_named
+from include.lake.stream_result import last_run
 from tests.airflow_runs import run_script
 from tests.dags import LATER, ROOT, land, lived, settle
 
@@ -38,12 +37,16 @@ def create_of_type(session, **given):
     for date in options["queued"]:
         other = {"logical_date": datetime.fromisoformat(date), "run_id": f"manual__{date}"}
         create(session=session, **given | other).state = "queued"
+    for stream in options["due"]:
+        key = {"dag_id": f"stream_{stream}", "run_id": run_id, "run_type": "scheduled"}
+        date = given["run_after"]
+        session.add(dagrun.DagRun(**key, state="queued", logical_date=date, run_after=date))
     session.commit()
     return run
 dagrun.get_or_create_dagrun = create_of_type
 limits = Limits(replay_versions=options["replay_versions"])
 user_counts.STREAM = replace(user_counts.STREAM, limits=limits)
-dag = DagBag(options["file"]).dags["stream_user_counts"]
+dag = DagBag(options["file"]).dags[f"stream_{options['stream']}"]
 def fail_after(hook):
     def failing(context):
         hook(context)
@@ -71,10 +74,13 @@ def run_dag(
     queued: Sequence[datetime] = (),
     marked: str | None = None,
     failing: Sequence[str] = (),
+    stream: str = "user_counts",
+    due: Sequence[str] = (),
 ) -> dict[str, str]:
     """The states of the tasks and of the run, with this limit on change logs to replay.
 
-    `queued` are the logical dates of other runs that wait; of the tasks one that is `marked`
+    `queued` are the logical dates of other runs that wait, `due` the streams whose Dags have a run
+    of the same name; of the tasks one that is `marked`
     succeeds without being run, and those that are `failing` do so in place of starting a JVM.
     """
     options = {
@@ -86,6 +92,8 @@ def run_dag(
         "queued": [date.isoformat() for date in queued],
         "marked": marked,
         "failing": list(failing),
+        "stream": stream,
+        "due": list(due),
     }
     return run_script(RUN_DAG, [json.dumps(options)], environment)
 
@@ -101,7 +109,8 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     lake, airflow_environment
 ):
     land_hours(lake, range(4))
-    first = run_dag(airflow_environment, replay_versions=20)
+    at_once = {"replay_versions": 20, "logical_date": datetime(2026, 3, 2, tzinfo=UTC)}
+    first = run_dag(airflow_environment, **at_once, due=["user_sessions"])
     uncompacted = (
         "ingest",
         "run_stream",
@@ -112,9 +121,14 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     assert first == outcome(*uncompacted)
     # The events of the last hour are within the watermark's delay: not settled yet.
     assert counts(lake) == {("ann", 3), ("bob", 3)}
-    until = asset_extra(lake, stream_named("user_counts").name)["until"]
-    assert until is not None
-    assert datetime.fromisoformat(until) < datetime(2026, 3, 1, 3, tzinfo=UTC)
+    until = last_run(lake, "user_counts")["until"]
+    assert until < datetime(2026, 3, 1, 3, tzinfo=UTC)
+
+    # What was due with it was taken along: its own run has it done, and cares for it.
+    another = run_dag(airflow_environment, **at_once, stream="user_sessions")
+    assert another == outcome("run_stream", "check_checkpoint", "tune_rocksdb", "publish")
+    runs = read_ops(lake, "runs", {"job": "run_stream"}).to_pylist()
+    assert [run["subject"] for run in runs] == ["user_counts", "user_sessions"]
 
     nothing_new = run_dag(airflow_environment, replay_versions=0)
     assert nothing_new == outcome()

@@ -4,9 +4,11 @@ import importlib.util
 import json
 import os
 import sys
+from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -16,15 +18,18 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from deltalake import write_deltalake
 
+from dags.spark_task import Start
 from include.airflow.pools import is_ours
 from include.lake.ops import append_ops
-from include.lake.stream_result import asset_extra
+from include.lake.stream_result import asset_extra, last_run
 from include.landing import ingest_here
 from include.landing.clock import LAGGING
 from include.plans.plan_recompute import parse_instant
 from include.registry import all_sources, all_streams, source_named
 from include.streams import sources
-from tests.dags import LATER, before, dag_run, land, load_dags, raise_watermark
+from include.streams.user_counts import FOLD, UserEvent
+from tests.bronze import append_commit, stamp
+from tests.dags import LATER, RUN_ID, before, dag_run, land, load_dags, raise_watermark
 
 GRACE = timedelta(minutes=1)
 # As a task sees them: a scheduled, a manual, a manual without logical date, a backfill run.
@@ -172,14 +177,47 @@ def lake_dags(lake):
 
 def test_little_is_ingested_without_a_jvm_and_much_on_spark(lake, lake_dags, monkeypatch):
     land(lake, "{}")
-    task, context = lake_dags["stream_user_counts"].get_task("ingest"), {"dag_run": dag_run()}
-    context |= {"params": {"promote": False}}
-    assert task._here(context) == [sys.executable, "-m", "include.landing.ingest_here"]
+    here = (sys.executable, "-m", "include.landing.ingest_here")
+    assert tuple(started(lake_dags, "ingest").command) == here
     others = [each for each in all_sources() if each.name != "user_events"]
     much = replace(source_named("user_events"), spark_bytes=0)
     monkeypatch.setattr(sources, "SOURCES", (much, *others))
-    assert task._here(context) == []
-    assert lake_dags["stream_user_counts"].get_task("run_stream")._here(context) == []
+    assert started(lake_dags, "ingest") == Start(arguments=[])
+
+
+def started(dags, task_id: str, is_due=lambda dag_id: False) -> Start:
+    """What the task would do, other Dags having a run of the same name as given."""
+    task, ti = dags["stream_user_counts"].get_task(task_id), Mock()
+    ti.get_dr_count = lambda dag_id, run_ids, states: int(is_due(dag_id))
+    context = {"dag_run": dag_run(), "params": {"promote": False}, "ti": ti}
+    with task._starting(context) as start:
+        return start
+
+
+def test_a_small_run_takes_along_what_is_due_of_its_source(lake, lake_dags):
+    append_commit(lake, "user_events", FOLD, stamp([[UserEvent("ann", 1)]])[0])
+    assert started(lake_dags, "run_stream") == Start(arguments=[])
+    start = started(lake_dags, "run_stream", lambda dag_id: dag_id != "stream_threshold_alerts")
+    assert start == Start(arguments=["--also", "user_sessions"])
+    task = lake_dags["stream_user_counts"].get_task("run_stream")
+    args = parser_of(task)([*task.application_args, *start.arguments])
+    assert args.also == ["user_sessions"]
+    assert started(lake_dags, "compact_state", lambda dag_id: True) == Start(arguments=[])
+
+
+def test_what_another_streams_run_has_done_is_done_and_followed_by_the_care(lake, lake_dags):
+    with pytest.raises(AirflowSkipException, match="user_counts has read all"):
+        before(lake_dags, "run_stream")
+    run = {"run_id": "r1", "job": "run_stream", "subject": "user_counts", "dag_run_id": RUN_ID}
+    append_ops(lake, "runs", [run | {"outcome": "succeeded", "ended_at": LATER, "rows_out": 7}])
+    before(lake_dags, "run_stream")
+    assert started(lake_dags, "run_stream") == Start(is_done=True)
+    publish, told = lake_dags["stream_user_counts"].get_task("publish"), defaultdict(Mock)
+    publish.python_callable(outlet_events=told, dag_run=dag_run())
+    assert [event.extra["rows"] for event in told.values()] == [7]
+    # Not when there is more by now.
+    append_commit(lake, "user_events", FOLD, stamp([[UserEvent("ann", 1)]])[0])
+    assert started(lake_dags, "run_stream") == Start(arguments=[])
 
 
 def test_ingest_is_skipped_while_nothing_has_landed(lake, lake_dags):
@@ -260,7 +298,7 @@ def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, 
         tasks.get_task("check_checkpoint").python_callable(
             dag_run=dag_run(), params={"promote": False}
         )
-    (finding,) = asset_extra(lake, "user_counts", "d1")["findings"]
+    (finding,) = asset_extra(lake, "user_counts", last_run(lake, "user_counts", "d1"))["findings"]
     assert (finding["finding"], finding["severity"]) == ("checkpoint_missing", "error")
 
 
@@ -273,14 +311,9 @@ def test_the_asset_is_the_table_and_tells_of_the_newest_run_that_succeeded(lake,
         row = {"run_id": f"r{hour}", "job": "run_stream", "subject": "user_counts"}
         counts = {"rows_out": hour, "until": at, "outcome": outcome, "ended_at": at}
         append_ops(lake, "runs", [row | counts])
-    extra = asset_extra(lake, "user_counts")
+    extra = asset_extra(lake, "user_counts", last_run(lake, "user_counts"))
     assert (extra["run_id"], extra["rows"]) == ("r2", 2)
     assert extra["until"] == "2026-03-01T02:00:00+00:00"
     json.dumps(extra)  # what Airflow will do with it
     (asset,) = lake_dags["stream_user_counts"].get_task("publish").outlets
     assert asset.uri == f"file://{lake.table('user_counts')}"
-
-
-def test_nothing_to_publish_is_an_error_with_the_place_to_look(lake):
-    with pytest.raises(LookupError, match="ops/runs has no succeeded run of user_counts"):
-        asset_extra(lake, "user_counts")

@@ -59,7 +59,7 @@ class FakeApi:
     def log_lines(self, dag_id, run_id, task_id, attempt):
         return [f"line {number} of attempt {attempt}" for number in range(100)]
 
-    def trigger(self, dag_id):
+    def trigger(self, dag_id, run_id):
         self.calls.append(("trigger", dag_id))
         return "triggered"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tests.benchmarks import price
@@ -74,7 +75,7 @@ def recompute(folder: Path, millions: int) -> float:
         began = time.monotonic()
         table = connection.execute(RECOMPUTE, {"files": files}).to_arrow_table()
         seconds = time.monotonic() - began
-    counted = pa.compute.sum(table.column(1)).as_py()
+    counted = pc.sum(table.column(1)).as_py()
     if counted != millions * MILLION:
         raise RuntimeError(f"the recompute counted {counted:,} of {millions * MILLION:,} events")
     sys.stdout.write(f"recompute of {millions} M: {seconds:.2f} s\n")

@@ -2,9 +2,10 @@
 
     make bench ARGS="--only price --rounds 5"
 
-Each step is a process of its own, with the command of the Dag's task, over one lake that grows by an
-hour a round; a first round warms the disk's cache and is left out. CPU is that of the process and
-of all it waited for, its JVM and that one's Python workers.
+Each step is a process of its own, with the command of the Dag's task, over one lake that grows by
+two hours a round: for the first each stream of the source has a JVM, for the second they share one.
+A first round warms the disk's cache and is left out. CPU is that of the process and of all it
+waited for, its JVM and that one's Python workers.
 """
 
 import json
@@ -14,20 +15,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 from include.lake.paths import Lake, made_lake
-from include.registry import stream_named
-from include.settings import PROJECT
+from include.registry import source_named, streams_of
+from include.settings import PROJECT, Stream
 from include.spark.submit import job_environment, submit_command
-from include.steps import STEPS, JobStep, StreamRun
 
 EVENTS, USERS = 1_000, 200
 START = datetime(2026, 3, 1, tzinfo=UTC)
-STREAM = stream_named("user_counts")
+SOURCE = source_named("user_events")
+FIRST, *OTHERS = streams_of(SOURCE.name)
+INGEST, RUN = "ingest", f"run_stream {FIRST.name}"
+EACH, SHARED = (
+    f"run_stream of {1 + len(OTHERS)} streams, {jvms}" for jvms in ("a JVM each", "one JVM")
+)
 NOTHING_NEW = "nothing new: all steps"
 
 
@@ -45,17 +50,29 @@ def measure(folder: Path, rounds: int) -> dict[str, list[Cost]]:
     with tempfile.TemporaryDirectory(dir=folder, prefix="price-") as root:
         lake = made_lake(root)
         for number in range(rounds + 1):
-            land(lake, number)
-            for step, command in commands(lake):
-                cost = cost_of(command)
+            for step, cost in measured_round(lake, number):
                 if number:
                     costs.setdefault(step, []).append(cost)
     return costs
 
 
+def measured_round(lake: Lake, number: int) -> Iterator[tuple[str, Cost]]:
+    """Two hours: the runs of the first one by one, of the second together; and then there is nothing."""
+    land(lake, 2 * number)
+    yield INGEST, cost_of(ingest(lake))
+    run = cost_of(drain(lake, FIRST))
+    yield RUN, run
+    yield EACH, total([run, *(cost_of(drain(lake, stream)) for stream in OTHERS)])
+    land(lake, 2 * number + 1)
+    yield INGEST, cost_of(ingest(lake))
+    yield SHARED, cost_of(drain(lake, FIRST, *OTHERS))
+    again = ["-m", "include.cli", "stream", FIRST.name, "--lake", lake.root]
+    yield NOTHING_NEW, cost_of([sys.executable, *again])
+
+
 def land(lake: Lake, number: int) -> None:
     """An hour of events, in one file."""
-    landing = Path(lake.landing(STREAM.source))
+    landing = Path(lake.landing(SOURCE.name))
     landing.mkdir(parents=True, exist_ok=True)
     at = START + timedelta(hours=number)
     events = (
@@ -70,20 +87,19 @@ def land(lake: Lake, number: int) -> None:
     (landing / f"{number:04}.json").write_text("".join(f"{json.dumps(e)}\n" for e in events))
 
 
-def commands(lake: Lake) -> Iterator[tuple[str, list[str]]]:
-    """The commands of a run's jobs, each when its turn has come; and of a run with nothing to do."""
-    run = StreamRun(lake, STREAM)
-    for step in STEPS:
-        if isinstance(step, JobStep) and step.name in ("ingest", "run_stream"):
-            arguments = step.arguments(lake.root, STREAM)
-            here = step.command_here(run)
-            stream = None if step.is_of_source else STREAM
-            yield (
-                step.name,
-                [*here, *arguments] if here else submit_command(step.job, arguments, stream),
-            )
-    again = ["-m", "include.cli", "stream", STREAM.name, "--lake", lake.root]
-    yield NOTHING_NEW, [sys.executable, *again]
+def ingest(lake: Lake) -> list[str]:
+    here = "include.landing.ingest_here"
+    return [sys.executable, "-m", here, "--source", SOURCE.name, "--lake", lake.root]
+
+
+def drain(lake: Lake, stream: Stream, *others: Stream) -> list[str]:
+    also = ["--also", *(other.name for other in others)] if others else []
+    arguments = ["--stream", stream.name, "--lake", lake.root, *also]
+    return submit_command("run_stream", arguments, stream)
+
+
+def total(costs: Sequence[Cost]) -> Cost:
+    return Cost(*map(sum, zip(*costs, strict=True)))
 
 
 def cost_of(command: list[str]) -> Cost:
@@ -118,4 +134,4 @@ def table(costs: dict[str, list[Cost]]) -> str:
 
 def price_of_a_run(costs: dict[str, list[Cost]]) -> float:
     """Wall seconds of a run with a thousand events: of its two jobs."""
-    return sum(statistics.median(c.wall for c in costs[step]) for step in ("ingest", "run_stream"))
+    return sum(statistics.median(c.wall for c in costs[step]) for step in (INGEST, RUN))

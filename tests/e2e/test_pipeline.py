@@ -17,7 +17,7 @@ from include.registry import source_named, stream_named
 from include.sample.sample_data import Options, generate
 from include.settings import Stream
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.run_stream import drain
+from spark_jobs.run_stream import drain, drain_others
 from tests.landed_sql import ORACLES, oracle_rows, table_rows
 
 pytestmark = pytest.mark.spark
@@ -36,6 +36,14 @@ SAMPLE = Options(
 )
 
 
+def small(name: str) -> Stream:
+    """A stream of a few buckets; one that gives alerts does so soon."""
+    stream = replace(stream_named(name), buckets=8, state_partitions=2)
+    if name != "threshold_alerts":
+        return stream
+    return replace(stream, settings={**stream.settings, "limit": 1})
+
+
 def land_in_parts(lake: Lake, source: str, parts: int, staging: Path) -> list[list[Path]]:
     """The sample's files, cut at random into so many landings, in the order they were made."""
     generate(Lake(str(staging)), source_named(source), SAMPLE)
@@ -51,25 +59,21 @@ def land(lake: Lake, source: str, files: list[Path]) -> None:
         shutil.copy2(file, folder / file.name)
 
 
-def position(lake: Lake) -> int:
+def position(lake: Lake, stream: Stream) -> int:
     """The instant before which the table is complete, in microseconds."""
-    runs = [run for run in read_ops(lake, "runs").to_pylist() if run["job"] == "run_stream"]
+    runs = read_ops(lake, "runs", {"job": "run_stream", "subject": stream.name}).to_pylist()
     assert sum(run["rows_late"] for run in runs) == 0
     return micros_of(max(run["until"] for run in runs))
 
 
 def check_table(lake: Lake, stream: Stream) -> None:
-    expected = oracle_rows(lake, stream, position(lake))
+    expected = oracle_rows(lake, stream, position(lake, stream))
     assert expected.total() > 0
     assert table_rows(lake, stream.name) == expected
 
 
-# In three cuts what a run ingests is cut, too. In `make test-e2e` are the update stream and the
-# one with a clock.
-MARKS = {
-    ("user_counts", 3): pytest.mark.e2e,
-    ("service_health", 3): pytest.mark.e2e,
-}
+# In three cuts what a run ingests is cut, too. In `make test-e2e` is the one with a clock.
+MARKS = {("service_health", 3): pytest.mark.e2e}
 CASES = [("user_counts", 1), ("service_health", 1)]
 CASES += [(name, parts) for parts in (3, 10) for name in ORACLES]
 
@@ -81,9 +85,7 @@ CASES += [(name, parts) for parts in (3, 10) for name in ORACLES]
 def test_tables_equal_sql_over_the_landed_files_however_they_are_cut(
     spark, lake, tmp_path, name, parts
 ):
-    stream = replace(stream_named(name), buckets=8, state_partitions=2)
-    if name == "threshold_alerts":
-        stream = replace(stream, settings={**stream.settings, "limit": 1})
+    stream = small(name)
     # The sample is months old: a clock row after its first part would make the others late.
     source = replace(source_named(stream.source), clock_grace=None)
     if parts == 3:  # so that ingest cuts what one run takes in, too
@@ -97,13 +99,28 @@ def test_tables_equal_sql_over_the_landed_files_however_they_are_cut(
         check_silence(spark, lake, stream)
 
 
+@pytest.mark.e2e
+def test_streams_that_share_a_jvm_equal_sql_each(spark, lake, tmp_path):
+    first, *others = map(small, ["user_counts", "user_sessions", "threshold_alerts"])
+    engine, source = SparkEngine(spark), source_named(first.source)
+    for files in land_in_parts(lake, source.name, 2, tmp_path / "staging"):
+        land(lake, source.name, files)
+        ingest(lake, source)
+        drain(engine, lake, first, "one instant")
+        drain_others(engine, lake, others, "one instant")
+    for stream in (first, *others):
+        check_table(lake, stream)
+        done = read_ops(lake, "runs", {"subject": stream.name, "dag_run_id": "one instant"})
+        assert done.column("outcome").to_pylist() == ["succeeded"] * 2
+
+
 def check_silence(spark: SparkSession, lake: Lake, stream: Stream) -> None:
     """An hour after the last line, with nothing new landed, every service is stale."""
     source, end = source_named(stream.source), START + timedelta(hours=SAMPLE.span_hours + 1)
     ingest(lake, source, interval_end=end)
     drain(SparkEngine(spark), lake, stream)
     settled = end - source.clock_grace - stream.watermark_delay
-    assert position(lake) == micros_of(settled) + 1
+    assert position(lake, stream) == micros_of(settled) + 1
     check_table(lake, stream)
     changes = sorted(table_rows(lake, stream.name), key=lambda change: change[2])
     last = {service: status for service, status, _ in changes}

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.checkpoint.row_counts import check_rows_add_up
 from include.fold.instants import instant_of
+from include.lake.lease import hold_lease
+from include.lake.ops import read_ops
 from include.lake.paths import LakeError
 from include.landing.bronze_tables import create_tables
 from include.plans.waiting_rows import has_waiting_rows
@@ -21,7 +23,7 @@ from include.savepoints.contents import SavepointError
 from include.savepoints.manifest import savepoints_of
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.local_engine import LocalEngine
-from spark_jobs.run_stream import drain
+from spark_jobs.run_stream import drain, drain_others
 from tests.examples import examples
 from tests.simulator import oracle
 from tests.simulator.checkpoint_log import CheckpointError
@@ -68,6 +70,20 @@ def test_any_cut_into_commits_and_runs_comes_to_the_same(commits, runs_after, ki
                 assert world.table(kind) == live_table(world, kind)
         run(world, kind)
         assert world.table(kind) == live_table(world, kind)
+
+
+def test_of_streams_that_share_a_run_each_is_drained_though_another_fails(world):
+    land(world, [("ada", 0, 1)])
+    streams = [world.streams[kind] for kind in KINDS]
+    with hold_lease(world.lake, f"stream-{streams[0].name}"):
+        drain_others(world.engine, world.lake, streams, "d1")
+    for kind in KINDS[1:]:
+        assert world.table(kind) == live_table(world, kind)
+    runs = read_ops(world.lake, "runs", {"dag_run_id": "d1"}).to_pylist()
+    assert {run["subject"] for run in runs} == {stream.name for stream in streams[1:]}
+    # Nor is there anything to do a second time.
+    drain_others(world.engine, world.lake, streams[1:], "d2")
+    assert read_ops(world.lake, "runs", {"dag_run_id": "d2"}).num_rows == 0
 
 
 def test_a_clock_row_makes_the_silence_seen(world):

@@ -1,0 +1,81 @@
+"""Small runs of a source's streams that are due together: one JVM, as its start is most of their price.
+
+Whoever comes first leads: its job drains the others after its own stream. Their own tasks wait
+meanwhile, and then find themselves done; or not, and do it themselves.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from include.checkpoint.row_counts import rows_unread
+from include.lake.lease import LeaseTakenError, has_leases, hold_lease, lease_holder
+from include.lake.paths import Lake
+from include.lake.process_tree import wait_until
+from include.plans.open_stream import OpenStream, open_stream
+from include.registry import loadable_streams
+from include.settings import MIB, Stream
+
+# Runs up to these are small.
+FETCHED_ROWS = 200_000
+MERGED_BYTES = 256 * MIB
+# Between two looks at whether the leader has ended.
+LOOK_SECONDS = 1.0
+
+
+def is_small(opened: OpenStream) -> bool:
+    """Whether the run's batches are better written by one process than by Spark.
+
+    By the rows that wait in bronze, and by the table's size: a MERGE of delta-rs reads all of it.
+    """
+    lake, size = opened.lake, 0
+    if lake.is_delta_table(lake.table(opened.name)):
+        files = pa.table(DeltaTable(lake.table(opened.name)).get_add_actions())
+        size = pc.sum(files["size_bytes"]).as_py() or 0
+    waiting = rows_unread(lake, opened.name, opened.source, opened.generation)
+    return waiting <= FETCHED_ROWS and size <= MERGED_BYTES
+
+
+@contextmanager
+def lead(
+    lake: Lake, stream: Stream, is_due: Callable[[Stream], bool]
+) -> Iterator[tuple[Stream, ...]]:
+    """The other streams that the run of `stream` is to take along, while the body runs.
+
+    None where the run is not small, as they would wait for it; nor where another one leads.
+    """
+    # A stream whose file is wrong is no matter of this one.
+    of_source = [each for each in loadable_streams() if each.source == stream.source]
+    others = tuple(each for each in of_source if each.name != stream.name and is_due(each))
+    if not others or not has_leases(lake) or not is_small(open_stream(lake, stream)):
+        yield ()
+        return
+    with ExitStack() as held:
+        try:
+            names = [other.name for other in others]
+            held.enter_context(hold_lease(lake, _lease(stream), streams=names))
+        except LeaseTakenError:
+            others = ()
+        yield others
+
+
+def wait_while_led(lake: Lake, stream: Stream) -> None:
+    """Wait for the end of a run that takes this stream along; Airflow says for how long at most."""
+    wait_until(lambda: not _is_led(lake, stream), math.inf, LOOK_SECONDS)
+
+
+def _is_led(lake: Lake, stream: Stream) -> bool:
+    holder = lease_holder(lake, _lease(stream))
+    try:
+        return holder is not None and stream.name in json.loads(holder)["streams"]
+    except json.JSONDecodeError:  # its holder is about to write it
+        return True
+
+
+def _lease(stream: Stream) -> str:
+    return f"jvm-{stream.source}"
