@@ -57,6 +57,11 @@ def without_comments(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.remove_metadata() for field in schema])
 
 
+# A table is opened from its newest checkpoint and each commit since: a quarter of the time of
+# delta-rs's interval of 100, and what Spark does by itself.
+CHECKPOINT_INTERVAL = {"delta.checkpointInterval": "10"}
+
+
 def create_if_absent(
     path: str,
     columns: Iterable[Column],
@@ -75,7 +80,7 @@ def create_if_absent(
         partition_by=list(partition_by),
         name=name,
         description=comment,
-        configuration=dict(properties),
+        configuration={**CHECKPOINT_INTERVAL, **properties},
     )
 
 

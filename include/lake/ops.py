@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from include.lake.columns import CHECKPOINT_INTERVAL
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
 from include.lake.paths import Lake, dataset_of
 
@@ -176,10 +177,17 @@ def read_ops(lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> p
 
 def _ensure_table(lake: Lake, name: str) -> DeltaTable:
     table = DeltaTable.create(
-        lake.ops(name), schema=SCHEMAS[name], mode="ignore", description=DESCRIPTIONS[name]
+        lake.ops(name),
+        schema=SCHEMAS[name],
+        mode="ignore",
+        description=DESCRIPTIONS[name],
+        configuration=CHECKPOINT_INTERVAL,
     )
     known = {column.name for column in table.schema().fields}
     new = [column for column in SCHEMAS[name] if column.name not in known]
     if new:
         table.alter.add_columns(Schema.from_arrow(pa.schema(new)).fields)
+    if not CHECKPOINT_INTERVAL.items() <= table.metadata().configuration.items():
+        # Of an earlier release. The commit is of no row, and made once.
+        table.alter.set_table_properties(CHECKPOINT_INTERVAL)
     return table

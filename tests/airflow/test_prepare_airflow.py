@@ -50,6 +50,7 @@ def run(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.airflow
+@pytest.mark.e2e
 def test_it_makes_all_that_airflow_needs_and_can_be_repeated(environment, tmp_path):
     for _ in range(2):
         done = run(environment)

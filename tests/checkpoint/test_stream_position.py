@@ -142,6 +142,7 @@ def test_an_offset_log_of_another_source_is_named(lake):
 
 
 @pytest.mark.spark
+@pytest.mark.e2e
 def test_the_offset_log_that_spark_writes_is_understood(spark, lake):
     bronze = lake.bronze(STREAM.source)
     checkpoint = lake.checkpoint(STREAM.name, 1)

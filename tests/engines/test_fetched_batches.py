@@ -65,6 +65,7 @@ def check_folded(lake, stream, fold, stamped) -> None:
     assert last_batch(lake, stream.name, 1)["rows_pending"] == oracle.pending()
 
 
+@pytest.mark.e2e
 def test_a_batch_that_the_driver_has_written_is_not_written_again_by_spark(
     spark, counted_lake, monkeypatch, writer
 ):

@@ -96,7 +96,15 @@ def without_table(lake: Lake) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("damage", [gone, cut, cut_under_its_checksum, without_table])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(gone, marks=pytest.mark.full),
+        cut,
+        pytest.param(cut_under_its_checksum, marks=pytest.mark.full),
+        without_table,
+    ],
+)
 def test_a_damaged_savepoint_is_struck_off(spark, lake, savepoint, damage):
     damage(lake)
     engine = SparkEngine(spark)

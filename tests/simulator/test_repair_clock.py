@@ -172,24 +172,19 @@ def test_a_plan_counts_what_waits_and_what_was_late(world):
     assert newest_repair(world.lake, SOURCE.name) is None
 
 
-@pytest.mark.parametrize(
-    ("to", "why"),
-    [("clock", "only sets it back"), ("now", "it is .* now"), ("first", "began at")],
-)
-def test_an_instant_that_cannot_be_is_refused(world, to, why):
+def test_an_instant_that_cannot_be_is_refused(world):
     poisoned(world)
     clock_us = read_logged_clock(world.lake, SOURCE).watermark_us
     first_us = oracle.clock_us(world.commits[:1])
-    instants = {"clock": clock_us, "now": world.now_us + MINUTE_US, "first": first_us - 1000}
-    with pytest.raises(SettingsError, match=why):
-        repair(world, instants[to])
+    for instant_us, why in (
+        (clock_us, "only sets it back"),
+        (world.now_us + MINUTE_US, "it is .* now"),
+        (first_us - 1000, "began at"),
+        (None, "--to is missing"),  # as no repair is open
+    ):
+        with pytest.raises(SettingsError, match=why):
+            repair(world, instant_us)
     assert newest_repair(world.lake, SOURCE.name) is None
-
-
-def test_without_an_open_repair_an_instant_is_needed(world):
-    poisoned(world)
-    with pytest.raises(SettingsError, match="--to is missing"):
-        repair(world, None)
 
 
 def test_another_instant_than_that_of_the_open_repair_is_refused(world):
