@@ -2,9 +2,9 @@
 
     make bench ARGS="--only history --rounds 3"          # some minutes, and 2 GB of disk
 
-A recompute is one SQL statement of DuckDB over all events so far, as Parquet on the local disk. What
-it takes for a million more is measured between 1, 10 and 100 million events; the run's price is that
-of `price.py`, in the same window.
+A recompute is one query of DuckDB, or of polars, over all events so far, as Parquet on the local
+disk. What it takes for a million more is measured between 1 and 100 million events; the run's price
+is that of `price.py`, in the same window.
 """
 
 import statistics
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -28,29 +29,36 @@ RECOMPUTE = "SELECT user_id, count(*), max(event_time) FROM read_parquet($files)
 
 
 def measure(folder: Path, rounds: int) -> str:
-    """Markdown: a recompute by how much there is, the price of a run, and where they meet."""
+    """Markdown: the recomputes by how much there is, the price of a run, and where they meet."""
     write_history(folder / "history")
-    seconds: dict[int, list[float]] = {millions: [] for millions in HISTORIES}
+    seconds = {(name, millions): [] for name in RECOMPUTES for millions in HISTORIES}
     for _ in range(rounds):
-        for millions in HISTORIES:
-            seconds[millions].append(recompute(folder / "history", millions))
+        for name, millions in seconds:
+            seconds[name, millions].append(recompute(name, folder / "history", millions))
     costs = price.measure(folder, rounds)
-    medians = {millions: statistics.median(taken) for millions, taken in seconds.items()}
-    least, most = min(HISTORIES), max(HISTORIES)
-    each = (medians[most] - medians[least]) / (most - least)
     run = price.price_of_a_run(costs)
-    lines = ["| events | recompute by DuckDB, s | spread |", "|---|---|---|"]
-    for millions, taken in seconds.items():
+    return "\n".join([*table(seconds), "", price.table(costs), "", *where_they_meet(seconds, run)])
+
+
+def table(seconds: dict[tuple[str, int], list[float]]) -> list[str]:
+    lines = ["| events | recompute by | seconds | spread |", "|---|---|---|---|"]
+    for (name, millions), taken in seconds.items():
         spread = f"{min(taken):.2f} - {max(taken):.2f}"
-        lines.append(f"| {millions} M | {medians[millions]:.2f} | {spread} |")
-    lines += [
-        "",
-        price.table(costs),
-        "",
-        f"A run takes {run:.1f} s, a recompute {each:.3f} s for each million events: they meet at "
-        f"{run / each:.0f} million.",
-    ]
-    return "\n".join(lines)
+        lines.append(f"| {millions} M | {name} | {statistics.median(taken):.2f} | {spread} |")
+    return lines
+
+
+def where_they_meet(seconds: dict[tuple[str, int], list[float]], run: float) -> list[str]:
+    """For each who recomputes: its seconds for a million more, and how many cost as much as a run."""
+    lines, (least, *_, most) = [], HISTORIES
+    for name in RECOMPUTES:
+        few, many = (statistics.median(seconds[name, millions]) for millions in (least, most))
+        each = (many - few) / (most - least)
+        lines.append(
+            f"A run takes {run:.1f} s, a recompute by {name} {each:.3f} s for each million events: "
+            f"they meet at {run / each:.0f} million."
+        )
+    return lines
 
 
 def write_history(folder: Path) -> None:
@@ -68,16 +76,29 @@ def write_history(folder: Path) -> None:
             )
 
 
-def recompute(folder: Path, millions: int) -> float:
-    """Seconds of the statement over so many million events; its result is counted."""
+def recompute(name: str, folder: Path, millions: int) -> float:
+    """Seconds of the query over so many million events; its result is counted."""
     files = [str(folder / f"{number:03}.parquet") for number in range(millions)]
-    with duckdb.connect() as connection:
-        began = time.monotonic()
-        table = connection.execute(RECOMPUTE, {"files": files}).to_arrow_table()
-        seconds = time.monotonic() - began
-    counted = pc.sum(table.column(1)).as_py()
+    began = time.monotonic()
+    counted = RECOMPUTES[name](files)
+    seconds = time.monotonic() - began
     if counted != millions * MILLION:
-        raise RuntimeError(f"the recompute counted {counted:,} of {millions * MILLION:,} events")
-    sys.stdout.write(f"recompute of {millions} M: {seconds:.2f} s\n")
+        raise RuntimeError(f"{name} counted {counted:,} of {millions * MILLION:,} events")
+    sys.stdout.write(f"recompute of {millions} M by {name}: {seconds:.2f} s\n")
     sys.stdout.flush()
     return seconds
+
+
+def by_duckdb(files: list[str]) -> int:
+    with duckdb.connect() as connection:
+        rows = connection.sql(RECOMPUTE, params={"files": files}).to_arrow_table()
+    return int(pc.sum(rows.column(1)).as_py())
+
+
+def by_polars(files: list[str]) -> int:
+    counted = pl.len().alias("events"), pl.col("event_time").max()
+    rows = pl.scan_parquet(files).group_by("user_id").agg(*counted).collect()
+    return int(rows["events"].sum())
+
+
+RECOMPUTES = {"DuckDB": by_duckdb, "polars": by_polars}
