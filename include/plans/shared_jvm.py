@@ -65,7 +65,7 @@ def lead(
 
 
 def wait_while_led(lake: Lake, stream: Stream) -> None:
-    """Wait for the end of a run that takes this stream along; Airflow says for how long at most."""
+    """Wait for the end of a run that takes this stream along: of its task, which has a timeout."""
     wait_until(lambda: not _is_led(lake, stream), math.inf, LOOK_SECONDS)
 
 

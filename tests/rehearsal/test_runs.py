@@ -28,7 +28,7 @@ class FakeAirflow:
     def trigger_once(self, dag_id: str, run_id: str) -> None:
         self.states.setdefault(run_id, "success")
 
-    def trigger(self, dag_id: str) -> str:
+    def trigger(self, dag_id: str, run_id: str) -> str:
         self.states["first"] = "running"
         return "first"
 

@@ -2,18 +2,20 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk.exceptions import AirflowException
 
-from dags.spark_task import SparkJobOperator, spark_task
+from dags.spark_task import SparkJobOperator, Start, spark_task
 from include.settings import PROJECT
 
 ARGUMENTS = ["--source", "signals"]
@@ -29,8 +31,16 @@ signal.pause()
 
 
 def a_task(here: Callable[[Any], list[str]]) -> SparkJobOperator:
+    @contextmanager
+    def start(context: Any) -> Iterator[Start]:
+        yield Start(command=here(context))
+
+    return task_that(start)
+
+
+def task_that(start: Callable[[Any], AbstractContextManager[Start]]) -> SparkJobOperator:
     task: SparkJobOperator = spark_task(
-        "ingest_source", ARGUMENTS, None, task_id="job", name="job", here=here
+        "ingest_source", ARGUMENTS, None, task_id="job", name="job", start=start
     )
     return task
 
@@ -56,6 +66,45 @@ def test_the_command_gets_the_job_s_arguments_and_needs_no_master(tmp_path: Path
     assert arguments == [*ARGUMENTS, "--dag-run-id", "{{ dag_run.run_id }}"]
     assert folder == str(PROJECT)
     assert asked == [{"run": 1}]
+
+
+@pytest.mark.parametrize(("master", "can_begin"), [("local[2]", True), ("no master", False)])
+def test_what_it_holds_is_held_until_it_has_ended_or_cannot_begin(
+    monkeypatch: pytest.MonkeyPatch, master: str, can_begin: bool
+):
+    held: list[str] = []
+    ran: list[list[str]] = []
+
+    @contextmanager
+    def start(context: Any) -> Iterator[Start]:
+        held.append("others")
+        try:
+            yield Start(arguments=["--also", "others"])
+        finally:
+            held.clear()
+
+    def run(hook: SparkSubmitHook, application: str) -> None:
+        ran.append([*held, *hook._application_args[-2:]])
+
+    connection = json.dumps({"conn_type": "spark", "host": master})
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
+    monkeypatch.setattr(SparkSubmitHook, "submit", run)
+    task = task_that(start)
+    with suppress(AirflowException):
+        task.pre_execute({})
+        task.execute({})
+    assert ran == [["others", "--also", "others"]] * can_begin
+    assert not held
+
+
+def test_what_another_task_has_done_needs_no_master_and_runs_nothing():
+    @contextmanager
+    def start(context: Any) -> Iterator[Start]:
+        yield Start(is_done=True)
+
+    task = task_that(start)
+    task.pre_execute({})
+    task.execute({})
 
 
 def test_a_command_that_fails_fails_the_task_with_its_last_line():
