@@ -71,6 +71,8 @@ log = logging.getLogger(__name__)
 # Empty for a manual run without a logical date, which has no data interval.
 INTERVAL_START = "{{ dag_run.data_interval_start or '' }}"
 INTERVAL_END = "{{ dag_run.data_interval_end or '' }}"
+# Of a task that has been run or never will be.
+ENDED = ["success", "failed", "skipped", "upstream_failed", "removed"]
 
 PROMOTE = Param(
     False,
@@ -98,8 +100,11 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
 
     def is_due(other: Stream) -> bool:
         """By a Dag run of the same name: the schedules of both have made one at the same instant."""
-        count, under_way = context["ti"].get_dr_count, ["queued", "running"]
-        return bool(count(dag_id_of(other), run_ids=[dag_run.run_id], states=under_way))
+        ti, its = context["ti"], {"dag_id": dag_id_of(other), "run_ids": [dag_run.run_id]}
+        if not ti.get_dr_count(**its, states=["queued", "running"]):
+            return False
+        # Once it has run, nothing of this Dag run would tell of more.
+        return not ti.get_ti_count(**its, task_ids=["run_stream"], states=ENDED)
 
     return StreamRun(
         open_lake(lake),
@@ -150,13 +155,13 @@ def start(context: Any, lake: str, stream: Stream, step: JobStep) -> Iterator[St
 def news(lake: str, stream: Stream, dag_run: Any) -> dict[str, Any] | None:
     """What this Dag run has to tell the readers of the table; None if it has done nothing."""
     from include.lake.paths import open_lake
-    from include.lake.stream_result import asset_extra, last_run, recompute_extra
+    from include.lake.stream_result import asset_extra, recompute_extra, succeeded_runs
 
     opened = open_lake(lake)
     if is_backfill(dag_run):
         return recompute_extra(opened, stream.name, dag_run.run_id)
-    run = last_run(opened, stream.name, dag_run.run_id)
-    return run and asset_extra(opened, stream.name, run)
+    runs = succeeded_runs(opened, stream.name, dag_run.run_id)
+    return asset_extra(opened, stream.name, runs) if runs else None
 
 
 def table_asset(stream: Stream, lake: str) -> Asset:

@@ -9,11 +9,11 @@ imports: so these are imported by the functions that need them.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from include.registry import source_named
@@ -110,7 +110,7 @@ class JobStep(Step):
         if self.is_done is None:
             yield []
             return
-        with lead(run.lake, run.stream, run.is_due) as others:
+        with lead(run.lake, run.stream, run.is_due, partial(_jvm_of, run.lake)) as others:
             yield ["--also", *(other.name for other in others)] if others else []
 
     def command_here(self, run: StreamRun) -> list[str]:
@@ -165,6 +165,15 @@ def _has_run(run: StreamRun) -> bool:
         return False
     done = last_run(run.lake, run.stream.name, run.dag_run_id)
     return done is not None and _why_not_run_stream(run) is not None
+
+
+def _jvm_of(lake: "Lake", stream: Stream) -> Hashable:
+    """What the JVM of its `run_stream` would have but once: its end, and the memory of its stores."""
+    from include.care.rocksdb.profile import active_profile
+    from include.care.rocksdb.settings import OF_PROCESS
+
+    settings = active_profile(lake, stream).settings
+    return stream.timeout, *(settings.get(name) for name in OF_PROCESS)
 
 
 def _why_not_recompute(run: StreamRun) -> str | None:

@@ -13,7 +13,10 @@ is most of their price.
 
 import logging
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
@@ -56,13 +59,25 @@ def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = N
 
 
 def drain_others(
-    engine: Engine, lake: Lake, others: Sequence[Stream], dag_run_id: str | None = None
+    engine: Engine,
+    lake: Lake,
+    others: Sequence[Stream],
+    dag_run_id: str | None,
+    make_ready: Callable[[], None],
 ) -> None:
     """Drain each of `others` that still has to; one that fails is left to its own run.
 
-    That finds it not done, does it again, and fails for all to see.
+    That finds it not done, does it again, and fails for all to see. None is begun once the JVM has
+    died (`make_ready`, before each, says so): it would count as failed.
     """
     for stream in others:
+        try:
+            make_ready()
+        except (Py4JNetworkError, OSError):
+            log.exception(
+                "the JVM has died: from %s on, all are left to their own runs", stream.name
+            )
+            return
         try:
             if has_waiting_rows(lake, stream):
                 drain(engine, lake, stream, dag_run_id)
@@ -83,8 +98,9 @@ def main() -> None:
     spark = spark_session(f"{JOB}-{stream.name}", lake)
     engine = SparkEngine(spark)
     drain(engine, lake, stream, args.dag_run_id)
-    close_state_stores(spark)  # the others have the memory of one
-    drain_others(engine, lake, others, args.dag_run_id)
+    # Each has the memory of one.
+    make_ready = partial(close_state_stores, spark)
+    drain_others(engine, lake, others, args.dag_run_id, make_ready)
 
 
 if __name__ == "__main__":

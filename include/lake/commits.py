@@ -53,17 +53,21 @@ def is_written(table: DeltaTable, app_id: str, batch_id: int) -> bool:
     return written is not None and written >= batch_id
 
 
-def rows_committed(lake: Lake, path: str, app_id: str, batch_id: int) -> int:
+def rows_committed(lake: Lake, path: str, app_id: str, batch_id: int) -> int | None:
     """The rows of the batch's one commit to the table at `path`, by the table's own log.
 
-    0 without such a commit. A batch that is repeated finds the commit of its first time.
+    0 without such a commit; None where it was cleaned up, and the log tells of the transaction
+    alone. A batch that is repeated finds the commit of its first time.
     """
     log = DeltaTable(path)
     if log.transaction_version(app_id) != batch_id:
         return 0
     ours = {"appId": app_id, "version": batch_id}
     for version in range(log.version(), -1, -1):
-        actions = read_actions(lake, path, version)
+        try:
+            actions = read_actions(lake, path, version)
+        except FileNotFoundError:
+            return None
         if any(ours.items() <= action.get("txn", {}).items() for action in actions):
             return sum(_rows(path, action["add"]) for action in actions if "add" in action)
     return 0

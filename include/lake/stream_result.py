@@ -41,26 +41,39 @@ def read_result(lake: Lake, stream: str) -> StreamResult | None:
 
 def last_run(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str, Any] | None:
     """The newest succeeded `run_stream` of `stream` in ops/runs, or that of one Dag run."""
+    return next(reversed(succeeded_runs(lake, stream, dag_run_id)), None)
+
+
+def succeeded_runs(lake: Lake, stream: str, dag_run_id: str | None = None) -> list[dict[str, Any]]:
+    """All of them, or those of one Dag run, in order; it has several if others took it along."""
     where = {"job": "run_stream", "subject": stream, "outcome": "succeeded"}
     if dag_run_id is not None:
         where["dag_run_id"] = dag_run_id
     runs = read_ops(lake, "runs", where).to_pylist()
-    return max(runs, key=lambda run: run["ended_at"], default=None)
+    return sorted(runs, key=lambda run: run["ended_at"])
 
 
-def asset_extra(lake: Lake, stream: str, run: dict[str, Any]) -> dict[str, Any]:
-    """What the stream's Asset event tells its readers of a `run`; plain JSON values."""
-    until = run["until"]
+def asset_extra(lake: Lake, stream: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the stream's Asset event tells its readers of `runs`, in order; plain JSON values.
+
+    Rows and findings are those of all of them, the rest is the newest one's.
+    """
+    until = runs[-1]["until"]
+    findings = [
+        row
+        for run in runs
+        for row in read_ops(lake, "findings", {"run_id": run["run_id"]}).to_pylist()
+    ]
     return {
-        "run_id": run["run_id"],
-        "rows": run["rows_out"],
-        "rows_late": run["rows_late"],
+        "run_id": runs[-1]["run_id"],
+        "rows": sum(run["rows_out"] or 0 for run in runs),
+        "rows_late": sum(run["rows_late"] or 0 for run in runs),
         "until": until.isoformat() if until else None,
         "generation": read_generations(lake, stream).number,
         "state_bytes": newest_state_bytes(lake, stream),
         "findings": [
             {"finding": row["finding"], "severity": row["severity"], "detail": row["detail"]}
-            for row in read_ops(lake, "findings", {"run_id": run["run_id"]}).to_pylist()
+            for row in findings
         ],
     }
 

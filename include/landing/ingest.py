@@ -91,7 +91,7 @@ class BatchWriter:
             ("quarantine", self._lake.quarantine(name), summary.refused),
         ):
             written = rows_committed(self._lake, path, *self._once(table, batch))
-            if written != judged:
+            if written not in (judged, None):
                 raise RowsLostError(
                     f"batch {batch.number} of {name} has {judged} rows for {path}, but its commit "
                     f"there has {written}. If an earlier run began the batch, and one of its "

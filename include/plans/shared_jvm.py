@@ -5,21 +5,25 @@ meanwhile, and then find themselves done; or not, and do it themselves.
 """
 
 import json
+import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from include.checkpoint.row_counts import rows_unread
 from include.lake.lease import LeaseTakenError, has_leases, hold_lease, lease_holder
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
 from include.lake.process_tree import wait_until
 from include.plans.open_stream import OpenStream, open_stream
 from include.registry import loadable_streams
-from include.settings import MIB, Stream
+from include.settings import MIB, SettingsError, Stream
+
+log = logging.getLogger("job")
 
 # Runs up to these are small.
 FETCHED_ROWS = 200_000
@@ -43,25 +47,55 @@ def is_small(opened: OpenStream) -> bool:
 
 @contextmanager
 def lead(
-    lake: Lake, stream: Stream, is_due: Callable[[Stream], bool]
+    lake: Lake,
+    stream: Stream,
+    is_due: Callable[[Stream], bool],
+    jvm_of: Callable[[Stream], Hashable],
 ) -> Iterator[tuple[Stream, ...]]:
     """The other streams that the run of `stream` is to take along, while the body runs.
 
-    None where the run is not small, as they would wait for it; nor where another one leads.
+    Those whose runs are small like its own, as all wait for all, and that would have the same JVM
+    (by `jvm_of`). None where another one leads.
     """
     # A stream whose file is wrong is no matter of this one.
     of_source = [each for each in loadable_streams() if each.source == stream.source]
     others = tuple(each for each in of_source if each.name != stream.name and is_due(each))
-    if not others or not has_leases(lake) or not is_small(open_stream(lake, stream)):
+    if not others or not has_leases(lake) or not (alike := _alike(lake, stream, others, jvm_of)):
         yield ()
         return
     with ExitStack() as held:
         try:
-            names = [other.name for other in others]
+            names = [other.name for other in alike]
             held.enter_context(hold_lease(lake, _lease(stream), streams=names))
         except LeaseTakenError:
-            others = ()
-        yield others
+            alike = ()
+        # The runs of some may have ended before the lease could make them wait.
+        yield tuple(other for other in alike if is_due(other))
+
+
+def _alike(
+    lake: Lake,
+    stream: Stream,
+    others: tuple[Stream, ...],
+    jvm_of: Callable[[Stream], Hashable],
+) -> tuple[Stream, ...]:
+    if not _is_small_run(lake, stream):
+        return ()
+    small = [other for other in others if _is_small_run(lake, other)]
+    return tuple(other for other in small if jvm_of(other) == jvm_of(stream))
+
+
+def _is_small_run(lake: Lake, stream: Stream) -> bool:
+    """Whether a run is sure to be small: not where it finishes a reseed, nor where all is not well.
+
+    What is wrong, and what mends it, is for the stream's own job to say.
+    """
+    try:
+        opened = open_stream(lake, stream)
+        return opened.generations.intent is None and is_small(opened)
+    except (DeltaError, LakeError, OSError, SettingsError) as error:
+        log.warning("%s has its run to itself: %s", stream.name, error)
+        return False
 
 
 def wait_while_led(lake: Lake, stream: Stream) -> None:

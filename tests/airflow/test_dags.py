@@ -21,7 +21,7 @@ from deltalake import write_deltalake
 from dags.spark_task import Start
 from include.airflow.pools import is_ours
 from include.lake.ops import append_ops
-from include.lake.stream_result import asset_extra, last_run
+from include.lake.stream_result import asset_extra, last_run, succeeded_runs
 from include.landing import ingest_here
 from include.landing.clock import LAGGING
 from include.plans.plan_recompute import parse_instant
@@ -185,10 +185,11 @@ def test_little_is_ingested_without_a_jvm_and_much_on_spark(lake, lake_dags, mon
     assert started(lake_dags, "ingest") == Start(arguments=[])
 
 
-def started(dags, task_id: str, is_due=lambda dag_id: False) -> Start:
-    """What the task would do, other Dags having a run of the same name as given."""
+def started(dags, task_id: str, is_due=lambda dag_id: False, has_run=()) -> Start:
+    """What the task would do: other Dags have a run of the same name, or have been through it."""
     task, ti = dags["stream_user_counts"].get_task(task_id), Mock()
     ti.get_dr_count = lambda dag_id, run_ids, states: int(is_due(dag_id))
+    ti.get_ti_count = lambda dag_id, run_ids, task_ids, states: int(dag_id in has_run)
     context = {"dag_run": dag_run(), "params": {"promote": False}, "ti": ti}
     with task._starting(context) as start:
         return start
@@ -203,6 +204,9 @@ def test_a_small_run_takes_along_what_is_due_of_its_source(lake, lake_dags):
     args = parser_of(task)([*task.application_args, *start.arguments])
     assert args.also == ["user_sessions"]
     assert started(lake_dags, "compact_state", lambda dag_id: True) == Start(arguments=[])
+    # One that has run tells of nothing more.
+    ended = "stream_threshold_alerts"
+    assert started(lake_dags, "run_stream", lambda dag_id: True, has_run=[ended]) == start
 
 
 def test_what_another_streams_run_has_done_is_done_and_followed_by_the_care(lake, lake_dags):
@@ -298,11 +302,30 @@ def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, 
         tasks.get_task("check_checkpoint").python_callable(
             dag_run=dag_run(), params={"promote": False}
         )
-    (finding,) = asset_extra(lake, "user_counts", last_run(lake, "user_counts", "d1"))["findings"]
+    (finding,) = asset_extra(lake, "user_counts", succeeded_runs(lake, "user_counts", "d1"))[
+        "findings"
+    ]
     assert (finding["finding"], finding["severity"]) == ("checkpoint_missing", "error")
 
 
 # The Asset.
+
+
+def test_runs_that_one_dag_run_has_had_are_told_together(lake, lake_dags):
+    """Another stream's JVM drained it first, and then its own task what had landed meanwhile."""
+    for hour, late in ((1, 7), (2, None)):
+        at = datetime(2026, 3, 1, hour, tzinfo=UTC)
+        row = {"run_id": f"r{hour}", "job": "run_stream", "subject": "user_counts"}
+        ran = {"dag_run_id": RUN_ID, "outcome": "succeeded", "ended_at": at, "until": at}
+        append_ops(lake, "runs", [row | ran | {"rows_out": 10 * hour, "rows_late": late}])
+    said = {"subject": "user_counts", "finding": "late_rows", "severity": "warning"}
+    append_ops(lake, "findings", [said | {"run_id": "r1", "detail": "7 rows came too late"}])
+    publish, told = lake_dags["stream_user_counts"].get_task("publish"), defaultdict(Mock)
+    publish.python_callable(outlet_events=told, dag_run=dag_run())
+    (extra,) = (event.extra for event in told.values())
+    assert (extra["run_id"], extra["rows"], extra["rows_late"]) == ("r2", 30, 7)
+    assert extra["until"] == "2026-03-01T02:00:00+00:00"
+    assert [finding["detail"] for finding in extra["findings"]] == ["7 rows came too late"]
 
 
 def test_the_asset_is_the_table_and_tells_of_the_newest_run_that_succeeded(lake, lake_dags):
@@ -311,7 +334,7 @@ def test_the_asset_is_the_table_and_tells_of_the_newest_run_that_succeeded(lake,
         row = {"run_id": f"r{hour}", "job": "run_stream", "subject": "user_counts"}
         counts = {"rows_out": hour, "until": at, "outcome": outcome, "ended_at": at}
         append_ops(lake, "runs", [row | counts])
-    extra = asset_extra(lake, "user_counts", last_run(lake, "user_counts"))
+    extra = asset_extra(lake, "user_counts", [last_run(lake, "user_counts")])
     assert (extra["run_id"], extra["rows"]) == ("r2", 2)
     assert extra["until"] == "2026-03-01T02:00:00+00:00"
     json.dumps(extra)  # what Airflow will do with it

@@ -4,6 +4,7 @@ import random
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from include.registry import source_named, stream_named
 from include.sample.sample_data import Options, generate
 from include.settings import Stream
 from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.job import close_state_stores
 from spark_jobs.run_stream import drain, drain_others
 from tests.landed_sql import ORACLES, oracle_rows, table_rows
 
@@ -103,11 +105,12 @@ def test_tables_equal_sql_over_the_landed_files_however_they_are_cut(
 def test_streams_that_share_a_jvm_equal_sql_each(spark, lake, tmp_path):
     first, *others = map(small, ["user_counts", "user_sessions", "threshold_alerts"])
     engine, source = SparkEngine(spark), source_named(first.source)
+    make_ready = partial(close_state_stores, spark)
     for files in land_in_parts(lake, source.name, 2, tmp_path / "staging"):
         land(lake, source.name, files)
         ingest(lake, source)
         drain(engine, lake, first, "one instant")
-        drain_others(engine, lake, others, "one instant")
+        drain_others(engine, lake, others, "one instant", make_ready)
     for stream in (first, *others):
         check_table(lake, stream)
         done = read_ops(lake, "runs", {"subject": stream.name, "dag_run_id": "one instant"})

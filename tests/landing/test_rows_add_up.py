@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -93,6 +94,22 @@ def test_a_file_that_changed_between_a_batch_and_its_repetition_stops_the_run(
     assert_lost(lake, "bronze", len(left), 2, parse)
     landed.add("a.jsonl", lines)  # as the message advises
     assert ingest(lake, SIGNALS, parse=parse) == RunCounts(1, 1, 2, 2, 0)
+
+
+def test_a_repeated_batch_whose_commit_was_cleaned_up_is_known_by_its_transaction(
+    lake: Lake, landed: Landing
+):
+    landed.add("a.jsonl", [signal(0)])
+    ingest(lake, SIGNALS)
+    forget_finish(lake)
+    table = DeltaTable(lake.bronze("signals"))
+    for _ in range(2):
+        table.alter.set_table_properties({"delta.appendOnly": "false"})
+    table.create_checkpoint()
+    for version in range(table.version()):
+        Path(lake.bronze("signals"), "_delta_log", f"{version:020}.json").unlink()
+    assert ingest(lake, SIGNALS) == RunCounts(1, 1, 1, 1, 0)
+    assert DeltaTable(lake.bronze("signals")).version() == table.version()
 
 
 @pytest.mark.full

@@ -1,16 +1,26 @@
 """Who runs for whom: one leads and the others wait; nobody waits for a large run."""
 
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 
+from include.care.rocksdb.profile import Profile, complete_settings, record_profile
+from include.care.rocksdb.settings import MAX_MEMORY_MB
+from include.lake.generations import INTENT
 from include.lake.lease import hold_lease
+from include.lake.ops import append_ops
 from include.plans import shared_jvm
-from include.plans.shared_jvm import lead, wait_while_led
+from include.plans.shared_jvm import wait_while_led
 from include.registry import stream_named
+from include.settings import GIB
+from include.steps import STEPS, StreamRun
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 COUNTS, SESSIONS, ALERTS = map(stream_named, ["user_counts", "user_sessions", "threshold_alerts"])
 
 
@@ -21,6 +31,14 @@ def _one_row_waits(lake):
 
 def always(stream):
     return True
+
+
+def same_jvm(stream):
+    return None
+
+
+def lead(lake, stream, is_due, jvm_of=same_jvm):
+    return shared_jvm.lead(lake, stream, is_due, jvm_of)
 
 
 def test_a_small_run_takes_along_what_is_due_of_its_source(lake):
@@ -35,6 +53,61 @@ def test_a_small_run_takes_along_what_is_due_of_its_source(lake):
 def test_a_large_run_takes_none_along(lake, monkeypatch):
     monkeypatch.setattr(shared_jvm, "FETCHED_ROWS", 0)
     with lead(lake, COUNTS, always) as others:
+        assert others == ()
+
+
+def test_a_large_run_is_taken_along_by_none(lake, monkeypatch):
+    """A stream that is new to the source, say: all others would wait for it."""
+    monkeypatch.setattr(shared_jvm, "FETCHED_ROWS", 0)
+    for read_all in (COUNTS, ALERTS):
+        batch = {"stream": read_all.name, "generation": 1, "batch_id": 0, "rows_in": 1}
+        append_ops(lake, "batches", [batch | {"total_in": 1}])
+    with lead(lake, COUNTS, always) as others:
+        assert others == (ALERTS,)
+
+
+def test_a_run_that_finishes_a_reseed_is_taken_along_by_none_and_takes_none(lake):
+    begun = {"stream": SESSIONS.name, "generation": 1, "status": INTENT, "started_at": NOW}
+    append_ops(lake, "generations", [begun])
+    with lead(lake, COUNTS, always) as others:
+        assert others == (ALERTS,)
+    with lead(lake, SESSIONS, always) as others:
+        assert others == ()
+
+
+def test_who_needs_another_jvm_is_not_taken_along(lake):
+    """RocksDB's memory is the process's: a trial of the tuner would be judged by another's."""
+    with lead(lake, COUNTS, always, lambda stream: stream == SESSIONS) as others:
+        assert others == (ALERTS,)
+    run = StreamRun(lake, COUNTS, is_due=always)
+    (step,) = (step for step in STEPS if step.name == "run_stream")
+    with step.others(run) as arguments:
+        assert sorted(arguments) == ["--also", "threshold_alerts", "user_sessions"]
+    own = complete_settings({MAX_MEMORY_MB: "64"}, SESSIONS, 8 * GIB)
+    trial = Profile(number=1, settings=own, verdict="trial", reason="a test")
+    record_profile(lake, SESSIONS, trial)
+    with step.others(run) as arguments:
+        assert arguments == ["--also", "threshold_alerts"]
+
+
+def test_who_has_run_before_it_could_wait_is_not_taken_along(lake):
+    asked = Counter()
+
+    def is_due_at_first(stream):
+        asked[stream.name] += 1
+        return asked[stream.name] == 1 or stream == ALERTS
+
+    with lead(lake, COUNTS, is_due_at_first) as others:
+        assert others == (ALERTS,)
+
+
+def test_what_is_wrong_with_a_lake_is_for_the_job_to_say(lake):
+    log = Path(lake.table("user_sessions"), "_delta_log")
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("")
+    with lead(lake, COUNTS, always) as others:
+        assert others == (ALERTS,)
+    with lead(lake, SESSIONS, always) as others:
         assert others == ()
 
 

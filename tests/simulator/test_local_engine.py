@@ -76,14 +76,28 @@ def test_of_streams_that_share_a_run_each_is_drained_though_another_fails(world)
     land(world, [("ada", 0, 1)])
     streams = [world.streams[kind] for kind in KINDS]
     with hold_lease(world.lake, f"stream-{streams[0].name}"):
-        drain_others(world.engine, world.lake, streams, "d1")
+        drain_others(world.engine, world.lake, streams, "d1", lambda: None)
     for kind in KINDS[1:]:
         assert world.table(kind) == live_table(world, kind)
     runs = read_ops(world.lake, "runs", {"dag_run_id": "d1"}).to_pylist()
     assert {run["subject"] for run in runs} == {stream.name for stream in streams[1:]}
     # Nor is there anything to do a second time.
-    drain_others(world.engine, world.lake, streams[1:], "d2")
+    drain_others(world.engine, world.lake, streams[1:], "d2", lambda: None)
     assert read_ops(world.lake, "runs", {"dag_run_id": "d2"}).num_rows == 0
+
+
+def test_once_the_jvm_has_died_no_stream_fails_that_was_not_begun(world):
+    land(world, [("ada", 0, 1)])
+    answers = iter([None, ConnectionRefusedError("by the JVM")])
+
+    def make_ready():
+        if (error := next(answers)) is not None:
+            raise error
+
+    streams = [world.streams[kind] for kind in KINDS]
+    drain_others(world.engine, world.lake, streams, "d1", make_ready)
+    runs = read_ops(world.lake, "runs", {"dag_run_id": "d1"}).to_pylist()
+    assert [(run["subject"], run["outcome"]) for run in runs] == [(streams[0].name, "succeeded")]
 
 
 def test_a_clock_row_makes_the_silence_seen(world):

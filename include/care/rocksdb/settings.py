@@ -16,6 +16,8 @@ from include.spark.conf import STATE_STORE
 MAX_MEMORY_MB, WRITE_BUFFER_RATIO = "maxMemoryUsageMB", "writeBufferCacheRatio"
 TUNED = (MAX_MEMORY_MB, WRITE_BUFFER_RATIO)
 BOUNDED, HIGH_PRIORITY = "boundedMemoryUsage", "highPriorityPoolRatio"
+# What all stores of a process have together, as the first of them had it.
+OF_PROCESS = (BOUNDED, MAX_MEMORY_MB, WRITE_BUFFER_RATIO, HIGH_PRIORITY)
 # Spark refuses 1 for the two ratios together, when a store opens; and blocks need some.
 RATIOS_TOGETHER = 0.9
 WRITE_BUFFER_RATIO_CEILING = 0.8
