@@ -17,31 +17,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from include.coverage.ledger import distrust_error, enter, look, reconcile, write_look
+from include.coverage.ledger import distrust_error, enter, reconcile, write_look
 from include.coverage.marks import mark_of
 from include.coverage.trust import has_begun
 from include.fold.instants import US_PER_MS, instant_of, micros_of
 from include.fold.product_table import ensure_product
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
-from include.lake.generations import CURRENT, GenerationRow, read_generations
+from include.lake.generations import CURRENT, GenerationRow
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError, open_lake
 from include.lake.range_change import NO_CHANGE
 from include.landing.clock_repair import refuse_before_reset
 from include.plans.migrate_plan import MIGRATE
-from include.plans.open_stream import open_stream
+from include.plans.open_stream import OpenStream, open_stream
 from include.plans.reseed_base import refuse_unreadable_table
 from include.plans.reseed_options import ReseedOptions, add_arguments, options_of
 from include.plans.reseed_plan import intent_row, plan_reseed
-from include.plans.stream_identity import stream_identity
 from include.registry import stream_named
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base
 from include.savepoints.lineage import same_code
 from include.savepoints.manifest import savepoints_of
 from include.settings import Stream
-from include.stream_definition import load_definition
 from spark_jobs.engines.engine import Engine, ProductTable
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
@@ -86,23 +84,25 @@ def reseed(
             lambda: plan_reseed(lake, stream, options),
         )
         log.info("%s", plan.text())
-        _product_table(engine, lake, stream)  # fails before anything is written
-        row = intent_row(lake, stream, plan)
+        opened = open_stream(lake, stream)
+        _product_table(engine, opened)  # fails before anything is written
+        row = intent_row(opened, plan)
         append_ops(lake, "generations", [row], (f"{stream.name}/{row['generation']}", 0))
-        write_look(lake, stream.name, look(lake, read_generations(lake, stream.name)))
-        _carry_out(engine, lake, stream, row, record)
+        opened = opened.again()
+        write_look(lake, stream.name, opened.seen)
+        _carry_out(engine, opened, row, record)
 
 
 def finish_open_reseed(
     engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None
 ) -> bool:
     """Finish a reseed of `stream` that was cut off; whether there was one. Under its lease."""
-    generations = read_generations(lake, stream.name)
-    row = generations.intent
+    opened = open_stream(lake, stream)
+    row = opened.generations.intent
     if row is None:
         return False
     refuse_unreadable_table(lake, stream.name)
-    seen = look(lake, generations)
+    seen = opened.seen
     begun = has_begun(lake, stream.name, seen.entries, row["generation"])
     if seen.distrust is not None and (row["base_savepoint"] is not None or begun):
         # It would leave what is before its base as it is now; or delete what live has added.
@@ -110,23 +110,21 @@ def finish_open_reseed(
     write_look(lake, stream.name, seen)
     log.info("finishing the reseed to generation %s of %s", row["generation"], stream.name)
     with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
-        _carry_out(engine, lake, stream, row, record)
+        _carry_out(engine, opened, row, record)
     return True
 
 
-def _carry_out(
-    engine: Engine, lake: Lake, stream: Stream, row: GenerationRow, record: RunRecord
-) -> None:
+def _carry_out(engine: Engine, opened: OpenStream, row: GenerationRow, record: RunRecord) -> None:
     """Everything from the intent to the switch, as the intent's row has decided it."""
-    began = time.monotonic()
-    replay = _replay(lake, stream, row, record["run_id"])
+    began, lake = time.monotonic(), opened.lake
+    replay = _replay(opened, row, record["run_id"])
     until_us, is_append = micros_of(row["until"]), replay.fold.output_mode == "append"
     # From the beginning: all rows, also what an initial state stood for under an earlier `as_of`.
     from_us = replay.base.until_us if replay.base.savepoint and is_append else None
     covered = coverage_of(
         replay, row["generation"], from_us, until_us, row["watermark_delay_ms"] * US_PER_MS
     )
-    table = _product_table(engine, lake, stream)
+    table = _product_table(engine, opened)
     with replayed(engine, replay, until_us) as outcome:
         change = NO_CHANGE
         if is_append:
@@ -145,19 +143,18 @@ def _carry_out(
     done |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
     append_ops(lake, "intervals", [done])
     _switch(lake, row, outcome)
-    opened = open_stream(lake, stream)
+    opened = opened.again()
     reconcile(lake, opened.generations)
     delete_expired(engine, opened)
 
 
-def _product_table(engine: Engine, lake: Lake, stream: Stream) -> ProductTable:
-    definition = load_definition(stream)
-    ensure_product(lake.table(stream.name), definition)
-    return engine.product_table(lake, stream, definition)
+def _product_table(engine: Engine, opened: OpenStream) -> ProductTable:
+    ensure_product(opened.lake.table(opened.name), opened.definition)
+    return engine.product_table(opened.lake, opened.declared, opened.definition)
 
 
-def _replay(lake: Lake, stream: Stream, row: GenerationRow, run_id: str) -> Replay:
-    identity = stream_identity(lake, stream)
+def _replay(opened: OpenStream, row: GenerationRow, run_id: str) -> Replay:
+    lake, stream, identity = opened.lake, opened.declared, opened.identity
     if not same_code(identity.code, row["code"]):
         raise LakeError(
             f"a reseed of {stream.name} was begun with other code, settings or initial state than "
@@ -184,9 +181,8 @@ def _replay(lake: Lake, stream: Stream, row: GenerationRow, run_id: str) -> Repl
             )
         savepoint = known[row["base_savepoint"]]
         base = Base(savepoint, base_us, savepoint.events, mapped=row["reseed"] == MIGRATE)
-    fold = load_definition(stream).fold
     wanted = replace(stream, buckets=row["buckets"], state_partitions=row["state_partitions"])
-    return Replay(lake, wanted, fold, identity, pin, base, run_id, "reseed")
+    return Replay(lake, wanted, opened.fold, identity, pin, base, run_id, "reseed")
 
 
 def _switch(lake: Lake, row: GenerationRow, outcome: Outcome) -> None:

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from include.coverage.findings import coverage_findings, distrusted, instant_text, spans_text
 from include.coverage.judge import Coverage, Span, Standpoint, judge
-from include.coverage.ledger import NEVER_RECORDED, distrust_error, look
+from include.coverage.ledger import NEVER_RECORDED, Look, distrust_error, look
 from include.coverage.live import was_cut_off
 from include.coverage.segments import BEGINNING_US
 from include.fold.instants import instant_of, micros_of
@@ -39,7 +39,17 @@ def table_coverage(
     By the code of `identity`; without it, by the code that ran last.
     """
     generations = read_generations(lake, stream.name)
-    row, seen = generations.current, look(lake, generations)
+    return judged_table(lake, stream, generations.current, look(lake, generations), identity)
+
+
+def judged_table(
+    lake: Lake,
+    stream: Stream,
+    row: GenerationRow | None,
+    seen: Look,
+    identity: StreamIdentity | None,
+) -> TableCoverage:
+    """The same, for who has looked already; `row` is of the current generation."""
     standpoint = (
         _as_recorded(lake, stream, row) if identity is None else _as_now(lake, identity, row)
     )
@@ -50,12 +60,13 @@ def table_coverage(
     return TableCoverage(coverage, seen.distrust, is_unrecorded=voids == {NEVER_RECORDED})
 
 
-def rejected_coverage(lake: Lake, stream: Stream, identity: StreamIdentity) -> Coverage:
+def rejected_coverage(
+    lake: Lake, row: GenerationRow | None, seen: Look, identity: StreamIdentity
+) -> Coverage:
     """The same of its rejected rows: they are of the fold that the ledger names, each at its own
     instant, also where the table shows one state."""
-    generations = read_generations(lake, stream.name)
-    standpoint = replace(_as_now(lake, identity, generations.current), is_append=True)
-    return judge(lake, look(lake, generations).entries, standpoint)
+    standpoint = replace(_as_now(lake, identity, row), is_append=True)
+    return judge(lake, seen.entries, standpoint)
 
 
 def _ahead(coverage: Coverage) -> Coverage:

@@ -4,40 +4,39 @@ Without a JVM. Whether the mapping itself works is seen when the job maps each s
 """
 
 from include.fold.group_state import GroupStateTimeout
-from include.lake.generations import GenerationRow, read_generations
-from include.lake.paths import Lake
+from include.lake.generations import GenerationRow
+from include.plans.open_stream import OpenStream
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base, choose_mapped_base
-from include.savepoints.identity import StreamIdentity
 from include.savepoints.manifest import savepoints_of
-from include.settings import SettingsError, Stream
-from include.stream_definition import load_definition, pinned_settings
+from include.settings import SettingsError
+from include.stream_definition import pinned_settings
 
 MIGRATE = "migrate"  # why a generation was seeded, in ops/generations
 IN_PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
 
 
-def refuse_migration(lake: Lake, stream: Stream, identity: StreamIdentity, recompute: bool) -> None:
-    """SettingsError unless the state of `stream` is one that its `migrate_state` can map."""
+def refuse_migration(opened: OpenStream, recompute: bool) -> None:
+    """SettingsError unless the state of the stream is one that its `migrate_state` can map."""
     if recompute:
         raise SettingsError(
             "--from-state maps states, --recompute makes them anew from the beginning: give one of them"
         )
-    current = read_generations(lake, stream.name).current
+    current, name = opened.row, opened.name
     if current is None:
-        raise SettingsError(f"{stream.name} has no state yet to migrate: leave --from-state out")
-    if current["state_schema"] == identity.state_schema:
+        raise SettingsError(f"{name} has no state yet to migrate: leave --from-state out")
+    if current["state_schema"] == opened.identity.state_schema:
         raise SettingsError(
-            f"the state of {stream.name} has the schema of its file already, so there is nothing to "
+            f"the state of {name} has the schema of its file already, so there is nothing to "
             "migrate: leave --from-state out (after a change of the function alone: --recompute)"
         )
-    definition = load_definition(stream)
+    definition = opened.definition
     if definition.migrate_state is None:
         raise SettingsError(
-            f"include/streams/{stream.name}.py defines no migrate_state(old), from a key's old "
+            f"include/streams/{name}.py defines no migrate_state(old), from a key's old "
             "state (a dict of its fields) to its new one: add it, or give --recompute"
         )
-    _refuse_other_keys(current, pinned_settings(stream, definition.fold), stream.name)
+    _refuse_other_keys(current, pinned_settings(opened.stream, definition.fold), name)
 
 
 def _refuse_other_keys(current: GenerationRow, now: GenerationRow, stream: str) -> None:
@@ -59,15 +58,15 @@ def _key_type(pinned: GenerationRow) -> str:
     return schema.partition(",")[0]
 
 
-def mapped_base(lake: Lake, identity: StreamIdentity, pin: BronzePin, at_most_us: int) -> Base:
+def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
     """The newest clean savepoint of what the stream ran on until now, its states to be mapped.
 
     Raises SettingsError when there is none that is not after `at_most_us`.
     """
-    name, current = identity.stream, read_generations(lake, identity.stream).current
+    name, current = opened.name, opened.row
     older = [
         savepoint
-        for savepoint in savepoints_of(lake, name)
+        for savepoint in savepoints_of(opened.lake, name)
         if current is not None
         and savepoint.state_schema == current["state_schema"]
         and savepoint.code is not None
@@ -78,7 +77,7 @@ def mapped_base(lake: Lake, identity: StreamIdentity, pin: BronzePin, at_most_us
             f"{name} has no savepoint of its older state: put its former file back, `./stateful savepoint "
             f"{name}`, and then the new file again; or give --recompute"
         )
-    base = choose_mapped_base(older, identity, pin, at_most_us)
+    base = choose_mapped_base(older, opened.identity, pin, at_most_us)
     if base is None:
         raise SettingsError(
             f"none of the {len(older)} savepoints of the older state of {name} holds all rows of "

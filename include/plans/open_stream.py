@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from include.coverage.ledger import Look, look
 from include.fold.definition import Definition, KeyedFold
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
 from include.lake.paths import Lake
@@ -72,6 +73,11 @@ class OpenStream:
     def identity(self) -> StreamIdentity:
         """Raises SettingsError when the stream's file or its initial state is wrong."""
         return identity_of(self.lake, self.stream, self.generations)
+
+    @cached_property
+    def seen(self) -> Look:
+        """Its ledger, compared with its table and its checkpoint."""
+        return look(self.lake, self.generations)
 
     def again(self) -> "OpenStream":
         """As it is after a write."""

@@ -9,9 +9,9 @@ from include.coverage.judge import Coverage
 from include.coverage.segments import BEGINNING_US
 from include.coverage.table_coverage import TableCoverage
 from include.lake.delta_log import first_line, read_actions, unreadable_log
-from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError
 from include.plans.migrate_plan import mapped_base
+from include.plans.open_stream import OpenStream
 from include.plans.reseed_options import ReseedOptions
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base, choose_base
@@ -22,8 +22,7 @@ from include.settings import SettingsError
 
 
 def choose_reseed_base(
-    lake: Lake,
-    identity: StreamIdentity,
+    opened: OpenStream,
     pin: BronzePin,
     options: ReseedOptions,
     at_most_us: int,
@@ -33,30 +32,31 @@ def choose_reseed_base(
 
     SettingsError when only the beginning is left, and the stream's states do not come of it.
     """
-    is_new = read_generations(lake, identity.stream).current is None
+    identity, is_new = opened.identity, opened.row is None
     kept_us = _kept_before_us(identity, judged.coverage, at_most_us, is_new)
-    base = _base(lake, identity, pin, options, kept_us)
+    base = _base(opened, pin, options, kept_us)
     if base is None and judged.is_unrecorded:
         # The mapping cannot be made anew, and nothing says that what is before is wrong.
         kept_us = _kept_before_us(identity, as_if_recorded(judged.coverage), at_most_us, is_new)
-        base = _base(lake, identity, pin, options, kept_us)
+        base = _base(opened, pin, options, kept_us)
     if base is None:
         raise _mapping_given_up(identity.stream)
     return base
 
 
 def _base(
-    lake: Lake, identity: StreamIdentity, pin: BronzePin, options: ReseedOptions, at_most_us: int
+    opened: OpenStream, pin: BronzePin, options: ReseedOptions, at_most_us: int
 ) -> Base | None:
     """The newest clean savepoint that is not after an instant, before which no row is replaced.
 
     None when only the beginning is left, and the stream's states do not come of it.
     """
+    identity = opened.identity
     if options.from_state:
-        return mapped_base(lake, identity, pin, at_most_us)
+        return mapped_base(opened, pin, at_most_us)
     if options.recompute:
         return Base(None, identity.since_us, 0)
-    base = choose_base(savepoints_of(lake, identity.stream), identity, pin, at_most_us)
+    base = choose_base(savepoints_of(opened.lake, opened.name), identity, pin, at_most_us)
     given_up = base.savepoint is None and is_mapped(identity.code)
     return None if given_up else base
 

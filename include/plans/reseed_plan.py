@@ -9,22 +9,19 @@ from pyarrow import fs
 
 from include.coverage.effect import reseed_effect
 from include.coverage.judge import Coverage
-from include.coverage.ledger import look
-from include.coverage.table_coverage import table_coverage
+from include.coverage.table_coverage import judged_table
 from include.fold.admission import LAST_INSTANT_US
 from include.fold.instants import instant_of, micros_of
 from include.lake.generations import (
     INTENT,
     GenerationRow,
-    Generations,
     exactly_once_tables,
-    read_generations,
     written_batch,
 )
 from include.lake.paths import Lake
 from include.lake.table_seal import rows_by_date
 from include.plans.migrate_plan import MIGRATE, refuse_migration
-from include.plans.open_stream import open_stream
+from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import estimate_seconds, rows_emitted
 from include.plans.rejected_kept import rejected_kept_us
 from include.plans.reseed_base import choose_reseed_base, refuse_unreadable_table
@@ -34,7 +31,7 @@ from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base
 from include.savepoints.identity import StreamIdentity
 from include.settings import SettingsError, Stream
-from include.stream_definition import load_definition, pinned_settings
+from include.stream_definition import pinned_settings
 
 
 @dataclass(frozen=True)
@@ -101,13 +98,13 @@ def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPla
     refuse_unreadable_table(lake, stream.name)
     options = _begun_anew(opened.generations.intent, identity, options)
     if options.from_state:
-        refuse_migration(lake, stream, identity, options.recompute)
+        refuse_migration(opened, options.recompute)
     pin = pin_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, pin, options)
     before = _identity_before(identity, options, current)
-    judged = table_coverage(lake, stream, before)
-    at_most_us = min(until_us, rejected_kept_us(lake, stream, before, judged.is_unrecorded))
-    base = choose_reseed_base(lake, identity, pin, options, at_most_us, judged)
+    judged = judged_table(lake, stream, current, opened.seen, before)
+    at_most_us = min(until_us, rejected_kept_us(opened, before, judged.is_unrecorded))
+    base = choose_reseed_base(opened, pin, options, at_most_us, judged)
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(pin, column, since_us, [until_us])
     everything = count_before(pin, column, None, [until_us, LAST_INSTANT_US])
@@ -188,22 +185,20 @@ def _begun_anew(
     return replace(options, from_state=options.from_state or migrating)
 
 
-def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
+def intent_row(opened: OpenStream, plan: ReseedPlan) -> dict[str, Any]:
     """The row of `ops/generations` that says a reseed has begun, and all that it has decided."""
     base, pin, identity = plan.base, plan.pin, plan.identity
-    generations = read_generations(lake, stream.name)
-    pinned = pinned_settings(stream, load_definition(stream).fold)
     return {
-        **pinned,
-        "stream": stream.name,
-        "generation": _new_generation(lake, generations),
+        **pinned_settings(opened.stream, opened.fold),
+        "stream": opened.name,
+        "generation": _new_generation(opened),
         "status": INTENT,
         "started_at": datetime.now(UTC),
         "buckets": plan.buckets,
         "state_partitions": plan.partitions,
         "reseed": _kind(plan.options),
         "options": plan.options.text(),
-        "initial_state": initial_fingerprint(lake, generations),
+        "initial_state": initial_fingerprint(opened.lake, opened.generations),
         "initial_as_of": None if identity.since_us is None else instant_of(identity.since_us),
         "base_savepoint": base.savepoint.savepoint_id if base.savepoint else None,
         "base_until": None if base.until_us is None else instant_of(base.until_us),
@@ -217,11 +212,11 @@ def intent_row(lake: Lake, stream: Stream, plan: ReseedPlan) -> dict[str, Any]:
     }
 
 
-def _new_generation(lake: Lake, generations: Generations) -> int:
+def _new_generation(opened: OpenStream) -> int:
     """One whose number no table has seen: under one that it has, writes would be passed over."""
-    stream = generations.stream
-    numbers = [row["generation"] for row in generations.rows]
-    numbers += [entry.generation for entry in look(lake, generations).entries]
+    lake, stream = opened.lake, opened.name
+    numbers = [row["generation"] for row in opened.generations.rows]
+    numbers += [entry.generation for entry in opened.seen.entries]
     folder = lake.path_in_filesystem(lake.checkpoint(stream, 0)).rpartition("/")[0]
     selector = fs.FileSelector(folder, allow_not_found=True)
     names = [info.base_name for info in lake.filesystem.get_file_info(selector)]

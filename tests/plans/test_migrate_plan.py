@@ -15,6 +15,7 @@ from include.fold.instants import micros_of
 from include.lake.generations import read_generations
 from include.lake.ops import append_ops, update_ops
 from include.plans.migrate_plan import MIGRATE
+from include.plans.open_stream import open_stream
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import intent_row, plan_reseed
 from include.plans.stream_identity import stream_identity
@@ -87,7 +88,7 @@ class Lived:
     def begun(self, source: str, options: ReseedOptions) -> dict:
         """The intent of a reseed that was cut off, under the code of `source`."""
         self.files.deploy(source)
-        row = intent_row(self.lake, STREAM, plan_reseed(self.lake, STREAM, options))
+        row = intent_row(open_stream(self.lake, STREAM), plan_reseed(self.lake, STREAM, options))
         append_ops(self.lake, "generations", [row], (f"{NAME}/{row['generation']}", 0))
         # Its rows are in the table, and the switch has not been made.
         mapped = {"mapped_from": self.code} if options.from_state else {}
@@ -131,7 +132,7 @@ def test_the_base_is_the_newest_clean_savepoint_of_the_state_that_the_stream_ran
     assert lived.base_id() == clean
     plan = plan_reseed(lived.lake, STREAM, MAPPED)
     assert f"from savepoint {clean}, its states mapped by migrate_state;" in plan.text()
-    row = intent_row(lived.lake, STREAM, plan)
+    row = intent_row(open_stream(lived.lake, STREAM), plan)
     assert (row["reseed"], row["base_savepoint"]) == (MIGRATE, clean)
     assert row["code"] == mapped_lineage(now.code, clean)
     assert row["base_until"] == at(2)
@@ -223,10 +224,12 @@ def test_a_migrated_stream_goes_on_from_mapped_states_alone(lived):
     refused(lived, "--recompute --apply` .* gives the mapped state up", ReseedOptions())
     later = lived.savepoint(3, code=row["code"], state_schema=schema)
     assert lived.base_id(ReseedOptions(buckets=3)) == later
-    intent = intent_row(lived.lake, STREAM, plan_reseed(lived.lake, STREAM, ReseedOptions()))
+    intent = intent_row(
+        open_stream(lived.lake, STREAM), plan_reseed(lived.lake, STREAM, ReseedOptions())
+    )
     assert intent["code"] == row["code"]
     anew = plan_reseed(lived.lake, STREAM, ReseedOptions(recompute=True))
-    assert intent_row(lived.lake, STREAM, anew)["code"] == code.partition("+")[0]
+    assert intent_row(open_stream(lived.lake, STREAM), anew)["code"] == code.partition("+")[0]
     refused(lived, "nothing to migrate")
     # Its next runs are by the code that it was made with.
     pins = {**pinned_settings(STREAM, fold_of(sys.modules[MODULE])), "initial_state": None}

@@ -19,6 +19,7 @@ from include.fold.instants import micros_of
 from include.lake.findings import Finding
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
+from include.plans.open_stream import open_stream
 from include.plans.stream_identity import stream_identity
 from include.savepoints.lineage import code_of, is_mapped, rejects
 from include.settings import Stream
@@ -85,7 +86,9 @@ class Auditor:
         truth = self.truth_of(identity.code)
         self._compare(judged.coverage, truth)
         if rejects(identity.code) and read_generations(lake, stream.name).intent is None:
-            self._compare_rejected(rejected_coverage(lake, stream, identity), truth)
+            opened = open_stream(lake, stream)
+            rejected = rejected_coverage(lake, opened.row, opened.seen, identity)
+            self._compare_rejected(rejected, truth)
         self._check_named()
         return judged.coverage
 
