@@ -1,7 +1,9 @@
 """The speed tables of docs/speed.md: every contender on the same files, in turns, in one run.
 
-    make bench ARGS="--only dense --rounds 3"       # also: sparse, stock, price, history, backfill
-    make bench                                      # dense, stock and sparse; about half an hour
+    make bench ARGS="--only dense --rounds 3"    # also: sparse, stock, peers (PyFlink, bytewax),
+                                                 # shapes (sessions, alerts, ...), price, history,
+                                                 # backfill
+    make bench                                   # the first five; an hour and a half
 
 Each contender runs in a process of its own, round after round. A process's first two batches
 (start-up, empty state, a cold JVM) are left out, and the median of the others is its figure; the
@@ -30,6 +32,8 @@ from include.spark.submit import job_environment
 from tests.benchmarks import backfill, history, price
 from tests.benchmarks.contender import settings
 from tests.benchmarks.data import Shape, write_batches
+from tests.benchmarks.peers import PACKAGES, peer_command
+from tests.benchmarks.workloads import WORKLOADS, expected_result
 
 BENCH = PROJECT / ".bench"
 SCALA = PROJECT / "tests" / "benchmarks" / "flat_map_groups.scala"
@@ -42,7 +46,13 @@ SPARSE = [
     Shape(events=1_000_000, keys=1_000_000, active_keys=1_000_000),
     *[Shape(events=10_000, keys=1_000_000, active_keys=1_000)] * (WARM_UP + 3),
 ]
-
+# Of other workloads than a count; a fifth of the events, for there are many contenders.
+SHAPES = {
+    "even": [Shape(events=100_000, keys=20_000, active_keys=20_000)] * (WARM_UP + 4),
+    "zipf": [Shape(events=100_000, keys=20_000, active_keys=20_000, zipf=1.1)] * (WARM_UP + 4),
+    "once": [Shape(events=100_000, keys=100_000, active_keys=100_000)] * (WARM_UP + 4),
+    "four": [Shape(events=100_000, keys=25_000, active_keys=25_000)] * (WARM_UP + 4),
+}
 
 # Beyond this share of the median a ratio would say more than was measured.
 WIDEST_SPREAD = 0.25
@@ -57,6 +67,7 @@ class Entry(NamedTuple):
     files: str
     buckets: int = 32
     scale: int = 1
+    workload: str = "counts"
 
 
 class Measured(NamedTuple):
@@ -88,21 +99,47 @@ STOCK_ENTRIES = (
     Entry("PySpark `transformWithState` (Row) by key", "transform_with_state", "tenth", scale=10),
     Entry("PySpark `applyInPandasWithState` by key", "apply_in_pandas", "tenth", scale=10),
 )
+PEER_ENTRIES = (
+    DENSE_ENTRIES[1],
+    DENSE_ENTRIES[2],
+    Entry("bytewax 0.21.1, two processes, a snapshot a batch", "bytewax", "dense"),
+    Entry("PyFlink 2.3.0, RocksDB, a checkpoint each 5 s", "pyflink", "dense"),
+)
 SPARSE_ENTRIES = (
     Entry("Scala `flatMapGroupsWithState`", "scala", "sparse"),
     *(Entry(f"live engine, {n} buckets", "ours", "sparse", n) for n in (32, 256, 1024, 4096)),
 )
 
 
+def shape_entries(files: str, workload: str) -> tuple[Entry, ...]:
+    """Scala's function, ours, and Spark's own where it has one."""
+    entries = [
+        Entry("Scala `flatMapGroupsWithState`", "scala", files, workload=workload),
+        Entry("live engine, 32 buckets", "ours", files, workload=workload),
+    ]
+    if WORKLOADS[workload].native is not None:
+        entries.append(Entry("Spark's own, no user code", "native", files, workload=workload))
+    return tuple(entries)
+
+
 def run_entry(entry: Entry) -> dict[str, Any]:
-    """One contender's result (see contender.py), checked: every event must be in its state."""
+    """One contender's result (see contender.py), checked against DuckDB's."""
+    files, result = BENCH / entry.files, _last_json(command_of(entry), entry)
+    folded = sum(shape.events for shape in FILES[entry.files]) - result["waiting"]
+    expected = expected_result(entry.workload, files, folded)
+    if result["result"] != expected:
+        raise RuntimeError(f"{entry.label}: {result['result']} where DuckDB has {expected}")
+    return result
+
+
+def command_of(entry: Entry) -> list[str]:
+    if entry.contender == "scala":
+        return scala_command()
+    if entry.contender in PACKAGES:
+        return peer_command(entry.contender, BENCH)
     command = [sys.executable, "-m", "tests.benchmarks.contender", entry.contender]
     command += [str(BENCH / entry.files), "--buckets", str(entry.buckets)]
-    result = _last_json(scala_command() if entry.contender == "scala" else command, entry.files)
-    expected = sum(shape.events for shape in FILES[entry.files])
-    if result["counted"] != expected:
-        raise RuntimeError(f"{entry.label}: counted {result['counted']} of {expected} events")
-    return result
+    return [*command, "--workload", entry.workload]
 
 
 def scala_command() -> list[str]:
@@ -112,10 +149,11 @@ def scala_command() -> list[str]:
     return [str(shell), "--master", "local[2]", *conf]
 
 
-def _last_json(command: list[str], files: str) -> dict[str, Any]:
+def _last_json(command: list[str], entry: Entry) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=BENCH) as checkpoint:
         environment = os.environ | job_environment()
-        environment |= {"BENCH_FILES": str(BENCH / files), "BENCH_CHECKPOINT": checkpoint}
+        environment |= {"BENCH_FILES": str(BENCH / entry.files), "BENCH_CHECKPOINT": checkpoint}
+        environment["BENCH_WORKLOAD"] = entry.workload
         # Only the shell reads it, as a person would type it: with -i it stays for more.
         with SCALA.open() as script, tempfile.TemporaryFile("w+") as said:
             process = subprocess.Popen(
@@ -195,7 +233,7 @@ def record(name: str, measured: list[Measured]) -> None:
     }
     entries = [each.entry._asdict() | each._asdict() | {"entry": None} for each in measured]
     text = json.dumps({"machine": machine, "entries": entries}, indent=1)
-    (BENCH / f"{name}.json").write_text(text)
+    (BENCH / f"{name.replace('/', '-')}.json").write_text(text)
 
 
 def _say(line: str) -> None:
@@ -203,14 +241,26 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-FILES = {"dense": DENSE, "tenth": TENTH, "sparse": SPARSE}
-TABLES = {"dense": DENSE_ENTRIES, "stock": STOCK_ENTRIES, "sparse": SPARSE_ENTRIES}
+FILES = {"dense": DENSE, "tenth": TENTH, "sparse": SPARSE, **SHAPES}
+TABLES = {
+    "dense": DENSE_ENTRIES,
+    "stock": STOCK_ENTRIES,
+    "sparse": SPARSE_ENTRIES,
+    "peers": PEER_ENTRIES,
+} | {
+    f"shapes/{files}/{workload}": shape_entries(files, workload)
+    for files, workload in [
+        *(("even", workload) for workload in WORKLOADS),
+        *((files, "counts") for files in ("zipf", "once", "four")),
+        ("zipf", "sessions"),
+    ]
+}
 
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=[*TABLES, "price", "history", "backfill"])
+    parser.add_argument("--only", choices=[*TABLES, "shapes", "price", "history", "backfill"])
     args = parser.parse_args()
     if args.only == "backfill":
         backfill.measure(list(backfill.COMPARED), backfill.FULL, args.rounds)
@@ -219,7 +269,7 @@ def main() -> None:
     elif args.only == "history":
         _say(history.measure(BENCH, args.rounds))
     else:
-        for name in [args.only] if args.only else TABLES:
+        for name in [each for each in TABLES if f"{each}/".startswith(f"{args.only or each}/")]:
             compare(name, args.rounds)
 
 

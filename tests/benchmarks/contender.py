@@ -1,6 +1,6 @@
 """One contender of the benchmark, in a process of its own: prints its batches as JSON.
 
-python -m tests.benchmarks.contender ours .bench/dense --buckets 32
+python -m tests.benchmarks.contender ours .bench/dense --buckets 32 --workload sessions
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
@@ -22,29 +22,31 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from include.fold.ddl import output_ddl
 from include.registry import stream_named
 from include.spark.conf import BASE, STATE, driver_java_options, jars
-from include.streams import user_counts
 from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.packing import unpack
+from tests.benchmarks.workloads import WORKLOADS, Workload
 
 DELAY = stream_named("user_counts").watermark_delay
 COUNTED = "user_id string, total_count bigint"
 PARTITIONS = 4
+OF_GROUPS = "value.groupState."
 
 
-def ours(rows: DataFrame, buckets: int) -> DataFrame:
+def ours(rows: DataFrame, workload: Workload, buckets: int) -> DataFrame:
     """This project's live engine: admission, pending events and timers included."""
-    folded = live_fold(rows, user_counts.FOLD, buckets, PARTITIONS, DELAY)
-    return unpack(folded, "outputs", output_ddl(user_counts.FOLD))
+    folded = live_fold(rows, workload.fold, buckets, PARTITIONS, DELAY)
+    return unpack(folded, "outputs", output_ddl(workload.fold))
 
 
-def native(rows: DataFrame, buckets: int) -> DataFrame:
+def native(rows: DataFrame, workload: Workload, buckets: int) -> DataFrame:
     """Spark's own aggregation: no user code at all."""
-    return rows.groupBy("user_id").count()
+    assert workload.native is not None
+    return workload.native(rows)
 
 
-def apply_in_pandas(rows: DataFrame, buckets: int) -> DataFrame:
-    """PySpark's applyInPandasWithState, grouped by key, as its documentation shows it."""
+def apply_in_pandas(rows: DataFrame, workload: Workload, buckets: int) -> DataFrame:
+    """A count by PySpark's applyInPandasWithState by key, as its documentation shows it."""
 
     def count(
         key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState
@@ -72,11 +74,11 @@ class CountProcessor(StatefulProcessor):
         yield Row(user_id=key[0], total_count=total)
 
 
-def transform_with_state(rows: DataFrame, buckets: int) -> DataFrame:
+def transform_with_state(rows: DataFrame, workload: Workload, buckets: int) -> DataFrame:
     return rows.groupBy("user_id").transformWithState(CountProcessor(), COUNTED, "Update", "None")
 
 
-CONTENDERS: dict[str, Callable[[DataFrame, int], DataFrame]] = {
+CONTENDERS: dict[str, Callable[[DataFrame, Workload, int], DataFrame]] = {
     "ours": ours,
     "native": native,
     "apply_in_pandas": apply_in_pandas,
@@ -105,17 +107,24 @@ def session() -> SparkSession:
     return builder.getOrCreate()
 
 
-def run(name: str, files: Path, buckets: int) -> dict[str, Any]:
-    """Every file as one batch. Seconds per batch, bytes of the checkpoint after each, total."""
+def run(name: str, files: Path, workload: Workload, buckets: int) -> dict[str, Any]:
+    """Every file as one batch. Seconds per batch, bytes of the checkpoint after each, the result
+    and how many events it does not have yet."""
     spark = session()
     checkpoint = Path(tempfile.mkdtemp(prefix="bench-", dir=files.parent))
     schema = spark.read.parquet(str(files)).schema
     rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(files))
     bytes_after: list[int] = []
+    outputs: list[int] = []
+
+    def consume(frame: DataFrame, _: int) -> None:
+        bytes_after.append(_size(checkpoint))  # before the batch: what the earlier ones wrote
+        outputs.append(_consumed(frame, workload.counts_outputs))
+
     query = (
-        CONTENDERS[name](rows, buckets)
+        CONTENDERS[name](rows, workload, buckets)
         .writeStream.outputMode("append" if name == "ours" else "update")
-        .foreachBatch(lambda frame, _: _consume(frame, checkpoint, bytes_after))
+        .foreachBatch(consume)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
@@ -125,39 +134,46 @@ def run(name: str, files: Path, buckets: int) -> dict[str, Any]:
     result = {
         "seconds": [p.durationMs["triggerExecution"] / 1000 for p in batches],
         "state_files_bytes": [*bytes_after[1:], _size(checkpoint)][: len(batches)],
-        "counted": _counted(spark, name, checkpoint),
+        "result": _of_states(spark, name, workload, checkpoint) + sum(outputs),
+        "waiting": _waiting(spark, checkpoint) if name == "ours" else 0,
     }
     shutil.rmtree(checkpoint)
     return result
 
 
-def _consume(frame: DataFrame, checkpoint: Path, bytes_after: list[int]) -> None:
-    bytes_after.append(_size(checkpoint))  # before the batch: what the earlier ones wrote
+def _consumed(frame: DataFrame, is_counted: bool) -> int:
+    """Write a batch to nowhere. How many rows it had, if that is asked for: else 0."""
+    observed = Observation()
+    if is_counted:
+        frame = frame.observe(observed, F.count(F.lit(1)).alias("rows"))
     frame.write.format("noop").mode("overwrite").save()
+    return int(observed.get["rows"]) if is_counted else 0
 
 
 def _size(checkpoint: Path) -> int:
     return sum(f.stat().st_size for f in (checkpoint / "state").rglob("*") if f.is_file())
 
 
-def _counted(spark: SparkSession, name: str, checkpoint: Path) -> int:
-    """Events in the final state, pending ones included: every contender must have them all."""
+def _of_states(spark: SparkSession, name: str, workload: Workload, checkpoint: Path) -> int:
+    """What the states after the last batch come to."""
     spark.streams.active  # noqa: B018 the state reader needs what this starts (SPARK-58973)
-    reader = spark.read.format("statestore")
+    reader, number = spark.read.format("statestore"), workload.states
     if name == "ours":
-        states = read_states(spark, str(checkpoint), user_counts.FOLD)
-        folded = states.agg(F.sum("state.total_count")).first()[0]
-        waiting = read_waiting(spark, str(checkpoint)).agg(F.sum("waiting")).first()[0]
-        return (folded or 0) + (waiting or 0)
-    if name == "transform_with_state":
-        return (
-            reader.option("stateVarName", "total")
-            .load(str(checkpoint))
-            .agg(F.sum("value.total_count"))
-            .first()[0]
-        )
-    column = "value.count" if name == "native" else "value.groupState.total_count"
-    return reader.load(str(checkpoint)).agg(F.sum(column)).first()[0]
+        states = read_states(spark, str(checkpoint), workload.fold)
+    elif name == "transform_with_state":
+        states = reader.option("stateVarName", "total").load(str(checkpoint))
+        number = number.replace("state.", "value.")
+    else:
+        states = reader.load(str(checkpoint))
+        number = workload.of_native if name == "native" else number.replace("state.", OF_GROUPS)
+    (row,) = states.selectExpr(f"coalesce({number}, 0)").collect()
+    return int(row[0])
+
+
+def _waiting(spark: SparkSession, checkpoint: Path) -> int:
+    """Events that ours has admitted and not folded yet: the latest ones."""
+    (row,) = read_waiting(spark, str(checkpoint)).agg(F.sum("waiting")).collect()
+    return int(row[0] or 0)
 
 
 def main() -> None:
@@ -165,8 +181,10 @@ def main() -> None:
     parser.add_argument("contender", choices=sorted(CONTENDERS))
     parser.add_argument("files", type=Path)
     parser.add_argument("--buckets", type=int, default=32)
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), default="counts")
     args = parser.parse_args()
-    sys.stdout.write(json.dumps(run(args.contender, args.files, args.buckets)) + "\n")
+    result = run(args.contender, args.files, WORKLOADS[args.workload], args.buckets)
+    sys.stdout.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,12 +14,16 @@ START_US = 1_750_000_000_000_000 // HOUR_US * HOUR_US
 INSTANT = pa.timestamp("us", tz="UTC")
 
 
+PURCHASES = 0.5  # the share of events of the type that alerts watch
+
+
 class Shape(NamedTuple):
     """An hour of event time per batch; `events` of each batch go to `active_keys` of `keys`."""
 
     events: int
     keys: int
     active_keys: int
+    zipf: float = 0.0  # the keys' exponent; 0: each as often as the others
 
 
 def write_batches(folder: Path, shapes: list[Shape], seed: int = 7) -> None:
@@ -30,16 +34,33 @@ def write_batches(folder: Path, shapes: list[Shape], seed: int = 7) -> None:
     for number, shape in enumerate(shapes):
         times = START_US + number * HOUR_US + rng.integers(0, HOUR_US, shape.events)
         keys = rng.choice(shape.keys, shape.active_keys, replace=False)
-        users = keys[rng.integers(0, shape.active_keys, shape.events)]
+        users = keys[_drawn(rng, shape)]
         if shape.active_keys == shape.events:  # each key once: how a large state is laid down
             users = keys
         after = int(times.max()) // 1000 * 1000
-        _write(folder / f"{number:03}.parquet", users, times, watermark, after)
+        more = {
+            "event_type": np.where(rng.random(shape.events) < PURCHASES, "purchase", "click"),
+            "price": rng.integers(1, 10_000, shape.events),
+        }
+        _write(folder / f"{number:03}.parquet", users, times, watermark, after, more)
         watermark = after
 
 
+def _drawn(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Which of the active keys each event has."""
+    if not shape.zipf:
+        return rng.integers(0, shape.active_keys, shape.events)
+    weights = 1 / np.arange(1, shape.active_keys + 1) ** shape.zipf
+    return rng.choice(shape.active_keys, shape.events, p=weights / weights.sum())
+
+
 def _write(
-    path: Path, users: np.ndarray, times: np.ndarray, before: int | None, after: int
+    path: Path,
+    users: np.ndarray,
+    times: np.ndarray,
+    before: int | None,
+    after: int,
+    more: dict[str, np.ndarray],
 ) -> None:
     if path.exists():
         return
@@ -51,6 +72,7 @@ def _write(
             "arrival_watermark": pa.array([before] * count, INSTANT),
             "commit_watermark": pa.array([after] * count, INSTANT),
             "is_clock": pa.array(np.zeros(count, dtype=bool)),
+            **more,
         }
     )
     pq.write_table(table, path, row_group_size=ROWS_A_GROUP)
