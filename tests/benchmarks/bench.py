@@ -103,7 +103,7 @@ PEER_ENTRIES = (
     DENSE_ENTRIES[1],
     DENSE_ENTRIES[2],
     Entry("bytewax 0.21.1, two processes, a snapshot a batch", "bytewax", "dense"),
-    Entry("PyFlink 2.3.0, RocksDB, a checkpoint each 5 s", "pyflink", "dense"),
+    Entry("PyFlink 2.3.0, RocksDB, a checkpoint each 5 s", "pyflink", "tenth", scale=10),
 )
 SPARSE_ENTRIES = (
     Entry("Scala `flatMapGroupsWithState`", "scala", "sparse"),

@@ -160,7 +160,7 @@ WORKLOADS = {
     "last": Workload(fold=LAST, states="sum(state.price)", expected=LAST_SQL),
     "alerts": Workload(
         fold=threshold_alerts.define(event_type="purchase", span=SPAN, limit=LIMIT),
-        states="0",
+        states="sum(0)",
         expected=ALERTS_SQL,
         counts_outputs=True,
     ),
