@@ -9,7 +9,7 @@ imports: so these are imported by the functions that need them.
 """
 
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -167,7 +167,7 @@ def _has_run(run: StreamRun) -> bool:
     return done is not None and _why_not_run_stream(run) is not None
 
 
-def _jvm_of(lake: "Lake", stream: Stream) -> Hashable:
+def _jvm_of(lake: "Lake", stream: Stream) -> tuple[object, ...]:
     """What the JVM of its `run_stream` would have but once: its end, and the memory of its stores."""
     from include.care.rocksdb.profile import active_profile
     from include.care.rocksdb.settings import OF_PROCESS

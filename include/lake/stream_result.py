@@ -59,11 +59,6 @@ def asset_extra(lake: Lake, stream: str, runs: Sequence[dict[str, Any]]) -> dict
     Rows and findings are those of all of them, the rest is the newest one's.
     """
     until = runs[-1]["until"]
-    findings = [
-        row
-        for run in runs
-        for row in read_ops(lake, "findings", {"run_id": run["run_id"]}).to_pylist()
-    ]
     return {
         "run_id": runs[-1]["run_id"],
         "rows": sum(run["rows_out"] or 0 for run in runs),
@@ -73,7 +68,8 @@ def asset_extra(lake: Lake, stream: str, runs: Sequence[dict[str, Any]]) -> dict
         "state_bytes": newest_state_bytes(lake, stream),
         "findings": [
             {"finding": row["finding"], "severity": row["severity"], "detail": row["detail"]}
-            for row in findings
+            for run in runs
+            for row in read_ops(lake, "findings", {"run_id": run["run_id"]}).to_pylist()
         ],
     }
 

@@ -7,7 +7,7 @@ meanwhile, and then find themselves done; or not, and do it themselves.
 import json
 import logging
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
@@ -50,7 +50,7 @@ def lead(
     lake: Lake,
     stream: Stream,
     is_due: Callable[[Stream], bool],
-    jvm_of: Callable[[Stream], Hashable],
+    jvm_of: Callable[[Stream], object],
 ) -> Iterator[tuple[Stream, ...]]:
     """The other streams that the run of `stream` is to take along, while the body runs.
 
@@ -77,25 +77,26 @@ def _alike(
     lake: Lake,
     stream: Stream,
     others: tuple[Stream, ...],
-    jvm_of: Callable[[Stream], Hashable],
+    jvm_of: Callable[[Stream], object],
 ) -> tuple[Stream, ...]:
-    if not _is_small_run(lake, stream):
+    own = _jvm_to_share(lake, stream, jvm_of)
+    if own is None:
         return ()
-    small = [other for other in others if _is_small_run(lake, other)]
-    return tuple(other for other in small if jvm_of(other) == jvm_of(stream))
+    return tuple(other for other in others if _jvm_to_share(lake, other, jvm_of) == own)
 
 
-def _is_small_run(lake: Lake, stream: Stream) -> bool:
-    """Whether a run is sure to be small: not where it finishes a reseed, nor where all is not well.
+def _jvm_to_share(lake: Lake, stream: Stream, jvm_of: Callable[[Stream], object]) -> object | None:
+    """`jvm_of` of a run that is sure to be small; None where it finishes a reseed, or all is not well.
 
     What is wrong, and what mends it, is for the stream's own job to say.
     """
     try:
         opened = open_stream(lake, stream)
-        return opened.generations.intent is None and is_small(opened)
+        is_sure = opened.generations.intent is None and is_small(opened)
+        return jvm_of(stream) if is_sure else None
     except (DeltaError, LakeError, OSError, SettingsError) as error:
         log.warning("%s has its run to itself: %s", stream.name, error)
-        return False
+        return None
 
 
 def wait_while_led(lake: Lake, stream: Stream) -> None:

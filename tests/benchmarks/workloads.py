@@ -167,9 +167,9 @@ WORKLOADS = {
 }
 
 
-def expected_result(workload: str, files: Path, folded: int | None) -> int:
-    """The number by DuckDB over the first `folded` events in time (None: over all)."""
-    first = "" if folded is None else f"ORDER BY event_time LIMIT {folded}"
+def expected_result(workload: str, files: Path, folded: int) -> int:
+    """The number by DuckDB over the first `folded` events in time."""
+    first = f"ORDER BY event_time LIMIT {folded}"
     with duckdb.connect() as connection:
         connection.execute(
             f"CREATE TABLE events AS SELECT * FROM read_parquet('{files}/*.parquet') {first}"

@@ -15,7 +15,7 @@ from include.lake.ops import append_ops
 from include.plans import shared_jvm
 from include.plans.shared_jvm import wait_while_led
 from include.registry import stream_named
-from include.settings import GIB
+from include.settings import GIB, SettingsError
 from include.steps import STEPS, StreamRun
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
@@ -34,7 +34,7 @@ def always(stream):
 
 
 def same_jvm(stream):
-    return None
+    return "the same"
 
 
 def lead(lake, stream, is_due, jvm_of=same_jvm):
@@ -88,6 +88,16 @@ def test_who_needs_another_jvm_is_not_taken_along(lake):
     record_profile(lake, SESSIONS, trial)
     with step.others(run) as arguments:
         assert arguments == ["--also", "threshold_alerts"]
+
+
+def test_a_wrong_setting_of_another_stream_is_no_matter_of_this_one(lake):
+    def jvm_of(stream):
+        if stream == SESSIONS:
+            raise SettingsError("rocksdb: no such setting")
+        return "the same"
+
+    with lead(lake, COUNTS, always, jvm_of) as others:
+        assert others == (ALERTS,)
 
 
 def test_who_has_run_before_it_could_wait_is_not_taken_along(lake):

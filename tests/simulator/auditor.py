@@ -85,8 +85,8 @@ class Auditor:
             return None
         truth = self.truth_of(identity.code)
         self._compare(judged.coverage, truth)
-        if rejects(identity.code) and read_generations(lake, stream.name).intent is None:
-            opened = open_stream(lake, stream)
+        opened = open_stream(lake, stream)
+        if rejects(identity.code) and opened.generations.intent is None:
             rejected = rejected_coverage(lake, opened.row, opened.seen, identity)
             self._compare_rejected(rejected, truth)
         self._check_named()
