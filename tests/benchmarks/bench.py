@@ -2,7 +2,7 @@
 
     make bench ARGS="--only dense --rounds 3"    # also: sparse, stock, peers (PyFlink, bytewax),
                                                  # shapes (sessions, alerts, ...), price, history,
-                                                 # backfill
+                                                 # backfill; plot draws what there is
     make bench                                   # the first five; an hour and a half
 
 Each contender runs in a process of its own, round after round. A process's first two batches
@@ -20,19 +20,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import psutil
 
 from include.settings import PROJECT
 from include.spark.submit import job_environment
 from tests.benchmarks import backfill, history, price
 from tests.benchmarks.contender import settings
 from tests.benchmarks.data import Shape, write_batches
-from tests.benchmarks.peers import PACKAGES, peer_command
+from tests.benchmarks.peak_memory import peak_memory
+from tests.benchmarks.peers import PACKAGES, peer_command, plot_command
 from tests.benchmarks.workloads import WORKLOADS, expected_result
 
 BENCH = PROJECT / ".bench"
@@ -81,6 +79,9 @@ class Measured(NamedTuple):
     @property
     def median(self) -> float:
         return statistics.median(self.seconds)
+
+    def figures(self) -> dict[str, list[float]]:
+        return {"seconds": self.seconds, "written": self.written, "peak_mib": self.peak_mib}
 
     @property
     def is_steady(self) -> bool:
@@ -168,25 +169,6 @@ def _last_json(command: list[str], entry: Entry) -> dict[str, Any]:
     return {**json.loads(lines[-1]), "peak_mib": peak / MIB}
 
 
-def peak_memory(process: subprocess.Popen[bytes]) -> int:
-    """The most bytes that the process and its children hold together, until it ends.
-
-    Pages that they share count once (PSS), looked at twice a second.
-    """
-    ended = threading.Event()
-    threading.Thread(target=lambda: (process.wait(), ended.set()), daemon=True).start()
-    parent, peak = psutil.Process(process.pid), 0
-    while not ended.wait(0.5):
-        held = 0
-        try:
-            for each in (parent, *parent.children(recursive=True)):
-                held += each.memory_full_info().pss
-        except psutil.Error:  # one of them has ended meanwhile: the next look is as good
-            continue
-        peak = max(peak, held)
-    return peak
-
-
 def measure(entries: tuple[Entry, ...], rounds: int) -> list[Measured]:
     """All entries in turn, round after round."""
     measured = [Measured(entry, [], [], []) for entry in entries]
@@ -231,7 +213,7 @@ def record(name: str, measured: list[Measured]) -> None:
         "load": os.getloadavg(),
         **versions,
     }
-    entries = [each.entry._asdict() | each._asdict() | {"entry": None} for each in measured]
+    entries = [each.entry._asdict() | each.figures() for each in measured]
     text = json.dumps({"machine": machine, "entries": entries}, indent=1)
     (BENCH / f"{name.replace('/', '-')}.json").write_text(text)
 
@@ -260,12 +242,17 @@ TABLES = {
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=[*TABLES, "shapes", "price", "history", "backfill"])
+    parser.add_argument(
+        "--only", choices=[*TABLES, "shapes", "price", "history", "backfill", "plot"]
+    )
     args = parser.parse_args()
     if args.only == "backfill":
         backfill.measure(list(backfill.COMPARED), backfill.FULL, args.rounds)
     elif args.only == "price":
         _say(price.table(price.measure(BENCH, args.rounds)))
+    elif args.only == "plot":
+        subprocess.run(plot_command(BENCH), check=True)
+        _say(f"drawn: {BENCH / 'speed.svg'}")
     elif args.only == "history":
         _say(history.measure(BENCH, args.rounds))
     else:

@@ -36,8 +36,8 @@ def measure(folder: Path, rounds: int) -> str:
         for name, millions in seconds:
             seconds[name, millions].append(recompute(name, folder / "history", millions))
     costs = price.measure(folder, rounds)
-    run = price.price_of_a_run(costs)
-    return "\n".join([*table(seconds), "", price.table(costs), "", *where_they_meet(seconds, run)])
+    meet = where_they_meet(seconds, costs.of_a_run)
+    return "\n".join([*table(seconds), "", price.table(costs), "", *meet])
 
 
 def table(seconds: dict[tuple[str, int], list[float]]) -> list[str]:

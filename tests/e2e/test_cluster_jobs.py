@@ -6,87 +6,32 @@ import random
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.error import URLError
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
-from include.airflow.api import local_opener
-from include.airflow.environment import any_free_port
 from include.cli.__main__ import main
 from include.lake.paths import Lake
-from include.lake.process_tree import wait_until
 from include.registry import stream_named
 from include.spark.conf import job_conf
 from include.spark.local_jobs import run_job
 from include.spark.submit import SPARK_SUBMIT, jars_argument, job_environment
+from tests.e2e.standalone_cluster import Cluster, standalone_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 STREAM = stream_named("user_counts")
 START = datetime(2026, 3, 1, tzinfo=UTC)
-DEADLINE_S = 120.0
-# What a machine of the cluster does not have from us.
-OURS = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_MASTER")
-
-
-class Cluster(NamedTuple):
-    master: str
-    work: Path  # of the worker: a folder per application, with what its executors wrote
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A master and a worker with two cores; each in a folder of its own."""
-    port, page = any_free_port(), any_free_port()
-    address, work = f"spark://127.0.0.1:{port}", tmp_path_factory.mktemp("work")
-    master = ["master.Master", "--host", "127.0.0.1", "--port", str(port)]
-    worker = ["worker.Worker", "--host", "127.0.0.1", "--work-dir", str(work)]
-    with ExitStack() as running:
-        folder = tmp_path_factory.mktemp("master")
-        running.enter_context(daemon(folder, *master, "--webui-port", str(page)))
-        assert wait_until(lambda: state_of(page) is not None, DEADLINE_S)
-        options = ["--cores", "2", "--memory", "1g", "--webui-port", "0", address]
-        running.enter_context(daemon(tmp_path_factory.mktemp("worker"), *worker, *options))
-        assert wait_until(lambda: (state_of(page) or {}).get("aliveworkers") == 1, DEADLINE_S)
-        yield Cluster(address, work)
-
-
-@contextmanager
-def daemon(folder: Path, name: str, *options: str) -> Iterator[None]:
-    """A daemon of Spark's deploy package while the body runs; its log is in `folder`."""
-    environment = {key: value for key, value in os.environ.items() if key not in OURS}
-    spark_class = Path(job_environment()["SPARK_HOME"], "bin", "spark-class")
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [spark_class, f"org.apache.spark.deploy.{name}", *options],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(DEADLINE_S)
-
-
-def state_of(page: int) -> Any:
-    """What the master says of itself; None before it does: not up yet, or the page for people.
-
-    The master's server answers before /json/ is one of its pages.
-    """
-    try:
-        with local_opener().open(f"http://127.0.0.1:{page}/json/") as answer:
-            return json.load(answer)
-    except (URLError, ConnectionError, json.JSONDecodeError):
-        return None
+    """A master and a worker with two cores."""
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
 
 
 @pytest.fixture
