@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import available_timezones
 
 from include.fold.definition import KeyedFold, MigrateState
-
-FieldType = Literal["string", "bigint", "double"]
+from include.lake.sql_types import SqlTypeError, sql_type
 
 PROJECT = Path(__file__).resolve().parents[1]
 MIB = 1024**2
 GIB = 1024**3
 MILLISECOND = timedelta(milliseconds=1)
+TIME_FORMATS = ("iso", "epoch_s", "epoch_ms", "epoch_us")
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -28,13 +29,46 @@ class SettingsError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Times:
+    """How producers write times, where these do not say it themselves."""
+
+    # iso: ISO-8601. epoch_s, epoch_ms, epoch_us: since 1970, UTC. Else a format of strptime.
+    format: str = "iso"
+    # Of times that have none, such as "Europe/Berlin". None: these are refused.
+    zone: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format not in TIME_FORMATS and "%" not in self.format:
+            raise SettingsError(
+                f"times: {self.format!r} is no format: allowed are {', '.join(TIME_FORMATS)}, or one "
+                'of strptime, such as "%d/%m/%Y %H:%M:%S"'
+            )
+        if self.zone is not None and self.zone not in available_timezones():
+            raise SettingsError(f"times: {self.zone!r} is no time zone, such as Europe/Berlin")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Field:
-    """One column of a source, as producers write it."""
+    """One column of a source."""
 
     name: str
-    type: FieldType
+    type: str  # a SQL type: "decimal(12,2)", "array<struct<sku: string, count: int>>"
     comment: str
     required: bool = True
+    # Where producers write it, if not under its name: "payload.user.id" is a path.
+    path: str | None = None
+    times: Times | None = None  # of a timestamp; None: as the source says
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "type", str(sql_type(self.type)))
+        except SqlTypeError as error:
+            raise SettingsError(f"field {self.name}: {error}") from None
+
+    @property
+    def landed(self) -> str:
+        """What it is called in the landed row."""
+        return self.path or self.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +76,10 @@ class Source:
     """A kind of event that producers land as files, and its rules of admission."""
 
     name: str
-    time_field: str  # in the landed row; bronze calls it event_time
+    time_field: str  # in the landed row, a path as that of a Field; bronze calls it event_time
     fields: tuple[Field, ...]  # all others, in the order bronze stores them
     comment: str
+    times: Times = Times()  # how producers write the time field, and timestamps
     # A time further ahead than this of the ingestion is a broken clock, not an event.
     max_future: timedelta = timedelta(hours=1)
     # A batch of a stream never cuts a commit, so this bounds what it must read at once.

@@ -32,7 +32,7 @@ from include.landing.ingest import RowsLostError, RunCounts
 from include.landing.ingest_seal import REINGESTED_KEY, refuse_changed_tables, seal_tables
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_files import landing_root
-from include.landing.landed_row import RefusedError, to_event
+from include.landing.landed_row import to_event
 from include.landing.parse_files import (
     ACCEPTED,
     FILE,
@@ -46,6 +46,7 @@ from include.landing.parse_files import (
     quarantine_id,
     refused,
 )
+from include.landing.refusals import RefusedError
 from include.registry import source_named
 from include.settings import Source
 from spark_jobs.engines.session_settings import session_settings

@@ -117,7 +117,8 @@ SOURCE_TEST = '''\
 import pytest
 
 from include.landing.landed_file import row_of_raw
-from include.landing.landed_row import Event, RefusedError, to_event
+from include.landing.landed_row import Event, to_event
+from include.landing.refusals import RefusedError
 from include.registry import source_named
 
 NOW_US = 1_800_000_000_000_000  # in 2027
@@ -145,7 +146,8 @@ def new_stream(project: Path, name: str, source: Source) -> list[Path]:
     if name in (*stream_names(), "sources"):
         raise SettingsError(f"include/streams/{name}.py is there already: give another name")
     key = _key_of(source)
-    fields = [f"    {field.name}: {_type_of(field)}" for field in source.fields]
+    events = [field for field in source.fields if field.type in PYTHON_TYPES]
+    fields = [f"    {field.name}: {_type_of(field)}" for field in events]
     given = {
         "name": name,
         "title": _title(name),
@@ -154,7 +156,7 @@ def new_stream(project: Path, name: str, source: Source) -> list[Path]:
         "key_type": PYTHON_TYPES[key.type],
         "event_fields": "\n".join(fields),
     }
-    values = {"values": ", ".join(SAMPLES[field.type] for field in source.fields)}
+    values = {"values": ", ".join(SAMPLES[field.type] for field in events)}
     return [
         _write(project / "include" / "streams" / f"{name}.py", STREAM.format(**given)),
         _write(
@@ -188,8 +190,13 @@ def _refuse_name(kind: str, name: str) -> None:
 
 
 def _key_of(source: Source) -> Field:
-    """The first field that groups by more than a number's every digit."""
-    return next((f for f in source.fields if f.required and f.type != "double"), source.fields[0])
+    """The first field that events can be grouped by; one that is always there, if any is."""
+    keys = [field for field in source.fields if field.type in ("string", "bigint")]
+    if not keys:
+        raise SettingsError(
+            f"source {source.name} has no field to group by: a key is a string or a bigint"
+        )
+    return next((field for field in keys if field.required), keys[0])
 
 
 def _type_of(field: Field) -> str:

@@ -6,15 +6,23 @@ from typing import NamedTuple
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from include.lake.sql_types import SqlType, sql_type
+
 ARROW_TYPES = {
-    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
     "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
     "double": pa.float64(),
     "string": pa.string(),
-    "boolean": pa.bool_(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
+    "binary": pa.binary(),
     "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
 }
+SQL_NAMES = {arrow: name for name, arrow in ARROW_TYPES.items()}
 INSTANT = ARROW_TYPES["timestamp"]
 
 
@@ -29,24 +37,57 @@ class Column(NamedTuple):
 
 def arrow_type(kind: str) -> pa.DataType:
     """The Arrow type of a column's SQL type."""
-    if kind.startswith("array<"):
-        return pa.list_(arrow_type(kind[len("array<") : -1]))
-    if kind.startswith("struct<"):
-        fields = (field.split(":", 1) for field in kind[len("struct<") : -1].split(","))
-        return pa.struct([(name, arrow_type(of)) for name, of in fields])
-    return ARROW_TYPES[kind]
+    return ARROW_TYPES.get(kind) or _arrow_type(sql_type(kind))
 
 
-def sql_type(kind: pa.DataType) -> str:
-    """The other way round, of a plain type; Arrow's own name where SQL has none."""
-    return {arrow: sql for sql, arrow in ARROW_TYPES.items()}.get(kind, str(kind))
+def _arrow_type(kind: SqlType) -> pa.DataType:
+    parts = [_arrow_type(part) for part in kind.parts]
+    if kind.name == "array":
+        return pa.list_(*parts)
+    if kind.name == "map":
+        return pa.map_(*parts)
+    if kind.name == "struct":
+        return pa.struct(list(zip(kind.names, parts, strict=True)))
+    if kind.name == "decimal":
+        return pa.decimal128(kind.precision, kind.scale)
+    return ARROW_TYPES[kind.name]
+
+
+def sql_name(kind: pa.DataType) -> str:
+    """The other way round; Arrow's own name where SQL has none."""
+    return str(_sql_type(kind))
+
+
+def _sql_type(kind: pa.DataType) -> SqlType:
+    if pa.types.is_decimal(kind):
+        return SqlType("decimal", precision=kind.precision, scale=kind.scale)
+    if pa.types.is_map(kind):
+        return SqlType("map", (_sql_type(kind.key_type), _sql_type(kind.item_type)))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return SqlType("array", (_sql_type(kind.value_type),))
+    if pa.types.is_struct(kind):
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        parts = tuple(_sql_type(field.type) for field in fields)
+        return SqlType("struct", parts, tuple(field.name for field in fields))
+    return SqlType(SQL_NAMES.get(kind, str(kind)))
 
 
 def documented(columns: Iterable[Column]) -> pa.Schema:
-    """The schema of a table that delta-rs is to create, with the columns' comments."""
+    """The schema of a table that delta-rs is to create, with the columns' comments.
+
+    Times without a zone need a protocol of named features, and of NOT NULL delta-rs 1.6 names none:
+    Spark would refuse the table. So beside such times every column may be null.
+    """
+    columns = list(columns)
+    all_nullable = any("timestamp_ntz" in column.type for column in columns)
     return pa.schema(
         [
-            pa.field(c.name, arrow_type(c.type), c.nullable, metadata={"comment": c.comment})
+            pa.field(
+                c.name,
+                arrow_type(c.type),
+                c.nullable or all_nullable,
+                metadata={"comment": c.comment},
+            )
             for c in columns
         ]
     )

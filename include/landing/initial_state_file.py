@@ -16,8 +16,10 @@ from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
 from include.fold.definition import KeyedFold
 from include.fold.records import Column
 from include.lake.paths import Lake
-from include.landing.landed_row import INSTANT, MIN_US, TYPES, RefusedError, shown, wrong_type
-from include.settings import SettingsError
+from include.landing.landed_times import INSTANT, MIN_US
+from include.landing.landed_values import converter
+from include.landing.refusals import RefusedError, shown, wrong_type
+from include.settings import SettingsError, Times
 
 LOOK = '{"as_of": "2026-03-01T00:00:00Z", "keys": [{"key": ..., "state": {...}}, ...]}'
 FINER_THAN_US = re.compile(r"[.,]\d{6}\d*[1-9]", re.ASCII)
@@ -118,11 +120,7 @@ def _value(column: Column, value: Any) -> Any:
 
 
 def _scalar(name: str, kind: str, value: Any) -> Any:
-    if kind != "boolean":
-        return TYPES[kind](name, value)
-    if type(value) is not bool:
-        raise wrong_type(name, value, kind)
-    return value
+    return converter(kind, Times())(name, value)
 
 
 def _timeout_at_us(value: Any, as_of_us: int, fold: KeyedFold) -> int | None:

@@ -8,24 +8,17 @@ import csv
 import gzip
 import io
 import json
-import re
 import zlib
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from include.landing.landed_parquet import ParquetRows
-from include.landing.landed_row import (
-    RefusedError,
-    UnreadableFileError,
-    check_columns,
-    shown,
-    wrong_type,
-)
-from include.settings import Field, Source
+from include.landing.landed_row import check_columns
+from include.landing.landed_values import Text, is_read_of_text
+from include.landing.refusals import RefusedError, UnreadableFileError, shown
+from include.settings import Source
 
-INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-MAX_INTEGER_DIGITS = 40  # a bigint has 19; Python refuses to convert thousands
 EOL = "\r\n"
 BLANKS = f" \t{EOL}"
 
@@ -57,7 +50,7 @@ def open_rows(name: str, content: bytes, source: Source) -> LandedRows:
         content = _gunzip(content, source.max_file_bytes)
         stem = stem.removesuffix(".gz")
     if stem.endswith((".jsonl", ".json")):
-        return JsonRows(_text(content))
+        return JsonRows(_text(content), source)
     if stem.endswith(".csv"):
         return CsvRows(_text(content), source)
     raise UnreadableFileError("unknown ending: known are .jsonl .json .csv (also .gz) .parquet")
@@ -70,7 +63,7 @@ def row_of_raw(name: str, raw: str, source: Source) -> Mapping[str, object]:
     """
     is_csv = name.lower().removesuffix(".gz").endswith(".csv")
     if not is_csv or raw.lstrip().startswith("{"):
-        return JsonRows("").values(raw)
+        return JsonRows("", source).values(raw)
     try:
         rows = CsvRows(raw, source)
         items = list(rows.items())
@@ -106,8 +99,9 @@ def _text(content: bytes) -> str:
 class JsonRows:
     """One JSON object a line. Of a field given twice, the last counts."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, source: Source) -> None:
         self._text = text
+        self._json = EXACT_JSON if any("decimal(" in f.type for f in source.fields) else JSON
 
     def items(self) -> Iterator[str]:
         # Not splitlines(): it also breaks at characters that JSON allows within a string.
@@ -117,7 +111,7 @@ class JsonRows:
 
     def values(self, item: str) -> Mapping[str, object]:
         try:
-            value = JSON.decode(item)
+            value = self._json.decode(item)
         except RecursionError:
             raise RefusedError("not_json", "nested too deeply") from None
         except ValueError as error:
@@ -134,7 +128,10 @@ def _refuse_constant(name: str) -> NoReturn:
     raise RefusedError("not_json", f"{name} is not JSON")
 
 
-JSON = json.JSONDecoder(parse_constant=_refuse_constant)  # one: json.loads would make one a row
+# Not json.loads, which would make one a row.
+JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+# A decimal is not to go through a float; a double is the same either way.
+EXACT_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=Decimal)
 
 
 class CsvRow(NamedTuple):
@@ -149,7 +146,7 @@ class CsvRows:
 
     def __init__(self, text: str, source: Source) -> None:
         self._text = text
-        self._types = {field.name: field for field in source.fields}
+        self._read_of_text = {f.landed for f in source.fields if is_read_of_text(f.type)}
         self._header = next(_csv_records(text), CsvRow([], ""))
         if isinstance(self._header.cells, csv.Error):
             raise UnreadableFileError(f"the header is no CSV: {self._header.cells}")
@@ -170,11 +167,9 @@ class CsvRows:
             raise RefusedError(
                 "not_csv", f"{len(item.cells)} cells, the header has {len(self._columns)}"
             )
-        return {
-            column: _value_of_text(self._types.get(column), cell)
-            for column, cell in zip(self._columns, item.cells, strict=True)
-            if cell
-        }
+        cells = zip(self._columns, item.cells, strict=True)
+        texts = self._read_of_text
+        return {column: Text(cell) if column in texts else cell for column, cell in cells if cell}
 
     def raw(self, item: CsvRow) -> str:
         return f"{self._header.text.rstrip(EOL)}\n{item.text.rstrip(EOL)}"
@@ -208,15 +203,3 @@ def _csv_records(text: str) -> Iterator[CsvRow]:
             or len(cells) > 1
         ):
             yield CsvRow(cells, "".join(taken))
-
-
-def _value_of_text(field: Field | None, text: str) -> object:
-    if field is None or field.type == "string":
-        return text
-    if field.type == "bigint":
-        if not INTEGER.fullmatch(text) or len(text) > MAX_INTEGER_DIGITS:
-            raise wrong_type(field.name, text, field.type)
-        return int(text)
-    if not DECIMAL.fullmatch(text):
-        raise wrong_type(field.name, text, field.type)
-    return float(text)

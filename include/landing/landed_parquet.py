@@ -1,13 +1,17 @@
 """The rows of a Parquet file, by its column types; only the source's own columns are read."""
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
+from datetime import date
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from include.lake.delta_log import first_line
-from include.landing.landed_row import Instant, UnreadableFileError, check_columns
+from include.landing.landed_row import check_columns, landed_columns
+from include.landing.landed_times import Instant, LocalTime
+from include.landing.refusals import UnreadableFileError
 from include.settings import Source
 
 PER_MICROSECOND = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
@@ -18,30 +22,22 @@ class ParquetRows:
     """Parquet: see `LandedRows` for what its methods promise."""
 
     def __init__(self, content: bytes, source: Source) -> None:
-        self._time_field = source.time_field
         try:
             self._table = _read_parquet(content, source)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise UnreadableFileError(f"not a whole Parquet file: {first_line(error)}") from None
 
     def items(self) -> Iterator[dict[str, object]]:
+        names = self._table.schema.names
         for batch in self._table.to_batches(max_chunksize=ROWS_AT_ONCE):
-            columns = [
-                _instants(column) if name == self._time_field else column.to_pylist()
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            ]
-            for row in zip(*columns, strict=True):
-                yield dict(zip(batch.schema.names, row, strict=True))
+            for row in zip(*map(_values, batch.columns), strict=True):
+                yield dict(zip(names, row, strict=True))
 
     def values(self, item: Mapping[str, object]) -> Mapping[str, object]:
         return item
 
     def raw(self, item: Mapping[str, object]) -> str:
-        time = item[self._time_field]
-        text = (
-            {**item, self._time_field: _instant_text(time)} if isinstance(time, Instant) else item
-        )
-        return json.dumps(text, default=str, ensure_ascii=False)
+        return json.dumps(_as_json(item), ensure_ascii=False)
 
 
 def _read_parquet(content: bytes, source: Source) -> pa.Table:
@@ -52,29 +48,50 @@ def _read_parquet(content: bytes, source: Source) -> pa.Table:
         raise UnreadableFileError(f"unpacks to {unpacked_bytes} bytes: split it")
     columns = list(file.schema_arrow.names)
     check_columns(columns, source, "Parquet")
-    known = [source.time_field, *(field.name for field in source.fields)]
-    table = file.read(columns=[name for name in known if name in columns])
+    table = file.read(columns=landed_columns(source, columns))
     table.validate(full=True)
     return table
 
 
-def _instants(column: pa.Array) -> list[object]:
-    if not pa.types.is_timestamp(column.type) or column.type.tz is None:
-        return _as_text(column)
+def _values(column: pa.Array) -> list[object]:
+    if not pa.types.is_timestamp(column.type):
+        return list(column.cast(_in_microseconds(column.type), safe=False).to_pylist())
     times, divisor = PER_MICROSECOND[column.type.unit]
+    kind = LocalTime if column.type.tz is None else Instant
     # In Python's integers: Arrow's cast rounds towards zero, and overflows.
     return [
-        None if value is None else Instant(value * times // divisor)
+        None if value is None else kind(value * times // divisor)
         for value in column.cast(pa.int64()).to_pylist()
     ]
 
 
-def _as_text(column: pa.Array) -> list[object]:
-    if pa.types.is_temporal(column.type):
-        return list(column.cast(pa.string()).to_pylist())  # no zone: refused, with its text shown
-    return list(column.to_pylist())
+def _in_microseconds(kind: pa.DataType) -> pa.DataType:
+    """The type with times within it as Python has them."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_map(kind):
+        return pa.map_(_in_microseconds(kind.key_type), _in_microseconds(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_in_microseconds(kind.value_type))
+    if pa.types.is_struct(kind):
+        fields = (kind.field(index) for index in range(kind.num_fields))
+        return pa.struct([(field.name, _in_microseconds(field.type)) for field in fields])
+    return kind
 
 
-def _instant_text(instant: Instant) -> str:
-    scalar = pa.scalar(instant.micros, pa.timestamp("us"))
-    return f"{scalar.cast(pa.string()).as_py()}Z"
+def _as_json(value: object) -> object:
+    """A value as text or what JSON has, of which the same value is read again."""
+    if isinstance(value, Instant | LocalTime):
+        zone = "Z" if isinstance(value, Instant) else ""
+        return f"{pa.scalar(value.micros, pa.timestamp('us')).cast(pa.string()).as_py()}{zone}"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {name: _as_json(of) for name, of in value.items()}
+    if isinstance(value, list):
+        if value and all(isinstance(item, tuple) for item in value):  # a map
+            return {str(_as_json(key)): _as_json(of) for key, of in value}
+        return [_as_json(item) for item in value]
+    return value if value is None or type(value) in (str, int, float, bool) else str(value)

@@ -15,11 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from include.lake.columns import ARROW_TYPES
+from include.lake.columns import arrow_type
 from include.lake.paths import Lake, LakeError
 from include.landing.landed_file import open_rows
 from include.landing.landed_files import landing_root
-from include.landing.landed_row import DAY_US, Event, RefusedError, UnreadableFileError, to_event
+from include.landing.landed_row import DAY_US, Event, reader_of_events
+from include.landing.refusals import RefusedError, UnreadableFileError
 from include.settings import MIB, Field, Source
 
 # What an outcome is of.
@@ -57,7 +58,7 @@ def value_column(field: Field) -> str:
 
 def arrow_schema(schema: dict[str, str]) -> pa.Schema:
     """The same in Arrow's types."""
-    return pa.schema([(name, ARROW_TYPES[kind]) for name, kind in schema.items()])
+    return pa.schema([(name, arrow_type(kind)) for name, kind in schema.items()])
 
 
 def in_batches(rows: Iterator[Outcome], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -133,9 +134,10 @@ def _outcomes(
     except UnreadableFileError as error:
         yield refused(name, WHOLE_FILE, RefusedError("unreadable_file", str(error)), None)
         return
+    to_event = reader_of_events(source)
     for row_number, item in enumerate(rows.items(), start=1):
         try:
-            yield accepted(source, row_number, to_event(source, rows.values(item), ingested_at_us))
+            yield accepted(source, row_number, to_event(rows.values(item), ingested_at_us))
         except RefusedError as refusal:
             yield refused(name, row_number, refusal, rows.raw(item))
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
 from include.fold.records import DefinitionError
-from include.lake.columns import found_columns, sql_type
+from include.lake.columns import found_columns, sql_name
 
 # What ingestion adds to every row, and a record may ask for.
 INSTANTS = {EVENT_TIME_US: "event_time", INGESTED_AT_US: "ingested_at"}
@@ -12,7 +12,7 @@ INSTANTS = {EVENT_TIME_US: "event_time", INGESTED_AT_US: "ingested_at"}
 
 def check_bronze(path: str, fold: KeyedFold) -> None:
     """DefinitionError unless the bronze at `path` has the fold's fields, with their types."""
-    check_types({name: sql_type(kind) for name, kind in found_columns(path)}, fold)
+    check_types({name: sql_name(kind) for name, kind in found_columns(path)}, fold)
 
 
 def check_types(found: Mapping[str, str], fold: KeyedFold) -> None:

@@ -11,7 +11,8 @@ from pyspark.sql.types import StructType
 from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
 from include.fold.definition import KeyedFold
 from include.landing.initial_state_file import REPEATED_KEYS_SHOWN, refuse_repeated
-from include.landing.landed_row import MIN_US, shown
+from include.landing.landed_times import MIN_US
+from include.landing.refusals import shown
 from include.settings import SettingsError
 
 STATE, TIMEOUT_AT, TIMEOUT_AT_US = "state", "timeout_at", "timeout_at_us"

@@ -11,7 +11,8 @@ import pytest
 
 from include.cli import author
 from include.cli.__main__ import main
-from include.settings import PROJECT
+from include.cli.scaffold import new_stream
+from include.settings import PROJECT, Field, SettingsError, Source
 
 
 @pytest.fixture
@@ -59,3 +60,22 @@ def test_a_new_source_and_new_streams_are_right_and_pass_their_tests(project, mo
     assert "8 passed" in run(project, "pytest", "-q", "tests/streams")
     run(project, "ruff", "check", ".")
     run(project, "ruff", "format", "--check", ".")
+
+
+AMOUNT = Field(name="amount", type="decimal(12,2)", comment="What it comes to")
+COUNTRY = Field(name="country", type="string", comment="From where")
+
+
+def orders(*fields: Field) -> Source:
+    return Source(name="orders", time_field="at", comment="Orders", fields=fields)
+
+
+def test_a_stream_leaves_out_what_events_cannot_have(tmp_path):
+    stream, test = new_stream(tmp_path, "orders_so_far", orders(AMOUNT, COUNTRY))
+    assert "    country: str\n    event_time_us: int\n" in stream.read_text()
+    assert "amount" not in stream.read_text() + test.read_text()
+
+
+def test_a_source_without_a_key_is_refused(tmp_path):
+    with pytest.raises(SettingsError, match="orders has no field to group by"):
+        new_stream(tmp_path, "orders_so_far", orders(AMOUNT))

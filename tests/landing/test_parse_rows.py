@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.landing.landed_row import (
-    EPOCH,
-    MAX_US,
-    MICROSECOND,
-    MIN_US,
-    Event,
-    Instant,
-    RefusedError,
-    to_event,
-)
+from include.fold.admission import EPOCH, MICROSECOND
+from include.landing.landed_row import Event, to_event
+from include.landing.landed_times import MAX_US, MIN_US, Instant
+from include.landing.refusals import RefusedError
 from include.settings import Field, Source
 
 SOURCE = Source(

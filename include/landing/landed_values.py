@@ -1,0 +1,239 @@
+"""A landed value as the type that its field declares: exactly that, or refused.
+
+Nothing is guessed: `1.0` is no bigint, and a decimal never goes through a float, because a wrong
+guess is found only after it has been counted.
+"""
+
+import base64
+import binascii
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Iterable
+from datetime import date, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from include.lake.sql_types import SqlType, sql_type
+from include.landing.landed_times import instant_us, local_us
+from include.landing.refusals import RefusedError, wrong_type
+from include.settings import Times
+
+INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)  # Python refuses to convert thousands
+BOOLEANS = {"true": True, "false": False}
+
+
+class Text(str):
+    """A value from a format that has nothing but text (CSV)."""
+
+    __slots__ = ()
+
+
+# Of a field's name, which messages have, and a landed value that is not null.
+Convert = Callable[[str, object], object]
+
+
+def converter(kind: str, times: Times) -> Convert:
+    """What makes a `kind` of a landed value; it raises RefusedError for any that is none."""
+    parsed = sql_type(kind)
+    convert = _converter(parsed, times)
+    if not is_read_of_text(kind):
+        return convert
+
+    def convert_text_too(name: str, value: object) -> object:
+        if type(value) is Text:
+            value = value_of_text(parsed, name, value)
+        return convert(name, value)
+
+    return convert_text_too
+
+
+def _converter(kind: SqlType, times: Times) -> Convert:
+    if kind.name in INTEGER_BITS:
+        return partial(_integer, kind.name, 2 ** (INTEGER_BITS[kind.name] - 1))
+    if kind.name == "timestamp":
+        return lambda name, value: instant_us(name, value, times)
+    if kind.name in NESTED:
+        parts = [_converter(part, times) for part in kind.parts]
+        return partial(NESTED[kind.name], kind, parts)
+    if kind.name == "decimal":
+        return partial(_decimal, kind)
+    return PLAIN[kind.name]
+
+
+def _boolean(name: str, value: object) -> bool:
+    if type(value) is not bool:
+        raise wrong_type(name, value, "boolean")
+    return value
+
+
+def _integer(kind: str, beyond: int, name: str, value: object) -> int:
+    if type(value) is not int or not -beyond <= value < beyond:
+        raise wrong_type(name, value, kind)
+    return value
+
+
+def _double(name: str, value: object) -> float:
+    if type(value) not in (float, int, Decimal):
+        raise wrong_type(name, value, "double")
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise wrong_type(name, value, "double")
+    return number
+
+
+def _float(name: str, value: object) -> float:
+    try:
+        number: float = struct.unpack("<f", struct.pack("<f", _double(name, value)))[0]
+    except OverflowError:
+        raise wrong_type(name, value, "float") from None
+    return number
+
+
+def _decimal(kind: SqlType, name: str, value: object) -> Decimal:
+    is_text = isinstance(value, str) and DECIMAL.fullmatch(value)
+    if not is_text and type(value) not in (int, Decimal):
+        raise wrong_type(name, value, str(kind))
+    number = Decimal(value)  # type: ignore[arg-type]
+    if not number.is_finite() or not _has_room(number, kind):
+        raise wrong_type(name, value, str(kind))
+    return number
+
+
+def _has_room(number: Decimal, kind: SqlType) -> bool:
+    """Whether all its digits fit before and behind the point."""
+    if number == 0:
+        return True
+    _, digits, exponent = number.as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    zeros = len(text) - len(text.rstrip("0"))
+    behind = -(int(exponent) + zeros)
+    before = len(text) + int(exponent)
+    return behind <= kind.scale and before <= kind.precision - kind.scale
+
+
+def _string(name: str, value: object) -> str:
+    # JSON can escape half a character, which no UTF-8 file can store.
+    if type(value) is not str or not is_unicode(value):
+        raise wrong_type(name, value, "string")
+    return value
+
+
+def is_unicode(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _binary(name: str, value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    try:
+        if isinstance(value, str):
+            return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise wrong_type(name, value, "binary, as base64")
+
+
+def _date(name: str, value: object) -> date:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    try:
+        if isinstance(value, str) and DAY.fullmatch(value):
+            return date.fromisoformat(value)
+    except ValueError:
+        pass
+    raise wrong_type(name, value, "date, as 2026-01-31")
+
+
+PLAIN: dict[str, Convert] = {
+    "boolean": _boolean,
+    "double": _double,
+    "float": _float,
+    "string": _string,
+    "binary": _binary,
+    "date": _date,
+    "timestamp_ntz": local_us,
+}
+
+
+def _array(kind: SqlType, parts: list[Convert], name: str, value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise wrong_type(name, value, str(kind))
+    return [_or_none(parts[0], f"{name}[{index}]", item) for index, item in enumerate(value)]
+
+
+def _struct(kind: SqlType, parts: list[Convert], name: str, value: object) -> dict[str, object]:
+    """Members that the type does not have are passed over, and those that are missing are null."""
+    if not isinstance(value, dict):
+        raise wrong_type(name, value, str(kind))
+    return {
+        member: _or_none(part, f"{name}.{member}", value.get(member))
+        for member, part in zip(kind.names, parts, strict=True)
+    }
+
+
+def _map(
+    kind: SqlType, parts: list[Convert], name: str, value: object
+) -> list[tuple[object, object]]:
+    """An object, or as Parquet has it: pairs. Keys that are no text are read from theirs."""
+    items: Iterable[Any]
+    if isinstance(value, dict):
+        key_kind = kind.parts[0]
+        items = ((value_of_text(key_kind, f"{name} key", key), of) for key, of in value.items())
+    elif isinstance(value, list) and all(isinstance(item, tuple) for item in value):
+        items = value
+    else:
+        raise wrong_type(name, value, str(kind))
+    pairs = [
+        (parts[0](f"{name} key", key), _or_none(parts[1], f"{name}[{key}]", of))
+        for key, of in items
+    ]
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise RefusedError("wrong_type", f"{name} has a key twice")
+    return pairs
+
+
+NESTED: dict[str, Callable[[SqlType, list[Convert], str, object], object]] = {
+    "array": _array,
+    "struct": _struct,
+    "map": _map,
+}
+
+
+def _or_none(convert: Convert, name: str, value: object) -> object:
+    return None if value is None else convert(name, value)
+
+
+def is_read_of_text(kind: str) -> bool:
+    """Whether a text stands for something else than itself, as in `value_of_text`."""
+    name = sql_type(kind).name
+    return name in {"boolean", "float", "double", *INTEGER_BITS, *NESTED}
+
+
+def value_of_text(kind: SqlType, name: str, text: str) -> object:
+    """What a text stands for, as JSON would have it."""
+    if kind.name == "boolean":
+        return BOOLEANS.get(text.lower(), str(text))
+    if kind.name in INTEGER_BITS:
+        return int(text) if INTEGER.fullmatch(text) else str(text)
+    if kind.name in ("float", "double"):
+        return float(text) if DECIMAL.fullmatch(text) else str(text)
+    if kind.name in NESTED:
+        return _json(name, text)
+    return str(text)
+
+
+def _json(name: str, text: str) -> object:
+    try:
+        return json.loads(text, parse_float=Decimal)
+    except (ValueError, RecursionError):
+        raise wrong_type(name, text, "JSON") from None
