@@ -86,8 +86,9 @@ class Source:
     commit_bytes: int = 64 * MIB
     # A file is parsed in one piece; a larger one is refused with the advice to split it.
     max_file_bytes: int = 512 * MIB
-    # More than this waiting is parsed by Spark, in a JVM; less by processes of the task's machine.
-    spark_bytes: int = 64 * MIB
+    # More than this waiting is parsed by Spark, in a JVM; less by processes of the task's machine,
+    # which do as much as Spark does on as many cores: docs/scale.md.
+    spark_bytes: int = 1 * GIB
     # A silent source moves no watermark, so no timeout would fire. With a grace, each ingest
     # run writes a clock row: "all events up to this long before the run's interval ended have
     # landed". Rows that land later than that may be late. None: only data moves the watermark.
