@@ -14,7 +14,7 @@ from typing import Any, Literal
 from zoneinfo import available_timezones
 
 from include.fold.definition import KeyedFold, MigrateState
-from include.lake.sql_types import SqlTypeError, sql_type
+from include.fold.sql_types import SqlTypeError, sql_type
 
 PROJECT = Path(__file__).resolve().parents[1]
 MIB = 1024**2

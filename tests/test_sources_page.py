@@ -5,7 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from include.lake.sql_types import SCALARS
+from include.fold.sql_types import SCALARS
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import to_event
 

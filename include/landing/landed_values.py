@@ -16,7 +16,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from include.lake.sql_types import SqlType, sql_type
+from include.fold.sql_types import SqlType, sql_type
 from include.landing.landed_times import instant_us, local_us
 from include.landing.refusals import RefusedError, wrong_type
 from include.settings import Times

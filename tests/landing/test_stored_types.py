@@ -8,9 +8,9 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from include.fold.sql_types import SCALARS, sql_type
 from include.lake.columns import arrow_type, sql_name
 from include.lake.paths import Lake
-from include.lake.sql_types import SCALARS, sql_type
 from include.landing.ingest import ingest
 from include.landing.parsed_batch import Parse
 from include.settings import Field, Source
