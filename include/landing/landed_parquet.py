@@ -16,6 +16,7 @@ from include.settings import Source
 
 PER_MICROSECOND = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 ROWS_AT_ONCE = 10_000
+NO_PYTHON_VALUE = (ValueError, OverflowError)  # what Arrow raises
 
 
 class ParquetRows:
@@ -53,9 +54,15 @@ def _read_parquet(content: bytes, source: Source) -> pa.Table:
     return table
 
 
+class Unreadable(str):
+    """The text of a value that Python has none for, such as a date after the year 9999."""
+
+    __slots__ = ()
+
+
 def _values(column: pa.Array) -> list[object]:
     if not pa.types.is_timestamp(column.type):
-        return list(column.cast(_in_microseconds(column.type), safe=False).to_pylist())
+        return _python_values(column.cast(_in_microseconds(column.type), safe=False))
     times, divisor = PER_MICROSECOND[column.type.unit]
     kind = LocalTime if column.type.tz is None else Instant
     # In Python's integers: Arrow's cast rounds towards zero, and overflows.
@@ -63,6 +70,20 @@ def _values(column: pa.Array) -> list[object]:
         None if value is None else kind(value * times // divisor)
         for value in column.cast(pa.int64()).to_pylist()
     ]
+
+
+def _python_values(column: pa.Array) -> list[object]:
+    try:
+        return list(column.to_pylist())
+    except NO_PYTHON_VALUE:
+        return [_python_value(scalar) for scalar in column]
+
+
+def _python_value(scalar: pa.Scalar) -> object:
+    try:
+        return scalar.as_py()
+    except NO_PYTHON_VALUE:
+        return Unreadable(f"a {scalar.type} that cannot be read")
 
 
 def _in_microseconds(kind: pa.DataType) -> pa.DataType:

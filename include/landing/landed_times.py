@@ -18,6 +18,8 @@ MAX_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 # What one of each format is, in microseconds.
 EPOCHS = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
 
+MAX_DIGITS = 20
+
 # `fromisoformat` also takes week dates, times without a zone, and more with each Python.
 ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?"
 INSTANT = re.compile(rf"{ISO}(Z|[+-]\d\d(:?\d\d)?)", re.ASCII)
@@ -39,10 +41,7 @@ class LocalTime(NamedTuple):
 
 def instant_us(name: str, value: object, times: Times) -> int:
     """Microseconds since 1970, UTC; RefusedError when it is not sure which these are."""
-    micros = _instant_us(name, value, times)
-    if not MIN_US <= micros <= MAX_US:
-        raise RefusedError("unreadable_time", f"{name} is outside the years 1 to 9999")
-    return micros
+    return _in_range(name, _instant_us(name, value, times))
 
 
 def _instant_us(name: str, value: object, times: Times) -> int:
@@ -64,6 +63,8 @@ def _epoch_us(name: str, value: object, unit: str) -> int:
     try:
         # A float's shortest text is what was meant by it: 0.1 seconds are 100,000 microseconds.
         exact = Decimal(str(value)) * EPOCHS[unit]
+        if exact and abs(exact.adjusted()) > MAX_DIGITS:  # of which an int would fill the memory
+            raise _unreadable(name, value, unit)
         return math.floor(exact)
     except ArithmeticError:
         raise _unreadable(name, value, unit) from None
@@ -110,6 +111,16 @@ def _expected(times: Times) -> str:
 
 def local_us(name: str, value: object) -> int:
     """A time without a zone, as microseconds since 1970 on the same wall."""
+    return _in_range(name, _local_us(name, value))
+
+
+def _in_range(name: str, micros: int) -> int:
+    if not MIN_US <= micros <= MAX_US:
+        raise RefusedError("unreadable_time", f"{name} is outside the years 1 to 9999")
+    return micros
+
+
+def _local_us(name: str, value: object) -> int:
     if isinstance(value, LocalTime):
         return value.micros
     if isinstance(value, datetime) and value.tzinfo is None:

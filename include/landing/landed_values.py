@@ -16,7 +16,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from include.fold.sql_types import SqlType, sql_type
+from include.fold.sql_types import MAX_PRECISION, SqlType, sql_type
 from include.landing.landed_times import instant_us, local_us
 from include.landing.refusals import RefusedError, wrong_type
 from include.settings import Times
@@ -104,21 +104,26 @@ def _decimal(kind: SqlType, name: str, value: object) -> Decimal:
     if not is_text and type(value) not in (int, Decimal):
         raise wrong_type(name, value, str(kind))
     number = Decimal(value)  # type: ignore[arg-type]
-    if not number.is_finite() or not _has_room(number, kind):
+    unscaled = _unscaled(number, kind.scale) if number.is_finite() else None
+    if unscaled is None or abs(unscaled) >= 10**kind.precision:
         raise wrong_type(name, value, str(kind))
-    return number
+    return Decimal(f"{unscaled}e-{kind.scale}")
 
 
-def _has_room(number: Decimal, kind: SqlType) -> bool:
-    """Whether all its digits fit before and behind the point."""
-    if number == 0:
-        return True
+def _unscaled(number: Decimal, scale: int) -> int | None:
+    """The number in units of its last digit behind the point; None when it has more digits there."""
     _, digits, exponent = number.as_tuple()
-    text = "".join(map(str, digits)).lstrip("0")
-    zeros = len(text) - len(text.rstrip("0"))
-    behind = -(int(exponent) + zeros)
-    before = len(text) + int(exponent)
-    return behind <= kind.scale and before <= kind.precision - kind.scale
+    value, shift = int("".join(map(str, digits))), int(exponent) + scale
+    if number.is_signed():
+        value = -value
+    if value == 0:
+        return 0
+    if abs(shift) > max(MAX_PRECISION, len(digits)):  # a power of ten that nobody wants to see
+        return None
+    if shift >= 0:
+        return value * 10**shift
+    whole, rest = divmod(value, 10**-shift)
+    return None if rest else whole
 
 
 def _string(name: str, value: object) -> str:

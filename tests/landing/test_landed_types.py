@@ -44,6 +44,7 @@ def taken(source: Source, name: str, content: bytes) -> list[Any]:
         try:
             value = to_event(rows.values(item), AT_US).values[0]
         except RefusedError as refusal:
+            assert rows.raw(item)
             found.append(refusal.code)
             continue
         again = to_event(row_of_raw(name, rows.raw(item), source), AT_US).values[0]
@@ -115,6 +116,7 @@ def test_parquet_gives_what_was_written(typed):
         ("decimal(4,2)", "100"),
         ("decimal(4,2)", '"NaN"'),
         ("decimal(4,2)", "1e999999"),
+        ("decimal(4,2)", "1e-999999999"),
         ("decimal(4,2)", "true"),
         ("int", "2147483648"),
         ("tinyint", "128"),
@@ -146,6 +148,7 @@ def test_what_is_not_of_the_type_is_refused(kind, value):
         ("decimal(4,2)", "1.5e1", Decimal(15)),
         ("decimal(4,2)", '"-99.99"', Decimal("-99.99")),
         ("decimal(4,2)", "-0.0", Decimal(0)),
+        ("decimal(4,2)", "0e50", Decimal(0)),
         ("struct<a: int, b: int>", '{"a": 1, "c": 2}', {"a": 1, "b": None}),
     ],
 )
@@ -184,7 +187,9 @@ def test_times_are_read_as_they_are_declared(times, value, minutes):
         (Times(), '"2026-03-01T12:00:00"', "expected ISO-8601 with a zone"),
         (Times(format="epoch_ms"), f'"{AT}"', "expected epoch_ms, such as 17"),
         (Times(format="epoch_ms"), "true", "expected epoch_ms"),
-        (Times(format="epoch_s"), "1e30", "outside the years"),
+        (Times(format="epoch_s"), "1e13", "outside the years"),
+        (Times(format="epoch_s"), "1e30", "expected epoch_s"),
+        (Times(format="epoch_s"), '"1' + "0" * 19 + '"', "expected epoch_s"),
         (Times(zone="Europe/Berlin"), '"2026-03-29T02:30:00"', "which Europe/Berlin had never"),
         (Times(zone="Europe/Berlin"), '"2026-10-25T02:30:00"', "which Europe/Berlin had twice"),
         (Times(format="%d/%m/%Y"), '"01/03/2026"', "with a zone in it"),
@@ -215,6 +220,31 @@ def test_a_parquet_time_without_a_zone_is_of_the_declared_one():
         fields=(Field(name="value", type="timestamp", comment="It"),),
     )
     assert taken(source, "a.parquet", sink.getvalue()) == [AT_US - 60 * MINUTE_US] * 2
+
+
+MOST = 2**62
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([10**7], pa.int32()).cast(pa.date32()),
+        pa.array([MOST], pa.timestamp("us")),
+        pa.array([[MOST]], pa.list_(pa.timestamp("us", "UTC"))),
+        pa.array([{"a": MOST}], pa.struct([("a", pa.timestamp("us"))])),
+        pa.array([1], pa.time64("ns")),
+        pa.array([MOST], pa.duration("s")),
+    ],
+    ids=lambda column: str(column.type),
+)
+@pytest.mark.parametrize(
+    "kind", ["string", "date", "timestamp_ntz", "array<timestamp>", "struct<a: timestamp_ntz>"]
+)
+def test_a_parquet_value_that_python_has_not_is_refused_alone(column, kind):
+    sink, source = io.BytesIO(), source_of(kind)
+    at = pa.array([AT_US], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"at": at, "value": column}), sink)
+    assert taken(source, "a.parquet", sink.getvalue()) in (["wrong_type"], ["unreadable_time"])
 
 
 def test_a_nested_field_is_reached_by_its_path():
