@@ -87,8 +87,8 @@ def _python_value(scalar: pa.Scalar) -> object:
 
 
 def _in_microseconds(kind: pa.DataType) -> pa.DataType:
-    """The type with times within it as Python has them."""
-    if pa.types.is_timestamp(kind):
+    """The type with times within it as Python has them. Coarser ones it has; a cast would overflow."""
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
     if pa.types.is_map(kind):
         return pa.map_(_in_microseconds(kind.key_type), _in_microseconds(kind.item_type))

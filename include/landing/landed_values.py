@@ -120,9 +120,10 @@ def _unscaled(number: Decimal, scale: int) -> int | None:
         return 0
     if abs(shift) > max(MAX_PRECISION, len(digits)):  # a power of ten that nobody wants to see
         return None
+    power: int = 10 ** abs(shift)
     if shift >= 0:
-        return value * 10**shift
-    whole, rest = divmod(value, 10**-shift)
+        return value * power
+    whole, rest = divmod(value, power)
     return None if rest else whole
 
 

@@ -231,6 +231,7 @@ MOST = 2**62
         pa.array([10**7], pa.int32()).cast(pa.date32()),
         pa.array([MOST], pa.timestamp("us")),
         pa.array([[MOST]], pa.list_(pa.timestamp("us", "UTC"))),
+        pa.array([[MOST]], pa.list_(pa.timestamp("ms", "UTC"))),
         pa.array([{"a": MOST}], pa.struct([("a", pa.timestamp("us"))])),
         pa.array([1], pa.time64("ns")),
         pa.array([MOST], pa.duration("s")),
