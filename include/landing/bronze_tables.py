@@ -1,6 +1,6 @@
 """`bronze/<source>` and `quarantine/<source>`, made with their documented columns; whoever writes them."""
 
-from include.lake.columns import Column, create_if_absent
+from include.lake.columns import Column, create_if_absent, found_columns, sql_name
 from include.lake.paths import Lake
 from include.settings import SettingsError, Source
 
@@ -45,6 +45,19 @@ def create_tables(lake: Lake, source: Source) -> None:
         f"{source.comment}: the landed rows and files that are no events",
         FEATURES,
     )
+
+
+def refuse_other_fields(lake: Lake, source: Source) -> None:
+    """SettingsError when bronze has been made with other fields than the source now declares."""
+    path = lake.bronze(source.name)
+    found = {name: sql_name(kind) for name, kind in found_columns(path)}
+    for field in source.fields:
+        if found.get(field.name) != field.type:
+            raise SettingsError(
+                f"source {source.name} declares {field.name} {field.type}, but {path} has "
+                f"{found.get(field.name, 'no such column')}: declare it as it was. A table does not "
+                "follow a change of its source's fields yet; one of another name has them"
+            )
 
 
 def bronze_columns(source: Source) -> tuple[Column, ...]:

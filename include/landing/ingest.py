@@ -15,7 +15,7 @@ from include.job import RunRecord
 from include.lake.commits import rows_committed
 from include.lake.findings import record_findings
 from include.lake.paths import Lake
-from include.landing.bronze_tables import create_tables
+from include.landing.bronze_tables import create_tables, refuse_other_fields
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
@@ -142,6 +142,7 @@ def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
     refuse_before_reset(lake, source.name, "ingestion")
     refuse_changed_tables(lake, source)
     create_tables(lake, source)
+    refuse_other_fields(lake, source)
     landing = lake.path_in_filesystem(lake.landing(source.name))
     lake.filesystem.create_dir(landing, recursive=True)  # a fresh lake has none: nothing landed
     if not lake.is_delta_table(lake.ingested_files(source.name)):

@@ -1,11 +1,13 @@
 """Bronze has a column of each type that a field may be declared as, whoever writes it."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
 from include.fold.sql_types import SCALARS, sql_type
@@ -13,7 +15,7 @@ from include.lake.columns import arrow_type, sql_name
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.landing.parsed_batch import Parse
-from include.settings import Field, Source
+from include.settings import Field, SettingsError, Source
 from tests.parsers import both_parsers
 
 AT = "2026-03-01T12:00:00Z"
@@ -67,3 +69,21 @@ def test_every_type_is_stored(lake: Lake, parse: Parse):
             VALUES[kind][1],
             None,
         ], kind
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ([("f0", "boolean"), ("new", "int")], "declares new int, but .* has no such column"),
+        ([("f0", "string")], "declares f0 string, but .* has boolean"),
+    ],
+)
+def test_a_source_with_other_fields_than_its_bronze_is_refused_before_anything_is_taken(
+    lake: Lake, fields, says
+):
+    ingest(lake, SOURCE)
+    Path(lake.landing(SOURCE.name), "a.jsonl").write_text(f'{{"at": "{AT}", "f0": true}}\n')
+    other = [Field(name=name, type=kind, comment="", required=False) for name, kind in fields]
+    with pytest.raises(SettingsError, match=says):
+        ingest(lake, replace(SOURCE, fields=tuple(other)))
+    assert ingest(lake, SOURCE).rows_bronze == 1
