@@ -6,13 +6,6 @@ from include.fold.records import Column
 # The live engine's state variables, each with a value for each bucket. Keys are apart because
 # most batches bring no new one: so they are not written again. Streams are Arrow's.
 KEYS, BUCKET_STATE = "bucket_keys", "bucket_state"
-KEYS_DDL = "keys binary"  # a stream of the column `key` of `state_schema`
-# How far the bucket is folded; its one timer; how many keys it has and how many events wait in it;
-# a stream of the other columns of its states, in the order of its keys; and one of the events.
-BUCKET_STATE_DDL = (
-    "folded_until_us bigint, timer_ms bigint, keys bigint, waiting bigint, states binary, "
-    "events binary"
-)
 REJECTED_DDL = (
     "key string, at_us bigint, number int, cause string, event string, error string, "
     "message string, traceback string"

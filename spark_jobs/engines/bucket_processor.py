@@ -19,13 +19,15 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from include.fold.admission import NEVER_US, US_PER_MS, timer_ms, until_us, watermark_us
 from include.fold.bucket import Settled, check_not_folded, no_events, settle
-from include.fold.ddl import BUCKET_STATE, BUCKET_STATE_DDL, KEYS, KEYS_DDL
+from include.fold.ddl import BUCKET_STATE, KEYS
 from include.fold.definition import KeyedFold
 from include.fold.states import States
 from spark_jobs.engines.packing import PackedRow, from_stream, to_stream
 from spark_jobs.engines.pending import pending_events
 from spark_jobs.engines.state_rows import states_from_rows
 from spark_jobs.engines.stored_bucket import (
+    BUCKET_SCHEMA,
+    KEYS_SCHEMA,
     StoredBucket,
     packed_keys,
     packed_states,
@@ -50,8 +52,8 @@ class BucketProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._keys = handle.getValueState(KEYS, KEYS_DDL)
-        self._bucket = handle.getValueState(BUCKET_STATE, BUCKET_STATE_DDL)
+        self._keys = handle.getValueState(KEYS, KEYS_SCHEMA)
+        self._bucket = handle.getValueState(BUCKET_STATE, BUCKET_SCHEMA)
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
         """`initialState` is a row of `states, events`. A bucket may have several."""

@@ -1,6 +1,6 @@
 """The live engine: the fold over checkpointed RocksDB state, one bucket per Spark key."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
@@ -12,8 +12,10 @@ from include.fold.definition import KeyedFold
 from spark_jobs.engines.bucket_processor import FOLDED_DDL, BucketProcessor
 from spark_jobs.engines.engine import Seed
 from spark_jobs.engines.live_of_0_5 import FrameProcessor
-from spark_jobs.engines.packing import Admission, clock_column, pack_events
+from spark_jobs.engines.packing import Admission, pack_events
 from spark_jobs.engines.state_rows import group_states
+
+Pack = Callable[[DataFrame, KeyedFold, Sequence[int], Admission], DataFrame]
 
 
 def live_fold(
@@ -24,28 +26,25 @@ def live_fold(
     watermark_delay: timedelta,
     seed: Seed | None = None,
     of_0_5: bool = False,
+    pack: Pack = pack_events,
 ) -> DataFrame:
     """What each batch of the streaming frame `bronze` folds: FOLDED_DDL, one row per bucket call.
 
     `partitions` is the number of state partitions of the checkpoint. `outputs` holds the
     emitted rows as an Arrow stream of `output_schema(fold)`, `rejected` the calls that were
     rejected as one of REJECTED; each is null without any. A `seed` is needed in every run.
-    `of_0_5`: release 0.5 has begun the checkpoint.
+    `of_0_5`: release 0.5 has begun the checkpoint. `pack`: who reads the rows.
     """
     delay_us = watermark_delay // MICROSECOND
     since_us = None if seed is None else seed.as_of_us
     ids = bucket_ids(buckets, partitions)
-    # On a copy, which packing drops: Spark's timers follow it, but its late filter, which
-    # goes by the previous batch, never sees a row. What is late is decided in bronze.
-    clocked = bronze.withColumn("fold_clock", F.col(clock_column(fold))).withWatermark(
-        "fold_clock", f"{delay_us // US_PER_MS} milliseconds"
-    )
     initial = None
     if seed is not None and seed.states is not None:
         initial = _seed_rows(seed.states, seed.waiting, fold, ids).groupBy("bucket")
-    packed = pack_events(clocked, fold, ids, Admission(delay_us, since_us)).groupBy("bucket")
+    packed = _clocked(pack(bronze, fold, ids, Admission(delay_us, since_us)), delay_us)
     # With rows: a frame of pandas costs a bucket a millisecond more.
-    operator = packed.transformWithStateInPandas if of_0_5 else packed.transformWithState
+    grouped = packed.groupBy("bucket")
+    operator = grouped.transformWithStateInPandas if of_0_5 else grouped.transformWithState
     processor = FrameProcessor if of_0_5 else BucketProcessor
     return operator(
         processor(fold, delay_us, since_us),
@@ -54,6 +53,17 @@ def live_fold(
         timeMode="EventTime",
         initialState=initial,
     )
+
+
+def _clocked(packed: DataFrame, delay_us: int) -> DataFrame:
+    """`packed` with a watermark that Spark's timers follow.
+
+    On a copy, which is dropped: Spark's late filter, which goes by the previous batch, never sees
+    a row. What is late is decided in bronze.
+    """
+    clocked = packed.withColumn("fold_clock", F.timestamp_micros("commit_us"))
+    delay = f"{delay_us // US_PER_MS} milliseconds"
+    return clocked.withWatermark("fold_clock", delay).drop("fold_clock")
 
 
 def _seed_rows(

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
@@ -12,11 +13,15 @@ from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.folded_batch import FoldedFrame, fetch
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.live_of_0_5 import OPERATOR
+from spark_jobs.engines.packed_files import pack_files
+from spark_jobs.engines.packing import pack_events
 from spark_jobs.engines.session_settings import session_settings
 
 # A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
 NO_FILE_LIMIT = str(2**31 - 1)
 ONE_FILE = "1"
+# With one of these a file's rows are not the table's.
+UNREADABLE_FEATURES = frozenset({"columnMapping", "deletionVectors"})
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -63,15 +68,24 @@ def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
         reader = reader.option("startingVersion", str(query.first_version))
     forget_begun_operator(query.checkpoint)
     operator = committed_operator(query.checkpoint)
+    bronze = query.lake.bronze(stream.source)
     return live_fold(
-        reader.load(query.lake.bronze(stream.source)),
+        reader.load(bronze),
         query.fold,
         stream.buckets,
         stream.state_partitions,
         stream.watermark_delay,
         query.seed,
         of_0_5=operator is not None and operator.name == OPERATOR,
+        pack=pack_files if workers_can_read(bronze) else pack_events,
     )
+
+
+def workers_can_read(bronze: str) -> bool:
+    """Whether the table's files lie where each worker opens them, and have its rows as they are."""
+    if "://" in bronze:
+        return False
+    return UNREADABLE_FEATURES.isdisjoint(DeltaTable(bronze).protocol().reader_features or ())
 
 
 def measured(progress: Sequence[StreamingQueryProgress]) -> list[dict[str, Any]]:

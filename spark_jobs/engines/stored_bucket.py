@@ -7,21 +7,35 @@ pickle on both ways.
 from typing import NamedTuple
 
 import pyarrow as pa
+from pyspark.sql.types import BinaryType, LongType, StructType
 
 from include.fold.definition import KeyedFold
 from include.fold.failures import BrokenInvariantError
 from include.fold.schemas import state_schema
 from spark_jobs.engines.packing import from_stream, to_stream
 
+# What the state variables KEYS and BUCKET_STATE hold. Not as DDL, which each task would have the
+# JVM parse, twice.
+KEYS_SCHEMA = StructType().add("keys", BinaryType())  # the column `key` of `state_schema`
+BUCKET_SCHEMA = (
+    StructType()
+    .add("folded_until_us", LongType())
+    .add("timer_ms", LongType())
+    .add("keys", LongType())
+    .add("waiting", LongType())
+    .add("states", BinaryType())
+    .add("events", BinaryType())
+)
+
 
 class StoredBucket(NamedTuple):
-    """The value of BUCKET_STATE (BUCKET_STATE_DDL)."""
+    """A value of BUCKET_SCHEMA: how far the bucket is folded, its one timer, and what it holds."""
 
     folded_until_us: int
     timer_ms: int | None
     keys: int
     waiting: int  # events
-    states: bytes | None  # None without keys
+    states: bytes | None  # beside the keys, in their order; None without keys
     events: bytes | None  # None when none wait
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from include.spark.conf import STATE, STATE_STORE
 from include.streams.device_signals import FOLD
 from spark_jobs.engines.live import live_fold
+from spark_jobs.engines.packed_files import pack_files
 from spark_jobs.internals.signals import SILENCE, WATERMARK_DELAY
 
 PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
@@ -77,7 +78,7 @@ def plain_count(bronze: DataFrame) -> DataFrame:
 
 def live_count(bronze: DataFrame) -> DataFrame:
     """The stream device_signals as its job runs it: keyed by bucket."""
-    return live_fold(bronze, FOLD, BUCKETS, PARTITIONS, WATERMARK_DELAY)
+    return live_fold(bronze, FOLD, BUCKETS, PARTITIONS, WATERMARK_DELAY, pack=pack_files)
 
 
 def run_query(

@@ -24,6 +24,7 @@ from include.registry import stream_named
 from include.spark.conf import BASE, STATE, driver_java_options, jars
 from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.engines.live import live_fold
+from spark_jobs.engines.packed_files import pack_files
 from spark_jobs.engines.packing import unpack
 from tests.benchmarks.workloads import WORKLOADS, Workload
 
@@ -35,7 +36,7 @@ OF_GROUPS = "value.groupState."
 
 def ours(rows: DataFrame, workload: Workload, buckets: int) -> DataFrame:
     """This project's live engine: admission, pending events and timers included."""
-    folded = live_fold(rows, workload.fold, buckets, PARTITIONS, DELAY)
+    folded = live_fold(rows, workload.fold, buckets, PARTITIONS, DELAY, pack=pack_files)
     return unpack(folded, "outputs", output_ddl(workload.fold))
 
 

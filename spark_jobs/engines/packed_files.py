@@ -1,0 +1,187 @@
+"""Events packed by workers that read bronze's Parquet files themselves.
+
+A row costs three times as much through Spark's scan and its way to Python as through Arrow's own
+reader. So for each row no more leaves the JVM than where it lies: in which part of which file.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from xxhash import xxh64_intdigest
+
+from include.fold.admission import NEVER_US, is_late
+from include.fold.definition import KeyedFold
+from include.fold.failures import BrokenInvariantError
+from include.fold.schemas import event_schema
+from include.lake.columns import INSTANT
+from spark_jobs.engines.bronze_fields import INSTANTS, check_types
+from spark_jobs.engines.packing import (
+    ADMITTED,
+    BUCKET,
+    CLOCK,
+    COMMIT_US,
+    EXCLUDED,
+    HAPPENED_US,
+    KIND,
+    LATE,
+    PACKED_DDL,
+    Admission,
+    clock_column,
+    packed_rows,
+)
+
+SPARK_HASH_SEED = 42
+
+
+class FilePart(NamedTuple):
+    """What a task of Spark's scan takes of a file: the row groups with their middle in it."""
+
+    url: str
+    start: int  # bytes
+    length: int
+
+
+def pack_files(
+    bronze: DataFrame, fold: KeyedFold, ids: Sequence[int], admission: Admission
+) -> DataFrame:
+    """`pack_events` of packing.py for a frame that is a scan of Parquet files and no more."""
+    check_types(dict(bronze.dtypes), fold)
+    place = (F.input_file_name(), F.input_file_block_start(), F.input_file_block_length())
+    placed = bronze.select(*(c.alias(n) for c, n in zip(place, FilePart._fields, strict=True)))
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts = _rows_by_part(batches)
+        rows = [_read(part, count, fold, ids, admission) for part, count in parts.items()]
+        return packed_rows(pa.concat_tables(rows), event_schema(fold)) if rows else iter(())
+
+    return placed.mapInArrow(pack, PACKED_DDL)
+
+
+def _rows_by_part(batches: Iterable[pa.RecordBatch]) -> Counter[FilePart]:
+    """How many rows Spark saw in each part. Batch by batch: a place is longer than most rows."""
+    names, counts = list(FilePart._fields), Counter[FilePart]()
+    for batch in batches:
+        grouped = pa.Table.from_batches([batch]).group_by(names, use_threads=False)
+        for part in grouped.aggregate([([], "count_all")]).to_pylist():
+            counts[FilePart(*(part[name] for name in names))] += part["count_all"]
+    return counts
+
+
+def _read(
+    part: FilePart, count: int, fold: KeyedFold, ids: Sequence[int], admission: Admission
+) -> pa.Table:
+    """The part's rows as `packed_rows` takes them.
+
+    BrokenInvariantError unless they are `count` rows, as many as Spark saw.
+    """
+    path = unquote(urlsplit(part.url).path)
+    # Spark's writers of old have stamped with nanoseconds in 96 bits, and years beyond them.
+    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        wanted = {*_bronze_columns(fold), "is_clock", "event_time", "arrival_watermark"}
+        rows = file.read_row_groups(_row_groups(file.metadata, part), wanted, use_threads=False)
+    if rows.num_rows != count:
+        raise BrokenInvariantError(
+            f"{path} has {rows.num_rows} rows from byte {part.start} on, but Spark read {count}: "
+            "it was changed while it was read, or is damaged. No row of it is folded"
+        )
+    return _columns(_Rows(rows), fold, ids, admission)
+
+
+def _bronze_columns(fold: KeyedFold) -> list[str]:
+    names = [INSTANTS.get(name, name) for name in event_schema(fold).names]
+    return [*names, fold.key, clock_column(fold), INSTANTS[fold.time_us]]
+
+
+def _row_groups(metadata: pq.FileMetaData, part: FilePart) -> list[int]:
+    """Those that Spark reads for the part, by parquet-java's rule."""
+    end = part.start + part.length
+    groups = range(metadata.num_row_groups)
+    return [i for i in groups if part.start <= _middle(metadata.row_group(i)) < end]
+
+
+def _middle(group: pq.RowGroupMetaData) -> int:
+    first = group.column(0)
+    begin = first.data_page_offset
+    if first.has_dictionary_page and first.dictionary_page_offset < begin:
+        begin = first.dictionary_page_offset
+    size = sum(group.column(i).total_compressed_size for i in range(group.num_columns))
+    return int(begin + size // 2)
+
+
+class _Rows:
+    """Rows of a file by column, as the table has them today."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    def of(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+        """A column; without values where the file is older than it."""
+        if name not in self._rows.column_names:
+            return pa.chunked_array([pa.nulls(self._rows.num_rows, kind)])
+        return self._rows[name].cast(kind)
+
+    def micros(self, name: str) -> pa.ChunkedArray:
+        return self.of(name, INSTANT).cast(pa.int64())
+
+
+def _columns(rows: _Rows, fold: KeyedFold, ids: Sequence[int], admission: Admission) -> pa.Table:
+    schema = event_schema(fold)
+    events = {
+        field.name: rows.micros(INSTANTS[field.name])
+        if field.name in INSTANTS
+        else rows.of(field.name, field.type)
+        for field in schema
+    }
+    return pa.table(
+        {
+            BUCKET: buckets_of(events[fold.key], ids),
+            KIND: _kinds(rows, fold, admission),
+            COMMIT_US: rows.micros(clock_column(fold)),
+            HAPPENED_US: rows.micros("event_time"),
+            **events,
+        }
+    )
+
+
+def _kinds(rows: _Rows, fold: KeyedFold, admission: Admission) -> Any:
+    """ADMITTED or another, as `pack_events` has Spark decide it."""
+    is_clock = rows.of("is_clock", pa.bool_()).fill_null(False).to_numpy()
+    kinds = np.full(len(is_clock), ADMITTED, np.int8)
+    if admission.since_us is not None:
+        kinds[_known(rows.micros(INSTANTS[fold.time_us])) < admission.since_us] = EXCLUDED
+    if admission.late_after_us is not None and not fold.in_processing_time:
+        arrival_us = rows.micros("arrival_watermark")
+        late = is_late(
+            _known(rows.micros("event_time")), _known(arrival_us), admission.late_after_us
+        )
+        kinds[late & arrival_us.is_valid().to_numpy()] = LATE
+    kinds[is_clock] = CLOCK
+    return kinds
+
+
+def _known(micros: pa.ChunkedArray) -> Any:
+    """As numpy has them; without a value later than all, before which nothing lies."""
+    return micros.fill_null(NEVER_US).to_numpy()
+
+
+def buckets_of(keys: pa.ChunkedArray, ids: Sequence[int]) -> Any:
+    """`bucket_of` of packing.py, which Spark computes: each key is hashed once."""
+    coded = pc.dictionary_encode(keys.combine_chunks(), null_encoding="encode")
+    hashes = np.array([_spark_hash(key) for key in coded.dictionary.to_pylist()], np.int64)
+    return np.array(ids, np.int32)[hashes % len(ids)][coded.indices.to_numpy()]
+
+
+def _spark_hash(key: str | int | None) -> int:
+    """Spark's xxhash64, as the signed integer that it is there."""
+    if key is None:
+        return SPARK_HASH_SEED
+    value = key.encode() if isinstance(key, str) else key.to_bytes(8, "little", signed=True)
+    return int.from_bytes(xxh64_intdigest(value, SPARK_HASH_SEED).to_bytes(8), signed=True)

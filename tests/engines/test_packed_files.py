@@ -1,0 +1,195 @@
+"""Workers that read bronze's files themselves pack what Spark's scan would have given them."""
+
+from collections import Counter
+from datetime import timedelta
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from include.fold.buckets import bucket_ids
+from include.fold.failures import BrokenInvariantError
+from include.streams import device_signals, service_health, user_counts
+from spark_jobs.engines import packed_files, spark_drain
+from spark_jobs.engines.live import Pack
+from spark_jobs.engines.packed_files import FilePart, buckets_of, pack_files
+from spark_jobs.engines.packing import Admission, bucket_of, from_stream, pack_events
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.run_stream import drain
+from tests.bronze import append_commit
+from tests.engines.live_lakes import (
+    COUNTED,
+    COUNTS,
+    START_US,
+    expected_rows,
+    local_run,
+    table_rows,
+)
+
+IDS = bucket_ids(8, 2)
+INSTANT = pa.timestamp("us", tz="UTC")
+SECOND_US = 1_000_000
+FOLDS = {
+    "user_counts": user_counts.FOLD,
+    "device_signals": device_signals.FOLD,
+    "by_ingestion": service_health.define(stale_after=timedelta(minutes=5), time="processing"),
+}
+ADMISSIONS = [
+    Admission(),
+    Admission(late_after_us=5 * SECOND_US),
+    Admission(late_after_us=5 * SECOND_US, since_us=START_US),
+]
+
+
+def rows_of(fold, rng: np.random.Generator, size: int) -> pa.Table:
+    """Rows of bronze at random: late and clock rows, a first commit's, keys and values without any."""
+
+    def instants(null: float = 0.0) -> pa.Array:
+        micros = START_US + rng.integers(-20, 20, size) * SECOND_US + rng.integers(-1, 2, size)
+        return pa.array(micros, pa.int64(), mask=rng.random(size) < null).cast(INSTANT)
+
+    def values(kind: str) -> pa.Array:
+        drawn = pa.array(rng.integers(0, 40, size), mask=rng.random(size) < 0.1)
+        return drawn.cast({"bigint": pa.int64(), "double": pa.float64()}.get(kind, pa.string()))
+
+    columns = {c.name: values(c.kind) for c in fold.event_columns if not c.name.endswith("_us")}
+    instant_columns = {"event_time": instants(), "ingested_at": instants()}
+    marks = {"arrival_watermark": instants(null=0.2), "commit_watermark": instants()}
+    is_clock = pa.array(rng.random(size) < 0.1)
+    return pa.table({**columns, **instant_columns, **marks, "is_clock": is_clock})
+
+
+def by_bucket(packed: DataFrame) -> dict[int, Any]:
+    """The events of each bucket, whatever their order, and its counts over all partitions."""
+    buckets: dict[int, Any] = {}
+    for row in packed.collect():
+        events, counts = buckets.setdefault(row["bucket"], (Counter(), []))
+        events.update(tuple(e.values()) for e in from_stream(row["events"]).to_pylist())
+        counts.append(row[2:])
+    return {
+        bucket: (events, [f(c) for f, c in zip(HOW, zip(*counts, strict=True), strict=True)])
+        for bucket, (events, counts) in buckets.items()
+    }
+
+
+HOW = (sum, sum, sum, min, max, max)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", FOLDS)
+def test_they_pack_what_spark_would_have_given_them(spark: SparkSession, tmp_path, name):
+    fold, rng = FOLDS[name], np.random.default_rng(3)
+    folder = tmp_path / "a b%3A=c"  # as names of partitions are written
+    folder.mkdir()
+    for number in range(3):
+        pq.write_table(rows_of(fold, rng, 500), folder / f"{number}.parquet", row_group_size=60)
+    by_spark = spark.createDataFrame(rows_of(fold, rng, 50))
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    try:
+        by_spark.coalesce(1).write.mode("append").parquet(str(folder))
+        frame = spark.read.parquet(str(folder))
+        spark.conf.set("spark.sql.files.maxPartitionBytes", "4000")  # parts of files
+        for admission in ADMISSIONS:
+            expected = by_bucket(pack_events(frame, fold, IDS, admission))
+            assert by_bucket(pack_files(frame, fold, IDS, admission)) == expected
+    finally:
+        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+@pytest.mark.spark
+def test_a_file_older_than_a_column_has_none_of_it(spark: SparkSession, tmp_path):
+    fold, rng = device_signals.FOLD, np.random.default_rng(5)
+    rows = rows_of(fold, rng, 100)
+    late = next(
+        c.name for c in fold.event_columns if c.name in rows.column_names and c.name != fold.key
+    )
+    pq.write_table(rows, tmp_path / "new.parquet")
+    frame = spark.read.parquet(str(tmp_path))
+    pq.write_table(rows.drop_columns([late]), tmp_path / "old.parquet")
+    frame = spark.read.schema(frame.schema).parquet(str(tmp_path))
+    expected = by_bucket(pack_events(frame, fold, IDS, Admission()))
+    assert by_bucket(pack_files(frame, fold, IDS, Admission())) == expected
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("ddl", ["key string", "key bigint"])
+def test_keys_have_the_bucket_that_spark_gives_them(spark: SparkSession, ddl):
+    texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
+    keys = examples(texts if ddl == "key string" else st.integers(-(2**63), 2**63 - 1))
+    frame = spark.createDataFrame([(key,) for key in keys], ddl).coalesce(1)
+    expected = [row[0] for row in frame.select(bucket_of("key", IDS)).collect()]
+    kind = pa.string() if ddl == "key string" else pa.int64()
+    assert buckets_of(pa.chunked_array([pa.array(keys, kind)]), IDS).tolist() == expected
+
+
+def examples(values: st.SearchStrategy[Any]) -> list[Any]:
+    found = [None]
+    given(values)(lambda value: found.append(value))()
+    return found
+
+
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    st.lists(st.integers(0, 5_000), max_size=4),
+)
+def test_every_row_group_is_of_one_part(tmp_path_factory, sizes, cuts):
+    path = tmp_path_factory.mktemp("parts") / "a.parquet"
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    with pq.ParquetWriter(path, schema) as writer:
+        for size in sizes:
+            writer.write_table(pa.table({"a": range(size), "b": ["x"] * size}, schema))
+    metadata, end = pq.read_metadata(path), path.stat().st_size
+    bounds = sorted({0, end, *(cut for cut in cuts if cut < end)})
+    parts = [FilePart("", a, b - a) for a, b in pairwise(bounds)]
+    read = [group for part in parts for group in packed_files._row_groups(metadata, part)]
+    assert read == list(range(len(sizes)))
+
+
+def test_a_file_with_other_rows_than_spark_saw_is_refused(tmp_path):
+    rng = np.random.default_rng(1)
+    path = tmp_path / "a.parquet"
+    pq.write_table(rows_of(user_counts.FOLD, rng, 10), path)
+    part = FilePart(path.as_uri(), 0, path.stat().st_size)
+    read = packed_files._read(part, 10, user_counts.FOLD, IDS, Admission())
+    assert read.num_rows == 10
+    with pytest.raises(BrokenInvariantError, match=r"a\.parquet has 10 rows .* Spark read 9"):
+        packed_files._read(part, 9, user_counts.FOLD, IDS, Admission())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("is_direct", [True, False], ids=["as it is", "deletion vectors"])
+def test_files_that_are_not_the_tables_rows_come_through_spark(
+    spark, counted_lake, monkeypatch, is_direct
+):
+    lake, asked = counted_lake, []
+    if not is_direct:
+        # Bronze itself is appended to only; its owner may have turned this on.
+        spark.sql(
+            f"ALTER TABLE delta.`{lake.bronze(COUNTS.source)}` "
+            "SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)"
+        )
+    append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[1])
+    for pack in (pack_files, pack_events):
+        named = partial(_noted, asked, pack)
+        monkeypatch.setattr(spark_drain, pack.__name__, named)
+    drain(SparkEngine(spark), lake, COUNTS)
+    assert asked == ["pack_files" if is_direct else "pack_events"]
+    oracle = local_run(user_counts.FOLD, COUNTED[:2])
+    assert table_rows(lake, COUNTS, user_counts.FOLD) == expected_rows(oracle, user_counts.FOLD)
+
+
+def _noted(asked: list[str], pack: Pack, *arguments: Any) -> DataFrame:
+    asked.append(pack.__name__)
+    return pack(*arguments)
+
+
+def test_workers_read_no_object_store():
+    assert not spark_drain.workers_can_read("s3a://bucket/lake/bronze/user_events")
