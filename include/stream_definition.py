@@ -12,6 +12,7 @@ from croniter import croniter
 from include.fold.ddl import keys_ddl, states_ddl
 from include.fold.definition import Definition, KeyedFold
 from include.fold.records import DefinitionError
+from include.fold.sql_types import sql_type
 from include.settings import MILLISECOND, SettingsError, Source, Stream
 
 
@@ -51,7 +52,7 @@ def _check_events(fold: KeyedFold, source: Source) -> None:
         field, named = declared.get(column.name), f"{fold.event.__name__}.{column.name}"
         if field is None:
             continue
-        if field.type != column.kind:
+        if not sql_type(column.kind).holds(sql_type(field.type)):
             raise SettingsError(
                 f"stream {fold.stream}: {named} is {column.kind}, but in source {source.name} "
                 f"it is {field.type}"
@@ -95,7 +96,7 @@ def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
         "state_partitions": stream.state_partitions,
         "state_schema": f"{keys_ddl(fold)}, {states_ddl(fold)}",
         "source": stream.source,
-        "key": fold.key,
+        "key": fold.keys.text(),
         "output_mode": fold.output_mode,
         "watermark_delay_ms": stream.watermark_delay // MILLISECOND,
         "timeout": fold.timeout if fold.times_out else None,

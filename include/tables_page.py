@@ -35,7 +35,7 @@ def _products() -> Iterator[str]:
     for stream in all_streams():
         definition = load_definition(stream)
         columns = product_columns(definition.fold, definition.comments)
-        how = f"{definition.fold.output_mode}; key `{definition.fold.key}`"
+        how = f"{definition.fold.output_mode}; key `{definition.fold.keys.text()}`"
         yield _section(f"tables/{stream.name}", f"{definition.title.rstrip('.')} ({how})", columns)
 
 

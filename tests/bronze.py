@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from include.fold.arrow_values import encode
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
 from include.fold.testing.run import Happened
 from include.lake.columns import ARROW_TYPES
@@ -76,9 +77,7 @@ def rows_for(fold: KeyedFold, rows: Sequence[StampedRow]) -> list[StampedRow]:
 def append_commit(lake: Lake, source: str, fold: KeyedFold, rows: Sequence[StampedRow]) -> None:
     """One commit of bronze, with the columns that streams read."""
     columns = {
-        column.name: pa.array(
-            [getattr(row.event, column.name, None) for row in rows], ARROW_TYPES[column.kind]
-        )
+        column.name: encode(column.shape, [getattr(row.event, column.name, None) for row in rows])
         for column in fold.event_columns
         if column.name not in (EVENT_TIME_US, INGESTED_AT_US)
     }

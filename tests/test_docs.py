@@ -1,6 +1,7 @@
-"""What docs/testing.md shows is what happens."""
+"""What docs/testing.md and docs/streams.md show is what happens."""
 
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 
 from include.fold.definition import map_groups_with_state
 from include.fold.testing.check import BrokenLawError, check_fold
+from include.fold.testing.run import run
 
-PAGE = (Path(__file__).parents[1] / "docs" / "testing.md").read_text()
+PAGE_FOLDER = Path(__file__).parents[1] / "docs"
+PAGE = (PAGE_FOLDER / "testing.md").read_text()
 RECORDS = """
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -69,3 +72,18 @@ def test_the_wrong_example_is_told_as_the_page_says():
     with pytest.raises(BrokenLawError) as raised:
         check_fold(fold)
     assert f"{raised.value}\n" == blocks("")[0]
+
+
+def test_the_fold_over_nested_records_adds_up_as_the_page_says():
+    page = (PAGE_FOLDER / "streams.md").read_text()
+    source = next(
+        text
+        for text in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+        if "Basket" in text
+    )
+    names = defined(source)
+    items = (names["Item"]("tea", Decimal("1.10")), None)
+    order = names["Order"]("DE", 7, names["Status"].PAID, items, 1_000)
+    ran = run(names["FOLD"], [order, order._replace(event_time_us=2_000)])
+    assert ran.outputs == [("DE", 7, {"tea": Decimal("2.20")})]
+    check_fold(names["FOLD"], other_process=False)

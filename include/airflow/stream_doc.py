@@ -18,7 +18,7 @@ def _facts(stream: Stream) -> Iterator[tuple[str, str]]:
     yield "file", f"`include/streams/{stream.name}.py`"
     yield "source", f"`bronze/{stream.source}`"
     yield "table", f"`tables/{stream.name}` ({fold.output_mode}): {columns}"
-    yield "key", f"`{fold.key}`"
+    yield "key", f"`{fold.keys.text()}`"
     yield "schedule, delay", f"`{stream.schedule}` (UTC), {stream.watermark_delay}"
     if stream.settings:
         yield "settings", ", ".join(f"{name} {value}" for name, value in stream.settings.items())

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from include.fold.conform import conformed
+
 BIGGEST_KEYS = 10
 STATE_CHARACTERS = 200  # shown of a big key's state
 POINTS = 1_000
@@ -50,8 +52,9 @@ def measure_bucket(rows: pa.Table, due_until_us: int | None) -> BucketState:
     columns = rows.drop_columns(["bucket"]).to_struct_array().combine_chunks()
     sized = rows.append_column("bytes", [value_bytes(columns)])
     # By key, too, so that the same state gives the same answer.
-    order = [("bytes", "descending"), ("key", "ascending")]
-    biggest = sized.take(pc.select_k_unstable(sized, BIGGEST_KEYS, order))
+    order = [("bytes", "descending"), ("by_key", "ascending")]
+    ranked = sized.select(["bytes"]).append_column("by_key", _comparable(rows["key"]))
+    biggest = sized.take(pc.select_k_unstable(ranked, BIGGEST_KEYS, order))
     due = pc.less(rows["timeout_at_us"], pa.scalar(due_until_us, pa.int64()))
     return BucketState(
         bucket=rows["bucket"][0].as_py(),
@@ -64,6 +67,11 @@ def measure_bucket(rows: pa.Table, due_until_us: int | None) -> BucketState:
     )
 
 
+def _comparable(keys: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    is_nested = pa.types.is_nested(keys.type)
+    return pa.array(map(repr, keys.to_pylist()), pa.string()) if is_nested else keys
+
+
 def value_bytes(values: pa.Array) -> Figures:
     """The bytes of each value in Arrow's buffers.
 
@@ -73,8 +81,13 @@ def value_bytes(values: pa.Array) -> Figures:
     kind = values.type
     if pa.types.is_struct(kind):
         return sum((value_bytes(column) for column in values.flatten()), np.zeros(1, np.int64))
-    if pa.types.is_string(kind):
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return OFFSET + _filled(pc.binary_length(values))
+    if pa.types.is_map(kind):  # as the list of pairs that it is
+        values = conformed(
+            values, pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
+        )
+        kind = values.type
     if pa.types.is_list(kind):
         ends = [0, *_filled(pc.list_value_length(values)).cumsum()]
         return OFFSET + np.diff(np.append(0, value_bytes(values.flatten()).cumsum())[ends])
@@ -94,4 +107,6 @@ def _sample(figures: pa.ChunkedArray) -> Sample:
 def _shown(state: dict[str, Any] | None) -> str | None:
     if state is None:
         return None
-    return json.dumps(state, separators=(",", ":"), ensure_ascii=False)[:STATE_CHARACTERS]
+    # Lists of pairs for maps, as Arrow has them; what JSON does not know as text.
+    text = json.dumps(state, separators=(",", ":"), ensure_ascii=False, default=str)
+    return text[:STATE_CHARACTERS]

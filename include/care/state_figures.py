@@ -112,7 +112,7 @@ def report_of(
         checkpoint=batch.checkpoint,
         clock="ingestion time" if fold.in_processing_time else "event time",
         until=None if settled_us is None else instant_of(until_us(settled_us)),
-        key=fold.key,
+        key=fold.keys.text(),
         **_sums(buckets),
         keys_without_state=sum(each.sizes.of - each.changed_us.of for each in measured),
         bytes_per_key=_spread([each.sizes for each in measured]),

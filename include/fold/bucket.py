@@ -4,6 +4,7 @@ Arrow does the sorting and the cutting; the fold gets plain Python lists.
 """
 
 import gc
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -13,14 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from include.fold.arrow_values import column_values, decode, encode, python_values
+from include.fold.codes import codes_of
 from include.fold.declared_values import declared
-from include.fold.definition import REMOVED, KeyedFold
+from include.fold.definition import KEY, REMOVED, KeyedFold
 from include.fold.emitted import Emitted, KeyRun, Rejected
-from include.fold.failures import BrokenInvariantError
-from include.fold.records import MAX_INT
+from include.fold.failures import BrokenInvariantError, StateFunctionError
+from include.fold.records import MAX_INT, Column, DefinitionError
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.settle import fold_runs
-from include.fold.states import States, python_values
+from include.fold.shapes import Shape
+from include.fold.states import States
 
 
 class Settled(NamedTuple):
@@ -103,10 +107,12 @@ class Ordered(NamedTuple):
     events: pa.Table
     keys: pa.Array  # each once, in the order of their events
     bounds: list[int]  # of the keys' events, the end of the last one's too
+    shape: Shape  # of a key
 
     def runs(self) -> list[KeyRun]:
         """Each key's events, by their positions."""
-        runs = zip(self.keys.to_pylist(), self.bounds[:-1], self.bounds[1:], strict=True)
+        keys = decode(self.shape, self.keys, "key")
+        runs = zip(keys, self.bounds[:-1], self.bounds[1:], strict=True)
         return list(map(KeyRun._make, runs))
 
 
@@ -114,18 +120,22 @@ def order_events(fold: KeyedFold, events: pa.Table) -> Ordered:
     """`events` (of `event_schema(fold)`, in any order) in the order in which they are folded."""
     events = events.combine_chunks()
     if not events.num_rows:
-        return Ordered(events, pa.array([], events.schema.field(fold.key).type), [0])
-    codes, distinct = _codes(events[fold.key])
+        return Ordered(events, keys_of(fold, events).combine_chunks(), [0], fold.keys.shape)
+    codes, distinct = codes_of(keys_of(fold, events))
     times = events[fold.time_us].to_numpy()
     order, has_ties = _by_key_and_time(codes, times)
     if has_ties:
-        others = [name for name in events.column_names if name not in (fold.key, fold.time_us)]
+        same = {*fold.keys.names, KEY, fold.time_us}
+        if fold.keys.is_derived:
+            same = {KEY, fold.time_us}
+        others = [name for name in events.column_names if name not in same]
         ranks = [rank for name in reversed(others) for rank in _ranks(events[name])]
         order = np.lexsort((*ranks, times, codes))
     codes = codes[order]
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     keys = distinct.take(pa.array(codes[starts]))
-    return Ordered(events.take(order), keys, [*starts.tolist(), events.num_rows])
+    bounds = [*starts.tolist(), events.num_rows]
+    return Ordered(events.take(order), keys, bounds, fold.keys.shape)
 
 
 def _by_key_and_time(codes: Any, times: Any) -> tuple[Any, bool]:
@@ -145,10 +155,15 @@ def _by_key_and_time(codes: Any, times: Any) -> tuple[Any, bool]:
     return order, bool(np.any((codes[1:] == codes[:-1]) & (times[1:] == times[:-1])))
 
 
-def _codes(keys: pa.ChunkedArray) -> tuple[Any, pa.Array]:
-    """Each key as a small integer, and the distinct keys that the integers stand for."""
-    encoded = keys.combine_chunks().dictionary_encode()
-    return encoded.indices.to_numpy(), encoded.dictionary
+def keys_of(fold: KeyedFold, events: pa.Table) -> pa.ChunkedArray:
+    """The key of each event, as `state_schema(fold)` has them."""
+    keys = fold.keys
+    if keys.is_derived:
+        return events[KEY]
+    if len(keys.names) == 1:
+        return events[keys.names[0]]
+    parts = [events[name].combine_chunks() for name in keys.names]
+    return pa.chunked_array([pa.StructArray.from_arrays(parts, names=keys.names)])
 
 
 def _ranks(column: pa.ChunkedArray) -> list[Any]:
@@ -157,10 +172,35 @@ def _ranks(column: pa.ChunkedArray) -> list[Any]:
     Nulls first, then by value. Values that differ in anything never tie, or the order in which
     they arrived would show.
     """
+    if pa.types.is_nested(column.type):
+        return [_nested_ranks(column)]
     if pa.types.is_floating(column.type):
         return _float_ranks(column)
     nulls_first = [("", "ascending", "at_start")]  # an array has no name to sort by
     return [pc.rank(column, sort_keys=nulls_first, tiebreaker="dense").to_numpy()]
+
+
+def _nested_ranks(column: pa.ChunkedArray) -> Any:
+    """One by one: only events that tie in key and time come here."""
+    sort_keys = list(map(_sort_key, column.to_pylist()))
+    ranks = {each: rank for rank, each in enumerate(sorted(set(sort_keys)))}
+    return np.array([ranks[each] for each in sort_keys])
+
+
+def _sort_key(value: Any) -> tuple[Any, ...]:
+    """None first; of what it is made of one after the other, a map's pairs by their keys."""
+    if value is None:
+        return (NO_VALUE,)
+    if isinstance(value, float):
+        ordered, kind = _float_ranks(pa.chunked_array([pa.array([value, math.nan])]))
+        return (int(kind[0]), int(ordered[0]))
+    if isinstance(value, dict):
+        return (NUMBER, tuple(map(_sort_key, value.values())))
+    if isinstance(value, (list, tuple)):
+        is_map = bool(value) and isinstance(value[0], tuple)
+        items = map(_sort_key, value)
+        return (NUMBER, tuple(sorted(items) if is_map else items))
+    return (NUMBER, value)
 
 
 NO_VALUE, NO_NUMBER, NUMBER = 0, 1, 2
@@ -184,9 +224,26 @@ def _float_ranks(column: pa.ChunkedArray) -> list[Any]:
     return [ordered, kinds]
 
 
+def derived_keys(fold: KeyedFold, events: pa.Table) -> pa.Array:
+    """What the fold's key function makes of each event. It may ask for all of an event's fields."""
+    columns = [column_values(column, events[column.name]) for column in fold.event_columns]
+    records = list(map(partial(tuple.__new__, fold.event), zip(*columns, strict=True)))
+    return encode(fold.keys.shape, [_derived_key(fold, record) for record in records])
+
+
+def _derived_key(fold: KeyedFold, event: Any) -> Any:
+    try:
+        return fold.keys.of(event)
+    except Exception as error:
+        raise StateFunctionError(
+            f"stream {fold.stream}: key {fold.keys.text()} failed for {event!r}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
 def _events(fold: KeyedFold, ordered: Ordered, times_us: list[int]) -> list[Any]:
     columns = [
-        times_us if column.name == fold.time_us else _event_values(fold, ordered, column.name)
+        times_us if column.name == fold.time_us else _event_values(fold, ordered, column)
         for column in fold.event_columns
     ]
     # What `_make` does, without its length check: zip(strict) and the schema have made it.
@@ -194,12 +251,12 @@ def _events(fold: KeyedFold, ordered: Ordered, times_us: list[int]) -> list[Any]
     return list(map(make, zip(*columns, strict=True)))
 
 
-def _event_values(fold: KeyedFold, ordered: Ordered, name: str) -> list[Any]:
-    if name != fold.key:
-        return python_values(ordered.events[name])
+def _event_values(fold: KeyedFold, ordered: Ordered, column: Column) -> list[Any]:
+    if column.name != fold.key:
+        return column_values(column, ordered.events[column.name])
     # One object for all events of a key: texts are dear to make.
     keys = np.empty(len(ordered.keys), object)
-    keys[:] = ordered.keys.to_pylist()
+    keys[:] = column_values(column, ordered.keys)
     return np.repeat(keys, np.diff(ordered.bounds)).tolist()
 
 
@@ -211,13 +268,27 @@ def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table | None:
     if not emitted.rows:
         return None
     schema = output_schema(fold)
-    columns: list[Any] = [*zip(*emitted.rows, strict=True), emitted.emitted_at_us]
+    columns = zip(fold.output_columns, zip(*emitted.rows, strict=True), schema, strict=False)
+    arrays = [_record_array(column, values, field) for column, values, field in columns]
+    arrays.append(pa.array(emitted.emitted_at_us, pa.int64()))
     if REMOVED in schema.names:
-        columns.append(emitted.removed)
-    return pa.table(
-        [declared(values, field) for values, field in zip(columns, schema, strict=True)],
-        schema=schema,
-    )
+        arrays.append(pa.array(emitted.removed, pa.bool_()))
+    return pa.table(arrays, schema=schema)
+
+
+def _record_array(column: Column, values: Sequence[Any], field: pa.Field) -> pa.Array:
+    """`values` of an output's column as Arrow."""
+    if column.is_plain:
+        return declared(values, field)
+    name = f"output {column.name}"
+    try:
+        stored = [
+            None if value is None and field.nullable else column.shape.stored(value, name)
+            for value in values
+        ]
+    except (TypeError, ValueError) as error:
+        raise DefinitionError(str(error)) from error
+    return encode(column.shape, stored)
 
 
 def rejected_table(rejected: Sequence[Rejected]) -> pa.Table | None:

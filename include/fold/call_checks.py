@@ -29,7 +29,7 @@ class CallChecks:
             (
                 NAMES.get(c.kind),
                 c,
-                c.nullable or (fold.output_mode == "update" and c.name != fold.key),
+                c.nullable or (fold.output_mode == "update" and c.name not in fold.keys.names),
             )
             for c in fold.output_columns
         ]
@@ -42,7 +42,6 @@ class CallChecks:
         for (plain, column), item in zip(self._states, state, strict=True):
             if not is_plainly(item, plain):
                 column.check(item)
-                check_text(item)
         return state
 
     def output(self, row: Iterable[Any]) -> tuple[Any, ...]:
@@ -68,6 +67,8 @@ def _output_value(column: Column, nullable: bool, value: Any) -> Any:
         if not nullable:
             raise TypeError(f"output {column.name} is None, but is not declared `| None`")
         return None
+    if not column.is_plain:
+        return column.shape.stored(value, f"output {column.name}")
     if not column.kind.startswith(ARRAY):
         return _scalar(column, column.kind, value)
     if not (isinstance(value, (list, tuple, set)) or hasattr(value, "__array__")):

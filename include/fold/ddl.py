@@ -1,6 +1,6 @@
 """A fold's schemas as Spark writes them (DDL): text, so whoever only names them needs no Arrow."""
 
-from include.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold
+from include.fold.definition import EMITTED_AT_US, KEY, REMOVED, KeyedFold
 from include.fold.records import Column
 
 # The live engine's state variables, each with a value for each bucket. Keys are apart because
@@ -15,8 +15,9 @@ REJECTED_DDL = (
 def event_ddl(fold: KeyedFold) -> str:
     """`event_schema`, as Spark writes it."""
     text = ddl(fold.event_columns)
-    known = {column.name for column in fold.event_columns}
-    return text if fold.time_us in known else f"{text}, `{fold.time_us}` bigint"
+    if fold.time_us not in {column.name for column in fold.event_columns}:
+        text += f", `{fold.time_us}` bigint"
+    return f"{text}, `{KEY}` {fold.keys.kind}" if fold.keys.is_derived else text
 
 
 def ddl(columns: tuple[Column, ...]) -> str:
@@ -37,7 +38,7 @@ def output_ddl(fold: KeyedFold) -> str:
 
 def keys_ddl(fold: KeyedFold) -> str:
     """The keys of a bucket, as release 0.5 stored them: part of what pins a generation's schema."""
-    return f"key array<{fold.key_column.kind}>"
+    return f"key array<{fold.keys.kind}>"
 
 
 def states_ddl(fold: KeyedFold) -> str:
@@ -56,6 +57,6 @@ def state_rows_ddl(fold: KeyedFold) -> str:
     """
     fields = ", ".join(f"`{column.name}`: {column.kind}" for column in fold.state_columns)
     return (
-        f"bucket int, key {fold.key_column.kind}, state struct<{fields}>, changed_at_us bigint, "
+        f"bucket int, key {fold.keys.kind}, state struct<{fields}>, changed_at_us bigint, "
         "timeout_at_us bigint"
     )

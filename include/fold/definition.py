@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
+from include.fold.fold_key import FoldKey, GivenKey, fold_key
 from include.fold.group_state import GroupState, GroupStateTimeout
 from include.fold.records import Column, DefinitionError, columns_of
 
@@ -17,6 +18,7 @@ REMOVED = "removed"  # an update stream's mark of a key whose state is gone
 EMITTED_DATE = "emitted_date"
 RESERVED_IN_OUTPUTS = {EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED}
 RESERVED_IN_STATES = {"key", "changed_at_us", "timeout_at_us"}
+KEY = "_key"  # of an event whose key is no field of it, beside its fields
 
 TIMEOUTS = (
     GroupStateTimeout.NoTimeout,
@@ -24,7 +26,7 @@ TIMEOUTS = (
     GroupStateTimeout.ProcessingTimeTimeout,
 )
 
-Key = int | str
+Key = Any  # a value of the fold's `keys.shape`
 OutputMode = Literal["append", "update"]
 OnError = Literal["stop", "quarantine"]
 StateFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterator[Any]]
@@ -36,14 +38,15 @@ MigrateState = Callable[[dict[str, Any]], Any]
 class KeyedFold:
     """A state function over the events of each key, and the schemas around it.
 
-    `function(key, events, state)` yields outputs. `key` names the Event field that groups.
+    `function(key, events, state)` yields outputs. `key` names the Event field that groups, or
+    several; or it is a function of an event, whose name and return type say what it is.
     An `append` stream's table holds all outputs. An `update` stream's table holds one row
     per key of the state, `project(key, state)`: a function of the state alone, so that the
     table can be rebuilt from a savepoint.
     """
 
     function: StateFunction
-    key: str
+    key: GivenKey
     event: type
     state: type
     output: type
@@ -62,18 +65,12 @@ class KeyedFold:
         _refuse_other("timeout", self.timeout, TIMEOUTS)
         _refuse_other("output_mode", self.output_mode, ("append", "update"))
         _refuse_other("on_error", self.on_error, ("stop", "quarantine"))
-        names = {column.name for column in self.event_columns}
-        if self.key not in names:
-            raise DefinitionError(f"key {self.key!r} is not a field of {self.event.__name__}")
-        if self.key_column.kind not in ("bigint", "string") or self.key_column.nullable:
-            raise DefinitionError(f"key {self.key!r} must be an int or a str, and never None")
+        _ = self.keys  # or it says why there is none
         _refuse_names(self.output, RESERVED_IN_OUTPUTS)
         self._refuse_names_in_other_case()
         _refuse_names(self.state, RESERVED_IN_STATES)
         if not self.state_columns:
             raise DefinitionError(f"{self.state.__name__} has no field: a state needs one")
-        for record in (self.event, self.state):
-            _refuse_instants(record)
         if self.initial_timeout is not None:
             if not self.times_out:
                 raise DefinitionError("initial_timeout= needs a timeout= that is not NoTimeout")
@@ -99,10 +96,13 @@ class KeyedFold:
     def _check_update(self) -> None:
         if self.project is None:
             raise DefinitionError("an update stream needs project=, its row for a key and state")
-        if self.key not in {column.name for column in self.output_columns}:
-            raise DefinitionError(
-                f"an update stream has one row per key: {self.output.__name__} needs {self.key!r}"
-            )
+        for name, shape in self.keys.parts:
+            kind = next((c.kind for c in self.output_columns if c.name == name), None)
+            if kind != shape.kind:
+                raise DefinitionError(
+                    f"an update stream has one row per key: {self.output.__name__} needs {name!r}"
+                    + ("" if kind is None else f", of type {shape.kind} and not {kind}")
+                )
 
     # Cached: an engine asks for each bucket and batch, and reading type hints is slow.
     @cached_property
@@ -117,19 +117,32 @@ class KeyedFold:
     def output_columns(self) -> tuple[Column, ...]:
         return columns_of(self.output)
 
-    @property
-    def key_column(self) -> Column:
-        return next(column for column in self.event_columns if column.name == self.key)
+    @cached_property
+    def keys(self) -> FoldKey:
+        """What groups the events."""
+        return fold_key(self.key, self.event, self.event_columns)
 
-    @property
+    @cached_property
+    def stored_state(self) -> Callable[[Any], Any] | None:
+        """Makes of a state what the store gives back; None where that is the same.
+
+        TypeError, which names the field, for one that cannot be stored exactly.
+        """
+        if all(column.is_plain for column in self.state_columns):
+            return None
+        return partial(_stored_record, self.state, self.state_columns)
+
+    @cached_property
     def calls_per_event(self) -> bool:
         """Whether the function is called once per event, or once with all settled ones.
 
         How often it is called must not depend on how input was cut. In an update stream
         without timeouts only the last row counts, so one call with all events is the same.
-        Unless calls may be rejected: a call for two events would reject both, or none.
+        Unless calls may be rejected: a call for two events would reject both, or none. Nor where
+        the state has a dict: between calls its keys are put in order, and within one they are not.
         """
-        return self.output_mode == "append" or self.times_out or self.quarantines
+        has_map = any(column.shape.has_map for column in self.state_columns)
+        return self.output_mode == "append" or self.times_out or self.quarantines or has_map
 
     @property
     def quarantines(self) -> bool:
@@ -167,13 +180,8 @@ def _refuse_other(name: str, value: object, known: tuple[str, ...]) -> None:
         raise DefinitionError(f"{name}={value!r} is none of {', '.join(known)}")
 
 
-def _refuse_instants(record: type) -> None:
-    for column in columns_of(record):
-        if column.kind == "timestamp":
-            raise DefinitionError(
-                f"{record.__name__}.{column.name} is an Instant: only outputs have those. "
-                "Declare it int (microseconds since 1970)"
-            )
+def _stored_record(record: Any, columns: tuple[Column, ...], value: Any) -> Any:
+    return record._make(c.shape.stored(v, c.name) for c, v in zip(columns, value, strict=True))
 
 
 def _refuse_names(record: type, reserved: set[str]) -> None:

@@ -53,7 +53,7 @@ def failure(
     called = "timeout" if group.hasTimedOut else "event"
     stream = f"stream {fold.stream}: " if fold.stream else ""
     return StateFunctionError(
-        f"{stream}{function_name(fold)} failed for {fold.key} {key!r} ({called} at "
+        f"{stream}{function_name(fold)} failed for {fold.keys.text()} {key!r} ({called} at "
         f"{at:%Y-%m-%dT%H:%M:%S.%fZ}): {type(error).__name__}: {error}"
     )
 

@@ -6,7 +6,7 @@ time of the call (of its event, or of the timeout), never the wall's or the batc
 no result depends on when the function happened to run.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from operator import length_hint
 from typing import Any, Generic, TypeVar
@@ -53,10 +53,16 @@ class GroupState(Generic[S]):
     function that wants one sets it each time.
     """
 
-    __slots__ = ("_timed_out", "_timeout", "_timeout_at_us", "_value", "clock_us")
+    __slots__ = ("_stored", "_timed_out", "_timeout", "_timeout_at_us", "_value", "clock_us")
 
-    def __init__(self, timeout: str = GroupStateTimeout.NoTimeout) -> None:
+    def __init__(
+        self,
+        timeout: str = GroupStateTimeout.NoTimeout,
+        stored: Callable[[S], S] | None = None,
+    ) -> None:
+        """`stored` makes of a state what the store would give back; None: it is the same."""
         self._timeout = timeout
+        self._stored = stored
         self._value: S | None = None
         self._timed_out = False
         self._timeout_at_us = NEVER_US
@@ -99,12 +105,13 @@ class GroupState(Generic[S]):
         return self._timed_out
 
     def update(self, newValue: S) -> None:
-        """Set the state. GroupStateTypeError for None: `remove` takes it away."""
+        """Set the state. GroupStateTypeError for None: `remove` takes it away. TypeError for what
+        a field of it cannot hold."""
         if newValue is None:
             raise GroupStateTypeError(
                 "[CANNOT_BE_NONE] update(None): a state cannot be None; use remove()"
             )
-        self._value = newValue
+        self._value = newValue if self._stored is None else self._stored(newValue)
 
     def remove(self) -> None:
         """Take the state away. Without a timeout, too, the key is forgotten and costs nothing."""
@@ -191,10 +198,10 @@ class TickingGroupState(GroupState[S]):
 
     __slots__ = ("_end", "_events", "_start", "_times_us")
 
-    def __init__(self, times_us: Sequence[int]) -> None:
+    def __init__(self, times_us: Sequence[int], stored: Callable[[S], S] | None = None) -> None:
         self._events: Iterator[Any] = iter(())
         self._times_us, self._start, self._end = times_us, 0, 0
-        super().__init__()
+        super().__init__(stored=stored)
 
     def begin_events(self, value: S | None, events: Iterator[Any], start: int, end: int) -> None:
         """For the fold: show `value`; `events` are those with `times_us` from `start` to `end`."""

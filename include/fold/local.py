@@ -8,6 +8,7 @@ a second time, plainly.
 import math
 import struct
 from collections.abc import Hashable, Iterable
+from enum import Enum
 from typing import Any, NamedTuple
 
 from include.fold.admission import is_late, until_us, watermark_us
@@ -49,7 +50,7 @@ class LocalFold:
         self._fold = fold
         self._delay_us = delay_us
         self._since_us = since_us
-        self._key_position = [column.name for column in fold.event_columns].index(fold.key)
+        self._key_of = fold.keys.of
         self._buckets = [_Bucket(fold) for _ in range(buckets)]
         for known in initial:
             self._buckets[hash(known.key) % buckets].states.put(*known)
@@ -97,7 +98,7 @@ class LocalFold:
         return bool(is_late(row.time_us, row.arrival_us, self._delay_us))
 
     def _bucket_of(self, row: BronzeRow) -> int:
-        key = None if row.event is None else row.event[self._key_position]
+        key = None if row.event is None else self._key_of(row.event)
         return hash(key) % len(self._buckets)
 
     def states(self) -> dict[Key, KeyState]:
@@ -116,7 +117,6 @@ class LocalFold:
 class _Bucket:
     def __init__(self, fold: KeyedFold) -> None:
         self._fold = fold
-        self._key_position = [column.name for column in fold.event_columns].index(fold.key)
         self._folded_until_us: int | None = None
         self.states = States(fold)
         self.pending: list[BronzeRow] = []
@@ -143,20 +143,27 @@ class _Bucket:
     def _runs(self, settled: list[BronzeRow]) -> Iterable[KeyRun]:
         start = 0
         for end in range(1, len(settled) + 1):
-            key = settled[start].event[self._key_position]
-            if end == len(settled) or settled[end].event[self._key_position] != key:
+            key = self._fold.keys.of(settled[start].event)
+            if end == len(settled) or self._fold.keys.of(settled[end].event) != key:
                 yield KeyRun(key, start, end)
                 start = end
 
     def _order(self, row: BronzeRow) -> tuple[Hashable, ...]:
         values = tuple(map(_rank, row.event))
-        return (row.event[self._key_position], row.time_us, values)
+        return (_rank(self._fold.keys.of(row.event)), row.time_us, values)
 
 
 def _rank(value: Any) -> tuple[Hashable, ...]:
-    """Nulls first, then what is not a number, then by value; of equal floats by their bits."""
+    """Nulls first, then what is not a number, then by value; of equal floats by their bits.
+    Of what is made of others: one after the other, a dict's by its keys."""
     if value is None:
         return (0,)
+    if isinstance(value, Enum):
+        return (2, value.value)
+    if isinstance(value, dict):
+        return (2, tuple(sorted((_rank(key), _rank(item)) for key, item in value.items())))
+    if isinstance(value, tuple):
+        return (2, tuple(map(_rank, value)))
     if not isinstance(value, float):
         return (2, value)
     (bits,) = struct.unpack("<q", struct.pack("<d", value))

@@ -73,3 +73,16 @@ def product_columns(fold: KeyedFold, comments: Mapping[str, str]) -> list[Column
     if fold.output_mode == "append":
         columns.append(Column(EMITTED_DATE, "date", "Partition: the date of emitted_at"))
     return columns
+
+
+def same_key(fold: KeyedFold) -> str:
+    """The condition of a MERGE of rows `new` into a table `old` of a row per key.
+
+    In words that Spark and delta-rs both have.
+    """
+    return " AND ".join(_same(f"`{name}`", part.nullable) for name, part in fold.keys.parts)
+
+
+def _same(name: str, nullable: bool) -> str:
+    equal = f"old.{name} = new.{name}"
+    return f"({equal} OR (old.{name} IS NULL AND new.{name} IS NULL))" if nullable else equal

@@ -13,7 +13,8 @@ def project(fold: KeyedFold, key: Key, state: Any) -> Any:
         raise DefinitionError(f"{function_name(fold)} is no update stream: it has no projection")
     if state is not None:
         return fold.project(key, state)
-    return tuple(key if column.name == fold.key else None for column in fold.output_columns)
+    known = fold.keys.values(key)
+    return tuple(known.get(column.name) for column in fold.output_columns)
 
 
 def checked_projection(fold: KeyedFold, key: Key, state: Any, returned: Any) -> Any:

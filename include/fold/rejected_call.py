@@ -3,9 +3,13 @@
 All of it is bounded, and names modules, not files: it is the same on every machine.
 """
 
+import base64
 import json
 import linecache
 from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
+from enum import Enum
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -26,7 +30,7 @@ OURS = "include.fold."
 def describe(key: Key, at_us: int, number: int, event: Any, error: Exception) -> Rejected:
     """The record of a call that failed; `event` is None for a timeout."""
     return Rejected(
-        key=cut(str(key), KEY_BYTES),
+        key=cut(key_text(key), KEY_BYTES),
         at_us=at_us,
         number=number,
         cause="timeout" if event is None else "event",
@@ -38,8 +42,34 @@ def describe(key: Key, at_us: int, number: int, event: Any, error: Exception) ->
 
 
 def as_json(event: Any) -> str:
-    """The event's fields by name."""
-    return json.dumps(event._asdict(), ensure_ascii=False)
+    """The event's fields by name, nested records too."""
+    return json.dumps(_plain(event), ensure_ascii=False)
+
+
+def key_text(key: Key) -> str:
+    """A key as text; of several columns, JSON."""
+    return as_json(key) if isinstance(key, tuple) else str(_plain(key))
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say of it; bytes as base64, times and decimals as text."""
+    if hasattr(value, "_asdict"):
+        return {name: _plain(of) for name, of in value._asdict().items()}
+    if isinstance(value, dict):
+        return {str(key): _plain(of) for key, of in value.items()}
+    if isinstance(value, tuple):
+        return list(map(_plain, value))
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return (
+        value.isoformat()
+        if isinstance(value, date)
+        else str(value)
+        if isinstance(value, Decimal)
+        else value
+    )
 
 
 def cut(text: str, size: int) -> str:

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from include.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold
+from include.fold.definition import EMITTED_AT_US, KEY, REMOVED, KeyedFold
 from include.fold.records import Column
 from include.lake.columns import arrow_type
 
@@ -13,13 +13,15 @@ def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
 
 
 def event_schema(fold: KeyedFold) -> pa.Schema:
-    """Events as they travel and wait: the record's columns, and the fold's time in any case.
+    """Events as they travel and wait: the record's columns, the fold's time, a key of its own.
 
     All nullable, as Spark's frames are: what may be missing was decided at ingest.
     """
     schema = pa.schema([(c.name, arrow_type(c.kind)) for c in fold.event_columns])
     if fold.time_us not in schema.names:
         schema = schema.append(pa.field(fold.time_us, pa.int64()))
+    if fold.keys.is_derived:
+        schema = schema.append(pa.field(KEY, arrow_type(fold.keys.kind)))
     return schema
 
 
@@ -29,7 +31,7 @@ def state_schema(fold: KeyedFold) -> pa.Schema:
     state = pa.struct([(c.name, arrow_type(c.kind)) for c in fold.state_columns])
     return pa.schema(
         [
-            ("key", arrow_type(fold.key_column.kind)),
+            ("key", arrow_type(fold.keys.kind)),
             ("state", state),
             ("changed_at_us", pa.int64()),
             ("timeout_at_us", pa.int64()),
@@ -43,7 +45,11 @@ def output_schema(fold: KeyedFold) -> pa.Schema:
     nullable = fold.output_mode == "update"
     schema = pa.schema(
         [
-            pa.field(c.name, arrow_type(c.kind), c.nullable or (nullable and c.name != fold.key))
+            pa.field(
+                c.name,
+                arrow_type(c.kind),
+                c.nullable or (nullable and c.name not in fold.keys.names),
+            )
             for c in fold.output_columns
         ]
     ).append(pa.field(EMITTED_AT_US, pa.int64(), nullable=False))

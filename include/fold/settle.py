@@ -75,17 +75,18 @@ class _Calls:
         self._times_us = times_us
         self._until_us = until_us
         self.key: Key = ""
-        self.group: Any = GroupState(fold.timeout)
+        self.group: Any = GroupState(fold.timeout, fold.stored_state)
         self._returned: Any = None  # update streams: the last row of the call, until it is checked
 
     def fold_all(self, runs: Iterable[KeyRun]) -> None:
         """The calls for all of these keys. In a stream without timeouts each key has events."""
         if not self._fold.calls_per_event and isinstance(self._fold.function, ExactlyOne):
-            self.group = TickingGroupState(self._times_us)
+            self.group = TickingGroupState(self._times_us, self._fold.stored_state)
             self.one_output_for_all(runs)
             return
         fold_run = self.one_per_event if self._fold.calls_per_event else self.one_for_all
-        if self._fold.times_out:
+        is_append = self._fold.output_mode == "append"
+        if self._fold.times_out or (self._fold.calls_per_event and not is_append):
             fold_run = self.one_per_event_and_timeout
         for run in runs:
             fold_run(run)
@@ -182,7 +183,7 @@ class _Calls:
             yield event
 
     def one_per_event_and_timeout(self, run: KeyRun) -> None:
-        """Any stream with timeouts."""
+        """Any stream with timeouts, and update streams that are called for each event."""
         key, start, end = run
         self.key = key
         group, events, times_us = self.group, self._events, self._times_us

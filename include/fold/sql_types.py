@@ -11,6 +11,7 @@ SCALARS = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
     *("string", "binary", "date", "timestamp", "timestamp_ntz"),
 )
+INTEGERS = ("tinyint", "smallint", "int", "bigint")
 NESTED = ("array<...>", "map<..., ...>", "struct<name: ..., ...>")
 SYNONYMS = {
     "byte": "tinyint",
@@ -45,6 +46,21 @@ class SqlType(NamedTuple):
         if self.name == "struct":
             parts = [f"{_quoted(n)}: {part}" for n, part in zip(self.names, parts, strict=True)]
         return f"{self.name}<{', '.join(parts)}>" if parts else self.name
+
+    def holds(self, other: "SqlType") -> bool:
+        """Whether each value of `other` is exactly one of this. Of structs by their members' names."""
+        if {self.name, other.name} <= set(INTEGERS):
+            return INTEGERS.index(self.name) >= INTEGERS.index(other.name)
+        if self.name != other.name:
+            return (self.name, other.name) == ("double", "float")
+        if self.name == "decimal":
+            digits = self.precision - self.scale, other.precision - other.scale
+            return self.scale >= other.scale and digits[0] >= digits[1]
+        if self.name == "struct":
+            theirs = dict(zip(other.names, other.parts, strict=True))
+            mine = zip(self.names, self.parts, strict=True)
+            return all(name in theirs and part.holds(theirs[name]) for name, part in mine)
+        return all(one.holds(two) for one, two in zip(self.parts, other.parts, strict=True))
 
 
 def sql_type(text: str) -> SqlType:

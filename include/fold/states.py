@@ -6,7 +6,7 @@ from the store and back to it without being looked at.
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import NEVER_US
-from include.fold.call_checks import check_text, is_plainly
+from include.fold.arrow_values import column_values, decode, encode, python_values
+from include.fold.call_checks import is_plainly
+from include.fold.codes import positions_of
 from include.fold.definition import Key, KeyedFold
 from include.fold.records import MAX_INT, MIN_INT, NAMES
 from include.fold.schemas import state_schema
@@ -47,21 +49,23 @@ class States:
         self._positions: list[int] = []  # of the same keys among the stored ones; -1 for none
         # The usual type of each column is looked at first: this runs for every key of a batch.
         self._columns = [(NAMES.get(column.kind), column) for column in fold.state_columns]
+        self._key = fold.keys.shape
 
     def __len__(self) -> int:
         return int(self.rows().num_rows)
 
     def fetch(self, keys: pa.Array | pa.ChunkedArray) -> None:
         """Look up what is stored of `keys`, each of them once: far cheaper than one by one."""
+        asked = decode(self._key, keys, "key")
         if self._known:
-            known = pa.array([key.as_py() not in self._known for key in keys], pa.bool_())
-            keys = keys.filter(known)
+            is_new = [key not in self._known for key in asked]
+            keys, asked = keys.filter(pa.array(is_new, pa.bool_())), [*compress(asked, is_new)]
         stored = self._stored_rows()
-        positions = _positions_of(keys, stored["key"])
+        positions = positions_of(keys, stored["key"])
         found = iter(self._objects(stored.take(positions[positions >= 0])))
         at = positions.tolist()
         known_now = [ABSENT if position < 0 else next(found) for position in at]
-        self._known.update(zip(keys.to_pylist(), known_now, strict=True))
+        self._known.update(zip(asked, known_now, strict=True))
         self._positions += at
 
     def get(self, key: Key) -> Any:
@@ -87,10 +91,12 @@ class States:
             is_gone = timeout_at_us == NEVER_US
             self._known[key] = ABSENT if is_gone else (None, NO_STATE_US, timeout_at_us)
             return
-        for (plain, column), value in zip(self._columns, state, strict=True):
-            if not is_plainly(value, plain):
-                column.check(value)
-                check_text(value)
+        if self._fold.stored_state is not None:
+            state = self._fold.stored_state(state)
+        else:
+            for (plain, column), value in zip(self._columns, state, strict=True):
+                if not is_plainly(value, plain):
+                    column.check(value)
         if type(state) is not self._fold.state:
             state = self._fold.state(*state)
         self._known[key] = (state, changed_at_us, timeout_at_us)
@@ -137,7 +143,8 @@ class States:
         known: Iterable[tuple[Key, Known]] = self._known.items()
         if self._stored is not None:  # a fold in memory never needs Arrow
             rows = self.rows()
-            known = zip(rows["key"].to_pylist(), self._objects(rows), strict=True)
+            keys = decode(self._key, rows["key"], "key")
+            known = zip(keys, self._objects(rows), strict=True)
         for key, each in known:
             if each is not ABSENT:
                 yield KeyState(key, *each)
@@ -160,7 +167,7 @@ class States:
             self._positions.append(-1)
             self._known[key] = ABSENT
         else:
-            self.fetch(pa.array([key], self._stored.schema.field("key").type))
+            self.fetch(encode(self._key, [key]))
         return self._known[key]
 
     def _objects(self, rows: pa.Table) -> Iterable[Known]:
@@ -196,51 +203,33 @@ class States:
         absent = np.array([state is None for state in states])
         never = np.array(timeouts_us) == NEVER_US
         arrays = [
-            pa.array(list(kept), schema.field("key").type),
-            _state_array(states, absent, schema.field("state").type),
+            encode(self._key, list(kept)),
+            _state_array(self._fold, states, absent, schema.field("state").type),
             pa.array(changed_at_us, pa.int64(), mask=absent),
             pa.array(timeouts_us, pa.int64(), mask=never | (not self._fold.times_out)),
         ]
         return pa.table(arrays, schema=schema)
 
 
-def _positions_of(keys: pa.Array | pa.ChunkedArray, stored: pa.ChunkedArray) -> Any:
-    """Where each of `keys` is stored; -1 for nowhere."""
-    # The asked keys are hashed, and the stored ones looked up: they are fewer.
-    asked = pc.index_in(stored, value_set=keys)
-    positions = np.full(len(keys), -1)
-    positions[asked.drop_null().to_numpy()] = np.flatnonzero(asked.is_valid().to_numpy())
-    return positions
-
-
-def _state_array(states: tuple[Any, ...], absent: Any, kind: pa.StructType) -> pa.Array:
+def _state_array(
+    fold: KeyedFold, states: tuple[Any, ...], absent: Any, kind: pa.StructType
+) -> pa.Array:
     mask = None
     if absent.any():
         nothing = (None,) * kind.num_fields
         states = tuple(nothing if state is None else state for state in states)
         mask = pa.array(absent)
-    columns = zip(*states, strict=True)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, kind, strict=True)]
+    columns = zip(fold.state_columns, zip(*states, strict=True), strict=True)
+    arrays = [encode(column.shape, values) for column, values in columns]
     return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=mask)
 
 
 def _records(fold: KeyedFold, states: pa.StructArray) -> list[Any]:
     """The state of each row, as the stream's own record; None for none."""
-    columns = [python_values(pc.struct_field(states, c.name)) for c in fold.state_columns]
-    for index, column in enumerate(fold.state_columns):
-        if column.kind.startswith("array"):
-            columns[index] = [None if v is None else tuple(v) for v in columns[index]]
+    columns = [column_values(c, pc.struct_field(states, c.name)) for c in fold.state_columns]
     make = partial(tuple.__new__, fold.state)
     records = list(map(make, zip(*columns, strict=True)))
     if states.null_count:
         is_there = states.is_valid().to_pylist()
         return [r if there else None for r, there in zip(records, is_there, strict=True)]
     return records
-
-
-def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """`column.to_pylist()`, in a tenth of the time where the values are plain numbers."""
-    is_plain = pa.types.is_primitive(column.type) and not pa.types.is_boolean(column.type)
-    if column.null_count or not is_plain:
-        return column.to_pylist()  # type: ignore[no-any-return]
-    return column.to_numpy().tolist()  # type: ignore[no-any-return]

@@ -12,9 +12,15 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple, NoReturn
 
-from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
+import pyarrow as pa
+
+from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND, NEVER_US
+from include.fold.arrow_values import decode
 from include.fold.definition import KeyedFold
-from include.fold.records import Column
+from include.fold.records import Column, DefinitionError
+from include.fold.shapes import Items, Scalar, Shape
+from include.fold.states import States
+from include.lake.columns import arrow_type
 from include.lake.paths import Lake
 from include.landing.landed_times import INSTANT, MIN_US
 from include.landing.landed_values import converter
@@ -29,7 +35,7 @@ REPEATED_KEYS_SHOWN = 5
 class FileRow(NamedTuple):
     """One key's state, in the order of the fold's state columns."""
 
-    key: int | str
+    key: Any
     state: tuple[Any, ...]
     timeout_at_us: int | None
 
@@ -76,13 +82,22 @@ def typed_rows(path: str, document: dict[str, Any], fold: KeyedFold) -> tuple[in
     return as_of_us, rows
 
 
+def states_of(rows: Iterable[FileRow], as_of_us: int, fold: KeyedFold) -> States:
+    """The rows as states as of that instant."""
+    states = States(fold)
+    for row in rows:
+        timeout_us = NEVER_US if row.timeout_at_us is None else row.timeout_at_us
+        states.put(row.key, fold.state._make(row.state), as_of_us, timeout_us)  # type: ignore[attr-defined]
+    return states
+
+
 def _row(item: Any, as_of_us: int, fold: KeyedFold) -> FileRow:
     _check_members("", item, required=("key", "state"), optional=("timeout_at",))
     columns = fold.state_columns
     state = item["state"]
     _check_members("state", state, required=[column.name for column in columns])
     return FileRow(
-        _scalar("key", fold.key_column.kind, item["key"]),
+        _landed("key", fold.keys.shape, item["key"]),
         tuple(_value(column, state[column.name]) for column in columns),
         _timeout_at_us(item.get("timeout_at"), as_of_us, fold),
     )
@@ -108,19 +123,24 @@ def _check_members(
 
 
 def _value(column: Column, value: Any) -> Any:
-    name = f"state.{column.name}"
-    if value is None and column.nullable:
+    return _landed(f"state.{column.name}", column.shape, value)
+
+
+def _landed(name: str, shape: Shape, value: Any) -> Any:
+    """What a field of JSON stands for in a record of the stream."""
+    if value is None:
+        if not shape.nullable:
+            raise wrong_type(name, value, shape.kind)
         return None
-    if not column.kind.startswith("array<"):
-        return _scalar(name, column.kind, value)
-    if not isinstance(value, list):
-        raise wrong_type(name, value, column.kind)
-    kind = column.kind[len("array<") : -1]
-    return tuple(_scalar(f"{name}[{index}]", kind, item) for index, item in enumerate(value))
-
-
-def _scalar(name: str, kind: str, value: Any) -> Any:
-    return converter(kind, Times())(name, value)
+    if isinstance(shape, Items) and isinstance(value, list):
+        return tuple(_landed(f"{name}[{n}]", shape.item, item) for n, item in enumerate(value))
+    landed = converter(shape.kind, Times())(name, value)
+    if isinstance(shape, Scalar):
+        return landed
+    try:
+        return decode(shape, pa.array([landed], arrow_type(shape.kind)), name)[0]
+    except DefinitionError as error:
+        raise RefusedError("wrong_type", str(error)) from None
 
 
 def _timeout_at_us(value: Any, as_of_us: int, fold: KeyedFold) -> int | None:
@@ -159,7 +179,7 @@ def _refuse_repeated(path: str, rows: Iterable[FileRow]) -> None:
     refuse_repeated(path, repeated[:REPEATED_KEYS_SHOWN], len(repeated))
 
 
-def refuse_repeated(path: str, some_keys: Collection[int | str], total: int) -> None:
+def refuse_repeated(path: str, some_keys: Collection[Any], total: int) -> None:
     """SettingsError when `total` keys, and among them `some_keys`, have several rows."""
     if total:
         listed = ", ".join(shown(key) for key in some_keys)

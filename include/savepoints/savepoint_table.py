@@ -32,7 +32,7 @@ def savepoint_columns(fold: KeyedFold) -> list[Column]:
     return [
         Column("savepoint_id", "string", "The savepoint; ops/savepoints has its manifest"),
         Column("until", "timestamp", "The state is that of all events before this, UTC"),
-        Column("key", fold.key_column.kind, "Key, with savepoint_id: whose state it is"),
+        Column("key", fold.keys.kind, "Key, with savepoint_id: whose state it is"),
         Column("state", f"struct<{fields}>", "The state; null for a key with only a timeout"),
         Column("changed_at", "timestamp", "When it last changed, on the stream's clock, UTC"),
         Column("timeout_at", "timestamp", "When it times out; null for never"),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
 from include.fold.records import DefinitionError
+from include.fold.sql_types import sql_type
 from include.lake.columns import found_columns, sql_name
 
 # What ingestion adds to every row, and a record may ask for.
@@ -18,8 +19,10 @@ def check_bronze(path: str, fold: KeyedFold) -> None:
 def check_types(found: Mapping[str, str], fold: KeyedFold) -> None:
     """The same of columns and their SQL types."""
     for column in fold.event_columns:
-        if column.name not in INSTANTS and found.get(column.name) != column.kind:
-            raise DefinitionError(
-                f"{fold.event.__name__}.{column.name} is {column.kind}, but bronze has "
-                f"{found.get(column.name, 'no such column')}; its columns are {dict(found)}"
-            )
+        has = found.get(column.name)
+        if column.name in INSTANTS or (has and sql_type(column.kind).holds(sql_type(has))):
+            continue
+        raise DefinitionError(
+            f"{fold.event.__name__}.{column.name} is {column.kind}, but bronze has "
+            f"{has or 'no such column'}; its columns are {dict(found)}"
+        )

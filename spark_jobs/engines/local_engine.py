@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow import fs
 
-from include.fold.admission import NEVER_US
-from include.fold.bucket import settle
-from include.fold.definition import Definition, KeyedFold, MigrateState
+from include.fold.bucket import derived_keys, settle
+from include.fold.conform import conformed
+from include.fold.definition import KEY, Definition, KeyedFold, MigrateState
 from include.fold.instants import instant_of
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.states import States
@@ -23,7 +23,12 @@ from include.lake.columns import INSTANT
 from include.lake.paths import Lake, files_of
 from include.landing.clock_row import write_reset_row, write_still_row
 from include.landing.initial_state import check_as_of, default_timeout_us
-from include.landing.initial_state_file import document_fingerprint, read_document, typed_rows
+from include.landing.initial_state_file import (
+    document_fingerprint,
+    read_document,
+    states_of,
+    typed_rows,
+)
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
 from include.settings import SettingsError, Source, Stream
@@ -90,7 +95,7 @@ class LocalEngine:
         # Files by their partition alone: Delta cuts the instants of its statistics to
         # milliseconds, and Arrow takes them for exact.
         dates = _dates_within(from_us, until_us) if time == "event_time" else None
-        names = {INSTANTS.get(name, name) for name in event_schema(fold).names}
+        names = {INSTANTS.get(name, name) for name in event_schema(fold).names if name != KEY}
         rows = files.to_table(columns=sorted(names | {"ingested_at", "is_clock"}), filter=dates)
         wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= _instant(ingested_at_us))
         if from_us is not None:
@@ -130,12 +135,11 @@ class LocalEngine:
         as_of_us, rows = typed_rows(path, document, fold)
         timeout_us = default_timeout_us(path, as_of_us, fold)
         check_as_of(path, as_of_us)
-        states = States(fold)
-        for row in rows:
-            at_us = timeout_us if row.timeout_at_us is None else row.timeout_at_us
-            states.put(
-                row.key, fold.state(*row.state), as_of_us, NEVER_US if at_us is None else at_us
-            )
+        if timeout_us is not None:
+            rows = [
+                row if row.timeout_at_us else row._replace(timeout_at_us=timeout_us) for row in rows
+            ]
+        states = states_of(rows, as_of_us, fold)
         return InitialStates(as_of_us, document_fingerprint(document), states_to_rows(states, 0))
 
     def migrated(self, states: pa.Table, fold: KeyedFold, migrate: MigrateState) -> pa.Table:
@@ -217,11 +221,15 @@ class LocalEngine:
 def as_events(rows: pa.Table, fold: KeyedFold) -> pa.Table:
     """Rows of bronze as `event_schema(fold)` has them."""
     schema = event_schema(fold)
-    columns = [
-        rows[INSTANTS[name]].cast(pa.int64()) if name in INSTANTS else rows[name]
+    columns = {
+        name: rows[INSTANTS[name]].cast(pa.int64()) if name in INSTANTS else rows[name]
         for name in schema.names
-    ]
-    return pa.table(columns, names=schema.names).cast(schema)
+        if name != KEY
+    }
+    events = {name: conformed(of, schema.field(name).type) for name, of in columns.items()}
+    if fold.keys.is_derived:
+        events[KEY] = derived_keys(fold, pa.table(events))
+    return pa.table(events, schema=schema)
 
 
 def _dates_within(from_us: int | None, until_us: int | None) -> pc.Expression:

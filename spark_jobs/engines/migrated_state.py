@@ -10,9 +10,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from include.fold.admission import NEVER_US
+from include.fold.arrow_values import decode, plain_values
+from include.fold.conform import conformed
 from include.fold.ddl import state_rows_ddl
 from include.fold.definition import Key, KeyedFold, MigrateState
 from include.fold.states import NO_STATE_US, States
+from include.lake.columns import arrow_type
 from spark_jobs.engines.state_rows import states_to_rows
 
 
@@ -37,7 +40,8 @@ def migrated_states(rows: DataFrame, fold: KeyedFold, migrate: MigrateState) -> 
 def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> States:
     """The new states of a savepoint's rows. MigrationError names the key and what is wrong."""
     states = States(fold)
-    columns = [batch[name].to_pylist() for name in ("key", "state", "changed_at_us")]
+    keys = decode(fold.keys.shape, conformed(batch["key"], arrow_type(fold.keys.kind)), "key")
+    columns = [keys, plain_values(batch["state"]), batch["changed_at_us"].to_pylist()]
     timeouts_us = batch["timeout_at_us"].to_pylist()
     for key, old, changed_at_us, timeout_us in zip(*columns, timeouts_us, strict=True):
         # A key that has only a timeout has nothing to map.
@@ -48,10 +52,8 @@ def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> S
 
 
 def _new_state(key: Key, old: dict[str, Any], fold: KeyedFold, migrate: MigrateState) -> Any:
-    # Arrays are tuples in a state, and lists only in Arrow's hands.
-    plain = {name: tuple(v) if isinstance(v, list) else v for name, v in old.items()}
     try:
-        new = migrate(plain)
+        new = migrate(old)
     except Exception as error:  # anything: it is the user's code, and only the key is ours to add
         raise MigrationError(f"{_at(key)}: {type(error).__name__}: {error}") from error
     if not isinstance(new, fold.state):

@@ -11,16 +11,17 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from xxhash import xxh64_intdigest
 
 from include.fold.admission import NEVER_US, is_late
-from include.fold.definition import KeyedFold
+from include.fold.bucket import keys_of
+from include.fold.conform import conformed
+from include.fold.definition import KEY, KeyedFold
 from include.fold.failures import BrokenInvariantError
 from include.fold.schemas import event_schema
+from include.fold.spark_hash import buckets_of
 from include.lake.columns import INSTANT
 from spark_jobs.engines.bronze_fields import INSTANTS, check_types
 from spark_jobs.engines.packing import (
@@ -36,9 +37,8 @@ from spark_jobs.engines.packing import (
     Admission,
     clock_column,
     packed_rows,
+    with_derived_keys,
 )
-
-SPARK_HASH_SEED = 42
 
 
 class FilePart(NamedTuple):
@@ -96,8 +96,8 @@ def _read(
 
 
 def _bronze_columns(fold: KeyedFold) -> list[str]:
-    names = [INSTANTS.get(name, name) for name in event_schema(fold).names]
-    return [*names, fold.key, clock_column(fold), INSTANTS[fold.time_us]]
+    names = [INSTANTS.get(name, name) for name in event_schema(fold).names if name != KEY]
+    return [*names, clock_column(fold), INSTANTS[fold.time_us]]
 
 
 def _row_groups(metadata: pq.FileMetaData, part: FilePart) -> list[int]:
@@ -121,12 +121,13 @@ class _Rows:
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
+        self.count = rows.num_rows
 
     def of(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
         """A column; without values where the file is older than it."""
         if name not in self._rows.column_names:
             return pa.chunked_array([pa.nulls(self._rows.num_rows, kind)])
-        return self._rows[name].cast(kind)
+        return conformed(self._rows[name], kind)
 
     def micros(self, name: str) -> pa.ChunkedArray:
         return self.of(name, INSTANT).cast(pa.int64())
@@ -139,16 +140,19 @@ def _columns(rows: _Rows, fold: KeyedFold, ids: Sequence[int], admission: Admiss
         if field.name in INSTANTS
         else rows.of(field.name, field.type)
         for field in schema
+        if field.name != KEY
     }
-    return pa.table(
+    keys = None if fold.keys.is_derived else keys_of(fold, pa.table(events))
+    table = pa.table(
         {
-            BUCKET: buckets_of(events[fold.key], ids),
+            BUCKET: np.zeros(rows.count, np.int32) if keys is None else buckets_of(keys, ids),
             KIND: _kinds(rows, fold, admission),
             COMMIT_US: rows.micros(clock_column(fold)),
             HAPPENED_US: rows.micros("event_time"),
             **events,
         }
     )
+    return table if keys is not None else with_derived_keys(table, fold, ids)
 
 
 def _kinds(rows: _Rows, fold: KeyedFold, admission: Admission) -> Any:
@@ -170,18 +174,3 @@ def _kinds(rows: _Rows, fold: KeyedFold, admission: Admission) -> Any:
 def _known(micros: pa.ChunkedArray) -> Any:
     """As numpy has them; without a value later than all, before which nothing lies."""
     return micros.fill_null(NEVER_US).to_numpy()
-
-
-def buckets_of(keys: pa.ChunkedArray, ids: Sequence[int]) -> Any:
-    """`bucket_of` of packing.py, which Spark computes: each key is hashed once."""
-    coded = pc.dictionary_encode(keys.combine_chunks(), null_encoding="encode")
-    hashes = np.array([_spark_hash(key) for key in coded.dictionary.to_pylist()], np.int64)
-    return np.array(ids, np.int32)[hashes % len(ids)][coded.indices.to_numpy()]
-
-
-def _spark_hash(key: str | int | None) -> int:
-    """Spark's xxhash64, as the signed integer that it is there."""
-    if key is None:
-        return SPARK_HASH_SEED
-    value = key.encode() if isinstance(key, str) else key.to_bytes(8, "little", signed=True)
-    return int.from_bytes(xxh64_intdigest(value, SPARK_HASH_SEED).to_bytes(8), signed=True)

@@ -14,8 +14,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from include.fold.admission import NEVER_US, is_late
-from include.fold.definition import KeyedFold
+from include.fold.bucket import derived_keys
+from include.fold.conform import conformed, conformed_table
+from include.fold.definition import KEY, KeyedFold
 from include.fold.schemas import event_schema
+from include.fold.spark_hash import buckets_of
 from spark_jobs.engines.bronze_fields import INSTANTS, check_types
 
 PACKED_DDL = (
@@ -63,9 +66,9 @@ ADMITTED, LATE, EXCLUDED, CLOCK = 0, 1, 2, 3
 BUCKET, KIND, COMMIT_US, HAPPENED_US = "_bucket", "_kind", "_commit_us", "_happened_us"
 
 
-def bucket_of(key: str, ids: Sequence[int]) -> Column:
+def bucket_of(ids: Sequence[int], *key: str | Column) -> Column:
     """The bucket of a row's key, one of `ids`. Part of the stored state: it must never change."""
-    position = F.pmod(F.xxhash64(key), F.lit(len(ids))) + 1
+    position = F.pmod(F.xxhash64(*key), F.lit(len(ids))) + 1
     return F.element_at(F.array(*map(F.lit, ids)), position.cast("int"))
 
 
@@ -85,17 +88,41 @@ def pack_events(
     check_types(dict(bronze.dtypes), fold)
     schema = event_schema(fold)
     rows = bronze.select(
-        bucket_of(fold.key, ids).alias(BUCKET),
+        _bucket(fold, ids).alias(BUCKET),
         _kind(fold, admission).alias(KIND),
         F.unix_micros(clock_column(fold)).alias(COMMIT_US),
         F.unix_micros("event_time").alias(HAPPENED_US),
-        *(_event_column(name) for name in schema.names),
+        *(_event_column(name) for name in schema.names if name != KEY),
     )
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return packed_rows(pa.Table.from_batches(batches), schema)
+        table = pa.Table.from_batches(batches)
+        if fold.keys.is_derived:
+            table = with_derived_keys(table, fold, ids)
+        return packed_rows(table, schema)
 
     return rows.mapInArrow(_skip_empty(pack), PACKED_DDL)
+
+
+def _bucket(fold: KeyedFold, ids: Sequence[int]) -> Column:
+    if fold.keys.is_derived:
+        return F.lit(ids[0])  # until it is known
+    return bucket_of(ids, *(F.col(name).cast(part.kind) for name, part in fold.keys.parts))
+
+
+def with_derived_keys(rows: pa.Table, fold: KeyedFold, ids: Sequence[int]) -> pa.Table:
+    """Rows with the keys that the fold's own function makes of those that are admitted."""
+    admitted = rows[KIND].to_numpy() == ADMITTED
+    schema = event_schema(fold)
+    events = {
+        c.name: conformed(rows[c.name], schema.field(c.name).type) for c in fold.event_columns
+    }
+    derived = derived_keys(fold, pa.table(events).filter(pa.array(admitted)))
+    # Of the others there is none: a clock row is no event.
+    keys = derived.take(pa.array(np.cumsum(admitted) - 1, mask=~admitted))
+    buckets = pa.array(buckets_of(keys, ids), pa.int32())
+    position = rows.column_names.index(BUCKET)
+    return rows.set_column(position, BUCKET, buckets).append_column(KEY, keys)
 
 
 def _event_column(name: str) -> Column:
@@ -124,7 +151,9 @@ def packed_rows(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     kind = rows[KIND].to_numpy()[order]
     admitted = kind == ADMITTED
     ends = np.cumsum(np.add.reduceat(admitted, starts, dtype=np.int64))
-    events = rows.select(schema.names).take(order[admitted]).combine_chunks().cast(schema)
+    events = conformed_table(
+        rows.select(schema.names).take(order[admitted]).combine_chunks(), schema
+    )
     yield from _in_batches(
         bucket[order][starts].tolist(),
         (

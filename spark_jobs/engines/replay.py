@@ -57,7 +57,7 @@ def replay_fold(
     partitions = session.conf.get("spark.sql.shuffle.partitions")
     ids = bucket_ids(buckets, int(str(partitions)))
     # Whoever wrote the base may have had other buckets.
-    states = states.withColumn("bucket", bucket_of("key", ids))
+    states = states.withColumn("bucket", bucket_of(ids, "key"))
 
     def fold_bucket(key: tuple[pa.Scalar, ...], packed: pa.Table, states: pa.Table) -> pa.Table:
         return _replay_bucket(fold, key[0].as_py(), packed, states, until_us)

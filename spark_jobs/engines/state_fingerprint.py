@@ -11,6 +11,7 @@ from include.fold.definition import KeyedFold
 from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.engines.packing import unpack
 from spark_jobs.engines.pending import pending_events
+from spark_jobs.tables.row_checksum import row_checksum
 
 
 class Fingerprint(NamedTuple):
@@ -41,9 +42,7 @@ def fingerprint_state(session: SparkSession, checkpoint: str, fold: KeyedFold) -
 
 
 def _fingerprint(rows: DataFrame) -> Fingerprint:
-    # A wide decimal: a sum of 64-bit hashes outgrows 64 bits.
-    checksum = F.sum(F.xxhash64(*rows.columns).cast("decimal(38, 0)"))
-    row = rows.agg(F.count(F.lit(1)), F.coalesce(checksum, F.lit(0))).first()
+    row = rows.agg(F.count(F.lit(1)), row_checksum(rows, *rows.columns)).first()
     if row is None:  # an aggregate without groups always has one row
         raise RuntimeError("Spark returned no row for a global aggregate")
     return Fingerprint(int(row[0]), int(row[1]))

@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from include.fold.bucket import outputs_table
+from include.fold.conform import conformed_table
 from include.fold.ddl import output_ddl
 from include.fold.definition import KeyedFold
 from include.fold.schemas import output_schema, state_schema
@@ -25,7 +26,7 @@ def group_states(rows: DataFrame, fold: KeyedFold, ids: Sequence[int]) -> DataFr
         )
 
     # Whoever wrote the rows may have had other buckets.
-    rebucketed = rows.withColumn("bucket", bucket_of("key", ids))
+    rebucketed = rows.withColumn("bucket", bucket_of(ids, "key"))
     return rebucketed.groupBy("bucket").applyInArrow(group, GROUPED_DDL)
 
 
@@ -54,7 +55,7 @@ def projected(fold: KeyedFold, rows: pa.Table) -> pa.Table:
 def states_from_rows(fold: KeyedFold, rows: pa.Table) -> States:
     """The states that rows of `state_rows_ddl(fold)` hold."""
     schema = state_schema(fold)
-    return States(fold, rows.select(schema.names).cast(schema).combine_chunks())
+    return States(fold, conformed_table(rows.select(schema.names), schema).combine_chunks())
 
 
 def states_to_rows(states: States, bucket: int) -> pa.Table:

@@ -112,11 +112,14 @@ def _comparable(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     values = column.to_pylist()
-    if pa.types.is_list(column.type):
-        return [None if v is None else tuple(map(_same_nan, v)) for v in values]
-    return list(map(_same_nan, values)) if pa.types.is_floating(column.type) else values
+    is_plain = not (pa.types.is_nested(column.type) or pa.types.is_floating(column.type))
+    return values if is_plain else list(map(_hashable, values))
 
 
-def _same_nan(value: Any) -> Any:
+def _hashable(value: Any) -> Any:
     """NaN is no number that equals itself; in a group of rows it is one."""
+    if isinstance(value, dict):
+        return tuple(map(_hashable, value.values()))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_hashable, value))
     return "NaN" if value != value else value

@@ -15,6 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
+from include.fold.conform import conformed_table
 from include.fold.definition import KeyedFold
 from include.fold.instants import instant_of
 from include.lake.columns import INSTANT, documented, without_comments
@@ -40,7 +41,7 @@ def write_rows(
         "changed_at": states["changed_at_us"].cast(INSTANT),
         "timeout_at": states["timeout_at_us"].cast(INSTANT),
     }
-    rows = pa.table(columns).cast(schema)
+    rows = conformed_table(pa.table(columns), schema)
     predicate = f"savepoint_id = '{savepoint_id}'"
     write_deltalake(f"{lake.root}/{path}", rows, mode="overwrite", predicate=predicate)
     return path

@@ -17,7 +17,7 @@ from include.fold.definition import (
     REMOVED,
     KeyedFold,
 )
-from include.fold.product_table import product_columns
+from include.fold.product_table import product_columns, same_key
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.commits import write_once
 from include.lake.ops import despite_others
@@ -65,10 +65,9 @@ class ArrowProduct:
     def _merge(self, emitted: pa.Table, table: DeltaTable, commit: CommitProperties) -> None:
         rows = self._stored(emitted).append_column(REMOVED, emitted[REMOVED])
         columns = {f"`{name}`": f"new.`{name}`" for name in self._schema.names}
-        key = self._fold.key
         merge = table.merge(
             rows,
-            predicate=f"old.`{key}` = new.`{key}`",
+            predicate=same_key(self._fold),
             source_alias="new",
             target_alias="old",
             commit_properties=commit,

@@ -18,7 +18,12 @@ from include.landing.initial_state import (
     newest_version,
     table_fingerprint,
 )
-from include.landing.initial_state_file import document_fingerprint, read_document, typed_rows
+from include.landing.initial_state_file import (
+    document_fingerprint,
+    read_document,
+    states_of,
+    typed_rows,
+)
 from spark_jobs.tables.initial_state_table import read_table
 
 
@@ -62,14 +67,8 @@ def state_rows(initial: InitialState) -> DataFrame:
 def _read_file(spark: SparkSession, lake: Lake, path: str, fold: KeyedFold) -> InitialState:
     document = read_document(lake, path)
     as_of_us, rows = typed_rows(path, document, fold)
-    # Every value has been checked, stricter than Spark would.
-    frame = spark.createDataFrame(rows, _rows_ddl(fold), verifySchema=False)
-    return InitialState(as_of_us, document_fingerprint(document), frame)
-
-
-def _rows_ddl(fold: KeyedFold) -> str:
-    fields = ", ".join(f"`{column.name}`: {column.kind}" for column in fold.state_columns)
-    return f"key {fold.key_column.kind}, state struct<{fields}>, timeout_at_us bigint"
+    table = states_of(rows, as_of_us, fold).rows().select(["key", "state", "timeout_at_us"])
+    return InitialState(as_of_us, document_fingerprint(document), spark.createDataFrame(table))
 
 
 def _read_table(spark: SparkSession, lake: Lake, path: str, fold: KeyedFold) -> InitialState:

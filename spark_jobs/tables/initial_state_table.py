@@ -44,7 +44,7 @@ def _check_schema(path: str, schema: StructType, fold: KeyedFold) -> None:
         _check_types(path, f"{STATE}.", _types(state), fields)
         fields = _types(state)  # their order is free
     struct = f"struct<{','.join(f'{name}:{kind}' for name, kind in fields.items())}>"
-    required = {"key": fold.key_column.kind, STATE: struct, "as_of": "timestamp"}
+    required = {"key": fold.keys.kind, STATE: struct, "as_of": "timestamp"}
     _check_types(path, "", found, required, optional={TIMEOUT_AT: "timestamp"})
 
 

@@ -14,7 +14,7 @@ from include.fold.definition import (
     REMOVED,
     KeyedFold,
 )
-from include.fold.product_table import product_columns
+from include.fold.product_table import product_columns, same_key
 from include.lake.range_change import RangeChange
 from spark_jobs.tables.exactly_once import append_once, delta_transaction
 from spark_jobs.tables.row_ranges import range_condition, replace_rows
@@ -71,12 +71,11 @@ class DeltaProduct:
         columns: dict[str, str | SparkColumn] = {
             f"`{column.name}`": f"new.`{column.name}`" for column in self._columns
         }
-        key = self._fold.key
         with delta_transaction(session, app_id, batch_id, mark):
             (
                 DeltaTable.forPath(session, self.path)
                 .alias("old")
-                .merge(rows.alias("new"), f"old.`{key}` = new.`{key}`")
+                .merge(rows.alias("new"), same_key(self._fold))
                 .whenMatchedDelete(f"new.{REMOVED}")
                 .whenMatchedUpdate(set=columns)
                 .whenNotMatchedInsert(f"NOT new.{REMOVED}", values=columns)

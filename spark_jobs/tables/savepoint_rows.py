@@ -14,6 +14,7 @@ from include.lake.paths import Lake
 from include.savepoints.contents import Contents, SavepointError
 from include.savepoints.savepoint_table import savepoint_table
 from spark_jobs.tables.read_damage import damage_in
+from spark_jobs.tables.row_checksum import row_checksum
 
 CHECKED = ("key", "state", "changed_at", "timeout_at")
 
@@ -70,9 +71,7 @@ def _rows_of(session: SparkSession, lake: Lake, path: str, savepoint_id: str) ->
 
 
 def _contents(rows: DataFrame) -> Contents:
-    # A wide decimal: a sum of 64-bit hashes outgrows 64 bits.
-    checksum = F.sum(F.xxhash64(*CHECKED).cast("decimal(38, 0)"))
-    row = rows.agg(F.count(F.lit(1)), F.coalesce(checksum, F.lit(0))).collect()[0]
+    row = rows.agg(F.count(F.lit(1)), row_checksum(rows, *CHECKED)).collect()[0]
     return Contents(int(row[0]), str(int(row[1])))
 
 

@@ -3,6 +3,7 @@
     make bench ARGS="--only dense --rounds 3"    # also: sparse, stock, peers (PyFlink, bytewax),
                                                  # shapes (sessions, alerts, ...), price, history,
                                                  # backfill; plot draws what there is
+    make bench ARGS="--only sparse --match '32 buckets'"    # Scala, and lines that say this
     make bench                                   # the first five; an hour and a half
 
 Each contender runs in a process of its own, round after round. A process's first two batches
@@ -16,6 +17,7 @@ import itertools
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -245,6 +247,7 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=[*TABLES, "shapes", "price", "history", "backfill", "plot"]
     )
+    parser.add_argument("--match", default="", help="lines of a table that have this (a regex)")
     args = parser.parse_args()
     if args.only == "backfill":
         backfill.measure(list(backfill.COMPARED), backfill.FULL, args.rounds)
@@ -257,11 +260,11 @@ def main() -> None:
         _say(history.measure(BENCH, args.rounds))
     else:
         for name in [each for each in TABLES if f"{each}/".startswith(f"{args.only or each}/")]:
-            compare(name, args.rounds)
+            compare(name, args.rounds, args.match)
 
 
-def compare(name: str, rounds: int) -> None:
-    entries = TABLES[name]
+def compare(name: str, rounds: int, match: str) -> None:
+    entries = tuple(e for e in TABLES[name] if e.contender == "scala" or re.search(match, e.label))
     for files in {entry.files for entry in entries}:
         write_batches(BENCH / files, FILES[files])
     measured = measure(entries, rounds)

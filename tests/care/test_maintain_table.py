@@ -29,7 +29,7 @@ from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.maintain_table import maintain, vacuum
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
-from tests.engines.lake_runs import plain
+from tests.engines.lake_runs import table_of
 from tests.engines.live_lakes import expected_rows, local_run, make_commits, user_event
 from tests.landed_files import Landing, forget_finish, signal
 
@@ -148,10 +148,7 @@ def append(lake: Lake, commits) -> None:
 
 def table_is_right(lake: Lake, stream: Stream, commits) -> bool:
     fold = load_definition(stream).fold
-    names = [column.name for column in fold.output_columns]
-    rows = DeltaTable(lake.table(stream.name)).to_pyarrow_table().to_pylist()
-    found = Counter((tuple(plain(r[n]) for n in names), plain(r["emitted_at"])) for r in rows)
-    return found == expected_rows(local_run(fold, commits), fold)
+    return table_of(lake, stream, fold) == expected_rows(local_run(fold, commits), fold)
 
 
 @pytest.mark.e2e

@@ -7,18 +7,25 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.fold.arrow_values import column_values
+from include.fold.conform import conformed
 from include.fold.definition import KeyedFold
 from include.fold.instants import micros_of
+from include.fold.testing.run import key_of_row
+from include.lake.columns import arrow_type
 from include.lake.paths import Lake
 from include.settings import Stream
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.engines.state_rows import states_from_rows
 from spark_jobs.run_stream import drain
 from tests.bronze import Happened, StampedRow, append_commit
+from tests.fold.arrivals import as_known
 from tests.fold.oracle import Known
 
 MICROSECOND = timedelta(microseconds=1)
@@ -61,35 +68,21 @@ def drained(
                 drain(SparkEngine(spark), lake, stream)
 
 
-def plain(value: Any) -> Any:
-    """A cell of a table, as the local engine has it: instants are integers there."""
-    return micros_of(value) if hasattr(value, "tzinfo") else value
-
-
 def table_of(lake: Lake, stream: Stream, fold: KeyedFold) -> Any:
     """The product table: append, how often each (row, emitted at); update, that by key."""
-    names = [column.name for column in fold.output_columns]
-    rows = DeltaTable(lake.table(stream.name)).to_pyarrow_table().to_pylist()
-    emitted = [(tuple(plain(row[n]) for n in names), micros_of(row["emitted_at"])) for row in rows]
+    rows = DeltaTable(lake.table(stream.name)).to_pyarrow_table()
+    at_us = [micros_of(at) for at in rows["emitted_at"].to_pylist()]
+    emitted = list(zip(row_values(rows, fold), at_us, strict=True))
     if fold.output_mode == "append":
         return Counter(emitted)
-    keys = [row[names.index(fold.key)] for row, _ in emitted]
+    keys = [key_of_row(fold, row) for row, _ in emitted]
     assert len(set(keys)) == len(keys)
     return dict(zip(keys, emitted, strict=True))
 
 
 def known_in(rows: DataFrame, fold: KeyedFold) -> dict[Any, Known]:
     """States in rows of `state_rows_ddl(fold)`, which every engine has."""
-    return {
-        row["key"]: Known(state_in(row, fold), row["changed_at_us"], row["timeout_at_us"])
-        for row in rows.collect()
-    }
-
-
-def state_in(row: Any, fold: KeyedFold) -> Any:
-    if row["state"] is None:
-        return None
-    return fold.state(*(tuple(v) if isinstance(v, list) else v for v in row["state"]))
+    return {known.key: as_known(known) for known in states_from_rows(fold, rows.toArrow())}
 
 
 def stored(spark: SparkSession, lake: Lake, stream: Stream, fold: KeyedFold) -> dict[Any, Known]:
@@ -98,10 +91,15 @@ def stored(spark: SparkSession, lake: Lake, stream: Stream, fold: KeyedFold) -> 
 
 def outputs_of(rows: DataFrame, fold: KeyedFold) -> Counter[Any]:
     """What a replay emitted, in rows of `output_ddl(fold)`: how often each (row, emitted at)."""
-    kinds = {column.name: column.kind for column in fold.output_columns}
-    cells = [F.unix_micros(n) if kind == "timestamp" else F.col(n) for n, kind in kinds.items()]
-    collected = rows.select(*cells, "emitted_at_us").collect()
-    return Counter((tuple(row[:-1]), row[-1]) for row in collected)
+    collected = rows.toArrow()
+    emitted = zip(row_values(collected, fold), collected["emitted_at_us"].to_pylist(), strict=True)
+    return Counter(emitted)
+
+
+def row_values(rows: pa.Table, fold: KeyedFold) -> list[tuple[Any, ...]]:
+    """The output's columns of each row, as the fold has emitted them."""
+    stored = {c.name: conformed(rows[c.name], arrow_type(c.kind)) for c in fold.output_columns}
+    return list(zip(*(column_values(c, stored[c.name]) for c in fold.output_columns), strict=True))
 
 
 def admitted_live(bronze: DataFrame, fold: KeyedFold, delay_us: int) -> DataFrame:

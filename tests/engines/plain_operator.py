@@ -7,7 +7,6 @@ and `test_timeouts_live` proves it on the real one.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -15,12 +14,13 @@ from zlib import crc32
 import pyarrow as pa
 from pyspark.sql import Row
 
-from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.arrow_values import column_values, encode
 from include.fold.ddl import BUCKET_STATE, KEYS
 from include.fold.definition import (
     EMITTED_AT_US,
     EVENT_TIME_US,
     INGESTED_AT_US,
+    KEY,
     REMOVED,
     KeyedFold,
 )
@@ -121,7 +121,7 @@ class PlainOperator:
 
     def _as_rows(self, rows: Sequence[StampedRow]) -> pa.Table:
         """What `pack_events` hands to `packed_rows`."""
-        keys = (getattr(row.event, self._fold.key, None) for row in rows)
+        keys = (None if row.event is None else self._fold.keys.of(row.event) for row in rows)
         marks = {
             BUCKET: [bucket_of(key, self._buckets) for key in keys],
             KIND: [self._kind(row) for row in rows],
@@ -149,7 +149,7 @@ class PlainOperator:
             assert report["rows_in"] == sum(report[part] for part in done)
             if report["outputs"] is not None:
                 for mine, new in zip(
-                    self.emitted[:3], emitted_in(report["outputs"])[:3], strict=True
+                    self.emitted[:3], emitted_in(self._fold, report["outputs"])[:3], strict=True
                 ):
                     mine.extend(new)
             if report["rejected"] is not None:
@@ -213,33 +213,34 @@ def bucket_of(key: Any, buckets: int) -> int:
 
 
 def events_table(fold: KeyedFold, rows: Sequence[StampedRow]) -> pa.Table:
+    nothing = (None,) * len(fold.event_columns)
+    events = list(zip(*(row.event or nothing for row in rows), strict=True))
+    events = events or [()] * len(nothing)
+    columns = {
+        column.name: encode(
+            column.shape, [column.shape.stored(v, "") if v is not None else v for v in values]
+        )
+        for column, values in zip(fold.event_columns, events, strict=True)
+    }
+    columns[EVENT_TIME_US] = pa.array([row.time_us for row in rows], pa.int64())
+    columns[INGESTED_AT_US] = pa.array([row.ingested_us for row in rows], pa.int64())
+    keys = (None if row.event is None else fold.keys.of(row.event) for row in rows)
+    columns[KEY] = encode(fold.keys.shape, list(keys))
     schema = event_schema(fold)
-    known = [
-        {EVENT_TIME_US: row.time_us, INGESTED_AT_US: row.ingested_us}
-        | ({} if row.event is None else row.event._asdict())
-        for row in rows
-    ]
-    return pa.Table.from_pylist(
-        [{n: event.get(n) for n in schema.names} for event in known], schema
-    )
+    return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
-def emitted_in(outputs: bytes) -> Emitted:
+def emitted_in(fold: KeyedFold, outputs: bytes) -> Emitted:
     """The rows of an Arrow stream of outputs, as the fold emitted them."""
-    columns = from_stream(outputs).to_pydict()
-    removed = columns.pop(REMOVED, [])
-    emitted_at_us = columns.pop(EMITTED_AT_US)
-    plain = ([_plain(value) for value in values] for values in columns.values())
-    return Emitted(list(zip(*plain, strict=True)), emitted_at_us, removed)
+    rows = from_stream(outputs)
+    values = [column_values(column, rows[column.name]) for column in fold.output_columns]
+    removed = rows[REMOVED].to_pylist() if REMOVED in rows.column_names else []
+    return Emitted(list(zip(*values, strict=True)), rows[EMITTED_AT_US].to_pylist(), removed)
 
 
 def calls_in(rejected: bytes) -> list[Rejected]:
     """The rejected calls of an Arrow stream."""
     return [Rejected(**row) for row in from_stream(rejected).to_pylist()]
-
-
-def _plain(value: Any) -> Any:
-    return (value - EPOCH) // MICROSECOND if isinstance(value, datetime) else value
 
 
 class Replayed(NamedTuple):
@@ -263,7 +264,7 @@ def replay(
     (outputs,), (stored,) = made["outputs"].to_pylist(), made["states"].to_pylist()
     emitted = Counter()
     if outputs is not None:
-        rows_out, emitted_at_us, *_ = emitted_in(outputs)
+        rows_out, emitted_at_us, *_ = emitted_in(fold, outputs)
         emitted = Counter(zip(rows_out, emitted_at_us, strict=True))
     after = states_from_rows(fold, from_stream(stored))
     (rejected,) = made["rejected"].to_pylist()

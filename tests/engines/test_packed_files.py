@@ -1,9 +1,10 @@
 """Workers that read bronze's files themselves pack what Spark's scan would have given them."""
 
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from include.fold.buckets import bucket_ids
 from include.fold.failures import BrokenInvariantError
+from include.fold.spark_hash import buckets_of
+from include.lake.columns import arrow_type
 from include.streams import device_signals, service_health, user_counts
 from spark_jobs.engines import packed_files, spark_drain
 from spark_jobs.engines.live import Pack
-from spark_jobs.engines.packed_files import FilePart, buckets_of, pack_files
+from spark_jobs.engines.packed_files import FilePart, pack_files
 from spark_jobs.engines.packing import Admission, bucket_of, from_stream, pack_events
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
@@ -119,21 +123,39 @@ def test_a_file_older_than_a_column_has_none_of_it(spark: SparkSession, tmp_path
     assert by_bucket(pack_files(frame, fold, IDS, Admission())) == expected
 
 
+def decimal_of(scale: int, digits: int) -> Decimal:
+    return Decimal((int(digits < 0), tuple(map(int, str(abs(digits)))), -scale))
+
+
+KEYS = {
+    "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=80),
+    "bigint": st.integers(-(2**63), 2**63 - 1),
+    "boolean": st.booleans(),
+    "binary": st.binary(max_size=80),
+    "date": st.dates(),
+    "timestamp": st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)),  # noqa: DTZ001
+    "decimal(18,4)": st.integers(-(10**18) + 1, 10**18 - 1).map(partial(decimal_of, 4)),
+    "decimal(38,10)": st.integers(-(10**38) + 1, 10**38 - 1).map(partial(decimal_of, 10)),
+}
+PARTS = ("string", "bigint", "decimal(38,10)", "timestamp")
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("ddl", ["key string", "key bigint"])
-def test_keys_have_the_bucket_that_spark_gives_them(spark: SparkSession, ddl):
-    texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
-    keys = examples(texts if ddl == "key string" else st.integers(-(2**63), 2**63 - 1))
-    frame = spark.createDataFrame([(key,) for key in keys], ddl).coalesce(1)
-    expected = [row[0] for row in frame.select(bucket_of("key", IDS)).collect()]
-    kind = pa.string() if ddl == "key string" else pa.int64()
-    assert buckets_of(pa.chunked_array([pa.array(keys, kind)]), IDS).tolist() == expected
+def test_keys_have_the_bucket_that_spark_gives_them(spark: SparkSession):
+    columns = {kind: pa.array(examples(values), arrow_type(kind)) for kind, values in KEYS.items()}
+    together = [columns[kind] for kind in PARTS]
+    columns["several"] = pa.StructArray.from_arrays(together, names=list("abcd"))
+    # Of the same length, and each beside each other's null.
+    frame = spark.createDataFrame(pa.table(columns)).coalesce(1)
+    for name, keys in columns.items():
+        places = frame.select(bucket_of(IDS, F.col(f"`{name}`"))).collect()
+        assert buckets_of(keys, IDS).tolist() == [row[0] for row in places], name
 
 
 def examples(values: st.SearchStrategy[Any]) -> list[Any]:
     found = [None]
     given(values)(lambda value: found.append(value))()
-    return found
+    return list(islice(cycle(found), 60))
 
 
 @given(

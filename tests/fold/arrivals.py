@@ -16,6 +16,7 @@ from include.fold.definition import KeyedFold
 from include.fold.emitted import Rejected
 from include.fold.local import LocalFold
 from include.fold.states import NO_STATE_US, KeyState
+from include.fold.testing.run import key_of_row
 from tests.bronze import ClockAt, Happened, StampedRow, rows_for, stamp
 from tests.fold import oracle
 from tests.fold.oracle import Known, Result, projected
@@ -148,7 +149,7 @@ def came_to(
     fold: KeyedFold, engine: LocalFold, initial: Mapping[Any, Known] | None = None
 ) -> Result:
     """What a run came to, as the oracle says it."""
-    rows = [tuple(row) for row in engine.emitted.rows]
+    rows = [oracle.stored(fold, row) for row in engine.emitted.rows]
     emitted = list(zip(rows, engine.emitted.emitted_at_us, strict=True))
     table: Mapping[Any, Any] = Counter(emitted)
     if fold.output_mode == "update":
@@ -166,7 +167,7 @@ def rejected_in(fold: KeyedFold, rejected: Iterable[Rejected]) -> Counter[oracle
         assert (call.event is None) == (call.cause == "timeout")
         numbers.setdefault((call.key, call.at_us), []).append(call.number)
         event = None if call.event is None else fold.event(**json.loads(call.event))
-        key = int(call.key) if fold.key_column.kind == "bigint" else call.key
+        key = int(call.key) if fold.keys.kind == "bigint" else call.key
         found[oracle.Rejected(key, call.at_us, event)] += 1
     assert all(given == list(range(len(given))) for given in numbers.values())
     return found
@@ -179,9 +180,9 @@ def merged(
     removed: Iterable[bool],
 ) -> dict[Any, Any]:
     """An update stream's table after rows were merged into it, one after the other."""
-    position = [column.name for column in fold.output_columns].index(fold.key)
     for (row, at_us), is_removed in zip(emitted, removed, strict=True):
-        table[row[position]] = (row, at_us)
+        key = key_of_row(fold, row)
+        table[key] = (row, at_us)
         if is_removed:
-            del table[row[position]]
+            del table[key]
     return table

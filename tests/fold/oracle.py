@@ -8,6 +8,7 @@ import math
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
 from include.fold.definition import KeyedFold
@@ -87,6 +88,12 @@ def by_time_and_whole_row(row: StampedRow) -> tuple[Any, ...]:
 
 def rank(value: Any) -> tuple[Any, ...]:
     """None first, then NaN, then by value; floats that compare as equal by their sign and bits."""
+    if isinstance(value, Enum):
+        return rank(value.value)
+    if isinstance(value, dict):
+        return (2, sorted((rank(key), rank(of)) for key, of in value.items()))
+    if isinstance(value, tuple):
+        return (2, list(map(rank, value)))
     if not isinstance(value, float):
         return (0,) if value is None else (2, value)
     sign, bits = int(math.copysign(1, value)), int.from_bytes(struct.pack(">d", abs(value)))
@@ -125,7 +132,7 @@ def expected(
     until_us = until(rows, delay_us)
     by_key = defaultdict(list)
     for row in admitted:
-        by_key[getattr(row.event, fold.key)].append(row)
+        by_key[fold.keys.of(row.event)].append(row)
     states, emitted, rejected = dict(initial or {}), Counter(), Counter()
     for key in {**by_key, **states}:
         for clock_us, event, called in fold_key(
@@ -136,7 +143,7 @@ def expected(
                 if event is None:
                     states[key] = states[key]._replace(timeout_at_us=None)
                 continue
-            emitted.update((tuple(output), clock_us) for output in called.outputs)
+            emitted.update((stored(fold, output), clock_us) for output in called.outputs)
             has_state = called.state is not None
             states[key] = Known(called.state, clock_us if has_state else None, called.timeout_us)
     states = {key: known for key, known in states.items() if known != NOTHING}
@@ -148,10 +155,16 @@ def expected(
 def projected(fold: KeyedFold, states: Mapping[Any, Known]) -> dict[Any, tuple[Any, int]]:
     """An update stream's table: the projection of its states."""
     return {
-        key: (tuple(fold.project(key, known.state)), known.changed_at_us)
+        key: (stored(fold, fold.project(key, known.state)), known.changed_at_us)
         for key, known in states.items()
         if known.state is not None
     }
+
+
+def stored(fold: KeyedFold, row: Iterable[Any]) -> tuple[Any, ...]:
+    """A row as its table has it: then it can be counted, dicts in it or not."""
+    columns = zip(fold.output_columns, row, strict=True)
+    return tuple(v if c.is_plain else c.shape.stored(v, c.name) for c, v in columns)
 
 
 class PlainGroup:

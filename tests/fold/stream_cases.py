@@ -156,7 +156,7 @@ def times_of(case: Case, rows: Iterable[StampedRow], end_us: int) -> dict[Any, l
     times = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.time_us):
         if row.time_us < end_us and case.counts(row.event):
-            times[getattr(row.event, case.fold.key)].append(row.time_us)
+            times[case.fold.keys.of(row.event)].append(row.time_us)
     return times
 
 

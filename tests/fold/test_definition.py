@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
-from typing import NamedTuple
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, NamedTuple
 
 import pytest
 
 from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
 from include.fold.group_state import GroupState, GroupStateError
 from include.fold.local import LocalFold
-from include.fold.records import Column, DefinitionError, columns_of
+from include.fold.records import DefinitionError, columns_of
 from include.fold.settle import StateFunctionError
 from tests.bronze import stamp
 
@@ -53,28 +54,73 @@ def nothing(key, events, state) -> Iterator[Output]:
 
 
 def test_the_columns_of_a_record_are_its_fields_in_order():
-    assert columns_of(Event) == (
-        Column("key", "string", nullable=False),
-        Column("event_time_us", "bigint", nullable=False),
-        Column("amount", "double", nullable=True),
-    )
-    assert columns_of(State)[1] == Column("last", "array<bigint>", nullable=False)
+    assert [column[:3] for column in columns_of(Event)] == [
+        ("key", "string", False),
+        ("event_time_us", "bigint", False),
+        ("amount", "double", True),
+    ]
+    assert columns_of(State)[1][:3] == ("last", "array<bigint>", False)
 
 
-class WithDatetime(NamedTuple):
+class WithSet(NamedTuple):
     key: str
-    at: datetime
+    seen: set[str]
+
+
+class WithPair(NamedTuple):
+    seen: tuple[int, str]
 
 
 class WithDict(NamedTuple):
-    key: str
-    seen: dict[str, int]
+    seen: dict[float, int]
 
 
-@pytest.mark.parametrize("record", [WithDatetime, WithDict, dict, tuple])
-def test_a_record_of_other_types_is_refused(record):
-    with pytest.raises(DefinitionError, match=r"use int, float|must be a NamedTuple"):
+class WithEither(NamedTuple):
+    seen: int | str
+
+
+class Mixed(Enum):
+    ONE = 1
+    TWO = "two"
+
+
+class WithMixed(NamedTuple):
+    seen: Mixed
+
+
+class WithMoney(NamedTuple):
+    seen: Annotated[Decimal, "decimal(40,2)"]
+
+
+class WithItself(NamedTuple):
+    within: "tuple[WithItself, ...]"
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (WithSet, "seen is set.*use int, float"),
+        (WithPair, "use int, float"),
+        (WithDict, "use int, float"),
+        (WithEither, "use int, float"),
+        (WithMixed, "all texts or all ints"),
+        (WithMoney, "digits are 1 to 38"),
+        (WithItself, "holds itself"),
+        (dict, "must be a NamedTuple"),
+        (tuple, "must be a NamedTuple"),
+    ],
+)
+def test_a_record_of_other_types_is_refused(record, message):
+    with pytest.raises(DefinitionError, match=message):
         columns_of(record)
+
+
+def by_nothing(event):
+    return event.key
+
+
+def by_amounts(event) -> tuple[float, ...]:
+    return (event.amount,)
 
 
 class Keyless(NamedTuple):
@@ -98,7 +144,14 @@ class NoState(NamedTuple):
     ("changes", "message"),
     [
         ({"key": "user"}, "'user' is not a field of Event"),
-        ({"key": "amount"}, "must be an int or a str"),
+        ({"key": "amount"}, "'amount' is double, by which nothing is grouped"),
+        ({"key": ()}, "names no field"),
+        ({"key": ("key",)}, "give it by its name"),
+        ({"key": ("key", "key")}, "names a field twice"),
+        ({"key": ("key", "amount")}, "'amount' is double"),
+        ({"key": ("key", "user")}, "'user' is not a field of Event"),
+        ({"key": by_nothing}, "does not say what it returns"),
+        ({"key": by_amounts}, "by_amounts' is array<double>"),
         ({"output": Reserved}, "cannot have a field emitted_at"),
         ({"state": KeyedState}, "cannot have a field key"),
         ({"state": NoState}, "NoState has no field"),
@@ -169,7 +222,10 @@ def failing(body):
         (lambda s: s.setTimeoutDuration(5), "without timeout=ProcessingTimeTimeout"),
         (lambda s: s.setTimeoutTimestamp(5), "without timeout=EventTimeTimeout"),
         (lambda s: s.update(State(1.0)), "seen = 1.0 is a float, but the column is bigint"),
-        (lambda s: s.update(State(1, (1, "x"))), "last = .* but the column is array<bigint>"),
+        (
+            lambda s: s.update(State(1, (1, "x"))),
+            "last\\[1\\] = 'x' is a str, but the column is bigint",
+        ),
         (lambda s: s.update((1,)), "shorter"),
         (lambda s: 1 / 0, "ZeroDivisionError"),
     ],

@@ -88,7 +88,7 @@ def test_key_timeout_and_last_change_carry_over(known, times_out):
         (lambda old: None, "it returned None, and not a New"),
         (lambda old: Old(**old), r"it returned Old\(.*, and not a New"),
         (lambda old: New(1, (), 1, None), "mean = 1 is a int, but the column is double"),
-        (lambda old: New(None, (), 1.0, None), "count = None is a NoneType"),
+        (lambda old: New(None, (), 1.0, None), "count is None, but is not declared"),
         (lambda old: New(2**63, (), 1.0, None), "beyond the 64 bits of a bigint"),
         (lambda old: New(1, [1], 1.0, None), r"days = \[1\] is a list"),
     ],

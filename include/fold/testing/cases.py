@@ -5,12 +5,17 @@ microsecond beside them: that is where functions go wrong.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, timedelta
+from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
+from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
 from include.fold.records import Column, columns_of
+from include.fold.shapes import Items, Member, Moment, Money, Nested, Pairs, Scalar, Shape
 from include.fold.testing.constants import constants_of, spans_us
 from include.fold.testing.run import Happened
 
@@ -19,7 +24,8 @@ MOST_EVENTS = 12
 SHORT_US = (1, 1_000)
 LONG_US = (1_000_000, 3_600_000_000, 86_400_000_000)
 MOST_SPANS = 8  # of the function's own
-KEYS: dict[str, tuple[Any, ...]] = {"string": ("a", "a", "a", "b", "c"), "bigint": (1, 1, 1, 2, 3)}
+KEYS: dict[type, tuple[Any, ...]] = {str: ("a", "a", "a", "b", "c"), int: (1, 1, 1, 2, 3)}
+FIRST_DAY = date(2026, 1, 30)
 # Whose sum depends on the order: (0.1 + 0.2) + 0.3 is not 0.1 + (0.2 + 0.3).
 FLOATS = (0.0, 0.1, 0.2, 0.3, 0.7, -0.7, -0.0, 1e16)
 Values = Mapping[str, st.SearchStrategy[Any]]
@@ -98,7 +104,7 @@ def _steps(fold: KeyedFold, values: Values) -> st.SearchStrategy[Step]:
     spans = [*SHORT_US, *(us + beside for us in own_us for beside in (0, 1, -1))]
     if not own_us:  # else a function that wakes every second would do so for a day
         spans += LONG_US
-    key = {fold.key: _keys(fold, values)}
+    key = _key_values(fold, values)
     return st.builds(
         Step,
         _records(fold.event, fold.event_columns, {**values, **key}, constants),
@@ -109,8 +115,26 @@ def _steps(fold: KeyedFold, values: Values) -> st.SearchStrategy[Step]:
     )
 
 
+def _key_values(fold: KeyedFold, values: Values) -> Values:
+    """Few, of the fields that are keys: the events of a case are to meet."""
+    if fold.keys.is_derived:
+        return {}
+    return {name: values.get(name, _few(part)) for name, part in fold.keys.parts}
+
+
+def _few(part: Shape) -> st.SearchStrategy[Any]:
+    known = KEYS.get(part.plain) if isinstance(part, Scalar) else None
+    few = st.sampled_from(known) if known else _shaped(part, [])
+    return st.none() | few if part.nullable else few
+
+
 def _keys(fold: KeyedFold, values: Values) -> st.SearchStrategy[Any]:
-    return values.get(fold.key, st.sampled_from(KEYS[fold.key_column.kind]))
+    if fold.keys.is_derived:
+        return _shaped(fold.keys.shape, [])
+    drawn = _key_values(fold, values)
+    if isinstance(fold.keys.shape, Nested):
+        return st.builds(fold.keys.shape.record, **drawn)
+    return drawn[fold.keys.names[0]]
 
 
 def _records(
@@ -121,17 +145,41 @@ def _records(
 
 
 def _values(column: Column, constants: list[Any]) -> st.SearchStrategy[Any]:
-    kind = column.kind
-    if kind.startswith("array<"):
-        drawn: st.SearchStrategy[Any] = st.lists(
-            _scalars(kind[len("array<") : -1], constants), max_size=3
-        ).map(tuple)
+    return _shaped(column.shape, constants)
+
+
+def _shaped(shape: Shape, constants: list[Any]) -> st.SearchStrategy[Any]:
+    """Values of a shape; what it is made of, in twos and threes."""
+    if isinstance(shape, Nested):
+        parts = [_shaped(part, constants) for _, part in shape.parts]
+        drawn: st.SearchStrategy[Any] = st.builds(shape.record, *parts)
+    elif isinstance(shape, Items):
+        drawn = st.lists(_shaped(shape.item, constants), max_size=3).map(tuple)
+    elif isinstance(shape, Pairs):
+        keys, items = _shaped(shape.key, constants), _shaped(shape.item, constants)
+        drawn = st.dictionaries(keys, items, max_size=3)
+    elif isinstance(shape, Member):
+        drawn = st.sampled_from(list(shape.members))
+    elif isinstance(shape, Money):
+        drawn = st.integers(-99, 99).map(partial(_money, shape))
     else:
-        drawn = _scalars(kind, constants)
-    return st.none() | drawn if column.nullable else drawn
+        drawn = _scalars(shape, constants)
+    return st.none() | drawn if shape.nullable else drawn
 
 
-def _scalars(kind: str, constants: list[Any]) -> st.SearchStrategy[Any]:
+def _money(shape: Money, cents: int) -> Decimal:
+    most = 10**shape.precision - 1
+    return Decimal(max(-most, min(cents, most))).scaleb(-shape.scale)
+
+
+def _scalars(shape: Shape, constants: list[Any]) -> st.SearchStrategy[Any]:
+    kind = shape.kind
+    if isinstance(shape, Moment) and not shape.is_count:
+        return st.integers(0, 3).map(lambda n: EPOCH + n * MICROSECOND)
+    if kind == "binary":
+        return st.binary(max_size=2)
+    if kind == "date":
+        return st.integers(0, 3).map(lambda n: FIRST_DAY + timedelta(days=n))
     if kind == "boolean":
         return st.booleans()
     if kind == "string":

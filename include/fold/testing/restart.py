@@ -3,10 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
+from include.fold.arrow_values import column_values, encode
 from include.fold.definition import Key, KeyedFold
-from include.fold.schemas import arrow_schema
 from include.fold.testing.run import Ran
 
 
@@ -23,11 +21,6 @@ def stored_and_read(fold: KeyedFold, states: dict[Key, Any]) -> dict[Key, Any]:
     """The states by way of Arrow. Raises what Arrow does for a value that it cannot hold."""
     if not states:
         return {}
-    schema = arrow_schema(fold.state_columns)
-    columns = zip(*states.values(), strict=True)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    read = zip(*(array.to_pylist() for array in arrays), strict=True)
-    return {
-        key: fold.state(*(tuple(v) if isinstance(v, list) else v for v in values))
-        for key, values in zip(states, read, strict=True)
-    }
+    columns = zip(fold.state_columns, zip(*states.values(), strict=True), strict=True)
+    read = [column_values(column, encode(column.shape, values)) for column, values in columns]
+    return dict(zip(states, map(fold.state, *read), strict=True))

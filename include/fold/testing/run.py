@@ -27,6 +27,7 @@ from include.fold.definition import Key, KeyedFold
 from include.fold.emitted import Rejected
 from include.fold.instants import micros_of
 from include.fold.local import BronzeRow, LocalFold
+from include.fold.shapes import Nested
 from include.fold.states import NO_STATE_US, KeyState
 
 
@@ -163,19 +164,26 @@ def _is_late(fold: KeyedFold, row: BronzeRow) -> bool:
     return bool(is_late(row.time_us, row.arrival_us, 0))
 
 
+def key_of_row(fold: KeyedFold, row: Any) -> Key:
+    """The key of a row of an update stream's table."""
+    named = dict(zip((column.name for column in fold.output_columns), row, strict=True))
+    values = [named[name] for name in fold.keys.names]
+    shape = fold.keys.shape
+    return shape.record._make(values) if isinstance(shape, Nested) else values[0]
+
+
 def _ran(fold: KeyedFold, engine: LocalFold, clock_us: int, late: list[Any]) -> Ran:
     emitted = engine.emitted
     gone = emitted.removed or [False] * len(emitted.rows)
     at = list(zip(emitted.emitted_at_us, emitted.rows, gone, strict=True))
     at.sort(key=lambda item: item[0])  # stable: at one instant by key
-    key = [column.name for column in fold.output_columns].index(fold.key) if any(gone) else 0
     return Ran(
         clock_us,
         [row for _, row, is_gone in at if not is_gone],
         [at_us for at_us, _, is_gone in at if not is_gone],
         engine.rejected,
         late,
-        [row[key] for _, row, is_gone in at if is_gone],
+        [key_of_row(fold, row) for _, row, is_gone in at if is_gone],
         engine.states(),
         [Happened(row.event, row.time_us) for row in engine.waiting()],
     )

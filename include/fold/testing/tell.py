@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from include.fold.call_checks import CallChecks
 from include.fold.definition import Key, KeyedFold
 from include.fold.failures import StateFunctionError
-from include.fold.testing.run import Happened, Ran, run
+from include.fold.testing.run import Happened, Ran, key_of_row, run
 
 Arriving = tuple[Sequence[Happened], int]  # for one run, and the instant it comes to
 WRONG_VALUE = (TypeError, ValueError, OverflowError)
@@ -64,20 +64,13 @@ def tell(
 def _tell_outputs(fold: KeyedFold, ran: Ran, rows: dict[Any, str]) -> None:
     """Into the rows of the table: an append stream's all stay, an update stream's by key."""
     checks = CallChecks(fold)
-    position = _key_position(fold)
+    is_append = fold.output_mode == "append"
     for removed in ran.removed:
         rows.pop(removed, None)
     for row, at_us in zip(ran.outputs, ran.emitted_at_us, strict=True):
         plain = fold.output._make(checks.output(row))  # type: ignore[attr-defined]
-        name = len(rows) if position is None else plain[position]
+        name = len(rows) if is_append else key_of_row(fold, plain)
         rows[name] = f"{plain!r} at {at_us}"
-
-
-def _key_position(fold: KeyedFold) -> int | None:
-    """Of an update stream, whose table has a row for each key."""
-    if fold.output_mode == "append":
-        return None
-    return [column.name for column in fold.output_columns].index(fold.key)
 
 
 def _tell_rejected(ran: Ran, told: Told) -> None:
@@ -87,8 +80,6 @@ def _tell_rejected(ran: Ran, told: Told) -> None:
 
 def _tell_states(ran: Ran, told: Told) -> None:
     told.rejected.sort()
-    for key in sorted(ran.known):
-        known = ran.known[key]
-        if known.state is not None:
-            told.states.append(f"{key!r}: {known.state!r}")
-    told.timeouts.extend(f"{key!r}: {at}" for key, at in sorted(ran.timeouts.items()))
+    known = ((key, each.state) for key, each in ran.known.items() if each.state is not None)
+    told.states.extend(sorted(f"{key!r}: {state!r}" for key, state in known))
+    told.timeouts.extend(sorted(f"{key!r}: {at}" for key, at in ran.timeouts.items()))

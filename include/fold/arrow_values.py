@@ -1,0 +1,180 @@
+"""Values of records as Arrow columns, and back: column by column, whatever they are made of."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from functools import partial
+from itertools import accumulate, chain, pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from include.fold.records import Column, DefinitionError
+from include.fold.shapes import (
+    FrozenDict,
+    Items,
+    Member,
+    Moment,
+    Nested,
+    Pairs,
+    Scalar,
+    Shape,
+)
+from include.lake.columns import arrow_type
+
+Decoder = Callable[[Any, pa.Array, str], list[Any]]
+
+
+def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """`column.to_pylist()`, in a tenth of the time where the values are plain numbers."""
+    is_plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if column.null_count or not is_plain:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    return column.to_numpy().tolist()  # type: ignore[no-any-return]
+
+
+def encode(shape: Shape, values: Sequence[Any]) -> pa.Array:
+    """Values as `shape.stored` has made them, or None, as Arrow."""
+    kind = arrow_type(shape.kind)
+    if isinstance(shape, Moment) and shape.is_count:
+        return pa.array(values, pa.int64()).cast(kind)
+    if isinstance(shape, Member):
+        return pa.array([None if v is None else v.value for v in values], kind)
+    if isinstance(shape, Nested):
+        columns = _members(shape, values)
+        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=_absent(values))
+    if isinstance(shape, Items):
+        items = encode(shape.item, list(chain.from_iterable(v or () for v in values)))
+        return pa.ListArray.from_arrays(_offsets(values), items, type=kind, mask=_absent(values))
+    if isinstance(shape, Pairs):
+        keys = encode(shape.key, list(chain.from_iterable(v or () for v in values)))
+        of = chain.from_iterable(v.values() for v in values if v is not None)
+        items = encode(shape.item, list(of))
+        mask = _absent(values)
+        return pa.MapArray.from_arrays(_offsets(values), keys, items, type=kind, mask=mask)
+    return pa.array(values, kind)
+
+
+def _members(shape: Nested, values: Sequence[Any]) -> list[pa.Array]:
+    nothing = (None,) * len(shape.parts)
+    columns = zip(*(nothing if v is None else v for v in values), strict=True)
+    members = list(columns) or [()] * len(shape.parts)
+    return [encode(part, of) for (_, part), of in zip(shape.parts, members, strict=True)]
+
+
+def _absent(values: Sequence[Any]) -> pa.Array:
+    return pa.array([v is None for v in values], pa.bool_())
+
+
+def _offsets(values: Sequence[Any]) -> pa.Array:
+    lengths = (0 if v is None else len(v) for v in values)
+    return pa.array(accumulate(lengths, initial=0), pa.int32())
+
+
+def decode(shape: Shape, column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
+    """The other way round. DefinitionError where a part that must not be None is not there, or
+    for a value that is no member of its Enum; `name` is what it is called there."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    decoder: Decoder = _DECODERS.get(type(shape), _scalars)
+    return decoder(shape, column, name)
+
+
+def _scalars(shape: Shape, column: pa.Array, name: str) -> list[Any]:
+    return python_values(column)
+
+
+def _moments(shape: Moment, column: pa.Array, name: str) -> list[Any]:
+    if shape.is_count:
+        return python_values(column.cast(pa.int64()))
+    naive = column.cast(pa.timestamp("us")).to_pylist()
+    return [None if at is None else at.replace(tzinfo=UTC) for at in naive]
+
+
+def _enum_members(shape: Member, column: pa.Array, name: str) -> list[Any]:
+    known = {None: None, **{member.value: member for member in shape.members}}
+    try:
+        return [known[value] for value in column.to_pylist()]
+    except KeyError as error:
+        raise DefinitionError(
+            f"{name} is {error}, which is no value of {shape.members.__name__}: add it there, or "
+            f"declare the field {type(error.args[0]).__name__}"
+        ) from None
+
+
+def _records(shape: Nested, column: pa.Array, name: str) -> list[Any]:
+    there = column.drop_null()
+    members = zip(shape.parts, there.flatten(), strict=True)
+    columns = [_part(part, of, f"{name}.{field}") for (field, part), of in members]
+    make: Callable[[Any], Any] = partial(tuple.__new__, shape.record)
+    return _with_none(column, list(map(make, zip(*columns, strict=True))))
+
+
+def _tuples(shape: Items, column: pa.Array, name: str) -> list[Any]:
+    there = column.drop_null()
+    items = _part(shape.item, there.flatten(), f"{name}[]")
+    return _with_none(column, [tuple(items[a:b]) for a, b in _bounds(there)])
+
+
+def _dicts(shape: Pairs, column: pa.Array, name: str) -> list[Any]:
+    there = column.drop_null()
+    first, last = (there.offsets[0].as_py(), there.offsets[-1].as_py()) if len(there) else (0, 0)
+    keys = _part(shape.key, there.keys[first:last], f"{name}'s key")
+    items = _part(shape.item, there.items[first:last], f"{name}[]")
+    pairs = [sorted(zip(keys[a:b], items[a:b], strict=True), key=_key) for a, b in _bounds(there)]
+    return _with_none(column, list(map(FrozenDict, pairs)))
+
+
+def _key(pair: tuple[Any, Any]) -> Any:
+    return pair[0]
+
+
+def _bounds(lists: pa.Array) -> list[tuple[int, int]]:
+    """Where each list's items begin and end among all of them."""
+    offsets = lists.offsets.to_numpy()
+    return list(pairwise((offsets - offsets[0]).tolist())) if len(lists) else []
+
+
+def _part(shape: Shape, column: pa.Array, name: str) -> list[Any]:
+    if column.null_count and not shape.nullable:
+        raise DefinitionError(f"{name} is not there in some row: declare it `| None`")
+    return decode(shape, column, name)
+
+
+def _with_none(column: pa.Array, there: list[Any]) -> list[Any]:
+    if not column.null_count:
+        return there
+    values = iter(there)
+    return [next(values) if is_there else None for is_there in column.is_valid().to_pylist()]
+
+
+_DECODERS: dict[type[Shape], Decoder] = {
+    Moment: _moments,
+    Member: _enum_members,
+    Nested: _records,
+    Items: _tuples,
+    Pairs: _dicts,
+}
+
+
+def column_values(column: Column, values: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a record's column."""
+    if isinstance(column.shape, Scalar):
+        return python_values(values)
+    return decode(column.shape, values, column.name)
+
+
+def plain_values(column: pa.Array) -> list[Any]:
+    """Values of any type without a record: structs and maps as dicts, lists as tuples."""
+    return [_plain(value, column.type) for value in column.to_pylist()]
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {name: _plain(of, kind.field(name).type) for name, of in value.items()}
+    if pa.types.is_map(kind):
+        return {key: _plain(of, kind.item_type) for key, of in value}
+    if pa.types.is_list(kind):
+        return tuple(_plain(of, kind.value_type) for of in value)
+    return value

@@ -1,0 +1,116 @@
+"""What groups a fold's events: a field of theirs, several, or a function of an event."""
+
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+from typing import Any, get_type_hints
+
+from include.fold.records import Column, DefinitionError, UnknownTypeError, shape_of
+from include.fold.shapes import Nested, Scalar, Shape
+from include.fold.sql_types import SqlType, sql_type
+
+GivenKey = str | tuple[str, ...] | Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class FoldKey:
+    """The key of each event. `shape` is that of its values, `names` the columns it has in outputs.
+
+    A key of several columns is a NamedTuple of theirs.
+    """
+
+    names: tuple[str, ...]
+    shape: Shape
+    of: Callable[[Any], Any]  # an event
+    is_derived: bool  # by a function of the event: it is no field of it
+
+    @property
+    def kind(self) -> str:
+        """Its SQL type."""
+        return self.shape.kind
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it, or a part of it, may be None."""
+        parts = [part for _, part in self.parts]
+        return self.shape.nullable or any(part.nullable for part in parts)
+
+    @property
+    def parts(self) -> tuple[tuple[str, Shape], ...]:
+        """Its columns, by name."""
+        if isinstance(self.shape, Nested):
+            return self.shape.parts
+        return ((self.names[0], self.shape),)
+
+    def values(self, key: Any) -> dict[str, Any]:
+        """The columns of one key."""
+        return dict(zip(self.names, key if isinstance(self.shape, Nested) else (key,), strict=True))
+
+    def text(self) -> str:
+        """For people: `user_id`, `country, customer_id`."""
+        return ", ".join(self.names)
+
+
+def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
+    """The key that a stream's file declares. DefinitionError for one that cannot group."""
+    if callable(given):
+        return _derived(given)
+    known = {column.name: column for column in columns}
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not names:
+        raise DefinitionError("key=() names no field")
+    for name in names:
+        if name not in known:
+            raise DefinitionError(f"key {name!r} is not a field of {event.__name__}")
+    parts = tuple((name, _groupable(name, known[name].shape)) for name in names)
+    if isinstance(given, str):
+        return FoldKey(names, parts[0][1], attrgetter(given), False)
+    positions = [event._fields.index(name) for name in names]
+    take = itemgetter(*positions)
+    if len(names) == 1:
+        raise DefinitionError(
+            f"key={given!r} is of one field: give it by its name, key={names[0]!r}"
+        )
+    if len(set(names)) < len(names):
+        raise DefinitionError(f"key={given!r} names a field twice")
+    record: Any = namedtuple("Key", names)  # type: ignore[misc]
+    kind = str(SqlType("struct", tuple(sql_type(part.kind) for _, part in parts), names))
+    return FoldKey(
+        names, Nested(kind, False, record, parts), lambda one: record._make(take(one)), False
+    )
+
+
+def _derived(function: Callable[[Any], Any]) -> FoldKey:
+    """The function says by its return type what a key is, and by its name what it is called."""
+    name = getattr(function, "__name__", repr(function))
+    hint = get_type_hints(function, include_extras=True).get("return")
+    if hint is None:
+        raise DefinitionError(
+            f"key={name} does not say what it returns: write a function with a return type, such as "
+            "def email(order: Order) -> str"
+        )
+    try:
+        shape = shape_of(hint)
+    except UnknownTypeError as error:
+        raise DefinitionError(f"key {name} is {hint}: {error}") from None
+    if isinstance(shape, Nested) and not shape.nullable:
+        names = tuple(part for part, _ in shape.parts)
+        for part, of in shape.parts:
+            _groupable(part, of)
+    else:
+        names, shape = (name,), _groupable(name, shape)
+
+    def key_of(event: Any) -> Any:
+        return shape.stored(function(event), f"key {name}")
+
+    return FoldKey(names, shape, key_of, True)
+
+
+def _groupable(name: str, shape: Shape) -> Shape:
+    if shape.is_nested or (isinstance(shape, Scalar) and shape.plain is float):
+        raise DefinitionError(
+            f"key {name!r} is {shape.kind}, by which nothing is grouped: use int, str, bool, bytes, "
+            "date, datetime, Decimal or an Enum"
+        )
+    return shape

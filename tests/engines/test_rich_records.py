@@ -1,0 +1,183 @@
+"""The fold law over records of every type, and over keys of several columns or of a function."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.fold.bucket import derived_keys
+from include.fold.definition import flat_map_groups_with_state
+from include.fold.records import Instant
+from include.fold.settle import StateFunctionError
+from include.fold.states import States
+from include.fold.testing.restart import restarted
+from include.fold.testing.run import run
+from include.landing.initial_state_file import states_of, typed_rows
+from spark_jobs.engines.migrated_state import migrated
+from spark_jobs.engines.state_rows import states_to_rows
+from tests.bronze import stamp
+from tests.engines.plain_operator import events_table, replay
+from tests.engines.test_live_law import KILLED, live
+from tests.fold.arrivals import TIMES, arrivals, came_to, delay_us, engine_for
+from tests.fold.arrivals import run as run_engine
+from tests.fold.oracle import admit, calls_of, expected, until
+from tests.fold.rich_orders import FOLDS, ORDERS, Basket, Item, Order, Status, remember
+
+ARRIVALS = arrivals(ORDERS)
+
+
+@pytest.mark.parametrize("name", FOLDS)
+@given(data=st.data())
+def test_the_live_and_the_local_engine_come_to_what_the_oracle_says(data, name):
+    fold = FOLDS[name]
+    arrived = data.draw(ARRIVALS)
+    oracle = expected(fold, calls_of(fold), arrived.rows(), delay_us(fold))
+    assert came_to(fold, live(fold, arrived, data.draw(KILLED))) == oracle
+    engine = run_engine(engine_for(fold, arrived.buckets), arrived.batches())
+    assert came_to(fold, engine) == oracle
+
+
+@pytest.mark.parametrize("name", FOLDS)
+@given(data=st.data())
+def test_a_replay_in_any_two_parts_comes_to_the_same(data, name):
+    fold = FOLDS[name]
+    arrived = data.draw(ARRIVALS)
+    rows, _, _ = admit(fold, arrived.rows(), delay_us(fold))
+    end_us = until(arrived.rows(), delay_us(fold))
+    split_us = min(data.draw(TIMES), end_us)
+    first = replay(fold, rows, split_us, {})
+    second = replay(fold, [r for r in rows if r.time_us >= split_us], end_us, first.states)
+    whole = replay(fold, rows, end_us, {})
+    assert second.states == whole.states
+    if fold.output_mode == "append":
+        assert first.emitted + second.emitted == whole.emitted
+
+
+def test_the_one_form_of_a_state_is_what_the_next_call_sees():
+    """Whether it comes from the store or from the call before: or a cut would show."""
+
+    def tell(key, orders, state):
+        for order in orders:
+            before = state.getOption
+            state.update(remember(order, before))
+            yield Told(repr(before))
+
+    fold = flat_map_groups_with_state(
+        tell, key="country", event=Order, state=Basket, output=Told, output_mode="append"
+    )
+    east = timezone(timedelta(hours=2))
+    created = datetime(2026, 1, 1, 2, tzinfo=east)
+    orders = [an_order(us, sku, created) for us, sku in ((1, "z"), (2, "a"), (3, "m"))]
+    at_once = run(fold, orders)
+    first = run(fold, orders[:1])
+    second = run(fold, orders[1:2], state=restarted(fold, first))
+    third = run(fold, orders[2:], state=restarted(fold, second))
+    assert at_once.outputs == first.outputs + second.outputs + third.outputs
+    assert "'a': Decimal('1.50'), 'z': Decimal('1.50')" in at_once.outputs[2].before
+    assert "tzinfo=datetime.timezone.utc" in at_once.outputs[2].before
+
+
+def an_order(us, sku, created):
+    item = Item(sku, Decimal("1.5"), None)
+    fields = (Decimal(1), True, Status.OPEN, (item,), None, b"", date(2026, 1, 1), created, None)
+    return Order("DE", 1, *fields, us)
+
+
+class Told(NamedTuple):
+    before: str
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"total": Decimal("0.001")}, r"total = 0.001 is no decimal\(12,2\)"),
+        ({"total": Decimal("NaN")}, r"total = NaN is no decimal"),
+        ({"total": 1.5}, r"total = 1.5 is a float, but the column is decimal\(12,2\)"),
+        ({"by_sku": {1: Decimal(1)}}, "by_sku's key = 1 is a int"),
+        ({"by_sku": {"a": None}}, r"by_sku\['a'\] is None"),
+        ({"days": (datetime(2026, 1, 1, tzinfo=UTC),)}, r"days\[0\] = .* is a datetime"),
+        ({"since": datetime(2026, 1, 1)}, "has no zone"),  # noqa: DTZ001
+        ({"status": "open"}, "status = 'open' is a str"),
+        ({"newest": ("a", None, None)}, "newest = .* is a tuple"),
+        ({"seen": {2**63: ()}}, "beyond the 64 bits"),
+        ({"newest": Item("\ud800", None, None)}, "UnicodeEncodeError"),
+    ],
+)
+def test_a_state_that_cannot_be_stored_exactly_fails_the_call_that_leaves_it(change, says):
+    def leave(key, orders, state):
+        state.update(remember(next(orders), None)._replace(**change))
+        return iter(())
+
+    fold = flat_map_groups_with_state(
+        leave, key="country", event=Order, state=Basket, output=Told, output_mode="append"
+    )
+    with pytest.raises(StateFunctionError, match=says):
+        run(fold, [an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))])
+
+
+def test_a_dict_of_a_state_is_not_changed_in_place():
+    def change(key, orders, state):
+        state.update(remember(next(orders), None))
+        state.get.by_sku["more"] = Decimal(1)
+        return iter(())
+
+    fold = flat_map_groups_with_state(
+        change, key="country", event=Order, state=Basket, output=Told, output_mode="append"
+    )
+    with pytest.raises(StateFunctionError, match="not changed in place: make a new one"):
+        run(fold, [an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))])
+
+
+def test_states_go_through_a_migration_and_an_initial_state():
+    fold = FOLDS["append by two columns"]
+    ran = run(fold, [an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))])
+    states = States(fold)
+    for known in ran.known.values():
+        states.put(*known)
+
+    def same(old):
+        newest = Item(**old["newest"])
+        status = Status(old["status"])
+        return Basket(**(old | {"newest": newest, "status": status, "last": Instant(1)}))
+
+    (batch,) = states_to_rows(states, 0).to_batches()
+    assert {k.key: k.state for k in migrated(batch, fold, same)} == ran.states
+
+    document = {
+        "as_of": "2026-03-01T00:00:00Z",
+        "keys": [
+            {
+                "key": {"country": "DE", "customer": 1},
+                "state": {
+                    "total": "1.00",
+                    "by_sku": {"a": "1.50"},
+                    "newest": {"sku": "a", "price": "1.5", "tags": None},
+                    "days": ["2026-01-01"],
+                    "seen": {"0": [""]},
+                    "status": "open",
+                    "since": "2026-01-01T00:00:00Z",
+                    "last": "1970-01-01T00:00:00.000001Z",
+                },
+            }
+        ],
+    }
+    as_of_us, rows = typed_rows("given.json", document, fold)
+    assert {k.key: k.state for k in states_of(rows, as_of_us, fold)} == ran.states
+
+
+def test_a_key_function_that_fails_names_the_event():
+    def parity(order: Order) -> int:
+        return order.customer % 2
+
+    fold = replace(FOLDS["append by a column"], key=parity, stream="orders")
+    order = an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))._replace(customer=None)
+    (row,) = stamp([[order]])
+    events = events_table(replace(fold, key="country"), row)
+    with pytest.raises(
+        StateFunctionError, match=r"orders: key parity failed for Order\(.*TypeError"
+    ):
+        derived_keys(fold, events)
