@@ -100,8 +100,14 @@ def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
         "output_mode": fold.output_mode,
         "watermark_delay_ms": stream.watermark_delay // MILLISECOND,
         "timeout": fold.timeout if fold.times_out else None,
-        "settings": _as_json(stream.settings) if stream.settings else None,
+        "settings": _settings(stream, fold),
     }
+
+
+def _settings(stream: Stream, fold: KeyedFold) -> str | None:
+    ends = {} if fold.ttl is None else {"ttl": fold.ttl}
+    settings = {**stream.settings, **ends}
+    return _as_json(settings) if settings else None
 
 
 def _as_json(settings: Mapping[str, Any]) -> str:

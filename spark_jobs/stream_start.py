@@ -47,7 +47,7 @@ def plan_start(engine: Engine, opened: OpenStream) -> Start:
 
 
 def _kept_without_timeout(engine: Engine, states: Rows, fold: KeyedFold) -> int:
-    return engine.count_without_timeout(states) if fold.times_out else 0
+    return engine.count_without_timeout(states) if fold.times_out and fold.ttl is None else 0
 
 
 def _resume(opened: OpenStream) -> Start:

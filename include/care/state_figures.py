@@ -51,6 +51,7 @@ class Timeouts:
     """When keys will be woken without an event."""
 
     kind: str  # the stream's GroupStateTimeout
+    ttl: str | None  # after which a state that no call has touched is taken away
     keys_with: int
     keys_without: int  # only a new event will ever wake these
     due: int  # the next batch fires them: 0 unless the run ended before its batch without data
@@ -150,6 +151,7 @@ def _timeouts(fold: KeyedFold, measured: Sequence[BucketState]) -> Timeouts:
     between = _spread([each.timeouts_us for each in measured])
     return Timeouts(
         kind=fold.timeout,
+        ttl=None if fold.ttl is None else str(fold.ttl),
         keys_with=keys_with,
         keys_without=sum(each.sizes.of for each in measured) - keys_with,
         due=sum(each.due for each in measured),

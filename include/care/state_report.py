@@ -50,6 +50,8 @@ def _summary(report: StateReport) -> Iterator[str]:
     yield f"bytes     {report.bytes:,} (of keys and states, uncompressed, as Arrow holds them)"
     yield f"pending   {report.pending_events:,} events in {report.pending_bytes:,} bytes"
     yield f"timeouts  {_timeouts(report)}"
+    if report.timeouts.ttl is not None:
+        yield f"ttl       {report.timeouts.ttl} after its last call a state is taken away"
 
 
 def _timeouts(report: StateReport) -> str:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Literal
 
+from include.fold.admission import MICROSECOND
 from include.fold.fold_key import FoldKey, GivenKey, fold_key
 from include.fold.group_state import GroupState, GroupStateTimeout
 from include.fold.records import Column, DefinitionError, columns_of
@@ -56,6 +57,9 @@ class KeyedFold:
     # A key of the initial state that names no timeout of its own times out this long after
     # the initial state's `as_of`: a key that never gets an event is called all the same.
     initial_timeout: timedelta | None = None
+    # A state that no call has touched for so long, on the fold's clock, is taken away, and its row
+    # of an update table with it. None: it stays until the function removes it.
+    ttl: timedelta | None = None
     stream: str = ""  # for messages; set from the stream's entry
     # Set from the stream's entry, too. "stop": a call that fails fails the run. "quarantine":
     # it is undone and recorded, and the fold goes on.
@@ -76,6 +80,8 @@ class KeyedFold:
                 raise DefinitionError("initial_timeout= needs a timeout= that is not NoTimeout")
             if self.initial_timeout <= timedelta(0):
                 raise DefinitionError(f"initial_timeout= must be above 0: {self.initial_timeout}")
+        if self.ttl is not None and self.ttl < MICROSECOND:
+            raise DefinitionError(f"ttl= must be above 0: {self.ttl}")
         if self.output_mode == "update":
             self._check_update()
 
@@ -142,7 +148,7 @@ class KeyedFold:
         the state has a dict: between calls its keys are put in order, and within one they are not.
         """
         has_map = any(column.shape.has_map for column in self.state_columns)
-        return self.output_mode == "append" or self.times_out or self.quarantines or has_map
+        return self.output_mode == "append" or self.wakes or self.quarantines or has_map
 
     @property
     def quarantines(self) -> bool:
@@ -153,6 +159,16 @@ class KeyedFold:
     def times_out(self) -> bool:
         """Whether states can time out."""
         return self.timeout != GroupStateTimeout.NoTimeout
+
+    @property
+    def ttl_us(self) -> int | None:
+        """`ttl` in microseconds."""
+        return None if self.ttl is None else self.ttl // MICROSECOND
+
+    @property
+    def wakes(self) -> bool:
+        """Whether keys without a new event have something to come: a timeout, or their end."""
+        return self.times_out or self.ttl is not None
 
     @property
     def in_processing_time(self) -> bool:

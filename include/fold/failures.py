@@ -45,6 +45,23 @@ def refuse_timeout_loop(first_us: int, next_us: int) -> None:
         )
 
 
+class TimeoutPace:
+    """Timeouts of one key that fire without an event between them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._first_us = 0
+
+    def fired(self, at_us: int, next_us: int) -> None:
+        """One has, and left the next one. Raises TimeoutLoopError for a loop."""
+        if not self._count:
+            self._first_us = at_us
+        self._count += 1
+        if self._count == TIMEOUTS_IN_A_ROW:
+            refuse_timeout_loop(self._first_us, next_us)
+            self._count = 0
+
+
 def failure(
     fold: KeyedFold, key: Key, group: GroupState[Any], error: Exception
 ) -> StateFunctionError:

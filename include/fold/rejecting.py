@@ -12,11 +12,11 @@ from include.fold.admission import NEVER_US
 from include.fold.call_checks import CallChecks
 from include.fold.definition import Key, KeyedFold
 from include.fold.emitted import Emitted, KeyRun, Rejected
-from include.fold.failures import TIMEOUTS_IN_A_ROW, BrokenInvariantError, refuse_timeout_loop
+from include.fold.failures import BrokenInvariantError, TimeoutPace
 from include.fold.group_state import GroupState
-from include.fold.projection import checked_projection
+from include.fold.projection import checked_projection, project
 from include.fold.rejected_call import describe
-from include.fold.states import States
+from include.fold.states import States, end_us
 
 # Not the function's fault, or not known to be: these stop the stream. (As do KeyboardInterrupt
 # and SystemExit, which are no `Exception`.)
@@ -52,6 +52,7 @@ class RejectingCalls:
         self._state: Any = None
         self._timeout_us = NEVER_US
         self._changed_us: int | None = None  # the last call that was not rejected
+        self._touched_us = 0  # the same, or what the state's last change was before this pass
         self._projected: Any = None
         self._rejected_us: int | None = None
         self._number = 0
@@ -81,17 +82,28 @@ class RejectingCalls:
         self._state = self._states.get(key)
         self._timeout_us = self._states.timeout_of(key) if self._fold.times_out else NEVER_US
         self._changed_us = self._rejected_us = None
+        self._touched_us = self._states.changed_at_of(key)
 
     def _fire(self, before_us: int) -> None:
-        """Fire the timeout, and those it sets in turn, before an instant."""
-        while self._timeout_us < before_us:
-            first_us = self._timeout_us
-            for _ in range(TIMEOUTS_IN_A_ROW):
-                at_us, self._timeout_us = self._timeout_us, NEVER_US
-                self._call(at_us, ())
-                if self._timeout_us >= before_us:
-                    return
-            refuse_timeout_loop(first_us, self._timeout_us)
+        """Fire the timeout, and those it sets in turn, before an instant; unless the state ends."""
+        pace = TimeoutPace()
+        while True:
+            end = end_us(self._fold.ttl_us, self._state, self._touched_us)
+            at_us = min(self._timeout_us, end)
+            if at_us >= before_us:
+                return
+            if self._timeout_us > end:
+                self._end(end)
+                continue
+            self._timeout_us = NEVER_US
+            self._call(at_us, ())
+            if self._timeout_us < before_us:
+                pace.fired(at_us, self._timeout_us)
+
+    def _end(self, at_us: int) -> None:
+        self._state, self._timeout_us, self._changed_us = None, NEVER_US, at_us
+        if self._fold.output_mode == "update":
+            self._projected = project(self._fold, self.key, None)
 
     def _call(self, clock_us: int, events: tuple[Any, ...]) -> None:
         """For one event, or for none: a timeout."""
@@ -104,7 +116,7 @@ class RejectingCalls:
             self._reject(clock_us, events, error)
             return
         self._state, self._timeout_us = state, self.group.timeout_at_us
-        self._changed_us = clock_us
+        self._changed_us = self._touched_us = clock_us
         self.emitted.rows.extend(outputs)
         self.emitted.emitted_at_us.extend([clock_us] * len(outputs))
 

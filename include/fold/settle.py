@@ -9,19 +9,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from include.fold.admission import NEVER_US
 from include.fold.definition import ExactlyOne, Key, KeyedFold
 from include.fold.emitted import Emitted, KeyRun
 from include.fold.failures import (
     TIMEOUTS_IN_A_ROW,
     BrokenInvariantError,
     StateFunctionError,
+    TimeoutPace,
     failure,
     refuse_timeout_loop,
 )
 from include.fold.group_state import GroupState, TickingGroupState
 from include.fold.projection import checked_projection, project
 from include.fold.rejecting import RejectingCalls
-from include.fold.states import States
+from include.fold.states import States, end_us
 
 __all__ = [
     "BrokenInvariantError",
@@ -31,6 +33,9 @@ __all__ = [
     "fold_runs",
     "project",
 ]
+
+
+Call = Callable[[Iterator[Any]], None]
 
 
 def fold_runs(
@@ -88,6 +93,8 @@ class _Calls:
         is_append = self._fold.output_mode == "append"
         if self._fold.times_out or (self._fold.calls_per_event and not is_append):
             fold_run = self.one_per_event_and_timeout
+        if self._fold.ttl is not None:
+            fold_run = self.one_per_event_timeout_and_end
         for run in runs:
             fold_run(run)
 
@@ -204,7 +211,48 @@ class _Calls:
         if is_update:
             self._emit_projection()
 
-    def _fire(self, timeout_us: int, before_us: int, call: Callable[[Iterator[Any]], None]) -> int:
+    def one_per_event_timeout_and_end(self, run: KeyRun) -> None:
+        """Any stream whose states end by themselves."""
+        key, start, end = run
+        self.key = key
+        group, times_us = self.group, self._times_us
+        is_update = self._fold.output_mode == "update"
+        call = self._keep_returned if is_update else self._append_outputs
+        group.begin_call(self._states.get(key), self._states.changed_at_of(key))
+        timeout_us = self._states.timeout_of(key)
+        for position in range(start, end):
+            timeout_us = self._wake(timeout_us, times_us[position], call)
+            group.begin_call(group.getOption, times_us[position])
+            call(iter((self._events[position],)))
+            timeout_us = group.timeout_at_us
+        timeout_us = self._wake(timeout_us, self._until_us, call)
+        self._states.put(key, group.getOption, group.clock_us, timeout_us)
+        if is_update:
+            self._emit_projection()
+
+    def _wake(self, timeout_us: int, before_us: int, call: Call) -> int:
+        """All timeouts, and the end of the state, before an instant; the timeout that is left.
+
+        A timeout at the very end comes first: its call touches the state.
+        """
+        group, pace = self.group, TimeoutPace()
+        while True:
+            end = end_us(self._fold.ttl_us, group.getOption, group.clock_us)
+            if timeout_us <= end:
+                if timeout_us >= before_us:
+                    return timeout_us
+                group.begin_call(group.getOption, timeout_us, timed_out=True)
+                call(iter(()))
+                pace.fired(timeout_us, group.timeout_at_us)
+                timeout_us = group.timeout_at_us
+            elif end >= before_us:
+                return timeout_us
+            else:
+                self._returned = None
+                group.begin_call(None, end)
+                timeout_us = NEVER_US
+
+    def _fire(self, timeout_us: int, before_us: int, call: Call) -> int:
         """Fire the timeout, and those it sets in turn, before an instant; the one that is left."""
         while timeout_us < before_us:
             first_us = timeout_us

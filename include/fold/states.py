@@ -38,6 +38,11 @@ Known = tuple[Any, int, int]  # of a key: what KeyState has beside it
 ABSENT: Known = (None, NO_STATE_US, NEVER_US)
 
 
+def end_us(ttl_us: int | None, state: Any, touched_us: int) -> int:
+    """When a state ends that no call touches any more; NEVER_US for never."""
+    return NEVER_US if ttl_us is None or state is None else touched_us + ttl_us
+
+
 class States:
     """The states of some keys, of which `rows` (of `state_schema(fold)`) are stored."""
 
@@ -122,22 +127,36 @@ class States:
         self.put(key, None, NO_STATE_US)
 
     def due(self, until_us: int) -> list[Key]:
-        """The keys whose timeout is before `until_us`."""
-        if not self._fold.times_out:
+        """The keys whose timeout, or whose state's end, is before `until_us`."""
+        if not self._fold.wakes:
             return []
         if self._stored is not None:
-            is_due = pc.less(self._stored["timeout_at_us"], until_us)
+            is_due = pc.less(self._wake_us(self._stored), until_us)
             self.fetch(self._stored["key"].filter(is_due))
-        return [key for key, (_, _, timeout_us) in self._known.items() if timeout_us < until_us]
+        return [key for key in self._known if self.wakes_at(key) < until_us]
+
+    def wakes_at(self, key: Key) -> int:
+        """When something happens to `key` without an event: its timeout or its end; or NEVER_US."""
+        state, changed_at_us, timeout_us = self._known.get(key) or self._fetched(key)
+        return min(timeout_us, end_us(self._fold.ttl_us, state, changed_at_us))
+
+    def _wake_us(self, rows: pa.Table) -> pa.ChunkedArray:
+        """The same of stored rows; null for never."""
+        if self._fold.ttl_us is None:
+            return rows["timeout_at_us"]
+        ends_us = pc.add(rows["changed_at_us"], self._fold.ttl_us)
+        return pc.min_element_wise(rows["timeout_at_us"], ends_us)
 
     def first_timeout_us(self) -> int:
-        """The earliest timeout; NEVER_US for none."""
-        first_us = pc.min(self.rows()["timeout_at_us"]).as_py()
+        """The earliest timeout or end of a state; NEVER_US for none."""
+        first_us = pc.min(self._wake_us(self.rows())).as_py()
         return NEVER_US if first_us is None else int(first_us)
 
     def kept_without_timeout(self) -> int:
         """How many states nothing will ever wake or remove but a new event; 0 without timeouts."""
-        return int(self.rows()["timeout_at_us"].null_count) if self._fold.times_out else 0
+        if not self._fold.times_out or self._fold.ttl is not None:
+            return 0
+        return int(self.rows()["timeout_at_us"].null_count)
 
     def __iter__(self) -> Iterator[KeyState]:
         known: Iterable[tuple[Key, Known]] = self._known.items()

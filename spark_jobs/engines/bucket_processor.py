@@ -106,7 +106,7 @@ class BucketProcessor(StatefulProcessor):
             lambda: self._states(stored),
             pa.concat_tables([pending, events]),
             until,
-            timer_due and self._fold.times_out,
+            timer_due and self._fold.wakes,
         )
         self._write(stored, until, settled.pending, settled.states, fired_ms)
         return _report(bucket, packed, settled, pending.num_rows, watermark)

@@ -194,7 +194,7 @@ class LocalEngine:
     ) -> Stage:
         """Fold `events` before `until_us` into the states of `base`, as one bucket."""
         states = States(fold) if base is None else states_from_rows(fold, base)
-        settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.times_out)
+        settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.wakes)
         outputs = settled.outputs
         if outputs is None:
             outputs = output_schema(fold).empty_table()

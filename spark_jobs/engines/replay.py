@@ -83,7 +83,7 @@ def _replay_bucket(
     streams = [from_stream(stream) for stream in packed["events"].to_pylist()]
     events = pa.concat_tables([no_events(fold), *streams])
     states = states_from_rows(fold, base)
-    settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.times_out)
+    settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.wakes)
     outputs = None if settled.outputs is None else to_stream(settled.outputs)
     rows = to_stream(states_to_rows(states, bucket))
     rejected = None if settled.rejected is None else to_stream(settled.rejected)

@@ -222,8 +222,8 @@ def events_table(fold: KeyedFold, rows: Sequence[StampedRow]) -> pa.Table:
         )
         for column, values in zip(fold.event_columns, events, strict=True)
     }
-    columns[EVENT_TIME_US] = pa.array([row.time_us for row in rows], pa.int64())
-    columns[INGESTED_AT_US] = pa.array([row.ingested_us for row in rows], pa.int64())
+    columns.setdefault(EVENT_TIME_US, pa.array([row.time_us for row in rows], pa.int64()))
+    columns.setdefault(INGESTED_AT_US, pa.array([row.ingested_us for row in rows], pa.int64()))
     keys = (None if row.event is None else fold.keys.of(row.event) for row in rows)
     columns[KEY] = encode(fold.keys.shape, list(keys))
     schema = event_schema(fold)

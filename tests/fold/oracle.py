@@ -60,23 +60,37 @@ NOTHING = Known(None, None, None)
 
 
 def fold_key(
-    call: Call, key: Any, rows: Sequence[StampedRow], until_us: int, known: Known
+    call: Call,
+    key: Any,
+    rows: Sequence[StampedRow],
+    until_us: int,
+    known: Known,
+    ttl_us: int | None,
 ) -> Iterator[tuple[int, Any, Called | Failed]]:
     """Each call for one key before `until_us`, with its instant and its event.
 
     An event whose call fails might as well not have come: state and timeout are what they were.
     A timeout whose call fails is over, and nothing else has changed.
     """
-    state, timeout_us = known.state, known.timeout_at_us
+    state, timeout_us, touched_us = known.state, known.timeout_at_us, known.changed_at_us
     waiting = sorted((row for row in rows if row.time_us < until_us), key=by_time_and_whole_row)
-    while waiting or (timeout_us is not None and timeout_us < until_us):
-        if timeout_us is not None and not (waiting and waiting[0].time_us <= timeout_us):
-            event, clock_us = None, timeout_us
-        else:
+    while True:
+        end_us = None if ttl_us is None or state is None else touched_us + ttl_us
+        due = [at for at in (timeout_us, end_us) if at is not None and at < until_us]
+        if not (waiting or due):
+            return
+        if not due or (waiting and waiting[0].time_us <= min(due)):
             event, clock_us, *_ = waiting.pop(0)
+        elif timeout_us is not None and (end_us is None or timeout_us <= end_us):
+            event, clock_us = None, timeout_us
+        else:  # nobody is called
+            state, timeout_us = None, None
+            yield end_us, None, Called([], None, None)
+            continue
         called = call(key, event, state, clock_us)
         if isinstance(called, Called):
             _, state, timeout_us = called
+            touched_us = clock_us
         elif event is None:
             timeout_us = None
         yield clock_us, event, called
@@ -136,7 +150,7 @@ def expected(
     states, emitted, rejected = dict(initial or {}), Counter(), Counter()
     for key in {**by_key, **states}:
         for clock_us, event, called in fold_key(
-            call, key, by_key[key], until_us, states.get(key, NOTHING)
+            call, key, by_key[key], until_us, states.get(key, NOTHING), fold.ttl_us
         ):
             if isinstance(called, Failed):
                 rejected[Rejected(key, clock_us, event)] += 1

@@ -92,7 +92,8 @@ def run(
     if fold.in_processing_time:
         _check_ingested(arriving, after, before, clock_us)
     first_us = None if before is None else before.clock_us
-    engine = LocalFold(fold, delay_us=0, initial=_known(before, state, timeouts))
+    since_us = 0 if fold.ttl is None else min([clock_us, *(each.time_us for each in arriving)])
+    engine = LocalFold(fold, delay_us=0, initial=_known(before, state, timeouts, since_us))
     rows = [BronzeRow(*each, first_us, clock_us) for each in arriving]
     waited = [BronzeRow(*each, None, clock_us) for each in (before.waiting if before else ())]
     engine.run_batch([*waited, *rows, BronzeRow(None, clock_us, first_us, clock_us)])
@@ -144,6 +145,7 @@ def _known(
     before: Ran | None,
     state: Mapping[Key, Any] | Ran | None,
     timeouts: Mapping[Key, int] | None,
+    since_us: int,
 ) -> list[KeyState]:
     if isinstance(state, Ran):
         if timeouts:
@@ -152,7 +154,7 @@ def _known(
     states, timeouts_us = state or {}, timeouts or {}
     keys = [*states, *(key for key in timeouts_us if key not in states)]
     return [
-        KeyState(key, states.get(key), 0 if key in states else NO_STATE_US, at_us)
+        KeyState(key, states.get(key), since_us if key in states else NO_STATE_US, at_us)
         for key in keys
         for at_us in [timeouts_us.get(key, NEVER_US)]
     ]
