@@ -38,8 +38,9 @@ def report_groups(lake: Lake, source: Source) -> list[Finding]:
     rows = _rows(source, clock.groups, clock.watermark_us)
     rows |= _forgotten(known, rows, clock.watermark_us)
     new = [row for name, row in rows.items() if _without_time(known.get(name, {})) != row]
-    measured_at = datetime.now(UTC)
-    upsert_ops(lake, TABLE, KEY, [row | {"measured_at": measured_at} for row in new])
+    if new:
+        measured = {"measured_at": datetime.now(UTC)}
+        upsert_ops(lake, TABLE, KEY, [row | measured for row in new])
     return [*_behind(clock.groups), *_late(clock.groups, clock.watermark_us), *_fallen(known, rows)]
 
 
