@@ -41,6 +41,7 @@ class Group(NamedTuple):
 class Groups:
     """The groups of a source after a commit."""
 
+    source: str
     per: str
     idle_after_us: int
     at_most: int = field(compare=False)
@@ -90,10 +91,11 @@ class Groups:
         }
         if len(of) > self.at_most:
             raise LakeError(
-                f"{len(of):,} groups by watermark_per={self.per!r} hold the watermark or are ahead "
-                f"of it, and watermark_groups of the source allows {self.at_most:,}: nothing more "
-                "is ingested. Take a field with fewer values, a shorter idle_after, or raise "
-                "watermark_groups: each commit to bronze names all of them in its log"
+                f"source {self.source} has {len(of):,} groups by watermark_per={self.per!r} that "
+                "hold its watermark or are ahead of it, and its watermark_groups allows "
+                f"{self.at_most:,}: nothing more is ingested. Take a field with fewer values, a "
+                "shorter idle_after, or raise watermark_groups: each commit to bronze names all of "
+                "them in its log"
             )
         return replace(self, of=of)
 

@@ -150,7 +150,7 @@ def _fallen(known: Mapping[str, Row], rows: Mapping[str, Row]) -> list[Finding]:
 
 
 def _called(per: str, name: str) -> str:
-    return f"{per} {name!r}"
+    return f"{per.strip('<>')} {name!r}"  # of FOLDER, too
 
 
 def _names(per: str, names: Any) -> str:

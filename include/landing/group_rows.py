@@ -1,5 +1,6 @@
 """The groups of a source's clock as bronze's rows have them, where its log does not say."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -40,7 +41,7 @@ def groups_of_rows(bronze: DeltaTable, source: Source, clock: Clock, empty: Grou
             reached[name] = (max(known[0], newest_us), max(known[1], at_us))
     silent = _silences(sorted(instants), empty.idle_after_us)
     of = {name: Group(us, seen, silent[seen]) for name, (us, seen) in reached.items()}
-    groups = Groups(empty.per, empty.idle_after_us, empty.at_most, clock.ingested_at_us, of)
+    groups = replace(empty, known_us=clock.ingested_at_us, of=of)
     return groups.without_passed(clock.watermark_us)
 
 

@@ -119,6 +119,7 @@ WEIGHTS = {
     "lose": 2,
     "deploy": 2,
     "deploy_failing": 2,
+    "land_of_one": 3,
     "migrate": 2,
 }
 # Of these a simulation has some, or none: a lake that is always being harmed never gets far.
