@@ -109,7 +109,8 @@ def no_groups(source: Source) -> Groups | None:
     """Before the first commit; None of a source without `watermark_per`."""
     if source.watermark_per is None:
         return None
-    return Groups(source.watermark_per, source.idle_after // MICROSECOND, source.watermark_groups)
+    idle_after_us = source.idle_after // MICROSECOND
+    return Groups(source.name, source.watermark_per, idle_after_us, source.watermark_groups)
 
 
 def logged_groups(metadata: Mapping[str, Any], source: Source) -> Groups | None:
