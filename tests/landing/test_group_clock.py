@@ -243,6 +243,13 @@ def test_a_group_that_wakes_or_is_new_behind_the_clock_does_not_set_it_back():
         assert minute_of(landed(woken, 203, fast=203, **{behind: 201.0})) == 201
 
 
+def test_an_idle_group_that_is_ahead_of_the_clock_is_remembered():
+    clock = landed(EMPTY, 0, slow=-100, fast=0)
+    clock = landed(landed(clock, 15, slow=-99), 30, slow=-98)  # the fast one is idle
+    clock = landed(clock, 31, fast=-50)  # an old row of it
+    assert minute_of(landed(clock, 32, slow=-40)) == -40
+
+
 def test_a_clock_row_goes_as_far_as_the_groups_that_are_not_idle():
     clock = landed(EMPTY, 0, slow=-100, fast=0)
     at = lambda minute: START_US + minute * MINUTE_US  # noqa: E731
@@ -268,6 +275,24 @@ def test_idle_groups_that_the_clock_has_passed_are_forgotten_and_others_are_coun
 def test_a_commit_that_does_not_tell_of_its_groups_is_refused():
     with pytest.raises(ValueError, match="must tell of its groups"):
         clock_after(EMPTY, START_US, START_US)
+
+
+def test_a_commit_that_did_not_know_the_one_before_it_is_not_gone_by(lake: Lake):
+    """As Spark may append, beside another job (spark_jobs/tables/ordered_append.py)."""
+    create_tables(lake, SOURCE)
+    append(lake, Commit(START_US, (Landed("a", START_US, 1),)))
+    stale = read_clock(lake, SOURCE)
+    append(lake, Commit(START_US + 1_000, (Landed("b", START_US - 9_000, 1),)))
+    commit = Commit(START_US + 2_000, (Landed("a", START_US + 2_000, 1),))
+    after = next_clock(stale, commit)
+    rows = bronze_rows(SOURCE, events_of(commit), stale, after)
+    append_next(DeltaTable(lake.bronze("sent")), rows, after)
+    with pytest.raises(LakeError, match="two jobs have written"):
+        check_clock_order(lake, SOURCE, stale, after)
+    found = read_clock(lake, SOURCE)
+    assert found.groups is not None
+    assert set(found.groups.of) == {"a", "b"}
+    assert found.watermark_us == START_US + 2_000
 
 
 def test_another_setting_finds_its_groups_in_the_rows(lake: Lake):

@@ -1,5 +1,6 @@
 """Landed files of a source with groups: who is late, what a death leaves, and what people see."""
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -7,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from include.fold.admission import is_late
 from include.fold.instants import MICROSECOND, micros_of
@@ -277,7 +279,13 @@ def test_a_source_with_too_many_groups_takes_nothing_and_says_so(
     assert len(bronze_of(lake)) == 101
 
 
-def test_a_lake_without_groups_has_no_table_of_them(lake: Lake, landed: Landing):
+def test_a_source_without_groups_leaves_no_trace_of_them(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0)])
     ingest(lake, WITHOUT_CLOCK, parse=parsed_here)
     assert not lake.is_delta_table(lake.ops("watermark_groups"))
+    (said, *_) = DeltaTable(lake.bronze("signals")).history()
+    assert json.loads(said["userMetadata"]).keys() == {
+        "commit_watermark_us",
+        "ingested_at_us",
+        "batch_id",
+    }
