@@ -22,6 +22,9 @@ GIB = 1024**3
 MILLISECOND = timedelta(milliseconds=1)
 TIME_FORMATS = ("iso", "epoch_s", "epoch_ms", "epoch_us")
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
+# `watermark_per`: the first folder below landing/<source> that a file lies in.
+FOLDER = "<folder>"
+GROUP_TYPES = ("string", "tinyint", "smallint", "int", "bigint")
 
 
 class SettingsError(ValueError):
@@ -97,9 +100,18 @@ class Source:
     # wrong for a run does no more harm than that. Above the time between two runs, or a silent
     # source never catches up. None: no bound.
     max_clock_step: timedelta | None = timedelta(days=2)
+    # A required field, or FOLDER: the watermark is the least of what its groups have reached, so
+    # that none that is ahead makes rows of others late. None: the newest time of all rows.
+    watermark_per: str | None = None
+    # Without a row of it for so long, a group holds the watermark back no more. Of a pause between
+    # two commits at most half counts, as nothing of the others came either.
+    idle_after: timedelta = timedelta(days=1)
+    # The most groups at once, idle ones that the watermark has passed not counted.
+    watermark_groups: int = 1_000
 
     def __post_init__(self) -> None:
         _check_name("source", self.name)
+        self._check_groups()
         for limit in ("commit_bytes", "max_file_bytes"):
             if getattr(self, limit) <= 0:
                 raise SettingsError(f"source {self.name}: {limit} must be above 0")
@@ -110,6 +122,19 @@ class Source:
                 raise SettingsError(f"source {self.name}: {span} must not be negative")
         if self.max_clock_step is not None and self.max_clock_step < MILLISECOND:
             raise SettingsError(f"source {self.name}: max_clock_step must be above 0")
+
+    def _check_groups(self) -> None:
+        if self.watermark_per not in (None, FOLDER):
+            fields = [f.name for f in self.fields if f.required and f.type in GROUP_TYPES]
+            if self.watermark_per not in fields:
+                raise SettingsError(
+                    f"source {self.name}: watermark_per must be FOLDER or a required field of type "
+                    f"{', '.join(GROUP_TYPES)}, not {self.watermark_per!r}: {', '.join(fields)}"
+                )
+        if self.idle_after < 2 * MILLISECOND:
+            raise SettingsError(f"source {self.name}: idle_after must be at least 2 milliseconds")
+        if self.watermark_groups < 1:
+            raise SettingsError(f"source {self.name}: watermark_groups must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)

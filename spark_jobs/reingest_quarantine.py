@@ -206,10 +206,11 @@ def append_new(
     newest_event_us = new.agg(F.max("event_time_us")).collect()[0][0]
     if newest_event_us is None:
         return
+    newest = bronze.newest_of_groups(new, source)
 
     def append() -> None:
         before = read_clock(lake, source)
-        after = clock_after(before, newest_event_us, now_us)
+        after = clock_after(before, newest_event_us, now_us, newest)
         rows = bronze.bronze_rows(new, source, before, after)
         metadata = json.dumps(after.metadata() | REINGESTED)
         rows.write.format("delta").mode("append").option("userMetadata", metadata).save(path)

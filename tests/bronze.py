@@ -4,7 +4,7 @@
 Python: a `StampedRow` is what the local engine takes, `append_commit` writes what the others read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -45,13 +45,25 @@ Commit = Sequence[Any] | ClockAt  # of events, or of Happened
 
 
 def stamp(
-    commits: Sequence[Commit], ingested_us: Sequence[int] | None = None
+    commits: Sequence[Commit],
+    ingested_us: Sequence[int] | None = None,
+    group_of: Callable[[Any], Any] | None = None,
 ) -> list[list[StampedRow]]:
-    """Each commit's rows with what ingestion would write; `ingested_us` is one instant a commit."""
+    """Each commit's rows with what ingestion would write; `ingested_us` is one instant a commit.
+
+    With `group_of` an event the clock is the least of what the groups have reached; none is idle.
+    """
     stamped, before_us = [], None
+    reached_us: dict[Any, int] = {}
     for number, commit in enumerate(commits):
         rows = _happened(commit)
         newest = max(row.time_us for row in rows) // 1000 * 1000
+        if group_of is not None:
+            for row in rows:
+                group = () if row.event is None else group_of(row.event)
+                reached_us[group] = max(row.time_us // 1000 * 1000, reached_us.get(group, -(2**62)))
+            newest = min(reached_us.values())
+            reached_us.pop((), None)  # a clock row is heard once
         after = newest if before_us is None else max(newest, before_us)
         at = FIRST_INGESTED_US + number * BETWEEN_COMMITS_US
         if ingested_us is not None:

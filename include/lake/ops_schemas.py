@@ -10,6 +10,7 @@ from include.lake.ops_state_schemas import (
     INTERVALS,
     SAVEPOINTS,
     TABLES,
+    WATERMARK_GROUPS,
 )
 
 RUNS = pa.schema(
@@ -181,7 +182,7 @@ FINDINGS = pa.schema(
         ops_column(
             "unit",
             pa.string(),
-            "Of figure and limit: bytes, files, versions, batches, rows, share, times",
+            "Of figure and limit: bytes, files, versions, batches, rows, share, times, seconds",
         ),
         ops_column("action", pa.string(), "What to do about it; null where detail says it"),
     ]
@@ -200,6 +201,7 @@ SCHEMAS = {
     "coverage": COVERAGE,
     "tables": TABLES,
     "clock_repairs": CLOCK_REPAIRS,
+    "watermark_groups": WATERMARK_GROUPS,
 }
 DESCRIPTIONS = {
     "runs": "Each run of a job, with its counts, until when the table is complete, and its error",
@@ -214,4 +216,5 @@ DESCRIPTIONS = {
     "coverage": "What each product table was computed from, interval by interval",
     "tables": "What each table was after our last commit to it",
     "clock_repairs": "How often a source's clock was wrong, and what it was set back to",
+    "watermark_groups": "Who holds a source's watermark back, who is idle, and who is ahead",
 }

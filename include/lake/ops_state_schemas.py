@@ -145,3 +145,30 @@ CLOCK_REPAIRS = pa.schema(
         ops_column("done_at", INSTANT, "When every stream had been reseeded; null: it is open"),
     ]
 )
+
+WATERMARK_GROUPS = pa.schema(
+    [
+        ops_column("source", pa.string(), "Key, with group: one that has watermark_per"),
+        ops_column(
+            "group", pa.string(), "The value of watermark_per, or the folder; '': of no folder"
+        ),
+        ops_column(
+            "newest_event_time",
+            INSTANT,
+            "The newest least(event_time, ingested_at) of its rows, floored to milliseconds",
+        ),
+        ops_column("last_seen_at", INSTANT, "ingested_at of its newest rows"),
+        ops_column(
+            "is_idle", pa.bool_(), "Silent for idle_after: the watermark does not wait for it"
+        ),
+        ops_column(
+            "is_least", pa.bool_(), "The least of those not idle: the watermark waits for it"
+        ),
+        ops_column(
+            "ahead_seconds",
+            pa.float64(),
+            "How far newest_event_time is ahead of the watermark; below 0: behind it",
+        ),
+        ops_column("measured_at", INSTANT, "When an ingest run last found this changed"),
+    ]
+)

@@ -1,9 +1,10 @@
 """Commits to a source's bronze by delta-rs, and the clock that each moves on.
 
 M is the largest `least(event_time, ingested_at)` ever committed, floored to milliseconds; or,
-since a repair has set it back (clock_repair.py), of that and all that came after it. Each commit
-to bronze stores it twice on its rows, before and after the commit; whether a row is late follows
-from the former, and must not depend on anything read later.
+since a repair has set it back (clock_repair.py), of that and all that came after it. Of a source
+with groups it is the least that these have reached (group_clock.py). Each commit to bronze stores
+it twice on its rows, before and after the commit; whether a row is late follows from the former,
+and must not depend on anything read later.
 
 `ingested_at` is one instant for each commit, later than in every earlier commit even when
 the machine's clock goes back: streams in processing time fold by it.
@@ -30,6 +31,8 @@ from include.lake.ops import with_all_columns
 from include.lake.paths import Lake, files_of
 from include.landing.bronze_tables import bronze_columns
 from include.landing.clock import Clock, read_logged_clock
+from include.landing.group_clock import Groups, Newest, floor_to_ms, no_groups
+from include.landing.group_rows import groups_of_rows
 from include.settings import Source
 
 # Spark reads no part of a file that is less than one of these: with fewer rows in each, all cores
@@ -40,23 +43,60 @@ ROWS_A_GROUP = 50_000
 def read_clock(lake: Lake, source: Source) -> Clock:
     """The clock of bronze: from the table's log, or from its rows where the log is silent."""
     logged = read_logged_clock(lake, source)
-    if logged is not None and (logged.watermark_us is None) == (logged.ingested_at_us is None):
+    if logged is None or (logged.watermark_us is None) != (logged.ingested_at_us is None):
+        logged = _clock_of_rows(lake.bronze(source.name))
+    empty = no_groups(source)
+    if empty is None or logged.groups is not None:
         return logged
+    bronze = DeltaTable(lake.bronze(source.name))
+    return logged._replace(groups=groups_of_rows(bronze, source, logged, empty))
+
+
+def _clock_of_rows(bronze: str) -> Clock:
     # Of the newest commit: a repair sets M back, so an older one may have a larger.
-    bronze = lake.bronze(source.name)
     files = DeltaTable(bronze).to_pyarrow_dataset(filesystem=files_of(bronze))
     rows = files.to_table(columns=["commit_watermark", "ingested_at"])
     newest = rows.filter(pc.equal(rows["ingested_at"], pc.max(rows["ingested_at"])))
     return Clock(*(pc.max(newest[name].cast(pa.int64())).as_py() for name in newest.column_names))
 
 
-def clock_after(before: Clock, newest_event_us: int, now_us: int) -> Clock:
-    """The clock after a commit, at `now_us`, of events up to `newest_event_us`."""
+def clock_after(
+    before: Clock, newest_event_us: int, now_us: int, newest: Newest | None = None
+) -> Clock:
+    """The clock after a commit, at `now_us`, of events up to `newest_event_us`.
+
+    `newest`: of each group, of a source that has some.
+    """
     ingested_at_us = _ingested_at_after(before, now_us)
-    newest_us = _floor_to_ms(min(newest_event_us, ingested_at_us))
+    if before.groups is not None:
+        if newest is None:
+            raise ValueError("a commit of a source with watermark_per must tell of its groups")
+        return _by_groups(before, before.groups, newest, None, ingested_at_us)
+    newest_us = floor_to_ms(min(newest_event_us, ingested_at_us))
     if before.watermark_us is not None:
         newest_us = max(newest_us, before.watermark_us)
     return Clock(newest_us, ingested_at_us)
+
+
+def clock_after_row(before: Clock, target_us: int, now_us: int) -> Clock:
+    """The clock after a clock row, at `now_us`, which says that all until `target_us` has landed.
+
+    A group that is not idle is believed more than that: it holds M back.
+    """
+    if before.groups is None:
+        return clock_after(before, target_us, now_us)
+    ingested_at_us = _ingested_at_after(before, now_us)
+    claimed_us = floor_to_ms(min(target_us, ingested_at_us))
+    return _by_groups(before, before.groups, {}, claimed_us, ingested_at_us)
+
+
+def _by_groups(
+    before: Clock, known: Groups, newest: Newest, claimed_us: int | None, ingested_at_us: int
+) -> Clock:
+    groups = known.after(newest, before.ingested_at_us, ingested_at_us)
+    reached = (before.watermark_us, groups.reached_us(claimed_us))
+    watermark_us = max(us for us in reached if us is not None)
+    return Clock(watermark_us, ingested_at_us, groups.without_passed(watermark_us))
 
 
 def clock_set_back(before: Clock, to_us: int, now_us: int) -> Clock:
@@ -64,18 +104,18 @@ def clock_set_back(before: Clock, to_us: int, now_us: int) -> Clock:
 
     `ingested_at` goes on: it says which rows came after.
     """
-    return Clock(_floor_to_ms(to_us), _ingested_at_after(before, now_us))
+    at_us, to_us = _ingested_at_after(before, now_us), floor_to_ms(to_us)
+    if before.groups is None:
+        return Clock(to_us, at_us)
+    groups = before.groups.after({}, before.ingested_at_us, at_us).set_back(to_us)
+    return Clock(to_us, at_us, groups.without_passed(to_us))
 
 
 def _ingested_at_after(before: Clock, now_us: int) -> int:
     """In whole milliseconds, as watermarks are; tables of version 0.1 have finer ones."""
     if before.ingested_at_us is None:
-        return _floor_to_ms(now_us)
-    return max(_floor_to_ms(now_us), _floor_to_ms(before.ingested_at_us) + US_PER_MS)
-
-
-def _floor_to_ms(micros: int) -> int:
-    return micros // US_PER_MS * US_PER_MS
+        return floor_to_ms(now_us)
+    return max(floor_to_ms(now_us), floor_to_ms(before.ingested_at_us) + US_PER_MS)
 
 
 def append_next(

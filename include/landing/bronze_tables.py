@@ -74,17 +74,16 @@ def bronze_columns(source: Source) -> tuple[Column, ...]:
 
 
 def _added_columns(source: Source) -> tuple[Column, ...]:
+    reached = "The newest least(event_time, ingested_at) of all earlier commits"
+    if source.watermark_per is not None:
+        reached += ", the least of those of the groups that were not idle, and never going back"
     return (
         Column("event_time", "timestamp", f"When it happened: the landed {source.time_field}"),
         Column("event_date", "date", "The UTC date of event_time"),
         Column(
             "ingested_at", "timestamp", "When ingestion took it in: later than in earlier commits"
         ),
-        Column(
-            "arrival_watermark",
-            "timestamp",
-            "The newest least(event_time, ingested_at) of all earlier commits; null in the first",
-        ),
+        Column("arrival_watermark", "timestamp", f"{reached}; null in the first"),
         Column(
             "commit_watermark", "timestamp", "arrival_watermark with this commit's rows as well"
         ),

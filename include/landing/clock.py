@@ -17,6 +17,7 @@ from pyarrow import fs
 from include.fold.instants import EPOCH, US_PER_MS, instant_of
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import is_reset_missing
+from include.landing.group_clock import Groups, logged_groups
 from include.landing.ingest_position import files_waiting
 from include.landing.ingest_seal import WATERMARK_KEY, how_tables_changed
 from include.registry import streams_of
@@ -43,14 +44,24 @@ class Clock(NamedTuple):
 
     watermark_us: int | None  # M, see include/landing/bronze_commits.py
     ingested_at_us: int | None
+    # Of a source with `watermark_per`; None also where the log does not say, and rows must be read.
+    groups: Groups | None = None
 
     def or_later(self, earlier: "Clock") -> "Clock":
         """With what an earlier commit had reached beyond it; what is not known stays so."""
-        return Clock(*(_later(mine, its) for mine, its in zip(self, earlier, strict=True)))
+        at_us = _later(self.ingested_at_us, earlier.ingested_at_us)
+        return Clock(_later(self.watermark_us, earlier.watermark_us), at_us, self._groups(earlier))
+
+    def _groups(self, earlier: "Clock") -> Groups | None:
+        """None when they were counted without that commit."""
+        if self.groups is None or earlier.ingested_at_us == self.ingested_at_us:
+            return self.groups
+        return self.groups if self.groups.has_seen(earlier.ingested_at_us) else None
 
     def metadata(self) -> dict[str, object]:
         """What a commit to bronze says of itself in the table's log, for `read_logged_clock`."""
-        return {WATERMARK_KEY: self.watermark_us, INGESTED_AT_KEY: self.ingested_at_us}
+        groups = {} if self.groups is None else self.groups.metadata()
+        return {WATERMARK_KEY: self.watermark_us, INGESTED_AT_KEY: self.ingested_at_us} | groups
 
 
 def _later(mine: int | None, its: int | None) -> int | None:
@@ -177,7 +188,7 @@ def read_logged_clock(lake: Lake, source: Source) -> Clock | None:
     for commit in DeltaTable(path).history(limit=COMMITS_LOOKED_AT):
         metadata = _user_metadata(commit)
         if WATERMARK_KEY in metadata:
-            found = Clock(metadata[WATERMARK_KEY], metadata.get(INGESTED_AT_KEY))
+            found = _clock_in(metadata, source)
             newest = found if newest is None else newest.or_later(found)
             if RESET_KEY in metadata:
                 return newest  # what came before it counts no more
@@ -185,6 +196,11 @@ def read_logged_clock(lake: Lake, source: Source) -> Clock | None:
             is_first = commit.get("operation") == "CREATE TABLE"
             return newest or (Clock(None, None) if is_first else None)
     return newest
+
+
+def _clock_in(metadata: Mapping[str, Any], source: Source) -> Clock:
+    groups = logged_groups(metadata, source)
+    return Clock(metadata[WATERMARK_KEY], metadata.get(INGESTED_AT_KEY), groups)
 
 
 def check_clock_order(lake: Lake, source: Source, before: Clock, after: Clock) -> None:
@@ -198,7 +214,7 @@ def check_clock_order(lake: Lake, source: Source, before: Clock, after: Clock) -
         return
     for metadata in map(_user_metadata, commits):
         if WATERMARK_KEY in metadata:
-            found = Clock(metadata[WATERMARK_KEY], metadata.get(INGESTED_AT_KEY))
+            found = _clock_in(metadata, source)
             if before != before.or_later(found):
                 raise LakeError(
                     f"two jobs have written to bronze/{source.name} at the same time: one commit "

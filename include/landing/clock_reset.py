@@ -25,22 +25,27 @@ class ClockReset:
 
 
 def newest_reset(bronze: DeltaTable) -> ClockReset:
-    """The newest commit that set M back; LakeError when no row of bronze says that of itself.
+    """The newest commit that set M back; LakeError when no row of bronze says that of itself."""
+    resets = resets_of(bronze)
+    if not resets:
+        raise LakeError(
+            f"the clock of {bronze.table_uri} was set back, says its log, but it has no such row: "
+            "rows are missing. Put the table back from a copy"
+        )
+    return resets[-1]
+
+
+def resets_of(bronze: DeltaTable) -> list[ClockReset]:
+    """All of them, in order.
 
     Not from the log, which is cleaned: only such a row has a watermark before the one that its
     commit had read.
     """
     set_back = pc.field("commit_watermark") < pc.field("arrival_watermark")
     batches = read_files(bronze, _with_clock_rows(bronze), CLOCKS.names, set_back)
-    resets = pa.Table.from_batches(batches, CLOCKS).sort_by("ingested_at")
-    if not resets.num_rows:
-        raise LakeError(
-            f"the clock of {bronze.table_uri} was set back, says its log, but it has no such row: "
-            "rows are missing. Put the table back from a copy"
-        )
-    row = resets.slice(resets.num_rows - 1).to_pylist()[0]
-    instants = (row[name] for name in ("commit_watermark", "arrival_watermark", "ingested_at"))
-    return ClockReset(*map(micros_of, instants))
+    rows = pa.Table.from_batches(batches, CLOCKS).sort_by("ingested_at").to_pylist()
+    names = ("commit_watermark", "arrival_watermark", "ingested_at")
+    return [ClockReset(*(micros_of(row[name]) for name in names)) for row in rows]
 
 
 def _with_clock_rows(bronze: DeltaTable) -> list[str]:

@@ -12,7 +12,7 @@ from include.lake.ops import despite_others
 from include.lake.paths import Lake, LakeError
 from include.landing.bronze_commits import (
     append_next,
-    clock_after,
+    clock_after_row,
     clock_row,
     clock_set_back,
     read_clock,
@@ -20,6 +20,7 @@ from include.landing.bronze_commits import (
 from include.landing.clock import (
     RESET_KEY,
     STILL_KEY,
+    Clock,
     ClockPlan,
     as_text,
     has_initial_state,
@@ -54,7 +55,10 @@ def write_clock_row(
         before = read_clock(lake, source)
         plan = plan_clock_row(source, before.watermark_us, has_seed, lag, interval_end, now)
         if plan.target_us is not None:
-            after = clock_after(before, plan.target_us, (now - EPOCH) // MICROSECOND)
+            now_us = (now - EPOCH) // MICROSECOND
+            after = clock_after_row(before, plan.target_us, now_us)
+            plan = _held_back(source, plan, before, after, now_us)
+        if plan.target_us is not None:
             append_next(table, clock_row(source, before, after), after, CLOCK)
         return plan
 
@@ -64,6 +68,22 @@ def write_clock_row(
         return []
     log.info("clock row: bronze/%s is at %s now", source.name, as_text(plan.target_us))
     return [_bounded(source, plan)] if plan.is_bounded else []
+
+
+def _held_back(
+    source: Source, plan: ClockPlan, before: Clock, after: Clock, now_us: int
+) -> ClockPlan:
+    """The plan of a row that takes the clock to `after`, which groups may hold back.
+
+    One that moves nothing is written, too: by it, time passes for who is silent. Not at one
+    instant twice.
+    """
+    if before.groups is None or after.watermark_us == plan.target_us:
+        return plan
+    why = f"groups of {source.name} that are not idle have not come so far (ops/watermark_groups)"
+    passes = before.ingested_at_us is None or now_us > before.ingested_at_us
+    moves = passes or after.watermark_us != before.watermark_us
+    return ClockPlan(after.watermark_us if moves else None, why)
 
 
 def _bounded(source: Source, plan: ClockPlan) -> Finding:

@@ -19,6 +19,7 @@ from include.landing.bronze_tables import create_tables, refuse_other_fields
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
+from include.landing.group_report import report_groups
 from include.landing.ingest_position import Batch, app_id, ensure_position, finish, next_batch
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
 from include.landing.landed_files import landed_files
@@ -132,7 +133,7 @@ def ingest(
             record |= asdict(writer.counts)
         record_findings(lake, run_id, source.name, jump_findings(source, writer.jumps))
     bounded = write_clock_row(lake, source, interval_end, datetime.now(UTC))
-    record_findings(lake, run_id, source.name, bounded)
+    record_findings(lake, run_id, source.name, [*bounded, *report_groups(lake, source)])
     seal_tables(lake, source.name)
     return writer.counts
 

@@ -15,6 +15,7 @@ from include.lake.paths import Lake
 from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
 from include.landing.bronze_tables import QUARANTINE_COLUMNS
 from include.landing.clock import Clock
+from include.landing.group_clock import Newest, group_column, newest_of_groups
 from include.landing.ingest_position import Batch
 from include.landing.parse_files import ACCEPTED, FILE, REFUSED, parse_here, value_column
 from include.settings import Source
@@ -93,12 +94,21 @@ class ParsedHere:
             if is_written(table, *once):
                 return None
             before = read_clock(self._lake, self._source)
-            after = clock_after(before, newest_us, self._batch.ingested_at_us)
+            at_us = self._batch.ingested_at_us
+            after = clock_after(before, newest_us, at_us, self._newest_of_groups())
             rows = bronze_rows(self._source, self._events(), before, after)
             append_next(table, rows, after, {"batch_id": once.number}, once)
             return before, after
 
         return despite_others(append)
+
+    def _newest_of_groups(self) -> Newest | None:
+        if self._source.watermark_per is None:
+            return None
+        column = group_column(self._source, value_column)
+        found = self._accepted.group_by(column).aggregate([("event_time_us", "max")])
+        values, times = (found[name].to_pylist() for name in (column, "event_time_us_max"))
+        return newest_of_groups(self._source, zip(values, times, strict=True))
 
     def _events(self) -> pa.Table:
         names = {value_column(field): field.name for field in self._source.fields}

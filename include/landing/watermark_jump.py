@@ -33,8 +33,11 @@ NewestFile = Callable[[], tuple[str, int | None]]
 def find_jump(newest_file: NewestFile, source: Source, before: Clock, after: Clock) -> Jump | None:
     """None when M rose by no more than the time since the commit before, and some slack.
 
-    Nor is it one when a second file of the commit is about as new.
+    Nor is it one when a second file of the commit is about as new, or the source has groups: then
+    the newest event has not moved M (group_report.py).
     """
+    if source.watermark_per is not None:
+        return None
     marks = (before.watermark_us, after.watermark_us, before.ingested_at_us, after.ingested_at_us)
     if any(mark is None for mark in marks):
         return None

@@ -5,8 +5,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from include.landing.clock import Clock
+from include.landing.group_clock import Newest, group_column
+from include.landing.group_clock import newest_of_groups as groups_of_values
 from include.landing.parse_files import ACCEPTED, REFUSED, value_column
-from include.settings import Source
+from include.settings import FOLDER, Source
 
 
 def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) -> DataFrame:
@@ -22,6 +24,18 @@ def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) 
         F.lit(False).alias("is_clock"),
     )
     return rows.repartition("event_date")
+
+
+def newest_of_groups(parsed: DataFrame, source: Source) -> Newest | None:
+    """The newest event time of each group of the accepted rows; None of a source without groups."""
+    if source.watermark_per is None:
+        return None
+    column = group_column(source, value_column)
+    events = parsed.where(F.col("kind") == ACCEPTED)
+    newest = events.groupBy(column).agg(F.max("event_time_us"))
+    if source.watermark_per != FOLDER:  # more than may be are not all fetched
+        newest = newest.limit(source.watermark_groups + 1)
+    return groups_of_values(source, ((row[0], row[1]) for row in newest.collect()))
 
 
 def quarantine_rows(parsed: DataFrame, ingested_at_us: int) -> DataFrame:

@@ -68,11 +68,12 @@ class ParsedOnSpark:
 
     def append_accepted(self, once: Once) -> tuple[Clock, Clock] | None:
         newest_us = self._outcomes.agg(F.max("event_time_us")).collect()[0][0]
+        newest = bronze.newest_of_groups(self._outcomes, self._source)
         clocks: list[tuple[Clock, Clock]] = []
 
         def append() -> None:
             before = read_clock(self._lake, self._source)
-            after = clock_after(before, newest_us, self._batch.ingested_at_us)
+            after = clock_after(before, newest_us, self._batch.ingested_at_us, newest)
             append_once(
                 bronze.bronze_rows(self._outcomes, self._source, before, after),
                 self._lake.bronze(self._source.name),

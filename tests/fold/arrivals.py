@@ -7,6 +7,7 @@ that timeouts meet events, watermarks and each other exactly, and by one microse
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -87,8 +88,9 @@ def arrivals(draw: st.DrawFn, events: st.SearchStrategy[Arrival]) -> Arrivals:
     commits = [commit for commit in commits if commit]
     steps_us = [draw(st.integers(1, 12)) * 1_000 for _ in commits]  # whole ms, as ingestion does
     ingested_us = [FIRST_US + sum(steps_us[:number]) for number in range(1, len(commits) + 1)]
+    group_of = draw(st.sampled_from([None, None, itemgetter(0)]))  # the events' first field
     return Arrivals(
-        stamp(commits, ingested_us),
+        stamp(commits, ingested_us, group_of),
         frozenset(draw(st.sets(st.integers(1, len(commits))))),
         draw(st.sampled_from([1, 2, 7])),
     )

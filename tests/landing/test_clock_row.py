@@ -73,7 +73,7 @@ def test_a_silent_source_gets_a_clock_row_that_raises_the_watermark(
         "source_file": None,
         "is_clock": True,
     }
-    assert clock_of(lake) == (micros_of(end - GRACE), row.ingested_at)
+    assert clock_of(lake) == Clock(micros_of(end - GRACE), row.ingested_at)
     assert row.ingested_at > max(event.ingested_at for event in events)
     assert count_events(lake.bronze("signals"), version(lake)) == 2
 

@@ -111,7 +111,7 @@ def test_bronze_of_an_older_version_goes_on_from_its_rows(
     ingest(lake, SIGNALS, interval_end=START)
     known = clock_of(lake)
     forget_log(lake, *missing)
-    assert clock_of(lake) == known == (micros_of(START), micros_of(START + 12 * HOUR))
+    assert clock_of(lake) == known == Clock(micros_of(START), micros_of(START + 12 * HOUR))
 
     machine.time = START
     landed.add("b.jsonl", [signal(1)])

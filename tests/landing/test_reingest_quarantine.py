@@ -12,7 +12,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from include.fold.instants import micros_of
 from include.lake.paths import Lake
+from include.landing.bronze_commits import read_clock
+from include.landing.clock import Clock
+from include.landing.group_clock import no_groups
+from include.landing.group_rows import groups_of_rows
 from include.landing.ingest import RunCounts, ingest
 from include.settings import SettingsError
 from spark_jobs import reingest_quarantine
@@ -20,7 +25,7 @@ from spark_jobs.reingest_quarantine import reingest
 from spark_jobs.tables.corrections import read_corrections
 from tests.clocked import clock_of, in_order
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
-from tests.landed_files import Landing, signal
+from tests.landed_files import START, Landing, signal
 
 NOTHING = RunCounts()
 
@@ -84,6 +89,25 @@ def test_corrected_rows_come_in_and_the_others_stay_open(
     assert versions(lake) == before
 
 
+@pytest.mark.spark
+def test_a_row_that_is_reingested_is_one_of_its_group(
+    spark: SparkSession, lake: Lake, landed: Landing
+):
+    source = replace(SIGNALS, watermark_per="device_id")
+    landed.add("a.jsonl", [signal(0, 1), signal(9, 2, value="x"), signal(5, 2)])
+    ingest(lake, source)
+    refused = open_rows(lake)["a.jsonl", 2].quarantine_id
+    reingest(spark, lake, source, {refused: signal(9, 2)}, now())
+    clock, empty = read_clock(lake, source), no_groups(source)
+    assert clock.groups is not None
+    assert empty is not None
+    ninth_us = micros_of(START + timedelta(seconds=9))
+    assert clock.groups.of["2"].newest_us == ninth_us
+    assert clock.groups.of["2"].seen_us == clock.ingested_at_us
+    bronze = DeltaTable(lake.bronze("signals"))
+    assert groups_of_rows(bronze, source, clock, empty).of == clock.groups.of
+
+
 @pytest.mark.full
 @pytest.mark.spark
 def test_rows_of_the_future_come_in_when_their_time_has_come(
@@ -108,7 +132,7 @@ def test_rows_of_the_future_come_in_when_their_time_has_come(
     assert abs(found.ingested_at - later_us) < 1000
     assert found.arrival_watermark == before_us
     assert found.commit_watermark == found.ingested_at // 1000 * 1000
-    assert clock_of(lake) == (found.commit_watermark, found.ingested_at)
+    assert clock_of(lake) == Clock(found.commit_watermark, found.ingested_at)
 
 
 @pytest.mark.full

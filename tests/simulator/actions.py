@@ -70,6 +70,7 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         ),
         "ago": HOURS,
     },
+    "land_of_one": {"key": KEYS, "hours": st.integers(1, 4)},
     "land_far_ahead": {"key": KEYS, "hours": st.sampled_from([2, 30, 200])},
     "pass_time": {"span": st.sampled_from([5, 30, 60, 240, 1440])},
     "clock_row": {},
@@ -118,6 +119,7 @@ WEIGHTS = {
     "lose": 2,
     "deploy": 2,
     "deploy_failing": 2,
+    "land_of_one": 3,
     "migrate": 2,
 }
 # Of these a simulation has some, or none: a lake that is always being harmed never gets far.
@@ -129,6 +131,7 @@ FEATURES = {
     "clocks": {"land_far_ahead", "repair_clock"},
     "delays": {"change_delay", "usual_delay"},
     "care": {"optimize", "clean_log"},
+    "groups": {"land_of_one"},
 }
 NAMES = [name for name in ARGUMENTS for _ in range(WEIGHTS.get(name, 1))]
 

@@ -6,6 +6,9 @@ says wrong, a finding names it; and what nobody can count on is an error that sa
 
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from deltalake import DeltaTable
 
 from include.coverage.judge import Coverage
 from include.coverage.segments import BEGINNING_US
@@ -19,13 +22,19 @@ from include.fold.instants import micros_of
 from include.lake.findings import Finding
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
+from include.lake.paths import dataset_of
+from include.landing.bronze_commits import read_clock
+from include.landing.group_clock import no_groups
+from include.landing.group_rows import groups_of_rows
 from include.plans.open_stream import open_stream
 from include.plans.stream_identity import stream_identity
 from include.savepoints.lineage import code_of, is_mapped, rejects
-from include.settings import Stream
+from include.settings import Source, Stream
 from tests.simulator import oracle
-from tests.simulator.oracle import Emitted, Folded, Landed
+from tests.simulator.oracle import Emitted, Folded, Landed, Marks
 from tests.simulator.world import World
+
+STAMPS = ("arrival_watermark", "commit_watermark", "ingested_at")
 
 
 class WrongError(AssertionError):
@@ -63,6 +72,7 @@ class Auditor:
     kind: str
     codes: dict[str, str] = field(default_factory=dict)  # fingerprint -> variant
     mapped: dict[str, Truth] = field(default_factory=dict)  # of states that were mapped
+    marks: list[Marks] = field(default_factory=list)  # of bronze's commits so far
 
     @property
     def stream(self) -> Stream:
@@ -91,6 +101,36 @@ class Auditor:
             self._compare_rejected(rejected, truth)
         self._check_named()
         return judged.coverage
+
+    def check_clock(self) -> None:
+        """Raise WrongError where bronze is stamped otherwise than its keys' times tell."""
+        source = self.world.source
+        if source.watermark_per is None:
+            return
+        idle_us = source.idle_after // timedelta(microseconds=1)
+        self.marks = oracle.grouped_marks(self.world.commits, idle_us, self.marks)
+        rows = dataset_of(self.world.lake.bronze(source.name)).to_table(columns=list(STAMPS))
+        stamped = {tuple(map(_micros, row.values())) for row in rows.to_pylist()}
+        # A row that stands still has the instant of the commit before.
+        still = {mark._replace(arrival_us=mark.commit_us) for mark in self.marks}
+        if not set(self.marks) <= stamped <= still | set(self.marks):
+            raise WrongError(f"bronze has {stamped - still}, and not {set(self.marks) - stamped}")
+        self._check_groups(source)
+
+    def _check_groups(self, source: Source) -> None:
+        """The log and the rows say the same of them."""
+        clock, empty = read_clock(self.world.lake, source), no_groups(source)
+        assert empty is not None
+        if clock.watermark_us is None or clock.groups is None:
+            return
+        bronze = DeltaTable(self.world.lake.bronze(source.name))
+        of_rows = groups_of_rows(bronze, source, clock, empty)
+        beyond = [
+            {n: g._replace(newest_us=max(g.newest_us, clock.watermark_us)) for n, g in of.items()}
+            for of in (of_rows.of, clock.groups.of)
+        ]
+        if beyond[0] != beyond[1]:
+            raise WrongError(f"groups by bronze's rows and by its log: {beyond}")
 
     def truth_of(self, code: str) -> Truth:
         """The truth by today's code, and what its states go back to."""
@@ -169,6 +209,10 @@ class Auditor:
                 raise WrongError(f"wrong {span}, and no finding names it: {findings}")
         if not judged.coverage.live_is_right and not findings:
             raise WrongError("the live state is not right, and no finding says so")
+
+
+def _micros(instant: datetime | None) -> int | None:
+    return None if instant is None else micros_of(instant)
 
 
 def _projection(truth: Truth, folded: Folded) -> Counter[Emitted]:

@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.simulator.actions import FEATURES, Action, actions
 from tests.simulator.operations import Operations
 from tests.simulator.stream_files import KINDS
+from tests.simulator.world import GROUPED, SOURCE, open_world
 
 KIND_OF_STREAM = st.sampled_from(KINDS)
 SOME_FEATURES = st.frozensets(st.sampled_from(sorted(FEATURES)))
@@ -17,7 +18,8 @@ class Simulation(RuleBasedStateMachine):
     @initialize(kind=KIND_OF_STREAM, features=SOME_FEATURES)
     def open(self, kind: str, features: frozenset[str]) -> None:
         on_error = "quarantine" if "rejections" in features else "stop"
-        self._operations = Operations(kind, on_error)
+        source = GROUPED if "groups" in features else SOURCE
+        self._operations = Operations(kind, on_error, open_world(source=source))
         self._actions = actions(features)
         self._operations.some_days()
 

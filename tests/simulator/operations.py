@@ -134,6 +134,12 @@ class Operations:
         self._land([Landed(key, self.world.now_us, 1)])
         self.world.now_us = now_us
 
+    def land_of_one(self, key: str, hours: int) -> None:
+        """Of the others nothing comes for some hours."""
+        for _ in range(hours):
+            self._land([Landed(key, self._ago(1), 1)])
+            self.world.pass_time(HOUR)
+
     def pass_time(self, span: int) -> None:
         self.world.pass_time(timedelta(minutes=span))
 
@@ -258,7 +264,7 @@ class Operations:
         lake = self.world.lake
         begun = open_repair(lake, SOURCE.name)
         to = None if begun else instant_of(self._ago(ago))
-        self._do(lambda: repair_clock(self.world.engine, lake, SOURCE, to), kill)
+        self._do(lambda: repair_clock(self.world.engine, lake, self.world.source, to), kill)
 
     def give_up(self) -> None:
         if read_generations(self.world.lake, self.stream.name).intent is not None:
@@ -377,5 +383,6 @@ class Operations:
             assert not self._dies, "it was to die"
 
     def _audit(self) -> None:
+        self.auditor.check_clock()
         with suppress(*REFUSALS):  # it cannot even be judged, and says so
             self.auditor.check()

@@ -6,6 +6,7 @@ are microseconds since 1970.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 SILENCE_US = 40 * 60_000_000  # of `silences`: a key that long without a row is silent
@@ -65,41 +66,88 @@ class Folded:
     rejected: list[tuple[str, int]] = field(default_factory=list)
 
 
-def stamped(commits: Sequence[Commit]) -> list[Stamped]:
-    """The rows of all commits, in order."""
-    known, clock_us, ingested_us = [], None, None
+class Marks(NamedTuple):
+    """What the rows of a commit are stamped with."""
+
+    arrival_us: int | None
+    commit_us: int
+    ingested_us: int
+
+
+def stamped(commits: Sequence[Commit], idle_us: int | None = None) -> list[Stamped]:
+    """The rows of all commits, in order. `idle_us`: of a source whose clock is that of its keys."""
+    marks = _marks(commits) if idle_us is None else grouped_marks(commits, idle_us)
+    each = zip(commits, marks, strict=True)
+    return [Stamped(row, *mark) for commit, mark in each for row in commit.rows]
+
+
+def _marks(commits: Sequence[Commit]) -> list[Marks]:
+    marks: list[Marks] = []
     for commit in commits:
+        before = marks[-1] if marks else None
         now_us = commit.now_us // 1000 * 1000
-        ingested_us = now_us if ingested_us is None else max(now_us, ingested_us + 1000)
+        at_us = now_us if before is None else max(now_us, before.ingested_us + 1000)
+        clock_us = None if before is None else before.commit_us
         if commit.reset_us is not None:
-            clock_us = commit.reset_us // 1000 * 1000
+            marks.append(Marks(clock_us, commit.reset_us // 1000 * 1000, at_us))
             continue
         times = [row.time_us for row in commit.rows] or [commit.clock_us]
-        newest_us = min(max(times), ingested_us) // 1000 * 1000
+        newest_us = min(max(times), at_us) // 1000 * 1000
         after_us = newest_us if clock_us is None else max(newest_us, clock_us)
-        known += [Stamped(row, clock_us, after_us, ingested_us) for row in commit.rows]
-        clock_us = after_us
-    return known
+        marks.append(Marks(clock_us, after_us, at_us))
+    return marks
 
 
-def clock_us(commits: Sequence[Commit]) -> int | None:
+def clock_us(commits: Sequence[Commit], idle_us: int | None = None) -> int | None:
     """The source's clock after all commits; None before the first."""
-    newest_us = ingested_us = None
-    for commit in commits:
+    marks = _marks(commits) if idle_us is None else grouped_marks(commits, idle_us)
+    return marks[-1].commit_us if marks else None
+
+
+def grouped_marks(
+    commits: Sequence[Commit], idle_us: int, known: Sequence[Marks] = ()
+) -> list[Marks]:
+    """The marks of each commit, of a source whose clock is that of its keys: the least that those
+    which are not idle have reached. Each is found from all that came before it, anew.
+
+    `known`: of the first commits.
+    """
+    marks = list(known)
+    for number in range(len(marks), len(commits)):
+        commit, before = commits[number], marks[-1] if marks else None
         now_us = commit.now_us // 1000 * 1000
-        ingested_us = now_us if ingested_us is None else max(now_us, ingested_us + 1000)
+        at_us = now_us if before is None else max(now_us, before.ingested_us + 1000)
+        instants = [*(mark.ingested_us for mark in marks), at_us]
+        arrival_us = before.commit_us if before is not None else None
         if commit.reset_us is not None:
-            newest_us = commit.reset_us // 1000 * 1000
+            marks.append(Marks(arrival_us, commit.reset_us // 1000 * 1000, at_us))
             continue
-        times = [row.time_us for row in commit.rows] or [commit.clock_us]
-        reached_us = min(max(times), ingested_us) // 1000 * 1000
-        newest_us = reached_us if newest_us is None else max(newest_us, reached_us)
-    return newest_us
+        reached = list(_reached(commits[: number + 1], instants, idle_us).values())
+        if commit.clock_us is not None:
+            reached.append(min(commit.clock_us, at_us) // 1000 * 1000)
+        after_us = min(reached) if arrival_us is None else max(min(reached), arrival_us)
+        marks.append(Marks(arrival_us, after_us, at_us))
+    return marks
 
 
-def until_us(commits: Sequence[Commit], delay_us: int) -> int | None:
+def _reached(commits: Sequence[Commit], instants: Sequence[int], idle_us: int) -> dict[str, int]:
+    """How far each key that is not idle has come, after the last of the commits."""
+    reached, seen = dict[str, int](), dict[str, int]()
+    for number, (commit, at_us) in enumerate(zip(commits, instants, strict=True)):
+        if commit.reset_us is not None:
+            back_us = commit.reset_us // 1000 * 1000
+            reached = {key: min(us, back_us) for key, us in reached.items()}
+        for row in commit.rows:
+            us = min(row.time_us, at_us) // 1000 * 1000
+            reached[row.key] = max(us, reached.get(row.key, us))
+            seen[row.key] = number
+    pauses = [min(b - a, idle_us // 2) for a, b in pairwise(instants)]
+    return {key: us for key, us in reached.items() if sum(pauses[seen[key] :]) < idle_us}
+
+
+def until_us(commits: Sequence[Commit], delay_us: int, idle_us: int | None = None) -> int | None:
     """Before which instant all in time has come; None before the first commit."""
-    now_us = clock_us(commits)
+    now_us = clock_us(commits, idle_us)
     return None if now_us is None else now_us - delay_us + 1
 
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -26,9 +26,15 @@ import include.streams
 from include import registry
 from include.fold.instants import instant_of, micros_of
 from include.lake.paths import Lake, dataset_of
-from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
+from include.landing.bronze_commits import (
+    append_next,
+    bronze_rows,
+    clock_after,
+    clock_after_row,
+    read_clock,
+)
 from include.landing.bronze_tables import create_tables
-from include.landing.clock import RESET_KEY
+from include.landing.clock import RESET_KEY, Clock
 from include.landing.ingest_seal import WATERMARK_KEY
 from include.settings import Field, SavepointRules, Source, Stream
 from include.streams import sources
@@ -53,6 +59,8 @@ SOURCE = Source(
     ),
     clock_grace=timedelta(minutes=1),
 )
+# Its clock is that of its keys.
+GROUPED = replace(SOURCE, watermark_per="key", idle_after=timedelta(hours=2))
 STREAMS = tuple(
     Stream(
         name=f"sim_{kind}",
@@ -80,7 +88,8 @@ class Entry:
 class World:
     """One lake, and what producers have sent to it. `commits` is for the oracle."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, source: Source) -> None:
+        self.source = source
         self.lake = Lake(str(folder / "lake"))
         Path(self.lake.root).mkdir()
         self.engine = LocalEngine(LiveModel())
@@ -90,7 +99,7 @@ class World:
         self.deployed: dict[str, str] = {}  # the variant of each kind
         self._files = folder / "streams"
         self._files.mkdir()
-        create_tables(self.lake, SOURCE)
+        create_tables(self.lake, source)
 
     # Time
 
@@ -129,16 +138,23 @@ class World:
 
     def ingest(self, rows: Sequence[Landed]) -> None:
         """One commit of bronze, stamped as ingestion does it."""
-        newest_us = max(row.time_us for row in rows)
-        self._append(rows, newest_us, Commit(self.now_us, tuple(rows)))
+        newest: dict[str, int] = {}
+        for row in rows:
+            newest[row.key] = max(row.time_us, newest.get(row.key, row.time_us))
+
+        def after(before: Clock) -> Clock:
+            return clock_after(before, max(newest.values()), self.now_us, newest)
+
+        self._append(rows, after, Commit(self.now_us, tuple(rows)))
 
     def ingest_clock(self, clock_us: int) -> None:
         """A clock row, which says that all until then has landed; none if it says nothing new."""
-        before = read_clock(self.lake, SOURCE)
+        before = read_clock(self.lake, self.source)
         if before.watermark_us is None or clock_us <= before.watermark_us:
             return
         clock_us = clock_us // 1000 * 1000
-        self._append((), clock_us, Commit(self.now_us, (), clock_us))
+        commit = Commit(self.now_us, (), clock_us)
+        self._append((), lambda before: clock_after_row(before, clock_us, self.now_us), commit)
 
     def note_repairs(self) -> None:
         """Commits of bronze that have set the clock back, by jobs: tell the oracle of them."""
@@ -150,10 +166,12 @@ class World:
             reset = Commit(self.now_us, (), reset_us=said[WATERMARK_KEY])
             self.commits.append(reset)
 
-    def _append(self, rows: Sequence[Landed], newest_us: int, commit: Commit) -> None:
+    def _append(
+        self, rows: Sequence[Landed], next_clock: Callable[[Clock], Clock], commit: Commit
+    ) -> None:
         table = DeltaTable(self.lake.bronze(SOURCE.name))  # before its clock is read
-        before = read_clock(self.lake, SOURCE)
-        after = clock_after(before, newest_us, self.now_us)
+        before = read_clock(self.lake, self.source)
+        after = next_clock(before)
         is_clock = not rows
         events = pa.table(
             {
@@ -164,7 +182,7 @@ class World:
             }
         )
         marks = {"clock": True} if is_clock else None
-        append_next(table, bronze_rows(SOURCE, events, before, after), after, marks)
+        append_next(table, bronze_rows(self.source, events, before, after), after, marks)
         self.commits.append(commit)
 
     # Tables
@@ -191,7 +209,7 @@ class World:
 
 
 @contextmanager
-def open_world(quick: bool = True) -> Iterator[World]:
+def open_world(quick: bool = True, source: Source = SOURCE) -> Iterator[World]:
     """A world in a fresh folder, in memory where the machine has a file system there.
 
     `quick`: tables stay open, see `quick_tables.py`.
@@ -200,12 +218,12 @@ def open_world(quick: bool = True) -> Iterator[World]:
     folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None, prefix="world-"))
     try:
         with pytest.MonkeyPatch.context() as patch:
-            world = World(folder)
+            world = World(folder, source)
             paths = [*include.streams.__path__, str(world.files)]
             patch.setattr(include.streams, "__path__", paths)
             # A file that is written again within a second would be taken from the cache.
             patch.setattr(sys, "dont_write_bytecode", True)
-            patch.setattr(sources, "SOURCES", (SOURCE,))
+            patch.setattr(sources, "SOURCES", (source,))
             patch.setattr(registry, "_files", world.entries)
             patch.setattr(registry, "_module", lambda name: Entry(world.entries()[name]))
             _patch_everywhere(patch, "datetime", datetime, _clock_of(world))

@@ -1,0 +1,159 @@
+"""The clock of a source by groups: M is the least that those which are not idle have reached.
+
+What a group has reached is the newest `least(event_time, ingested_at)` of its rows, floored to
+milliseconds. It is idle when it has been silent for the source's `idle_after`. Silence is counted
+commit by commit, in `ingested_at`: never by the clock of whoever reads, so that a repeat, a reseed
+and a repair find the same. Of the time between two commits at most half of `idle_after` counts: a
+pause of ingestion is nobody's silence, and what waits behind it must not be late for that.
+
+M never goes back: a group that is new, or wakes, behind M leaves it where it is, and holds it
+there until the group has come up to it or is idle again.
+
+Each commit to bronze says in its log what the groups were after it, so no kill comes between. An
+idle group that M has passed is forgotten: M would be the same with it. Where the log does not
+say, or of other settings, bronze's rows do (group_rows.py), and come to the same.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from include.fold.instants import MICROSECOND, US_PER_MS
+from include.lake.paths import LakeError
+from include.settings import FOLDER, Field, Source
+
+GROUPS_KEY = "watermark_groups"
+
+# The newest event time of each group of a commit's rows, in microseconds.
+Newest = Mapping[str, int]
+
+
+class Group(NamedTuple):
+    """What is known of a group, in microseconds."""
+
+    newest_us: int  # what it has reached
+    seen_us: int  # `ingested_at` of the newest commit that has a row of it
+    silent_us: int = 0  # counted since
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The groups of a source after a commit."""
+
+    source: str
+    per: str
+    idle_after_us: int
+    at_most: int = field(compare=False)
+    known_us: int | None = None  # `ingested_at` of the newest commit before, which they know of
+    of: Mapping[str, Group] = field(default_factory=dict)
+
+    def is_idle(self, group: Group) -> bool:
+        return group.silent_us >= self.idle_after_us
+
+    def awake(self) -> dict[str, Group]:
+        """Those that are not idle."""
+        return {name: group for name, group in self.of.items() if not self.is_idle(group)}
+
+    def reached_us(self, claimed_us: int | None = None) -> int | None:
+        """The least that those which are not idle have reached, and `claimed_us`; None: nothing."""
+        reached = [group.newest_us for group in self.awake().values()]
+        return min([*reached, *([] if claimed_us is None else [claimed_us])], default=None)
+
+    def has_seen(self, ingested_at_us: int | None) -> bool:
+        """Whether the commit of then, before the newest, is in them."""
+        return ingested_at_us is None or (
+            self.known_us is not None and ingested_at_us <= self.known_us
+        )
+
+    def after(self, newest: Newest, before_us: int | None, ingested_at_us: int) -> "Groups":
+        """With a commit at `ingested_at_us` behind that of `before_us`."""
+        passed_us = counted_us(before_us, ingested_at_us, self.idle_after_us)
+        of = {n: g._replace(silent_us=g.silent_us + passed_us) for n, g in self.of.items()}
+        for name, event_us in newest.items():
+            reached_us = floor_to_ms(min(event_us, ingested_at_us))
+            if name in of:
+                reached_us = max(reached_us, of[name].newest_us)
+            of[name] = Group(reached_us, ingested_at_us)
+        return replace(self, known_us=before_us, of=of)
+
+    def set_back(self, to_us: int) -> "Groups":
+        """None has reached more than `to_us`, so M stays there until each has been heard of."""
+        of = {n: g._replace(newest_us=min(g.newest_us, to_us)) for n, g in self.of.items()}
+        return replace(self, of=of)
+
+    def without_passed(self, watermark_us: int) -> "Groups":
+        """Without the idle ones that M has passed. LakeError when too many are left."""
+        of = {
+            name: group
+            for name, group in self.of.items()
+            if group.newest_us > watermark_us or not self.is_idle(group)
+        }
+        if len(of) > self.at_most:
+            raise LakeError(
+                f"source {self.source} has {len(of):,} groups by watermark_per={self.per!r} that "
+                "hold its watermark or are ahead of it, and its watermark_groups allows "
+                f"{self.at_most:,}: nothing more is ingested. Take a field with fewer values, a "
+                "shorter idle_after, or raise watermark_groups: each commit to bronze names all of "
+                "them in its log"
+            )
+        return replace(self, of=of)
+
+    def metadata(self) -> dict[str, object]:
+        """What a commit says of them, for `logged_groups`."""
+        said = {"per": self.per, "idle_after_us": self.idle_after_us, "known_us": self.known_us}
+        return {GROUPS_KEY: said | {"of": self.of}}
+
+
+def no_groups(source: Source) -> Groups | None:
+    """Before the first commit; None of a source without `watermark_per`."""
+    if source.watermark_per is None:
+        return None
+    idle_after_us = source.idle_after // MICROSECOND
+    return Groups(source.name, source.watermark_per, idle_after_us, source.watermark_groups)
+
+
+def logged_groups(metadata: Mapping[str, Any], source: Source) -> Groups | None:
+    """What a commit says of the groups; None when it does not, or they were others."""
+    groups, said = no_groups(source), metadata.get(GROUPS_KEY)
+    if groups is None or said is None:
+        return None
+    if (said["per"], said["idle_after_us"]) != (groups.per, groups.idle_after_us):
+        return None
+    of = {name: Group(*values) for name, values in said["of"].items()}
+    return replace(groups, known_us=said["known_us"], of=of)
+
+
+def counted_us(before_us: int | None, at_us: int, idle_after_us: int) -> int:
+    """What the time between two commits counts as silence."""
+    return 0 if before_us is None else min(at_us - before_us, idle_after_us // 2)
+
+
+def floor_to_ms(micros: int) -> int:
+    """As watermarks are."""
+    return micros // US_PER_MS * US_PER_MS
+
+
+def group_column(source: Source, column_of: Callable[[Field], str] = attrgetter("name")) -> str:
+    """The column that tells a row's group; `column_of`: where the rows have a field."""
+    if source.watermark_per == FOLDER:
+        return "source_file"
+    return next(column_of(each) for each in source.fields if each.name == source.watermark_per)
+
+
+def newest_of_groups(source: Source, newest: Iterable[tuple[Any, int]]) -> dict[str, int]:
+    """Of the newest event times for each value of `group_column`."""
+    found: dict[str, int] = {}
+    for value, event_us in newest:
+        name = _group_of(source, value)
+        if name is not None:
+            found[name] = max(event_us, found.get(name, event_us))
+    return found
+
+
+def _group_of(source: Source, value: Any) -> str | None:
+    """The name of a row's group; None: of none, as rows from before the field was there."""
+    if value is None or source.watermark_per != FOLDER:
+        return None if value is None else str(value)
+    folder, slash, _ = str(value).partition("/")
+    return folder if slash else ""

@@ -1,0 +1,324 @@
+"""The clock of a source by groups, against an oracle that finds each commit's anew from all before it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.fold.instants import MICROSECOND
+from include.lake.paths import Lake, LakeError
+from include.landing.bronze_commits import (
+    append_next,
+    bronze_rows,
+    clock_after,
+    clock_after_row,
+    clock_row,
+    clock_set_back,
+    read_clock,
+)
+from include.landing.bronze_tables import create_tables
+from include.landing.clock import RESET_KEY, STILL_KEY, Clock, check_clock_order
+from include.landing.group_clock import Group, Groups, no_groups
+from include.landing.group_rows import groups_of_rows
+from include.settings import FOLDER, Field, SettingsError, Source
+from tests.examples import examples
+from tests.simulator import oracle
+from tests.simulator.oracle import Commit, Landed, Marks
+
+START_US = 1_750_032_000_000_000
+MINUTE_US = 60_000_000
+IDLE = timedelta(minutes=30)
+IDLE_US = IDLE // MICROSECOND
+SOURCE = Source(
+    name="sent",
+    time_field="sent_at",
+    comment="What producers send",
+    fields=(
+        Field(name="key", type="string", comment="Whose it is"),
+        Field(name="value", type="bigint", comment="How much"),
+    ),
+    watermark_per="key",
+    idle_after=IDLE,
+)
+EMPTY = Clock(None, None, no_groups(SOURCE))
+
+# Few and at the edges, so that groups meet, fall idle exactly, and wake.
+MINUTES = st.sampled_from([0, 1, 14, 15, 16, 29, 30, 31, 60, 1440])
+NEARLY_US = st.sampled_from([0, 0, 0, 1, 999, 1000, -1, -1000])
+KEYS = st.sampled_from("abcd")
+
+
+class Step(NamedTuple):
+    """A commit to come: how long after the one before, and its times before its own."""
+
+    passed_us: int
+    rows: tuple[tuple[str, int], ...] = ()  # key, ago
+    clock_ago_us: int | None = None
+    reset_ago_us: int | None = None
+
+
+def spans() -> st.SearchStrategy[int]:
+    return st.builds(lambda minutes, us: max(0, minutes * MINUTE_US + us), MINUTES, NEARLY_US)
+
+
+AGO = spans() | spans().map(lambda us: -us)
+STEPS = st.lists(
+    st.builds(Step, spans(), st.lists(st.tuples(KEYS, AGO), min_size=1, max_size=4).map(tuple))
+    | st.builds(Step, spans(), st.just(()), clock_ago_us=spans())
+    | st.builds(Step, spans(), st.just(()), reset_ago_us=spans()),
+    max_size=14,
+)
+
+
+def commits_of(steps: Sequence[Step]) -> list[Commit]:
+    """As the oracle has them; the first is of rows, and what says nothing new is left out."""
+    now_us, commits = START_US, [Commit(START_US, (Landed("a", START_US, 1),))]
+    for step in steps:
+        now_us += step.passed_us
+        last_us = oracle.grouped_marks(commits, IDLE_US)[-1].commit_us
+        rows = tuple(Landed(key, now_us - ago_us, 1) for key, ago_us in step.rows)
+        if rows:
+            commits.append(Commit(now_us, rows))
+        elif step.clock_ago_us is not None and now_us - step.clock_ago_us > last_us:
+            commits.append(Commit(now_us, (), clock_us=now_us - step.clock_ago_us))
+        elif step.reset_ago_us is not None and now_us - step.reset_ago_us < last_us:
+            commits.append(Commit(now_us, (), reset_us=now_us - step.reset_ago_us))
+    return commits
+
+
+def next_clock(before: Clock, commit: Commit) -> Clock:
+    if commit.reset_us is not None:
+        return clock_set_back(before, commit.reset_us, commit.now_us)
+    if commit.clock_us is not None:
+        return clock_after_row(before, commit.clock_us, commit.now_us)
+    newest = {r.key: max(s.time_us for s in commit.rows if s.key == r.key) for r in commit.rows}
+    return clock_after(before, max(newest.values()), commit.now_us, newest)
+
+
+@given(STEPS)
+@examples(500)
+def test_the_marks_of_each_commit_are_those_of_all_that_came_before(steps: list[Step]):
+    commits = commits_of(steps)
+    clock, marks = EMPTY, []
+    for commit in commits:
+        before, clock = clock, next_clock(clock, commit)
+        marks.append(Marks(before.watermark_us, clock.watermark_us, clock.ingested_at_us))
+    assert marks == oracle.grouped_marks(commits, IDLE_US)
+
+
+# In bronze
+
+
+def append(lake: Lake, commit: Commit) -> tuple[Clock, Clock]:
+    table = DeltaTable(lake.bronze("sent"))
+    before = read_clock(lake, SOURCE)
+    after = next_clock(before, commit)
+    marks: dict[str, Any] = {RESET_KEY: 1} if commit.reset_us is not None else {}
+    rows = (
+        bronze_rows(SOURCE, events_of(commit), before, after)
+        if commit.rows
+        else clock_row(SOURCE, before, after)
+    )
+    append_next(table, rows, after, marks)
+    return before, after
+
+
+def events_of(commit: Commit) -> pa.Table:
+    return pa.table(
+        {
+            "key": [row.key for row in commit.rows],
+            "value": [row.value for row in commit.rows],
+            "event_time_us": [row.time_us for row in commit.rows],
+            "source_file": ["x/a.jsonl"] * len(commit.rows),
+        }
+    )
+
+
+def append_still_row(lake: Lake) -> None:
+    clock = read_clock(lake, SOURCE)
+    table = DeltaTable(lake.bronze("sent"))
+    append_next(table, clock_row(SOURCE, clock, clock), clock, {STILL_KEY: True})
+
+
+def silence_log(lake: Lake) -> None:
+    """As if the log did not say what its commits did: it was cleaned, or others wrote them."""
+    for entry in Path(lake.bronze("sent"), "_delta_log").glob("*.json"):
+        lines = [json.loads(line) for line in entry.read_text().splitlines()]
+        for line in lines:
+            line.get("commitInfo", {}).pop("userMetadata", None)
+        entry.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        Path(entry.parent, f".{entry.name}.crc").unlink(missing_ok=True)
+
+
+def marks_in(lake: Lake) -> set[Marks]:
+    table = DeltaTable(lake.bronze("sent")).to_pyarrow_table()
+    names = ("arrival_watermark", "commit_watermark", "ingested_at")
+    columns = (table[name].cast(pa.int64()).to_pylist() for name in names)
+    return {Marks(*row) for row in zip(*columns, strict=True)}
+
+
+def above_clock(groups: Groups | None, clock: Clock) -> dict[str, Group]:
+    """What matters of groups: below the clock one is as good as another."""
+    assert groups is not None
+    assert clock.watermark_us is not None
+    floor_us = clock.watermark_us
+    return {n: g._replace(newest_us=max(g.newest_us, floor_us)) for n, g in groups.of.items()}
+
+
+BETWEEN = st.sampled_from(["nothing", "nothing", "still row", "log silent", "joined"])
+
+
+@given(STEPS, st.lists(BETWEEN, min_size=15, max_size=15))
+@examples(60)
+def test_bronze_goes_on_from_its_log_and_from_its_rows_alike(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Step], between: list[str]
+):
+    lake = Lake(str(tmp_path_factory.mktemp("lake")))
+    create_tables(lake, SOURCE)
+    commits = commits_of(steps)
+    for commit, then in zip(commits, between, strict=False):
+        check_clock_order(lake, SOURCE, *append(lake, commit))
+        if then == "still row":
+            append_still_row(lake)
+        if then == "log silent":
+            silence_log(lake)
+        if then == "joined":
+            DeltaTable(lake.bronze("sent")).optimize.compact()
+        clock, bronze = read_clock(lake, SOURCE), DeltaTable(lake.bronze("sent"))
+        of_rows = groups_of_rows(bronze, SOURCE, clock, no_groups(SOURCE))
+        assert above_clock(of_rows, clock) == above_clock(clock.groups, clock)
+    expected = oracle.grouped_marks(commits, IDLE_US)
+    still = {mark._replace(arrival_us=mark.commit_us) for mark in expected}
+    assert set(expected) <= marks_in(lake) <= set(expected) | still
+
+
+# One by one
+
+
+def landed(before: Clock, at_minute: float, **minutes: float) -> Clock:
+    newest = {key: START_US + int(minute * MINUTE_US) for key, minute in minutes.items()}
+    now_us = START_US + int(at_minute * MINUTE_US)
+    return clock_after(before, max(newest.values()), now_us, newest)
+
+
+def minute_of(clock: Clock) -> float:
+    assert clock.watermark_us is not None
+    return (clock.watermark_us - START_US) / MINUTE_US
+
+
+def test_the_least_holds_the_clock_until_it_has_been_silent_for_idle_after():
+    clock = landed(EMPTY, 0, slow=-100, fast=0)
+    assert minute_of(clock) == -100
+    clock = landed(clock, 15, fast=15)
+    assert minute_of(clock) == -100
+    clock = landed(clock, 30 - 1 / 60_000, fast=20)  # a millisecond before
+    assert minute_of(clock) == -100
+    assert minute_of(landed(clock, 30, fast=20)) == 20
+
+
+def test_a_pause_of_ingestion_alone_makes_nobody_idle():
+    clock = landed(EMPTY, 0, slow=-100, fast=0)
+    clock = landed(clock, 5_000, fast=5)
+    clock = landed(clock, 5_001, fast=6)
+    assert minute_of(clock) == -100
+    assert minute_of(landed(clock, 5_002, slow=-90)) == -90
+
+
+def test_a_group_that_wakes_or_is_new_behind_the_clock_does_not_set_it_back():
+    clock = landed(EMPTY, 0, slow=-100, fast=0)
+    clock = landed(landed(clock, 100, fast=100), 200, fast=200)
+    assert minute_of(clock) == 200
+    for behind in ("slow", "new"):
+        woken = landed(clock, 201, **{behind: -90.0, "fast": 201.0})
+        assert minute_of(woken) == 200
+        assert minute_of(landed(woken, 202, fast=202)) == 200  # it is held there
+        assert minute_of(landed(woken, 203, fast=203, **{behind: 201.0})) == 201
+
+
+def test_an_idle_group_that_is_ahead_of_the_clock_is_remembered():
+    clock = landed(EMPTY, 0, slow=-100, fast=0)
+    clock = landed(landed(clock, 15, slow=-99), 30, slow=-98)  # the fast one is idle
+    clock = landed(clock, 31, fast=-50)  # an old row of it
+    assert minute_of(landed(clock, 32, slow=-40)) == -40
+
+
+def test_a_clock_row_goes_as_far_as_the_groups_that_are_not_idle():
+    clock = landed(EMPTY, 0, slow=-100, fast=0)
+    at = lambda minute: START_US + minute * MINUTE_US  # noqa: E731
+    clock = clock_after_row(clock, at(14), at(15))
+    assert minute_of(clock) == -100
+    clock = clock_after_row(clock, at(29), at(30))  # by which both have fallen idle
+    assert minute_of(clock) == 29
+
+
+def test_idle_groups_that_the_clock_has_passed_are_forgotten_and_others_are_counted():
+    source = replace(SOURCE, watermark_groups=2)
+    clock = Clock(None, None, no_groups(source))
+    for day in range(10):  # as folders of days come and go
+        clock = landed(clock, day * 1440, **{f"day{day}": day * 1440})
+        clock = landed(clock, day * 1440 + 15, **{f"day{day}": day * 1440})
+    assert clock.groups is not None
+    assert set(clock.groups.of) == {"day9"}
+    clock = landed(clock, 9 * 1440 + 16, other=9 * 1440)
+    with pytest.raises(LakeError, match=r"3 groups by watermark_per='key'.*watermark_groups"):
+        landed(clock, 9 * 1440 + 17, third=9 * 1440)
+
+
+def test_a_commit_that_does_not_tell_of_its_groups_is_refused():
+    with pytest.raises(ValueError, match="must tell of its groups"):
+        clock_after(EMPTY, START_US, START_US)
+
+
+def test_a_commit_that_did_not_know_the_one_before_it_is_not_gone_by(lake: Lake):
+    """As Spark may append, beside another job (spark_jobs/tables/ordered_append.py)."""
+    create_tables(lake, SOURCE)
+    append(lake, Commit(START_US, (Landed("a", START_US, 1),)))
+    stale = read_clock(lake, SOURCE)
+    append(lake, Commit(START_US + 1_000, (Landed("b", START_US - 9_000, 1),)))
+    commit = Commit(START_US + 2_000, (Landed("a", START_US + 2_000, 1),))
+    after = next_clock(stale, commit)
+    rows = bronze_rows(SOURCE, events_of(commit), stale, after)
+    append_next(DeltaTable(lake.bronze("sent")), rows, after)
+    with pytest.raises(LakeError, match="two jobs have written"):
+        check_clock_order(lake, SOURCE, stale, after)
+    found = read_clock(lake, SOURCE)
+    assert found.groups is not None
+    assert set(found.groups.of) == {"a", "b"}
+    assert found.watermark_us == START_US + 2_000
+
+
+def test_another_setting_finds_its_groups_in_the_rows(lake: Lake):
+    create_tables(lake, SOURCE)
+    append(lake, Commit(START_US, (Landed("a", START_US, 1), Landed("b", START_US - 9_000, 2))))
+    by_value = read_clock(lake, replace(SOURCE, watermark_per="value"))
+    assert by_value.groups is not None
+    assert {name: group.newest_us for name, group in by_value.groups.of.items()} == {
+        "1": START_US,
+        "2": START_US - 9_000,
+    }
+    by_folder = read_clock(lake, replace(SOURCE, watermark_per=FOLDER))
+    assert by_folder.groups is not None
+    assert set(by_folder.groups.of) == {"x"}
+    assert by_folder.watermark_us == START_US - 9_000
+    assert read_clock(lake, replace(SOURCE, watermark_per=None)).groups is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"watermark_per": "nobody"}, "watermark_per must be FOLDER or a required field"),
+        ({"idle_after": timedelta(0)}, "idle_after must be at least"),
+        ({"watermark_groups": 0}, "watermark_groups must be at least 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(change: dict[str, Any], message: str):
+    with pytest.raises(SettingsError, match=message):
+        replace(SOURCE, **change)

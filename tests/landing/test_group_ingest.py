@@ -1,0 +1,291 @@
+"""Landed files of a source with groups: who is late, what a death leaves, and what people see."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from include.fold.admission import is_late
+from include.fold.instants import MICROSECOND, micros_of
+from include.lake.ops import read_ops
+from include.lake.paths import Lake, LakeError
+from include.landing.bronze_commits import read_clock
+from include.landing.clock_row import write_clock_row
+from include.landing.ingest import ingest
+from include.landing.ingest_position import files_waiting
+from include.landing.parsed_batch import Parse, parsed_here
+from include.registry import stream_named
+from include.settings import FOLDER, Source
+from spark_jobs.engines.local_engine import LocalEngine
+from spark_jobs.run_stream import drain
+from tests.clocked import GRACE, HOUR, WITHOUT_CLOCK
+from tests.clocked import SIGNALS as CLOCKED
+from tests.deaths import Dying, KilledError, MachineClock
+from tests.ingested import bronze_of, one_file_a_commit, rows_of
+from tests.landed_files import START, Landing, signal
+from tests.parsers import HERE, ON_SPARK, both_parsers, parser
+from tests.simulator.live_model import LiveModel
+
+DAY = timedelta(days=1)
+PER_FOLDER = replace(one_file_a_commit(WITHOUT_CLOCK), watermark_per=FOLDER, idle_after=2 * DAY)
+PER_DEVICE = replace(PER_FOLDER, watermark_per="device_id")
+DAY_S = 24 * 3600
+FAST, SLOW = 1, 2
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> MachineClock:
+    return MachineClock(monkeypatch, START + DAY)
+
+
+def two_producers(landed: Landing, hours: int = 3) -> Iterator[int]:
+    """An hour of each at a time: of one as it happens, of the other a day later."""
+    for hour in range(hours):
+        seconds = [hour * 3600 + 60 * minute for minute in (5, 30, 55)]
+        landed.add(f"fast/{hour}.jsonl", [signal(s + DAY_S, FAST) for s in seconds])
+        landed.add(f"slow/{hour}.jsonl", [signal(s, SLOW) for s in seconds])
+        yield hour
+
+
+def late_devices(lake: Lake) -> set[int]:
+    delay_us = stream_named("device_signals").watermark_delay // MICROSECOND
+    return {
+        row["device_id"]
+        for row in bronze_of(lake)
+        if row["arrival_watermark"] is not None
+        and is_late(micros_of(row["event_time"]), micros_of(row["arrival_watermark"]), delay_us)
+    }
+
+
+@both_parsers
+@pytest.mark.parametrize(
+    ("source", "late"),
+    [
+        (replace(PER_FOLDER, watermark_per=None), {SLOW}),
+        (PER_FOLDER, set()),
+        (PER_DEVICE, set()),
+    ],
+)
+def test_a_producer_that_is_a_day_ahead_makes_no_row_of_another_late(
+    lake: Lake,
+    landed: Landing,
+    machine: MachineClock,
+    parse: Parse,
+    source: Source,
+    late: set[int],
+):
+    landed.add("slow/first.jsonl", [signal(0, SLOW)])
+    landed.add("fast/first.jsonl", [signal(DAY_S, FAST)])
+    source = replace(source, commit_bytes=64 * 2**20)  # the first commit has both
+    ingest(lake, source, parse=parse)
+    for hour in two_producers(landed):
+        machine.time = START + DAY + (hour + 1) * HOUR
+        ingest(lake, one_file_a_commit(source), parse=parse)
+    assert len(bronze_of(lake)) == 2 + 2 * 3 * 3
+    assert late_devices(lake) == late
+
+
+def test_what_is_not_late_is_in_the_table_once_the_slow_producer_has_passed_it(
+    lake: Lake, landed: Landing, machine: MachineClock
+):
+    stream, engine = stream_named("device_signals"), LocalEngine(LiveModel())
+    for hour in two_producers(landed):
+        machine.time = START + DAY + (hour + 1) * HOUR
+        ingest(lake, replace(PER_FOLDER, commit_bytes=2**20))
+        drain(engine, lake, stream)
+    batches = read_ops(lake, "batches", {"stream": stream.name}).to_pylist()
+    newest = max(batches, key=lambda batch: batch["batch_id"])
+    assert (newest["total_in"], newest["total_folded"], newest["total_late"]) == (18, 8, 0)
+    devices = [row["device_id"] for row in rows_of(lake.table(stream.name))]
+    assert devices == [SLOW] * 8  # its newest, and all of the fast one, wait
+
+
+# Deaths
+
+GROUPED = replace(one_file_a_commit(CLOCKED), watermark_per=FOLDER, idle_after=HOUR)
+A_BATCH = ("append_accepted", "append_refused", "seal_tables", "finish", "next_batch")
+WRITES = ("seal_tables", "next_batch", *A_BATCH, *A_BATCH, "write_clock_row", "seal_tables")
+AT_LENGTH = [pytest.mark.spark, pytest.mark.full]
+
+
+def state_of(lake: Lake) -> dict[str, Any]:
+    clock = read_clock(lake, GROUPED)
+    assert clock.groups is not None
+    groups = read_ops(lake, "watermark_groups").drop_columns(["measured_at"]).to_pylist()
+    return {
+        "bronze": bronze_of(lake),
+        "clock": clock[:2],
+        "groups": clock.groups.of,
+        "ops": sorted(groups, key=lambda row: str(row["group"])),
+        "waiting": files_waiting(lake, "signals"),
+    }
+
+
+def land_and_run(lake: Lake, machine: MachineClock) -> None:
+    """Both are known, and files of both wait; the clock row is to go beyond them."""
+    machine.time = START + HOUR
+    landed = Landing(lake)
+    landed.add("slow/0.jsonl", [signal(0)])
+    landed.add("fast/0.jsonl", [signal(1800)])
+    ingest(lake, GROUPED, interval_end=START)
+    machine.time = START + 9 * HOUR
+    landed.add("fast/1.jsonl", [signal(7200), "{"])
+    landed.add("slow/1.jsonl", [signal(60), "{"])
+
+
+def run_grouped(lake: Lake, parse: Parse) -> None:
+    ingest(lake, GROUPED, interval_end=START + 9 * HOUR, parse=parse)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (HERE, HERE),
+        *(pytest.param(*two, marks=AT_LENGTH) for two in ((HERE, ON_SPARK), (ON_SPARK, HERE))),
+    ],
+)
+@pytest.mark.parametrize("died", range(len(WRITES)))
+def test_a_death_before_any_write_leaves_clock_and_groups_as_they_would_be(
+    request: pytest.FixtureRequest,
+    tmp_path: Any,
+    machine: MachineClock,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    second: str,
+    died: int,
+):
+    states = []
+    for name in ("whole", "killed"):
+        lake = Lake(str(tmp_path / name))
+        land_and_run(lake, machine)
+        with monkeypatch.context() as patch:
+            Dying(patch, died if name == "killed" else len(WRITES))
+            with suppress(KilledError):
+                run_grouped(lake, parser(request, first))
+                assert name == "whole"
+        if name == "killed":
+            run_grouped(lake, parser(request, second))
+        states.append(state_of(lake))
+    assert states[0] == states[1]
+
+
+# Clock rows
+
+
+def test_clock_rows_make_time_pass_for_who_is_silent_until_all_are_idle(
+    lake: Lake, landed: Landing, machine: MachineClock
+):
+    landed.add("slow/0.jsonl", [signal(0)])
+    landed.add("fast/0.jsonl", [signal(1800)])
+    machine.time = START + HOUR
+    ingest(lake, GROUPED, interval_end=machine.time)
+    watermarks = [read_clock(lake, GROUPED).watermark_us]
+    for hour in (2, 3):
+        machine.time = START + hour * HOUR
+        ingest(lake, GROUPED, interval_end=machine.time)
+        watermarks.append(read_clock(lake, GROUPED).watermark_us)
+    assert watermarks == [
+        micros_of(START),
+        micros_of(START),
+        micros_of(START + 3 * HOUR - GRACE),
+    ]
+
+
+def test_a_clock_row_that_is_held_back_is_not_written_twice_at_an_instant(
+    lake: Lake, landed: Landing, machine: MachineClock
+):
+    landed.add("slow/0.jsonl", [signal(0)])
+    machine.time = START + HOUR
+    ingest(lake, GROUPED, interval_end=machine.time)
+    later = machine.time + timedelta(minutes=5)
+    for _ in range(3):
+        write_clock_row(lake, GROUPED, later, later)
+    assert len(bronze_of(lake)) == 1 + 1
+    assert read_clock(lake, GROUPED).watermark_us == micros_of(START)
+
+
+# What people see
+
+
+def findings_of(lake: Lake) -> dict[str, dict[str, Any]]:
+    return {row["finding"]: row for row in read_ops(lake, "findings").to_pylist()}
+
+
+def groups_of(lake: Lake) -> dict[str, dict[str, Any]]:
+    return {row["group"]: row for row in read_ops(lake, "watermark_groups").to_pylist()}
+
+
+def test_who_holds_the_clock_and_who_is_ahead_is_told(
+    lake: Lake, landed: Landing, machine: MachineClock
+):
+    source = replace(PER_DEVICE, idle_after=12 * HOUR, commit_bytes=2**20)
+    days = {1: 2, 2: 2.25, 3: 4, 4: 0.5}
+    landed.add("a.jsonl", [signal(days[device] * DAY_S, device) for device in days])
+    machine.time = START + 5 * DAY
+    ingest(lake, source)
+    found = findings_of(lake)
+    assert found.keys() == {"group_behind", "group_ahead"}
+    assert "device_id '4' is 151,200 s behind the others" in found["group_behind"]["detail"]
+    assert (found["group_behind"]["figure"], found["group_behind"]["limit"]) == (151200, 43200)
+    assert "device_id '3' is 172,800 s ahead of the others" in found["group_ahead"]["detail"]
+    groups = groups_of(lake)
+    assert [name for name, row in groups.items() if row["is_least"]] == ["4"]
+    assert {name: row["ahead_seconds"] for name, row in groups.items()} == {
+        str(device): (day - 0.5) * DAY_S for device, day in days.items()
+    }
+    assert groups["3"]["newest_event_time"] == START + 4 * DAY
+    assert groups["3"]["last_seen_at"] == machine.time
+
+
+def test_who_falls_idle_and_who_comes_behind_the_clock_is_told(
+    lake: Lake, landed: Landing, machine: MachineClock
+):
+    source = replace(PER_DEVICE, idle_after=2 * HOUR)
+    landed.add("0.jsonl", [signal(0, SLOW), signal(3600, FAST)])
+    machine.time = START + HOUR
+    ingest(lake, source)
+    assert findings_of(lake) == {}
+    for hour in (2, 3):
+        landed.add(f"{hour}.jsonl", [signal(3600 * hour, FAST)])
+        machine.time = START + hour * HOUR
+        ingest(lake, source)
+    assert findings_of(lake).keys() == {"group_idle"}
+    assert groups_of(lake)[str(SLOW)]["is_idle"]
+    assert groups_of(lake)[str(SLOW)]["ahead_seconds"] == -3 * 3600
+    landed.add("woken.jsonl", [signal(60, SLOW)])
+    ingest(lake, source)
+    woken = findings_of(lake)["group_behind_watermark"]
+    assert woken["count"] == 1
+    assert woken["event_time_to"] == START + timedelta(minutes=1)
+    assert not groups_of(lake)[str(SLOW)]["is_idle"]
+
+
+def test_a_source_with_too_many_groups_takes_nothing_and_says_so(
+    lake: Lake, landed: Landing, machine: MachineClock
+):
+    landed.add("a.jsonl", [signal(device, device) for device in range(101)])
+    source = replace(PER_DEVICE, watermark_groups=100)
+    with pytest.raises(
+        LakeError, match=r"source signals has 101 groups .*watermark_groups allows 100"
+    ):
+        ingest(lake, source)
+    assert bronze_of(lake) == []
+    ingest(lake, replace(source, watermark_groups=101))  # the batch that was begun
+    assert len(bronze_of(lake)) == 101
+
+
+def test_a_source_without_groups_leaves_no_trace_of_them(lake: Lake, landed: Landing):
+    landed.add("a.jsonl", [signal(0)])
+    ingest(lake, WITHOUT_CLOCK, parse=parsed_here)
+    assert not lake.is_delta_table(lake.ops("watermark_groups"))
+    (said, *_) = DeltaTable(lake.bronze("signals")).history()
+    assert json.loads(said["userMetadata"]).keys() == {
+        "commit_watermark_us",
+        "ingested_at_us",
+        "batch_id",
+    }
