@@ -15,6 +15,8 @@ from zoneinfo import available_timezones
 
 from include.fold.definition import KeyedFold, MigrateState
 from include.fold.sql_types import SqlTypeError, sql_type
+from include.origins import KafkaTopic, Origin
+from include.settings_error import SettingsError as SettingsError
 
 PROJECT = Path(__file__).resolve().parents[1]
 MIB = 1024**2
@@ -22,10 +24,6 @@ GIB = 1024**3
 MILLISECOND = timedelta(milliseconds=1)
 TIME_FORMATS = ("iso", "epoch_s", "epoch_ms", "epoch_us")
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
-
-
-class SettingsError(ValueError):
-    """A setting is missing, unknown or out of range; the message names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +71,14 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A kind of event that producers land as files, and its rules of admission."""
+    """A kind of event that producers land, and its rules of admission."""
 
     name: str
     time_field: str  # in the landed row, a path as that of a Field; bronze calls it event_time
     fields: tuple[Field, ...]  # all others, in the order bronze stores them
     comment: str
+    # Where its rows come from. None: files in landing/<source>.
+    origin: Origin | None = None
     times: Times = Times()  # how producers write the time field, and timestamps
     # A time further ahead than this of the ingestion is a broken clock, not an event.
     max_future: timedelta = timedelta(hours=1)
@@ -110,6 +110,9 @@ class Source:
                 raise SettingsError(f"source {self.name}: {span} must not be negative")
         if self.max_clock_step is not None and self.max_clock_step < MILLISECOND:
             raise SettingsError(f"source {self.name}: max_clock_step must be above 0")
+        if isinstance(self.origin, KafkaTopic):
+            paths = (self.time_field, *(field.landed for field in self.fields))
+            self.origin.check_paths(self.name, paths)
 
 
 @dataclass(frozen=True, kw_only=True)

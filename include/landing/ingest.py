@@ -13,15 +13,24 @@ from datetime import UTC, datetime
 
 from include.job import RunRecord
 from include.lake.commits import rows_committed
-from include.lake.findings import record_findings
+from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake
+from include.landing.batch import Batch
 from include.landing.bronze_tables import create_tables, refuse_other_fields
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
-from include.landing.ingest_position import Batch, app_id, ensure_position, finish, next_batch
+from include.landing.delta_versions import ignored_findings
+from include.landing.ingest_position import (
+    app_id,
+    ensure_origin_position,
+    ensure_position,
+    finish,
+    next_batch,
+    refuse_other_origin,
+)
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
-from include.landing.landed_files import landed_files
+from include.landing.origin import arrivals_of, place_of
 from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
 from include.landing.spark_position import lost_files
 from include.landing.watermark_jump import Jump, find_jump, jump_findings
@@ -50,12 +59,14 @@ class RunCounts:
 class BatchWriter:
     """Writes each batch to bronze and to quarantine, once; what this run has done."""
 
-    def __init__(self, lake: Lake, source: Source, parse: Parse) -> None:
+    def __init__(self, lake: Lake, source: Source, parse: Parse, run_id: str | None = None) -> None:
+        self.run_id = run_id
         self._lake = lake
         self._source = source
         self._parse = parse
         self.counts = RunCounts()
         self.jumps: list[Jump] = []  # of the watermark, by this run's commits
+        self.skipped = 0  # messages that are passed over by declaration
 
     def write(self, batch: Batch, sizes: Mapping[str, int]) -> None:
         """Parse the batch, commit it to both tables, and say that it is done."""
@@ -71,6 +82,7 @@ class BatchWriter:
         finish(self._lake, self._source.name, batch, summary.accepted, summary.refused)
         rows = (summary.rows_in_files, summary.accepted, summary.refused)
         self.counts += RunCounts(1, summary.files, *rows)
+        self.skipped += summary.skipped
 
     def _append_accepted(self, parsed: Parsed, batch: Batch) -> None:
         clocks = parsed.append_accepted(self._once("bronze", batch))
@@ -96,7 +108,8 @@ class BatchWriter:
                     f"batch {batch.number} of {name} has {judged} rows for {path}, but its commit "
                     f"there has {written}. If an earlier run began the batch, and one of its "
                     "files or the source's entry was changed since, put that back as it was and "
-                    "run again; else keep the lake as it is and compare the table with landing"
+                    f"run again; else keep the lake as it is and compare the table with "
+                    f"{place_of(self._source)}"
                 )
 
 
@@ -124,13 +137,14 @@ def ingest(
     """
     run_id = (record or {}).get("run_id")
     prepare(lake, source, run_id)
-    writer = BatchWriter(lake, source, parse)
+    writer = BatchWriter(lake, source, parse, run_id)
     try:
         drain(lake, source, writer)
     finally:
         if record is not None:
             record |= asdict(writer.counts)
-        record_findings(lake, run_id, source.name, jump_findings(source, writer.jumps))
+        found = [*jump_findings(source, writer.jumps), *skip_findings(source, writer.skipped)]
+        record_findings(lake, run_id, source.name, found)
     bounded = write_clock_row(lake, source, interval_end, datetime.now(UTC))
     record_findings(lake, run_id, source.name, bounded)
     seal_tables(lake, source.name)
@@ -141,20 +155,37 @@ def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
     """Make what a fresh lake lacks. LakeError where tables and position do not fit each other."""
     refuse_before_reset(lake, source.name, "ingestion")
     refuse_changed_tables(lake, source)
+    refuse_other_origin(lake, source)
     create_tables(lake, source)
     refuse_other_fields(lake, source)
+    if source.origin is not None:
+        ensure_origin_position(lake, source.name)
+    else:
+        _prepare_landing(lake, source, run_id)
+    seal_tables(lake, source.name)
+
+
+def _prepare_landing(lake: Lake, source: Source, run_id: str | None) -> None:
     landing = lake.path_in_filesystem(lake.landing(source.name))
     lake.filesystem.create_dir(landing, recursive=True)  # a fresh lake has none: nothing landed
     if not lake.is_delta_table(lake.ingested_files(source.name)):
         lost, findings = lost_files(lake, source.name)
         record_findings(lake, run_id, source.name, findings)
         ensure_position(lake, source.name, lost)
-    seal_tables(lake, source.name)
 
 
 def drain(lake: Lake, source: Source, writer: BatchWriter) -> None:
-    """All that is in landing now, batch by batch. What comes meanwhile waits for the next run."""
-    listed = landed_files(lake, source.name)
-    sizes = {file.name: file.bytes for file in listed}
-    while batch := next_batch(lake, source, listed, datetime.now(UTC)):
-        writer.write(batch, {name: sizes.get(name, 0) for name in batch.files})
+    """All that is there now, batch by batch. What comes meanwhile waits for the next run."""
+    arrived = arrivals_of(lake, source)
+    while batch := next_batch(lake, source, arrived, datetime.now(UTC)):
+        # Before it is taken: a run that dies says it again, and none keeps it for itself.
+        record_findings(lake, writer.run_id, source.name, ignored_findings(source, batch))
+        writer.write(batch, arrived.sizes(batch.files))
+
+
+def skip_findings(source: Source, count: int) -> list[Finding]:
+    """Of messages that were passed over, as the source says."""
+    if not count:
+        return []
+    detail = f"{count} messages of {place_of(source)} had no value, and were passed over"
+    return [Finding(finding="tombstones_skipped", severity="info", count=count, detail=detail)]

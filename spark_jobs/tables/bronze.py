@@ -5,6 +5,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from include.landing.clock import Clock
+from include.landing.origin_columns import origin_columns, refused_columns
 from include.landing.parse_files import ACCEPTED, REFUSED, value_column
 from include.settings import Source
 
@@ -20,11 +21,12 @@ def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) 
         _instant(after.watermark_us).alias("commit_watermark"),
         F.col("source_file"),
         F.lit(False).alias("is_clock"),
+        *(F.col(column.name) for column in origin_columns(source)),
     )
     return rows.repartition("event_date")
 
 
-def quarantine_rows(parsed: DataFrame, ingested_at_us: int) -> DataFrame:
+def quarantine_rows(parsed: DataFrame, source: Source, ingested_at_us: int) -> DataFrame:
     """The refused rows of a parsed batch as quarantine stores them."""
     rows = parsed.where(F.col("kind") == REFUSED).select(
         "quarantine_id",
@@ -36,6 +38,7 @@ def quarantine_rows(parsed: DataFrame, ingested_at_us: int) -> DataFrame:
         _instant(ingested_at_us).alias("ingested_at"),
         _instant(None).alias("resolved_at"),
         F.lit(None).cast("string").alias("correction"),
+        *(F.col(column.name) for column in refused_columns(source)),
     )
     return rows.coalesce(1)
 
