@@ -148,7 +148,12 @@ class TableArrivals:
         if position.parts and position.parts[-1].origin_id != self.id:
             return f"the Delta table {self.origin.uri} was made anew since"
         first = self._complete(position) + 1
-        if first and not self._has(first) and first <= self.newest:
+        if first > self.newest + 1:
+            return (
+                f"{self.origin.uri} was taken until version {first - 1}, but ends at {self.newest}: it is "
+                "an older copy, or was one"
+            )
+        if first and first <= self.newest and not self._has(first):
             return (
                 f"versions {first} to {self._earliest() - 1} of {self.origin.uri} were cleaned up "
                 "before they were taken"
@@ -162,6 +167,8 @@ class TableArrivals:
             return None
         if position.parts[-1].origin_id != self.id:
             return GoesOn(lost, 0, (BEGINS,), self.id)
+        if self._complete(position) > self.newest:
+            return GoesOn(lost, 0, (VersionPart(self.newest, "").name,), self.id)
         until = self._earliest()
         names = (VersionPart(until - 1, "").name,)
         return GoesOn(lost, until - 1 - self._complete(position), names, self.id)
@@ -182,9 +189,9 @@ class TableArrivals:
         return [part_named(part.name) for part in position.parts if part.origin_id == self.id]
 
     def _complete(self, position: Position) -> int:
-        """The newest version of which all is taken; -1 before the first."""
-        versions = (part.version for part in self._taken(position) if not part.path)
-        return max(versions, default=-1)
+        """The version until which all is taken, by the newest batch that says so; -1 before the first."""
+        versions = [part.version for part in self._taken(position) if not part.path]
+        return versions[-1] if versions else -1
 
     def _waiting(self, position: Position) -> Iterator[tuple[int, dict[str, int]]]:
         """Versions that are not all taken, and of each the files that are not."""
@@ -205,15 +212,15 @@ class TableArrivals:
 
     def _backlog(self, version: int) -> dict[str, int]:
         table = self.table if version == self.newest else open_table(self.origin.uri, version)
-        if table.protocol().reader_features and self._has_deletion_vectors(table):
+        if pa.table(table.deletion_vectors()).num_rows:
             raise OriginError(
                 f"files of {self.origin.uri} have deletion vectors: rows in them are deleted, which is "
                 "not read. Let its owner purge them (REORG TABLE ... APPLY (PURGE)), and run again"
             )
-        return {path: row["size_bytes"] for path, row in added_files(table).items()}
-
-    def _has_deletion_vectors(self, table: OpenTable) -> bool:
-        return False
+        files = added_files(table)
+        # The older first, as of landed files: what is new makes older rows late.
+        by_age = sorted(files, key=lambda path: (files[path]["modification_time"], path))
+        return {path: files[path]["size_bytes"] for path in by_age}
 
     def _appended(self, version: int) -> dict[str, int]:
         actions = self._actions(version)
@@ -230,8 +237,13 @@ class TableArrivals:
         return {unquote(add["path"]): add["size"] for add in adds if add.get("dataChange", True)}
 
     def _actions(self, version: int) -> list[dict[str, Any]]:
-        with files_of(self.origin.uri).open_input_stream(_log_file(version)) as file:
-            text = bytes(file.read()).decode()
+        try:
+            with files_of(self.origin.uri).open_input_stream(_log_file(version)) as file:
+                text = bytes(file.read()).decode()
+        except FileNotFoundError as error:
+            raise OriginError(
+                f"version {version} of {self.origin.uri} was cleaned up while it was to be taken: run again"
+            ) from error
         return [json.loads(line) for line in text.split("\n") if line]
 
     def _has(self, version: int) -> bool:
@@ -247,7 +259,10 @@ class TableArrivals:
 
 
 def _takes_away(action: Mapping[str, Any]) -> bool:
-    return "cdc" in action or ("remove" in action and changes_data([action]))
+    """Whether rows were there before and are not now; a deletion vector says so of a file's rows."""
+    if "cdc" in action or action.get("add", {}).get("deletionVector"):
+        return True
+    return "remove" in action and changes_data([action])
 
 
 def _log_file(version: int) -> str:

@@ -74,7 +74,10 @@ class BrokerTopic:
         self._timeout_s = origin.timeout.total_seconds()
         self._settings = client_settings(origin)
         self._consumer: Any = None
-        self._admin = AdminClient(self._settings)
+        try:
+            self._admin = AdminClient(self._settings)
+        except KafkaException as error:
+            raise self._unreadable(error.args[0].str()) from error
 
     def id(self) -> str:
         return _id_of(self._described())

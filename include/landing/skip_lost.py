@@ -11,7 +11,6 @@ from include.fold.instants import micros_of
 from include.lake.commits import rows_committed
 from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake
-from include.landing import kafka_client
 from include.landing.arrivals import GoesOn, OriginError
 from include.landing.batch import Batch, Position
 from include.landing.delta_versions import GONE, TableArrivals, VersionPart, part_named
@@ -52,6 +51,8 @@ def plan_skip(lake: Lake, source: Source, now: datetime) -> SkipPlan | None:
     begun = _rows_of_begun(lake, source, position)
     if isinstance(source.origin, DeltaTable):
         return _of_table(source.origin, position, begun, now)
+    from include.landing import kafka_client  # the command line starts without that package
+
     state = kafka_client.open_topic(source.origin).state()
     if position.open is not None and is_readable(state, position.open):
         return None

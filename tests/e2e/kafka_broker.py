@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from uuid import uuid4
 
@@ -104,15 +105,20 @@ class Broker:
         assert self._process is not None
         assert self._process.poll() is None, (self._folder / "log").read_text()[-3000:]
         try:
-            return bool(self.admin().list_topics(timeout=2).brokers)
+            return bool(self.admin.list_topics(timeout=2).brokers)
         except KafkaException:
             return False
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
+    @cached_property
     def admin(self) -> AdminClient:
         # Its log says of each lost connection that it is lost.
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})

@@ -1,5 +1,6 @@
 """Rows of somebody else's Delta table: each append once, and nothing else in silence."""
 
+import shutil
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -178,6 +179,24 @@ def test_versions_that_were_cleaned_up_stop_until_they_are_skipped(lake: Lake, t
     skip(lake, theirs, 2)
     ingest(lake, theirs.source())
     assert values_of(lake) == [0, 3]
+
+
+def test_an_older_copy_of_the_table_stops_until_it_is_gone_on_with(
+    lake: Lake, theirs: Theirs, tmp_path: Path
+):
+    theirs.append(1)
+    shutil.copytree(theirs.uri, tmp_path / "copy")
+    theirs.append(1)
+    ingest(lake, theirs.source())
+    shutil.rmtree(theirs.uri)
+    shutil.copytree(tmp_path / "copy", theirs.uri)
+    with pytest.raises(OriginError, match="taken until version 1, but ends at 0"):
+        ingest(lake, theirs.source())
+    skip(lake, theirs, 0)
+    theirs.append(1)
+    assert ingest(lake, theirs.source()).rows_bronze == 1
+    assert ingest(lake, theirs.source()) == RunCounts()
+    assert values_of(lake) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("written", ["nothing", "bronze", "all"])

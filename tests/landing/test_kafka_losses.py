@@ -169,6 +169,22 @@ def test_a_topic_made_anew_while_it_is_read_gives_nothing(
     assert bronze_of(lake) == []
 
 
+@pytest.mark.parametrize("dies_before", ["append_refused", "finish"])
+def test_messages_that_are_compacted_away_before_a_batch_is_repeated_stay_in_bronze(
+    lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch, dies_before: str
+):
+    produce(topic, 3)
+    topic.produce(0, "{")
+    with monkeypatch.context() as patch:
+        patch.setattr(ingestion if dies_before == "finish" else ParsedHere, dies_before, die)
+        with pytest.raises(KilledError):
+            ingest(lake, SOURCE)
+    topic.partitions[0][1] = None
+    assert ingest(lake, SOURCE) == RunCounts(1, 1, 4, 3, 1)
+    assert offsets_of(lake) == [(0, 0), (0, 1), (0, 2)]
+    assert ingest(lake, SOURCE) == RunCounts()
+
+
 # The clock
 
 
