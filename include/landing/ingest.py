@@ -23,14 +23,13 @@ from include.landing.clock_row import write_clock_row
 from include.landing.delta_versions import ignored_findings
 from include.landing.ingest_position import (
     app_id,
-    ensure_origin_position,
     ensure_position,
     finish,
     next_batch,
-    refuse_other_origin,
 )
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
 from include.landing.origin import arrivals_of, place_of
+from include.landing.origin_position import ensure_origin_position, refuse_other_origin
 from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
 from include.landing.spark_position import lost_files
 from include.landing.watermark_jump import Jump, find_jump, jump_findings

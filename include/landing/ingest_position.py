@@ -10,7 +10,6 @@ A lake of release 0.5 has it in a checkpoint of Spark (spark_position.py), which
 takes over, numbers and all: so whatever 0.5 has begun, this repeats as the same batch.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -30,7 +29,7 @@ from include.landing import spark_position
 from include.landing.arrivals import Arrivals
 from include.landing.batch import Batch, Part, Position
 from include.landing.landed_files import landed_files
-from include.settings import SettingsError, Source
+from include.settings import Source
 
 COLUMNS = (
     Column(
@@ -75,28 +74,6 @@ def bytes_waiting(lake: Lake, source: str) -> int:
     position = read_position(lake, source)
     taken = frozenset[str]() if position is None else position.taken
     return sum(file.bytes for file in landed_files(lake, source) if file.name not in taken)
-
-
-def refuse_other_origin(lake: Lake, source: Source) -> None:
-    """SettingsError when what was taken for it until now came from elsewhere."""
-    path = lake.ingested_files(source.name)
-    if not lake.is_delta_table(path):
-        had_files = spark_position.read_query_id(lake, source.name) is not None
-        is_other = had_files and source.origin is not None
-    else:
-        names = [field.name for field in open_table(path).schema().fields]
-        is_other = (ORIGIN_ID.name in names) != (source.origin is not None)
-    if is_other:
-        raise SettingsError(
-            f"source {source.name} has been taken from elsewhere ({path}): where it comes from is "
-            "not changed. A source of another name can come from there"
-        )
-
-
-def ensure_origin_position(lake: Lake, source: str) -> None:
-    """Make the table of a source whose rows come from a topic or a table, without a row."""
-    path = lake.ingested_files(source)
-    create_if_absent(path, (*COLUMNS, ORIGIN_ID), COMMENT, {}, name=uuid4().hex)
 
 
 def ensure_position(lake: Lake, source: str, lost: frozenset[str] = frozenset()) -> None:
@@ -144,14 +121,14 @@ def _commit_plan(table: DeltaTable, source: str, batch: Batch) -> None:
         max_commit_retries=0,
         app_transactions=[transaction(app_id(source, "plan", batch.position_id), batch.number)],
     )
-    rows = with_all_columns(_plan_rows(batch), table)
+    rows = with_all_columns(plan_rows(batch), table)
     write_deltalake(table, rows, mode="append", commit_properties=once)
 
 
 def finish(lake: Lake, source: str, batch: Batch, rows_bronze: int, rows_quarantined: int) -> None:
     """Say that a batch is in bronze and in quarantine, with that many rows."""
     path = lake.ingested_files(source)
-    row = _done_row(batch.number, batch.ingested_at_us, rows_bronze, rows_quarantined)
+    row = done_row(batch.number, batch.ingested_at_us, rows_bronze, rows_quarantined)
 
     def write(table: DeltaTable, commit: CommitProperties) -> None:
         rows = with_all_columns(row, table)
@@ -159,25 +136,6 @@ def finish(lake: Lake, source: str, batch: Batch, rows_bronze: int, rows_quarant
 
     write_once(path, app_id(source, "done", batch.position_id), batch.number, write)
     compact_now_and_then(path)
-
-
-def write_taken(
-    lake: Lake, source: str, planned: Sequence[Batch], done: Sequence[tuple[Batch, int, int]]
-) -> None:
-    """Plan batches, and say that some are done, with their rows in the tables: in one commit."""
-    table = open_table(lake.ingested_files(source))
-    parts = [_plan_rows(batch) for batch in planned]
-    parts += [_done_row(batch.number, batch.ingested_at_us, *rows) for batch, *rows in done]
-    newest = planned[-1]
-    names = ("plan", "done") if done else ("plan",)
-    once = CommitProperties(
-        max_commit_retries=0,
-        app_transactions=[
-            transaction(app_id(source, name, newest.position_id), newest.number) for name in names
-        ],
-    )
-    rows = with_all_columns(pa.concat_tables(parts, promote_options="default"), table)
-    write_deltalake(table, rows, mode="append", commit_properties=once)
 
 
 def app_id(source: str, table: str, position_id: str) -> str:
@@ -256,7 +214,8 @@ def _open_batch(position_id: str, number: int, rows: pa.Table) -> Batch:
     return Batch(position_id, number, files, ingested_at_us, origin_id)
 
 
-def _plan_rows(batch: Batch) -> pa.Table:
+def plan_rows(batch: Batch) -> pa.Table:
+    """The rows that begin a batch."""
     files, at = list(batch.files), instant_of(batch.ingested_at_us)
     rows = _rows([batch.number] * len(files), files, [at] * len(files))
     if batch.origin_id is None:
@@ -265,7 +224,8 @@ def _plan_rows(batch: Batch) -> pa.Table:
     return rows.append_column(ORIGIN_FIELD, ids)
 
 
-def _done_row(number: int, at_us: int, bronze: int | None, quarantined: int | None) -> pa.Table:
+def done_row(number: int, at_us: int, bronze: int | None, quarantined: int | None) -> pa.Table:
+    """The row that ends a batch."""
     return _rows([number], [None], [instant_of(at_us)], [bronze], [quarantined])
 
 
@@ -301,5 +261,5 @@ def _rows_of(position: Position, lost: frozenset[str]) -> pa.Table:
     done = position.newest - 1 if begun and begun.files else position.newest
     parts = [_rows([done] * len(taken), taken), _rows([done], [None])]
     if begun and begun.files:
-        parts.append(_plan_rows(begun))
+        parts.append(plan_rows(begun))
     return pa.concat_tables(parts)

@@ -14,10 +14,11 @@ from include.lake.paths import Lake
 from include.landing.arrivals import GoesOn, OriginError
 from include.landing.batch import Batch, Position
 from include.landing.delta_versions import GONE, TableArrivals, VersionPart, part_named
-from include.landing.ingest_position import app_id, read_position, write_taken
+from include.landing.ingest_position import app_id, read_position
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
 from include.landing.kafka_skip import goes_on, is_readable
 from include.landing.origin import place_of
+from include.landing.origin_position import write_taken
 from include.origins import DeltaTable
 from include.settings import Source
 

@@ -3,7 +3,10 @@
 from datetime import UTC, datetime
 
 import pytest
+from deltalake import DeltaTable
 
+from include.cli.__main__ import load
+from include.cli.app import main
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
@@ -13,6 +16,7 @@ from include.landing.ingest import RunCounts, ingest
 from include.landing.parsed_batch import ParsedHere
 from include.landing.skip_lost import apply_skip, plan_skip
 from include.settings import SettingsError
+from include.streams import sources
 from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import signal
@@ -70,6 +74,31 @@ def test_expired_offsets_stop_until_they_are_skipped(lake: Lake, topic: FakeTopi
     (found,) = read_ops(lake, "findings").to_pylist()
     assert (found["finding"], found["count"]) == ("rows_skipped", 2)
     assert plan_skip(lake, SOURCE, NOW) is None
+
+
+def test_the_command_shows_what_is_lost_and_goes_on_when_it_is_told_to(
+    lake: Lake,
+    topic: FakeTopic,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setattr(sources, "SOURCES", (SOURCE,))
+    load()
+    ingest(lake, SOURCE)
+    command = ["skip-lost", "signals", "--lake", lake.root]
+    assert main(command) == 0
+    assert capsys.readouterr().out == "nothing that signals has not taken is lost\n"
+    produce(topic, 3)
+    topic.expire(0, 2)
+    version = DeltaTable(lake.ingested_files("signals")).version()
+    assert main(command) == 0
+    assert "0 is next, but it begins at 2: 2 have expired" in capsys.readouterr().out
+    assert DeltaTable(lake.ingested_files("signals")).version() == version
+    assert main([*command, "--apply"]) == 0
+    assert ingest(lake, SOURCE).rows_bronze == 1
+    monkeypatch.setattr(sources, "SOURCES", (SIGNALS,))
+    assert main(command) == 2
+    assert "landing/signals loses nothing by itself" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("written", ["nothing", "bronze", "all"])
