@@ -72,12 +72,16 @@ class BrokerTopic:
     def __init__(self, origin: KafkaTopic) -> None:
         self._origin = origin
         self._timeout_s = origin.timeout.total_seconds()
-        self._settings = client_settings(origin)
+        self._heard = ""  # what the client last said of its connections
+        self._settings = client_settings(origin) | {"error_cb": self._hear}
         self._consumer: Any = None
         try:
             self._admin = AdminClient(self._settings)
         except KafkaException as error:
             raise self._unreadable(error.args[0].str()) from error
+
+    def _hear(self, error: KafkaError) -> None:
+        self._heard = f" ({error.str()})"
 
     def id(self) -> str:
         return _id_of(self._described())
@@ -111,6 +115,7 @@ class BrokerTopic:
         try:
             return {key: future.result() for key, future in ask().items()}
         except KafkaException as error:
+            self._admin.poll(0)  # hears what the answer does not say, such as a wrong password
             raise self._unreadable(error.args[0].str()) from error
 
     def read(self, wanted: OffsetRange) -> Iterator[Message]:
@@ -136,7 +141,8 @@ class BrokerTopic:
 
     def _unreadable(self, why: str) -> OriginError:
         return OriginError(
-            f"topic {self._origin.topic} of {self._origin.servers} cannot be read: {why}. A batch "
+            f"topic {self._origin.topic} of {self._origin.servers} cannot be read: "
+            f"{why}{self._heard}. A batch "
             "that was begun is repeated by the next run; if it asks for offsets that are gone, see "
             "`./stateful skip-lost SOURCE`"
         )

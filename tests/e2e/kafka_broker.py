@@ -52,8 +52,15 @@ SETTINGS = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{control}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{control}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL
+listener.name.secure.ssl.keystore.location={folder}/keys.p12
+listener.name.secure.ssl.keystore.type=PKCS12
+listener.name.secure.ssl.keystore.password={password}
+listener.name.secure.sasl.enabled.mechanisms=PLAIN
+listener.name.secure.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule \
+  required user_me="{password}";
 controller.listener.names=CONTROLLER
 log.dirs={folder}/data
 num.partitions=1
@@ -74,22 +81,33 @@ class Broker:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._port, control = free_ports(2)
-        self.servers = f"127.0.0.1:{self._port}"
+        port, secure, control = free_ports(3)
+        self.servers = f"127.0.0.1:{port}"
+        # By TLS, for the user `me` with that password.
+        self.secure_servers, self.password = f"127.0.0.1:{secure}", uuid4().hex
+        self.ca_file = folder / "ca.pem"
         folder.mkdir()
+        self._make_keys()
         self._settings = folder / "server.properties"
-        self._settings.write_text(SETTINGS.format(port=self._port, control=control, folder=folder))
+        known = {"port": port, "secure": secure, "control": control, "folder": folder}
+        self._settings.write_text(SETTINGS.format(password=self.password, **known))
         form = ["format", "-t", uuid4().hex[:22], "-c", str(self._settings)]
         subprocess.run(self._java("kafka.tools.StorageTool", *form), check=True, cwd=folder)
         self._process: subprocess.Popen[bytes] | None = None
 
+    def _make_keys(self) -> None:
+        store = ["-keystore", "keys.p12", "-storetype", "PKCS12", "-storepass", self.password]
+        named = ["-alias", "broker", "-dname", "CN=broker", "-ext", "SAN=ip:127.0.0.1"]
+        for command in (
+            ["-genkeypair", "-keyalg", "RSA", *named],
+            ["-exportcert", "-rfc", "-alias", "broker", "-file", str(self.ca_file)],
+        ):
+            subprocess.run([_program("keytool"), *command, *store], check=True, cwd=self._folder)
+
     def _java(self, main: str, *arguments: str) -> list[str]:
-        home = os.environ.get("JAVA_HOME")
-        java = shutil.which("java", path=f"{home}/bin" if home else None)
-        assert java
         # Of what the broker needs, the resolver leaves out what Spark has.
         (scala,) = Path(job_environment()["SPARK_HOME"], "jars").glob("scala-library-*.jar")
-        return [java, "-Xmx512m", "-cp", f"{broker_jars()}/*:{scala}", main, *arguments]
+        return [_program("java"), "-Xmx512m", "-cp", f"{broker_jars()}/*:{scala}", main, *arguments]
 
     def start(self) -> None:
         with (self._folder / "log").open("ab") as log:
@@ -122,6 +140,14 @@ class Broker:
     def admin(self) -> AdminClient:
         # Its log says of each lost connection that it is lost.
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+
+def _program(name: str) -> str:
+    """One of Java's."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(name, path=f"{home}/bin" if home else None)
+    assert found, f"no {name}"
+    return found
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -25,6 +26,7 @@ from include.landing.ingest_position import read_position
 from include.landing.kafka_client import BrokerTopic, Message, open_topic
 from include.landing.kafka_offsets import OffsetRange
 from include.landing.skip_lost import apply_skip, plan_skip
+from include.origins import KafkaTopic
 from include.settings import Source
 from tests.e2e.kafka_broker import DEADLINE_S, Broker, running_broker
 from tests.e2e.kafka_ingest import source_of
@@ -299,19 +301,45 @@ def test_a_compacted_topic_ends_where_it_was_planned_to(lake: Lake, broker: Brok
         **{"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"},
     )
     producer = sent.producer()
-    for round_number in range(3):
-        for value in range(20):
-            producer.produce(sent.name, signal(value, 1, round_number), key="k")
+    for number in range(60):
+        # A second apart, as the broker sees it: each is a segment of its own.
+        at_ms = 1_772_366_400_000 + number * 1000
+        producer.produce(sent.name, signal(number), key="k", timestamp=at_ms)
         producer.flush()
     source = sent.source()
     whole = OffsetRange(sent.name, 0, 0, 60)
-    # The newest segment is never compacted: it is rolled by the message after it.
     assert wait_until(lambda: len(list(open_topic(source.origin).read(whole))) < 60, DEADLINE_S)
     left = [message.offset for message in open_topic(source.origin).read(whole)]
     assert ingest(lake, source).rows_bronze == len(left) < 60
     assert sorted(row["kafka_offset"] for row in bronze_of(lake)) == left
     assert left[-1] == 59
     assert ingest(lake, source) == RunCounts()
+
+
+def test_tls_and_a_password_of_the_environment(
+    lake: Lake, broker: Broker, monkeypatch: pytest.MonkeyPatch
+):
+    sent = Sent(broker, "secure")
+    sent.produce(10)
+    origin = KafkaTopic(
+        servers=broker.secure_servers,
+        topic=sent.name,
+        timeout=SHORT,
+        tls=True,
+        ca_file=str(broker.ca_file),
+        sasl="PLAIN",
+        username="me",
+        password_env="TEST_KAFKA_PASSWORD",
+    )
+    source = replace(sent.source(), origin=origin)
+    monkeypatch.setenv("TEST_KAFKA_PASSWORD", "wrong")
+    with pytest.raises(OriginError, match="Authentication failed") as told:
+        ingest(lake, source)
+    assert "wrong" not in str(told.value)
+    open_topic.cache_clear()
+    monkeypatch.setenv("TEST_KAFKA_PASSWORD", broker.password)
+    ingest(lake, source)
+    check_all_there(lake, sent.bodies)
 
 
 def test_spark_takes_what_processes_here_take(
