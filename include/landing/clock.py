@@ -18,7 +18,7 @@ from include.fold.instants import EPOCH, US_PER_MS, instant_of
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import is_reset_missing
 from include.landing.ingest_seal import WATERMARK_KEY, how_tables_changed
-from include.landing.origin import behind, place_of, waiting
+from include.landing.origin import behind, has_arrived, place_of
 from include.registry import streams_of
 from include.settings import MILLISECOND, Source
 
@@ -69,7 +69,7 @@ def why_not_ingest(
     lake: Lake, source: Source, interval_end: datetime | None, now: datetime
 ) -> str | None:
     """Why an ingest run would change nothing; None when it would, or when only it can tell."""
-    if waiting(lake, source):
+    if has_arrived(lake, source):
         return None
     if how_tables_changed(lake, source.name):
         return None  # the run fails, and says so

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import (
@@ -33,6 +33,8 @@ READING = {
     "check.crcs": True,
     # How long brokers wait for more at the end of a partition, where the end is what we wait for.
     "fetch.wait.max.ms": 50,
+    # What is fetched ahead: behind the end of a range it is for nothing.
+    "queued.min.messages": 20_000,
 }
 
 
@@ -74,7 +76,6 @@ class BrokerTopic:
         self._timeout_s = origin.timeout.total_seconds()
         self._heard = ""  # what the client last said of its connections
         self._settings = client_settings(origin) | {"error_cb": self._hear}
-        self._consumer: Any = None
         try:
             self._admin = AdminClient(self._settings)
         except KafkaException as error:
@@ -121,23 +122,22 @@ class BrokerTopic:
     def read(self, wanted: OffsetRange) -> Iterator[Message]:
         if wanted.first == wanted.until:
             return
-        if self._consumer is None:
-            self._consumer = Consumer(self._settings | READING)
-        start = TopicPartition(wanted.topic, wanted.partition, wanted.first)
+        # One for each range: what another has fetched ahead can end none of these early.
+        consumer = Consumer(self._settings | READING)
         try:
-            self._consumer.assign([start])
-            yield from messages_until(self._received, wanted.until)
+            consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.first)])
+            yield from messages_until(partial(self._received, consumer), wanted.until)
         except KafkaException as error:
             raise self._unreadable(f"{wanted.name}: {error.args[0].str()}") from error
         finally:
-            self._consumer.unassign()
+            consumer.close()
 
-    def _received(self) -> list[Any]:
+    def _received(self, consumer: Any) -> list[Any]:
         """What has come, at least one; OriginError when nothing comes any more."""
-        first = self._consumer.poll(self._timeout_s)
+        first = consumer.poll(self._timeout_s)
         if first is None:
             raise self._unreadable(f"no answer within {self._origin.timeout}")
-        return [first, *self._consumer.consume(MESSAGES_AT_ONCE, timeout=0)]
+        return [first, *consumer.consume(MESSAGES_AT_ONCE, timeout=0)]
 
     def _unreadable(self, why: str) -> OriginError:
         return OriginError(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from include.lake.paths import Lake
-from include.landing.arrivals import Arrivals, Listed
+from include.landing.arrivals import Arrivals, Listed, OriginError
 from include.landing.batch import Batch
 from include.landing.ingest_position import bytes_waiting, files_waiting, read_position
 from include.landing.landed_files import landed_files, landing_root
@@ -48,6 +48,14 @@ def reader_of_parts(lake: Lake, source: Source, batch: Batch) -> ReadPart:
     return partial(outcomes_of_file, lake, root, source, batch.ingested_at_us)
 
 
+def has_arrived(lake: Lake, source: Source) -> bool:
+    """Whether a run has something to take, or to fail for: it does that with a row in `ops/runs`."""
+    try:
+        return waiting(lake, source) > 0
+    except OriginError:
+        return True
+
+
 def waiting(lake: Lake, source: Source) -> int:
     """The number of files, or offsets, that no finished batch has taken; 0: nothing to ingest."""
     if isinstance(source.origin, KafkaTopic):
@@ -58,7 +66,14 @@ def waiting(lake: Lake, source: Source) -> int:
 
 
 def is_little(lake: Lake, source: Source) -> bool:
-    """Whether what waits is better taken in without a JVM."""
+    """Whether what waits is better taken in without a JVM; so is a failure."""
+    try:
+        return _is_little(lake, source)
+    except OriginError:
+        return True
+
+
+def _is_little(lake: Lake, source: Source) -> bool:
     if isinstance(source.origin, KafkaTopic):
         return waiting(lake, source) <= source.origin.spark_messages
     if isinstance(source.origin, DeltaTable):

@@ -138,6 +138,8 @@ def test_a_version_that_takes_rows_away_stops_or_is_ignored_with_a_finding(
             OriginError, match=r'version 1 of .* deletes or updates .*on_change="ignore"'
         ):
             ingest(lake, theirs.source())
+    assert why_not_ingest(lake, theirs.source(), None, NOW) is None  # the run is to say so
+    assert is_little(lake, theirs.source())
     assert ingest(lake, theirs.source(on_change="ignore")).rows_bronze == 1
     assert values_of(lake) == [0, 1, theirs.given - 1]
     (found,) = read_ops(lake, "findings").to_pylist()

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from include.lake.paths import Lake
 from include.landing import kafka_offsets
+from include.landing.arrivals import OriginError
 from include.landing.ingest import RunCounts, ingest
 from include.landing.origin import waiting
+from include.landing.skip_lost import apply_skip, plan_skip
 from tests.clocked import HOUR
 from tests.clocked import SIGNALS as CLOCKED
 from tests.deaths import Dying, KilledError, MachineClock
@@ -42,6 +44,7 @@ class World:
     def __init__(self, root: str, patch: pytest.MonkeyPatch) -> None:
         self.lake, self.topic = Lake(root), served(patch)
         MachineClock(patch, START + 9 * HOUR)
+        self.skips = 0
         self.good: set[tuple[int, int]] = set()
         self.bad: set[tuple[int, int]] = set()
 
@@ -54,8 +57,18 @@ class World:
     def mark(self, partition: int) -> None:
         self.topic.mark(min(partition, len(self.topic.partitions)))
 
+    def expire(self, partition: int, count: int) -> None:
+        number = min(partition, len(self.topic.partitions) - 1)
+        before = self.topic.earliest.get(number, 0) + count
+        self.topic.expire(number, min(before, len(self.topic.partitions[number])))
+
+    def skip(self) -> None:
+        if plan := plan_skip(self.lake, SOURCE, START + 9 * HOUR):
+            apply_skip(self.lake, SOURCE, plan)
+            self.skips += 1
+
     def ingest(self, dies_at: int | None) -> None:
-        with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
+        with pytest.MonkeyPatch.context() as patch, suppress(KilledError, OriginError):
             if dies_at is not None:
                 Dying(patch, dies_at)
             ingest(self.lake, SOURCE, interval_end=START + 9 * HOUR)
@@ -84,6 +97,39 @@ def test_every_message_is_taken_once(size: int, data: st.DataObject):
         assert waiting(world.lake, SOURCE) == 0
         assert ingest(world.lake, replace(SOURCE, clock_grace=None)) == RunCounts()
         check_bodies(world.topic, bronze_of(world.lake))
+
+
+losing = st.lists(
+    produced
+    | produced
+    | st.tuples(st.just("ingest"), st.none() | st.integers(0, 13))
+    | st.tuples(st.just("expire"), st.integers(0, 2), st.integers(0, 3))
+    | st.tuples(st.just("skip")),
+    max_size=25,
+)
+
+
+@examples(40)
+@given(losing)
+def test_what_expires_is_all_that_is_ever_missing(steps: list[Any]):
+    with TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
+        world = World(root, patch)
+        for name, *given_ in steps:
+            getattr(world, name)(*given_)
+        world.ingest(None)
+        world.skip()
+        world.ingest(None)
+        earliest = world.topic.earliest
+        in_bronze, in_quarantine = places(bronze_of(world.lake)), places(quarantine_of(world.lake))
+        assert len(set(in_bronze)) == len(in_bronze)
+        assert len(set(in_quarantine)) == len(in_quarantine)
+        missing = (world.good - set(in_bronze)) | (world.bad - set(in_quarantine))
+        # A batch that bronze has and that cannot be read again is closed without its refused rows.
+        given_up = missing & world.bad if world.skips else set()
+        assert all(offset < earliest.get(p, 0) for p, offset in missing - given_up)
+        assert set(in_bronze) <= world.good
+        assert set(in_quarantine) <= world.bad
+        assert waiting(world.lake, SOURCE) == 0
 
 
 def check_bodies(topic: FakeTopic, rows: list[dict[str, Any]]) -> None:
