@@ -15,6 +15,8 @@ from zoneinfo import available_timezones
 
 from include.fold.definition import KeyedFold, MigrateState
 from include.fold.sql_types import SqlTypeError, sql_type
+from include.origins import KafkaTopic, Origin
+from include.settings_error import SettingsError as SettingsError
 
 PROJECT = Path(__file__).resolve().parents[1]
 MIB = 1024**2
@@ -25,10 +27,6 @@ IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 # `watermark_per`: the first folder below landing/<source> that a file lies in.
 FOLDER = "<folder>"
 GROUP_TYPES = ("string", "tinyint", "smallint", "int", "bigint")
-
-
-class SettingsError(ValueError):
-    """A setting is missing, unknown or out of range; the message names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +74,14 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A kind of event that producers land as files, and its rules of admission."""
+    """A kind of event that producers land, and its rules of admission."""
 
     name: str
     time_field: str  # in the landed row, a path as that of a Field; bronze calls it event_time
     fields: tuple[Field, ...]  # all others, in the order bronze stores them
     comment: str
+    # Where its rows come from. None: files in landing/<source>.
+    origin: Origin | None = None
     times: Times = Times()  # how producers write the time field, and timestamps
     # A time further ahead than this of the ingestion is a broken clock, not an event.
     max_future: timedelta = timedelta(hours=1)
@@ -122,6 +122,9 @@ class Source:
                 raise SettingsError(f"source {self.name}: {span} must not be negative")
         if self.max_clock_step is not None and self.max_clock_step < MILLISECOND:
             raise SettingsError(f"source {self.name}: max_clock_step must be above 0")
+        if isinstance(self.origin, KafkaTopic):
+            paths = (self.time_field, *(field.landed for field in self.fields))
+            self.origin.check_paths(self.name, paths)
 
     def _check_groups(self) -> None:
         if self.watermark_per not in (None, FOLDER):

@@ -144,7 +144,7 @@ def _why_not_ingest(run: StreamRun) -> str | None:
 
 def _is_little(run: StreamRun) -> bool:
     """When what has landed is better taken in without a JVM."""
-    from include.landing.ingest_here import is_little
+    from include.landing.origin import is_little
 
     return is_little(run.lake, source_named(run.stream.source))
 

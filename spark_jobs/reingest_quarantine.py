@@ -25,14 +25,18 @@ from include import job
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
+from include.landing.arrivals import OriginError
+from include.landing.batch import Batch
 from include.landing.bronze_commits import clock_after, read_clock
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.ingest import RowsLostError, RunCounts
 from include.landing.ingest_seal import REINGESTED_KEY, refuse_changed_tables, seal_tables
+from include.landing.kafka_rows import judge_of, message_of
 from include.landing.landed_file import row_of_raw
-from include.landing.landed_files import landing_root
 from include.landing.landed_row import to_event
+from include.landing.origin import ReadPart, reader_of_parts
+from include.landing.origin_columns import refused_columns
 from include.landing.parse_files import (
     ACCEPTED,
     FILE,
@@ -42,7 +46,6 @@ from include.landing.parse_files import (
     Outcome,
     accepted,
     outcome_schema,
-    outcomes_of_file,
     quarantine_id,
     refused,
 )
@@ -80,7 +83,8 @@ def reingest(
     quarantine = spark.read.format("delta").load(lake.quarantine(source.name))
     refuse_corrections(corrections, corrected_rows(quarantine, corrections))
     now_us = (now - EPOCH) // MICROSECOND
-    judged = judge(spark, lake, source, with_corrections(quarantine, corrections), now_us)
+    rows = with_corrections(quarantine, source, corrections)
+    judged = judge(spark, lake, source, rows, now_us)
     judged.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counts = summarize(judged)
@@ -93,7 +97,9 @@ def reingest(
     return counts
 
 
-def with_corrections(quarantine: DataFrame, corrections: Mapping[str, str]) -> DataFrame:
+def with_corrections(
+    quarantine: DataFrame, source: Source, corrections: Mapping[str, str]
+) -> DataFrame:
     """The open rows, each with its newest correction."""
     corrected = quarantine.sparkSession.createDataFrame(list(corrections.items()), CORRECTION)
     rows = quarantine.where(F.col("resolved_at").isNull())
@@ -104,6 +110,7 @@ def with_corrections(quarantine: DataFrame, corrections: Mapping[str, str]) -> D
         "raw",
         F.coalesce("corrected", "correction").alias("correction"),
         F.struct("reason_code", "reason", "correction").alias("known"),
+        *(column.name for column in refused_columns(source)),
     )
 
 
@@ -112,7 +119,8 @@ def judge(
 ) -> DataFrame:
     """What changes: for open rows, and for each row of the files that can be read now."""
     schema = judged_schema(source)
-    parse = partial(judge_row, lake, landing_root(lake, source.name), source, now_us)
+    read = reader_of_parts(lake, source, Batch("", 0, (), now_us))
+    parse = partial(judge_row, read, source, now_us)
     return rows.mapInArrow(in_arrow(parse, schema), ddl(schema))
 
 
@@ -121,37 +129,39 @@ def judged_schema(source: Source) -> dict[str, str]:
     return outcome_schema(source) | {"correction": "string", "is_new": "boolean"}
 
 
-def judge_row(
-    lake: Lake, root: str, source: Source, now_us: int, row: Outcome
-) -> Iterator[Outcome]:
+def judge_row(read: ReadPart, source: Source, now_us: int, row: Outcome) -> Iterator[Outcome]:
     """The outcome of one open row, or all those of a file; none if refused as before.
 
     A file that is gone from landing has none either.
     """
     if row["row_number"] == WHOLE_FILE:
-        yield from _judge_file(lake, root, source, now_us, row)
+        yield from _judge_file(read, row)
         return
+    outcome = _judged(source, now_us, row)
+    given = {key: row[key] for key in ("quarantine_id", "source_file", "correction", "raw")}
+    if not _is_known(outcome | given, row["known"]):
+        yield outcome | given | {"is_new": False}
+
+
+def _judged(source: Source, now_us: int, row: Outcome) -> Outcome:
+    if "kafka_message" in row:
+        return judge_of(source)(message_of(row, row["correction"]), now_us)
     name, number = row["source_file"], row["row_number"]
     text = row["raw"] if row["correction"] is None else row["correction"]
     try:
-        outcome = accepted(source, number, to_event(source, row_of_raw(name, text, source), now_us))
+        return accepted(source, number, to_event(source, row_of_raw(name, text, source), now_us))
     except RefusedError as refusal:
-        outcome = refused(name, number, refusal, row["raw"])
-    given = {key: row[key] for key in ("quarantine_id", "source_file", "correction")}
-    if not _is_known(outcome | given, row["known"]):
-        yield outcome | given | {"is_new": False}
+        return refused(name, number, refusal, row["raw"])
 
 
 def _is_known(outcome: Outcome, known: Mapping[str, Any]) -> bool:
     return all(outcome.get(key) == value for key, value in known.items())
 
 
-def _judge_file(
-    lake: Lake, root: str, source: Source, now_us: int, row: Outcome
-) -> Iterator[Outcome]:
+def _judge_file(read: ReadPart, row: Outcome) -> Iterator[Outcome]:
     name = row["source_file"]
     try:
-        for outcome in outcomes_of_file(lake, root, source, now_us, name):
+        for outcome in read(name):
             if outcome["kind"] == FILE:
                 yield outcome | {"quarantine_id": row["quarantine_id"], "is_new": False}
             elif outcome["row_number"] == WHOLE_FILE:  # unreadable as before
@@ -161,7 +171,7 @@ def _judge_file(
             else:
                 key = quarantine_id(name, outcome["row_number"])
                 yield outcome | {"quarantine_id": key, "is_new": True}
-    except FileGoneError:
+    except (FileGoneError, OriginError):
         return
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from include.lake.paths import Lake
+from include.landing.arrivals import Listed
 from include.landing.ingest_position import Batch, finish, next_batch
 from include.landing.landed_files import landed_files
 from tests.ingested import SIGNALS
@@ -14,7 +15,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, 1999, UTC)
 
 def plan(lake: Lake, **changes: Any) -> Batch | None:
     """The next batch of what is in landing now."""
-    return next_batch(lake, replace(SIGNALS, **changes), landed_files(lake, "signals"), NOW)
+    return next_batch(lake, replace(SIGNALS, **changes), Listed(landed_files(lake, "signals")), NOW)
 
 
 def take(lake: Lake, **changes: Any) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # A room imports from its own line and from those above it.
 ORDER = (
     "include/fold include/lake include/text_table.py",
-    "include/settings.py include/stream_definition.py",
+    "include/settings_error.py include/origins.py include/settings.py include/stream_definition.py",
     "include/streams include/registry.py",
     "include/spark include/savepoints include/checkpoint",
     "include/memory.py",
@@ -98,6 +98,7 @@ def test_jobs_import_include_and_no_airflow(room, above):
     "file",
     [
         "include/fold/definition.py",
+        "include/origins.py",
         "include/registry.py",
         "include/settings.py",
         "include/steps.py",

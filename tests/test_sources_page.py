@@ -1,16 +1,26 @@
 """What docs/sources.md shows is what happens."""
 
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from deltalake import write_deltalake
+
 from include.fold.sql_types import SCALARS
+from include.lake.ops import read_ops
 from include.landing.bronze_commits import clock_after
 from include.landing.clock import Clock
 from include.landing.group_clock import no_groups
+from include.landing.ingest import ingest
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import to_event
+from include.settings import Source
+from tests.ingested import rows_of
+from tests.topics import served
 
 PAGE = (Path(__file__).parents[1] / "docs" / "sources.md").read_text()
 NOON_US = 1_772_366_400_000_000
@@ -20,10 +30,15 @@ def block(language: str, number: int = 0) -> str:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[number]
 
 
-def test_the_order_is_taken_as_it_is():
+def declared(name: str) -> Source:
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}
-    exec(block("python"), names)
-    source = names["ORDERS"]
+    exec(next(text for text in blocks if f"{name} = Source(" in text), names)
+    return names[name]
+
+
+def test_the_order_is_taken_as_it_is():
+    source = declared("ORDERS")
     event = to_event(source, row_of_raw("a.jsonl", block("json"), source), NOON_US)
     assert event.event_time_us == NOON_US
     assert dict(zip([field.name for field in source.fields], event.values, strict=True)) == {
@@ -38,9 +53,7 @@ def test_the_order_is_taken_as_it_is():
 
 
 def test_the_watermark_of_producers_that_are_apart_is_as_shown():
-    names: dict[str, Any] = {}
-    exec(block("python", 1), names)
-    clock, watermarks = Clock(None, None, no_groups(names["CLICKS"])), []
+    clock, watermarks = Clock(None, None, no_groups(declared("CLICKS"))), []
     shown = re.findall(r"^\| (\d\d:\d\d) \|(.*?)\|(.*?)\| (\d\d:\d\d) \|", PAGE, re.MULTILINE)
     for ingested, german, american, _ in shown:
         given = {"de": german.strip(), "us": american.strip()}
@@ -54,6 +67,30 @@ def test_the_watermark_of_producers_that_are_apart_is_as_shown():
 def of_day_us(time: str) -> int:
     hour, minute = map(int, time.split(":"))
     return (hour * 60 + minute) * 60_000_000
+
+
+def test_the_payment_is_taken_as_it_is(lake, monkeypatch):
+    source, topic = declared("PAYMENTS"), served(monkeypatch)
+    topic.produce(0, block("json", 1), key=b"c1", headers=[("trace", b"t-7")])
+    topic.produce(0, None, key=b"c1")
+    assert ingest(lake, source).rows_bronze == 1
+    (row,) = rows_of(lake.bronze("payments"))
+    assert (row["customer_id"], row["trace"], row["amount"]) == ("c1", "t-7", Decimal("19.90"))
+    assert (row["source_file"], row["kafka_offset"]) == ("payments/0", 0)
+    (found,) = read_ops(lake, "findings").to_pylist()
+    assert found["finding"] == "tombstones_skipped"
+
+
+def test_the_shipment_is_taken_as_it_is(lake, tmp_path):
+    source = declared("SHIPMENTS")
+    uri = str(tmp_path / "shipments")
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    write_deltalake(uri, pa.table({"order_id": [7], "weight": [1.5], "shipped_at": [at]}))
+    here = replace(source, origin=replace(source.origin, uri=uri))
+    assert ingest(lake, here).rows_bronze == 1
+    (row,) = rows_of(lake.bronze("shipments"))
+    assert (row["order_id"], row["weight"], row["event_time"]) == (7, 1.5, at)
+    assert row["source_file"].startswith("0/part-")
 
 
 def test_every_type_has_its_line():

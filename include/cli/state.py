@@ -4,7 +4,7 @@ Plans are made here, without a JVM; what is carried out is the job's, and so is 
 """
 
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -26,8 +26,10 @@ from include.cli.app import (
 from include.coverage.give_up import give_up_reseed
 from include.coverage.rebuild import apply_rebuilt, rebuild
 from include.coverage.table_coverage import coverage_record, coverage_text, table_coverage
+from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.landing.clock import as_text
+from include.landing.skip_lost import apply_skip, plan_skip
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
 from include.plans.plan_backfill import plan_backfill
 from include.plans.plan_recompute import plan_recompute
@@ -153,6 +155,22 @@ def repair_clock(
         return 0
     wanted = [] if to is None else ["--to", to.isoformat()]
     return run_job("repair_clock", ["--source", source.name, "--lake", lake.root, *wanted])
+
+
+@command("skip-lost", "skip-lost user_events --apply", PANEL)
+def skip_lost(source: SourceArgument, lake: LakeOption, is_applied: ApplyOption = False) -> int:
+    """Go on behind what a source's topic or table has lost: the plan, or with --apply do it."""
+    with hold_lease(lake, f"ingest-{source.name}"):
+        plan = plan_skip(lake, source, datetime.now(UTC))
+        if plan is None:
+            say(f"nothing that {source.name} has not taken is lost")
+            return 0
+        say(plan.text())
+        if is_applied:
+            apply_skip(lake, source, plan)
+        else:
+            say(UNCHANGED)
+    return 0
 
 
 def _repair_text(lake: Lake, source: Source, to: datetime | None) -> str:

@@ -33,6 +33,7 @@ from include.landing.bronze_tables import bronze_columns
 from include.landing.clock import Clock, read_logged_clock
 from include.landing.group_clock import Groups, Newest, floor_to_ms, no_groups
 from include.landing.group_rows import groups_of_rows
+from include.landing.origin_columns import origin_columns
 from include.settings import Source
 
 # Spark reads no part of a file that is less than one of these: with fewer rows in each, all cores
@@ -148,7 +149,8 @@ def append_next(
 def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -> pa.Table:
     """Events as bronze stores them, in a commit that takes its clock from `before` to `after`.
 
-    `events` has the source's fields, `event_time_us`, and `source_file`, null for a clock row.
+    `events` has the source's fields, `event_time_us`, the columns of its
+    origin, and `source_file`, null for a clock row.
     """
     times = events["event_time_us"].cast(pa.int64()).cast(INSTANT)
     schema = without_comments(documented(bronze_columns(source)))
@@ -161,12 +163,16 @@ def bronze_rows(source: Source, events: pa.Table, before: Clock, after: Clock) -
         "source_file": events["source_file"],
         "is_clock": pc.is_null(events["source_file"]),
     }
+    for column in origin_columns(source):
+        columns[column.name] = events[column.name]
     return pa.table(columns).cast(schema)
 
 
 def clock_row(source: Source, before: Clock, after: Clock) -> pa.Table:
     """The one row that moves the clock of bronze to `after`."""
-    none = {field.name: pa.nulls(1) for field in source.fields}
+    names = [field.name for field in source.fields]
+    names += [column.name for column in origin_columns(source)]
+    none = {name: pa.nulls(1) for name in names}
     events = pa.table({**none, "event_time_us": [after.watermark_us], "source_file": pa.nulls(1)})
     return bronze_rows(source, events, before, after)
 

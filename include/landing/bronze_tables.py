@@ -2,6 +2,7 @@
 
 from include.lake.columns import Column, create_if_absent, found_columns, sql_name
 from include.lake.paths import Lake
+from include.landing.origin_columns import origin_columns, refused_columns
 from include.settings import SettingsError, Source
 
 FEATURES = {"delta.enableDeletionVectors": "false"}
@@ -41,7 +42,7 @@ def create_tables(lake: Lake, source: Source) -> None:
     )
     create_if_absent(
         lake.quarantine(source.name),
-        QUARANTINE_COLUMNS,
+        quarantine_columns(source),
         f"{source.comment}: the landed rows and files that are no events",
         FEATURES,
     )
@@ -58,6 +59,11 @@ def refuse_other_fields(lake: Lake, source: Source) -> None:
                 f"{found.get(field.name, 'no such column')}: declare it as it was. A table does not "
                 "follow a change of its source's fields yet; one of another name has them"
             )
+
+
+def quarantine_columns(source: Source) -> tuple[Column, ...]:
+    """The columns of quarantine: those of all sources, then what is known of a message."""
+    return (*QUARANTINE_COLUMNS, *refused_columns(source))
 
 
 def bronze_columns(source: Source) -> tuple[Column, ...]:
@@ -93,4 +99,5 @@ def _added_columns(source: Source) -> tuple[Column, ...]:
             "The file it landed in, below landing/<source>; #<quarantine_id> if re-ingested",
         ),
         Column("is_clock", "boolean", "No event: only moves the watermark", nullable=False),
+        *origin_columns(source),
     )

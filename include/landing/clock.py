@@ -18,8 +18,8 @@ from include.fold.instants import EPOCH, US_PER_MS, instant_of
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import is_reset_missing
 from include.landing.group_clock import Groups, logged_groups
-from include.landing.ingest_position import files_waiting
 from include.landing.ingest_seal import WATERMARK_KEY, how_tables_changed
+from include.landing.origin import behind, has_arrived, place_of
 from include.registry import streams_of
 from include.settings import MILLISECOND, Source
 
@@ -80,13 +80,13 @@ def why_not_ingest(
     lake: Lake, source: Source, interval_end: datetime | None, now: datetime
 ) -> str | None:
     """Why an ingest run would change nothing; None when it would, or when only it can tell."""
-    if files_waiting(lake, source.name):
+    if has_arrived(lake, source):
         return None
     if how_tables_changed(lake, source.name):
         return None  # the run fails, and says so
     if is_reset_missing(lake, source.name):
         return None  # as above
-    nothing_new = f"nothing new in landing/{source.name}"
+    nothing_new = f"nothing new in {place_of(source)}"
     if source.clock_grace is None:
         return nothing_new
     clock = read_logged_clock(lake, source)
@@ -147,10 +147,7 @@ def as_text(micros: int) -> str:
 
 def landing_lag(lake: Lake, source: Source) -> str | None:
     """How landing is known to be behind once it has been drained; None when it is not."""
-    waiting = files_waiting(lake, source.name)
-    if waiting:
-        return f"{waiting} more file(s) have come to landing/{source.name} meanwhile"
-    return lagging_producer(lake, source)
+    return behind(lake, source) or lagging_producer(lake, source)
 
 
 def lagging_producer(lake: Lake, source: Source) -> str | None:

@@ -13,19 +13,28 @@ from datetime import UTC, datetime
 
 from include.job import RunRecord
 from include.lake.commits import rows_committed
-from include.lake.findings import record_findings
+from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake
+from include.landing.batch import Batch
 from include.landing.bronze_tables import create_tables, refuse_other_fields
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
+from include.landing.delta_versions import ignored_findings
 from include.landing.group_report import report_groups
-from include.landing.ingest_position import Batch, app_id, ensure_position, finish, next_batch
+from include.landing.ingest_position import (
+    app_id,
+    ensure_position,
+    finish,
+    next_batch,
+)
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
-from include.landing.landed_files import landed_files
+from include.landing.origin import arrivals_of, place_of
+from include.landing.origin_position import ensure_origin_position, refuse_other_origin
 from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
 from include.landing.spark_position import lost_files
 from include.landing.watermark_jump import Jump, find_jump, jump_findings
+from include.origins import KafkaTopic
 from include.settings import Source
 
 
@@ -51,12 +60,14 @@ class RunCounts:
 class BatchWriter:
     """Writes each batch to bronze and to quarantine, once; what this run has done."""
 
-    def __init__(self, lake: Lake, source: Source, parse: Parse) -> None:
+    def __init__(self, lake: Lake, source: Source, parse: Parse, run_id: str | None = None) -> None:
+        self.run_id = run_id
         self._lake = lake
         self._source = source
         self._parse = parse
         self.counts = RunCounts()
         self.jumps: list[Jump] = []  # of the watermark, by this run's commits
+        self.skipped = 0  # messages that are passed over by declaration
 
     def write(self, batch: Batch, sizes: Mapping[str, int]) -> None:
         """Parse the batch, commit it to both tables, and say that it is done."""
@@ -66,12 +77,12 @@ class BatchWriter:
                 self._append_accepted(parsed, batch)
             if summary.refused:
                 parsed.append_refused(self._once("quarantine", batch), batch.ingested_at_us)
-        self._check_written(batch, summary)
+        accepted, refused = self._written(batch, summary)
         # Before the batch is done: whatever the position has taken is sealed by then.
         seal_tables(self._lake, self._source.name)
-        finish(self._lake, self._source.name, batch, summary.accepted, summary.refused)
-        rows = (summary.rows_in_files, summary.accepted, summary.refused)
-        self.counts += RunCounts(1, summary.files, *rows)
+        finish(self._lake, self._source.name, batch, accepted, refused)
+        self.counts += RunCounts(1, summary.files, accepted + refused, accepted, refused)
+        self.skipped += summary.skipped
 
     def _append_accepted(self, parsed: Parsed, batch: Batch) -> None:
         clocks = parsed.append_accepted(self._once("bronze", batch))
@@ -84,21 +95,29 @@ class BatchWriter:
     def _once(self, table: str, batch: Batch) -> Once:
         return Once(app_id(self._source.name, table, batch.position_id), batch.number)
 
-    def _check_written(self, batch: Batch, summary: Summary) -> None:
-        """RowsLostError unless the tables' own logs have the batch's rows, from now or before."""
+    def _written(self, batch: Batch, summary: Summary) -> tuple[int, int]:
+        """The batch's rows in bronze and quarantine, from now or before, by the tables' own logs.
+
+        RowsLostError when they are not those of the batch.
+        """
         name = self._source.name
-        for table, path, judged in (
-            ("bronze", self._lake.bronze(name), summary.accepted),
-            ("quarantine", self._lake.quarantine(name), summary.refused),
-        ):
-            written = rows_committed(self._lake, path, *self._once(table, batch))
-            if written not in (judged, None):
-                raise RowsLostError(
-                    f"batch {batch.number} of {name} has {judged} rows for {path}, but its commit "
-                    f"there has {written}. If an earlier run began the batch, and one of its "
-                    "files or the source's entry was changed since, put that back as it was and "
-                    "run again; else keep the lake as it is and compare the table with landing"
-                )
+        bronze = self._rows_of("bronze", self._lake.bronze(name), batch, summary.accepted)
+        quarantine = self._lake.quarantine(name)
+        return bronze, self._rows_of("quarantine", quarantine, batch, summary.refused)
+
+    def _rows_of(self, table: str, path: str, batch: Batch, judged: int) -> int:
+        written = rows_committed(self._lake, path, *self._once(table, batch))
+        if written is None or written == judged:
+            return judged
+        if isinstance(self._source.origin, KafkaTopic) and written > judged:
+            return written  # a run that died had read messages that were compacted away since
+        raise RowsLostError(
+            f"batch {batch.number} of {self._source.name} has {judged} rows for {path}, but its "
+            f"commit there has {written}. If an earlier run began the batch, and one of its "
+            "files or the source's entry was changed since, put that back as it was and "
+            f"run again; else keep the lake as it is and compare the table with "
+            f"{place_of(self._source)}"
+        )
 
 
 def checked_summary(summary: Summary, files_planned: int) -> Summary:
@@ -125,13 +144,14 @@ def ingest(
     """
     run_id = (record or {}).get("run_id")
     prepare(lake, source, run_id)
-    writer = BatchWriter(lake, source, parse)
+    writer = BatchWriter(lake, source, parse, run_id)
     try:
         drain(lake, source, writer)
     finally:
         if record is not None:
             record |= asdict(writer.counts)
-        record_findings(lake, run_id, source.name, jump_findings(source, writer.jumps))
+        found = [*jump_findings(source, writer.jumps), *skip_findings(source, writer.skipped)]
+        record_findings(lake, run_id, source.name, found)
     bounded = write_clock_row(lake, source, interval_end, datetime.now(UTC))
     record_findings(lake, run_id, source.name, [*bounded, *report_groups(lake, source)])
     seal_tables(lake, source.name)
@@ -142,20 +162,37 @@ def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
     """Make what a fresh lake lacks. LakeError where tables and position do not fit each other."""
     refuse_before_reset(lake, source.name, "ingestion")
     refuse_changed_tables(lake, source)
+    refuse_other_origin(lake, source)
     create_tables(lake, source)
     refuse_other_fields(lake, source)
+    if source.origin is not None:
+        ensure_origin_position(lake, source.name)
+    else:
+        _prepare_landing(lake, source, run_id)
+    seal_tables(lake, source.name)
+
+
+def _prepare_landing(lake: Lake, source: Source, run_id: str | None) -> None:
     landing = lake.path_in_filesystem(lake.landing(source.name))
     lake.filesystem.create_dir(landing, recursive=True)  # a fresh lake has none: nothing landed
     if not lake.is_delta_table(lake.ingested_files(source.name)):
         lost, findings = lost_files(lake, source.name)
         record_findings(lake, run_id, source.name, findings)
         ensure_position(lake, source.name, lost)
-    seal_tables(lake, source.name)
 
 
 def drain(lake: Lake, source: Source, writer: BatchWriter) -> None:
-    """All that is in landing now, batch by batch. What comes meanwhile waits for the next run."""
-    listed = landed_files(lake, source.name)
-    sizes = {file.name: file.bytes for file in listed}
-    while batch := next_batch(lake, source, listed, datetime.now(UTC)):
-        writer.write(batch, {name: sizes.get(name, 0) for name in batch.files})
+    """All that is there now, batch by batch. What comes meanwhile waits for the next run."""
+    arrived = arrivals_of(lake, source)
+    while batch := next_batch(lake, source, arrived, datetime.now(UTC)):
+        # Before it is taken: a run that dies says it again, and none keeps it for itself.
+        record_findings(lake, writer.run_id, source.name, ignored_findings(source, batch))
+        writer.write(batch, arrived.sizes(batch.files))
+
+
+def skip_findings(source: Source, count: int) -> list[Finding]:
+    """Of messages that were passed over, as the source says."""
+    if not count:
+        return []
+    detail = f"{count} messages of {place_of(source)} had no value, and were passed over"
+    return [Finding(finding="tombstones_skipped", severity="info", count=count, detail=detail)]

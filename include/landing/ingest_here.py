@@ -3,7 +3,7 @@
     python -m include.landing.ingest_here --source signals --lake lake
 
 For what little lands between two runs: a JVM takes longer to start than this to end. Much is
-better parsed by Spark, if that has more machines than this one (`is_little`).
+better parsed by Spark, if that has more machines than this one (include/landing/origin.py: `is_little`).
 """
 
 import argparse
@@ -14,18 +14,11 @@ from include import job
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.ingest import ingest
-from include.landing.ingest_position import bytes_waiting
 from include.landing.parsed_batch import Parse, parsed_here
 from include.registry import source_named
-from include.settings import Source
 
 # A compaction of a stream's state holds the lease for half a minute or so.
 COMPACTION_PATIENCE = timedelta(minutes=2)
-
-
-def is_little(lake: Lake, source: Source) -> bool:
-    """Whether what has landed is better taken in without a JVM."""
-    return bytes_waiting(lake, source.name) <= source.spark_bytes
 
 
 def run(parse_on: Callable[[Lake], Parse]) -> None:

@@ -10,10 +10,8 @@ A lake of release 0.5 has it in a checkpoint of Spark (spark_position.py), which
 takes over, numbers and all: so whatever 0.5 has begun, this repeats as the same batch.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
@@ -25,10 +23,12 @@ from include.fold.instants import instant_of, micros_of
 from include.lake.columns import Column, create_if_absent, documented, without_comments
 from include.lake.commits import transaction, write_once
 from include.lake.delta_log import first_line, open_table
-from include.lake.ops import compact_now_and_then, despite_others
+from include.lake.ops import compact_now_and_then, despite_others, with_all_columns
 from include.lake.paths import Lake, LakeError, files_of
 from include.landing import spark_position
-from include.landing.landed_files import LandedFile, landed_files
+from include.landing.arrivals import Arrivals
+from include.landing.batch import Batch, Part, Position
+from include.landing.landed_files import landed_files
 from include.settings import Source
 
 COLUMNS = (
@@ -46,35 +46,9 @@ COLUMNS = (
 )
 SCHEMA = without_comments(documented(COLUMNS))
 COMMENT = "The landed files that ingestion has taken, batch by batch: its position"
-# A batch is one commit, and its plan one piece: of small files no more than this many.
-FILES_A_BATCH = 10_000
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What is taken in at once: the same each time that it is repeated."""
-
-    position_id: str  # of the sequence that it is a number of
-    number: int
-    files: tuple[str, ...]  # below landing/<source>
-    ingested_at_us: int
-
-
-@dataclass(frozen=True)
-class Position:
-    """The files of all batches that are done, and the batch that was begun and is not."""
-
-    id: str
-    newest: int  # batch that was planned; -1 before the first
-    taken: frozenset[str]
-    open: Batch | None
-    # The newest batch that gave rows to bronze and to quarantine, where that is recorded.
-    gave: Mapping[str, int] = field(default_factory=dict)
-
-    @cached_property
-    def planned(self) -> frozenset[str]:
-        """The files of the open batch."""
-        return frozenset(self.open.files if self.open else ())
+# Of a source whose rows come from a topic or a table (include/origins.py).
+ORIGIN_ID = Column("origin_id", "string", "The id of the topic or table that it is taken of")
+ORIGIN_FIELD = without_comments(documented([ORIGIN_ID])).field(0)
 
 
 def read_position(lake: Lake, source: str) -> Position | None:
@@ -103,7 +77,7 @@ def bytes_waiting(lake: Lake, source: str) -> int:
 
 
 def ensure_position(lake: Lake, source: str, lost: frozenset[str] = frozenset()) -> None:
-    """Make the table: empty, or with what a checkpoint of 0.5 has.
+    """Make the table of landed files: empty, or with what a checkpoint of 0.5 has.
 
     `lost`: files that the tables have, though that checkpoint has lost them. LakeError when the
     checkpoint belongs to another landing folder.
@@ -117,10 +91,8 @@ def ensure_position(lake: Lake, source: str, lost: frozenset[str] = frozenset())
     write_deltalake(path, rows, description=COMMENT, name=position.id)
 
 
-def next_batch(
-    lake: Lake, source: Source, listed: Sequence[LandedFile], now: datetime
-) -> Batch | None:
-    """The batch that was begun and not finished, or else one of files that no batch has; if any.
+def next_batch(lake: Lake, source: Source, arrived: Arrivals, now: datetime) -> Batch | None:
+    """The batch that was begun and not finished, or else one of what no batch has taken; if any.
 
     It is committed before it is returned; of two runs that plan at once one takes the other's.
     """
@@ -132,27 +104,15 @@ def next_batch(
         position = _position_of(path, table)
         if position.open is not None:
             return position.open
-        files = _cut((file for file in listed if file.name not in position.taken), source)
+        files, origin_id = arrived.cut(source, position)
         if not files:
             return None
         at_us = micros_of(now) // 1000 * 1000
-        batch = Batch(position.id, position.newest + 1, files, at_us)
+        batch = Batch(position.id, position.newest + 1, files, at_us, origin_id)
         _commit_plan(table, source.name, batch)
         return batch
 
     return despite_others(plan)
-
-
-def _cut(files: Iterable[LandedFile], source: Source) -> tuple[str, ...]:
-    """The first of them that make one commit: at least one, if there is any."""
-    names: list[str] = []
-    size = 0
-    for file in files:
-        size += file.bytes
-        if names and (size > source.commit_bytes or len(names) == FILES_A_BATCH):
-            break
-        names.append(file.name)
-    return tuple(sorted(names))
 
 
 def _commit_plan(table: DeltaTable, source: str, batch: Batch) -> None:
@@ -161,16 +121,18 @@ def _commit_plan(table: DeltaTable, source: str, batch: Batch) -> None:
         max_commit_retries=0,
         app_transactions=[transaction(app_id(source, "plan", batch.position_id), batch.number)],
     )
-    write_deltalake(table, _plan_rows(batch), mode="append", commit_properties=once)
+    rows = with_all_columns(plan_rows(batch), table)
+    write_deltalake(table, rows, mode="append", commit_properties=once)
 
 
 def finish(lake: Lake, source: str, batch: Batch, rows_bronze: int, rows_quarantined: int) -> None:
     """Say that a batch is in bronze and in quarantine, with that many rows."""
     path = lake.ingested_files(source)
-    row = _done_row(batch.number, batch.ingested_at_us, rows_bronze, rows_quarantined)
+    row = done_row(batch.number, batch.ingested_at_us, rows_bronze, rows_quarantined)
 
     def write(table: DeltaTable, commit: CommitProperties) -> None:
-        write_deltalake(table, row, mode="append", commit_properties=commit)
+        rows = with_all_columns(row, table)
+        write_deltalake(table, rows, mode="append", commit_properties=commit)
 
     write_once(path, app_id(source, "done", batch.position_id), batch.number, write)
     compact_now_and_then(path)
@@ -203,10 +165,12 @@ def _position_of(path: str, table: DeltaTable) -> Position:
     newest, done = _most(rows), _most(rows.filter(pc.is_null(rows["source_file"])))
     named = rows.filter(pc.is_valid(rows["source_file"]))
     is_done = pc.less_equal(named["batch"], done)
+    taken = named.filter(is_done)
     return Position(
         id=position_id,
         newest=newest,
-        taken=frozenset(named.filter(is_done)["source_file"].to_pylist()),
+        taken=frozenset(taken["source_file"].to_pylist()),
+        parts=_parts_of(taken),
         open=None
         if newest == done
         else _open_batch(position_id, newest, named.filter(pc.invert(is_done))),
@@ -219,13 +183,22 @@ def _position_of(path: str, table: DeltaTable) -> Position:
 
 def _read(path: str, table: DeltaTable) -> pa.Table:
     files = table.to_pyarrow_dataset(filesystem=files_of(path))
+    has_origin = ORIGIN_ID.name in files.schema.names
+    schema = SCHEMA.append(ORIGIN_FIELD) if has_origin else SCHEMA
     try:
-        return files.to_table(columns=SCHEMA.names).cast(SCHEMA)
+        return files.to_table(columns=schema.names).cast(schema)
     except (OSError, pa.ArrowException) as error:
         raise LakeError(
             f"the rows of {path} cannot be read ({first_line(error)}): put the table back from a "
             "copy that is not older than bronze"
         ) from error
+
+
+def _parts_of(taken: pa.Table) -> tuple[Part, ...]:
+    if ORIGIN_ID.name not in taken.column_names:
+        return ()
+    columns = (taken[name].to_pylist() for name in ("batch", "source_file", ORIGIN_ID.name))
+    return tuple(sorted(map(Part, *columns)))
 
 
 def _most(rows: pa.Table) -> int:
@@ -236,15 +209,23 @@ def _most(rows: pa.Table) -> int:
 def _open_batch(position_id: str, number: int, rows: pa.Table) -> Batch:
     ingested_at_us = micros_of(pc.max(rows["ingested_at"]).as_py())
     files = tuple(sorted(rows["source_file"].to_pylist()))
-    return Batch(position_id, number, files, ingested_at_us)
+    has_origin = ORIGIN_ID.name in rows.column_names
+    origin_id = rows[ORIGIN_ID.name][0].as_py() if has_origin else None
+    return Batch(position_id, number, files, ingested_at_us, origin_id)
 
 
-def _plan_rows(batch: Batch) -> pa.Table:
+def plan_rows(batch: Batch) -> pa.Table:
+    """The rows that begin a batch."""
     files, at = list(batch.files), instant_of(batch.ingested_at_us)
-    return _rows([batch.number] * len(files), files, [at] * len(files))
+    rows = _rows([batch.number] * len(files), files, [at] * len(files))
+    if batch.origin_id is None:
+        return rows
+    ids = pa.array([batch.origin_id] * len(files), ORIGIN_FIELD.type)
+    return rows.append_column(ORIGIN_FIELD, ids)
 
 
-def _done_row(number: int, at_us: int, bronze: int | None, quarantined: int | None) -> pa.Table:
+def done_row(number: int, at_us: int, bronze: int | None, quarantined: int | None) -> pa.Table:
+    """The row that ends a batch."""
     return _rows([number], [None], [instant_of(at_us)], [bronze], [quarantined])
 
 
@@ -280,5 +261,5 @@ def _rows_of(position: Position, lost: frozenset[str]) -> pa.Table:
     done = position.newest - 1 if begun and begun.files else position.newest
     parts = [_rows([done] * len(taken), taken), _rows([done], [None])]
     if begun and begun.files:
-        parts.append(_plan_rows(begun))
+        parts.append(plan_rows(begun))
     return pa.concat_tables(parts)

@@ -9,7 +9,8 @@ from deltalake import DeltaTable
 from include.lake.paths import Lake, LakeError
 from include.lake.table_changes import Actions, IsOurs, changed_since
 from include.lake.table_seal import read_seals, reseal, seal_new
-from include.landing.ingest_position import Position, app_id, app_prefix, read_position
+from include.landing.batch import Position
+from include.landing.ingest_position import app_id, app_prefix, read_position
 from include.registry import streams_of
 from include.settings import Source
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 from include.lake.columns import arrow_type
 from include.lake.paths import Lake, LakeError
 from include.landing.landed_file import open_rows
-from include.landing.landed_files import landing_root
 from include.landing.landed_row import DAY_US, Event, reader_of_events
+from include.landing.origin_columns import refused_columns
 from include.landing.refusals import RefusedError, UnreadableFileError
 from include.settings import MIB, Field, Source
 
@@ -35,6 +35,7 @@ OUTCOME = {
     "source_file": "string",
     "row_number": "bigint",
     "rows_in_file": "bigint",  # of a file: what `accepted` and `refused` must add up to
+    "rows_skipped": "bigint",  # beside these: null is none
     "event_time_us": "bigint",
     "event_day": "int",
     "quarantine_id": "string",
@@ -48,7 +49,8 @@ Outcome = dict[str, Any]
 
 def outcome_schema(source: Source) -> dict[str, str]:
     """The columns of an outcome: the source's fields, then how the row was judged."""
-    return {value_column(field): field.type for field in source.fields} | OUTCOME
+    added = {column.name: column.type for column in refused_columns(source)}
+    return {value_column(field): field.type for field in source.fields} | OUTCOME | added
 
 
 def value_column(field: Field) -> str:
@@ -68,14 +70,14 @@ def in_batches(rows: Iterator[Outcome], schema: pa.Schema) -> Iterator[pa.Record
 
 
 def parse_here(
-    lake: Lake, source: Source, ingested_at_us: int, sizes: Mapping[str, int]
+    source: Source, read: Callable[[str], Iterator[Outcome]], sizes: Mapping[str, int]
 ) -> pa.Table:
     """The outcomes of all rows of the files, and of the files; by several processes if it pays.
 
-    `sizes`: the files' names, with their bytes.
+    `read`: gives those of a file. `sizes`: the files' names, with their bytes.
     """
     processes = min(_processors(), sum(sizes.values()) // BYTES_A_PROCESS, len(sizes))
-    parse = partial(_parse_some, lake, source, ingested_at_us)
+    parse = partial(_parse_some, source, read)
     if processes < 2:
         return pa.Table.from_batches(parse(list(sizes)), arrow_schema(outcome_schema(source)))
     # Not forked: Arrow's threads would be missing in the child.
@@ -104,11 +106,10 @@ def _shares(sizes: Mapping[str, int], count: int) -> list[list[str]]:
 
 
 def _parse_some(
-    lake: Lake, source: Source, ingested_at_us: int, names: Sequence[str]
+    source: Source, read: Callable[[str], Iterator[Outcome]], names: Sequence[str]
 ) -> list[pa.RecordBatch]:
-    root = landing_root(lake, source.name)
-    rows = (outcomes_of_file(lake, root, source, ingested_at_us, name) for name in names)
-    return list(in_batches(chain.from_iterable(rows), arrow_schema(outcome_schema(source))))
+    rows = chain.from_iterable(map(read, names))
+    return list(in_batches(rows, arrow_schema(outcome_schema(source))))
 
 
 def outcomes_of_file(
@@ -120,10 +121,18 @@ def outcomes_of_file(
     """
     read = partial(_content, lake, f"{root}/{name}", source.max_file_bytes)
     rows_in_file = 0
-    for outcome in _outcomes(read, source, name, ingested_at_us):
+    for outcome in outcomes_of_content(read, source, name, ingested_at_us):
         rows_in_file += 1
-        yield outcome | {"source_file": name}
+        yield outcome
     yield {"kind": FILE, "source_file": name, "rows_in_file": rows_in_file}
+
+
+def outcomes_of_content(
+    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int
+) -> Iterator[Outcome]:
+    """Those of the rows of one file, whose content `read` gives, or of a file that is unreadable."""
+    for outcome in _outcomes(read, source, name, ingested_at_us):
+        yield outcome | {"source_file": name}
 
 
 def _outcomes(

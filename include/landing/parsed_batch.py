@@ -12,11 +12,13 @@ from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.commits import is_written, write_once
 from include.lake.ops import despite_others, with_all_columns
 from include.lake.paths import Lake
+from include.landing.batch import Batch
 from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
-from include.landing.bronze_tables import QUARANTINE_COLUMNS
+from include.landing.bronze_tables import quarantine_columns
 from include.landing.clock import Clock
 from include.landing.group_clock import Newest, group_column, newest_of_groups
-from include.landing.ingest_position import Batch
+from include.landing.origin import reader_of_parts
+from include.landing.origin_columns import origin_columns
 from include.landing.parse_files import ACCEPTED, FILE, REFUSED, parse_here, value_column
 from include.settings import Source
 
@@ -29,6 +31,7 @@ class Summary(NamedTuple):
     accepted: int
     refused: int
     newest_event_us: int | None  # None: no row was accepted
+    skipped: int = 0  # beside these, by declaration
 
 
 class Once(NamedTuple):
@@ -78,6 +81,7 @@ class ParsedHere:
             self._accepted.num_rows,
             self._refused.num_rows,
             pc.max(self._accepted["event_time_us"]).as_py(),
+            pc.sum(files["rows_skipped"]).as_py() or 0,
         )
 
     def newest_file(self) -> tuple[str, int | None]:
@@ -112,14 +116,15 @@ class ParsedHere:
 
     def _events(self) -> pa.Table:
         names = {value_column(field): field.name for field in self._source.fields}
-        columns = [*names, "event_time_us", "source_file"]
+        added = (column.name for column in origin_columns(self._source))
+        columns = [*names, "event_time_us", "source_file", *added]
         events = self._accepted.select(columns)
         return events.rename_columns([names.get(name, name) for name in columns])
 
     def append_refused(self, once: Once, ingested_at_us: int) -> None:
         at = pa.repeat(pa.scalar(ingested_at_us, pa.int64()), self._refused.num_rows)
         rows = self._refused.append_column("ingested_at", at.cast(INSTANT))
-        schema = without_comments(documented(QUARANTINE_COLUMNS))
+        schema = without_comments(documented(quarantine_columns(self._source)))
         for field in schema:
             if field.name not in rows.column_names:
                 rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
@@ -138,4 +143,5 @@ def parsed_here(
     lake: Lake, source: Source, batch: Batch, sizes: Mapping[str, int]
 ) -> Iterator[ParsedHere]:
     """The batch, parsed by processes of this machine. In memory, as a batch is `commit_bytes`."""
-    yield ParsedHere(lake, source, batch, parse_here(lake, source, batch.ingested_at_us, sizes))
+    outcomes = parse_here(source, reader_of_parts(lake, source, batch), sizes)
+    yield ParsedHere(lake, source, batch, outcomes)

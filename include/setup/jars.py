@@ -64,7 +64,7 @@ def fetch_jars(python: Path, folder: Path = JARS) -> None:
     folder.mkdir(exist_ok=True)
     ivy = folder / "ivy"
     try:
-        _resolve(python, ivy, folder / "fetch.log")
+        resolve(PACKAGE, python, ivy, folder / "fetch.log")
         missing = missing_jars(ivy / "jars")
         for name in wanted_jars().keys() - missing:
             (ivy / "jars" / name).replace(folder / name)
@@ -78,8 +78,8 @@ def fetch_jars(python: Path, folder: Path = JARS) -> None:
             jar.unlink()
 
 
-def _resolve(python: Path, ivy: Path, log: Path) -> None:
-    """Let spark-submit run an empty program with the package: what it needs lands in `ivy`."""
+def resolve(package: str, python: Path, ivy: Path, log: Path) -> None:
+    """Let spark-submit run an empty program with the package: what it needs lands in `ivy/jars`."""
     shutil.rmtree(ivy, ignore_errors=True)
     ivy.mkdir()
     program = ivy / "empty.py"
@@ -88,7 +88,7 @@ def _resolve(python: Path, ivy: Path, log: Path) -> None:
     (spark_home,) = python.parents[1].glob("lib/python*/site-packages/pyspark")
     command: list[str | Path] = [
         *(spark_home / "bin" / "spark-submit", "--master", "local[1]"),
-        *("--packages", PACKAGE, "--conf", f"spark.jars.ivy={ivy}", program),
+        *("--packages", package, "--conf", f"spark.jars.ivy={ivy}", program),
     ]
     options = [os.environ.get("SPARK_SUBMIT_OPTS", ""), *proxy_options(getproxies())]
     environment = os.environ | {
@@ -101,7 +101,7 @@ def _resolve(python: Path, ivy: Path, log: Path) -> None:
             command, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False
         )
     if result.returncode != 0:
-        raise not_fetched(f"{PACKAGE} could not be fetched", "package repository", log)
+        raise not_fetched(f"{package} could not be fetched", "package repository", log)
 
 
 def proxy_options(proxies: Mapping[str, str]) -> list[str]:

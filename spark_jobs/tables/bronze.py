@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from include.landing.clock import Clock
 from include.landing.group_clock import Newest, group_column
 from include.landing.group_clock import newest_of_groups as groups_of_values
+from include.landing.origin_columns import origin_columns, refused_columns
 from include.landing.parse_files import ACCEPTED, REFUSED, value_column
 from include.settings import FOLDER, Source
 
@@ -22,6 +23,7 @@ def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) 
         _instant(after.watermark_us).alias("commit_watermark"),
         F.col("source_file"),
         F.lit(False).alias("is_clock"),
+        *(F.col(column.name) for column in origin_columns(source)),
     )
     return rows.repartition("event_date")
 
@@ -38,7 +40,7 @@ def newest_of_groups(parsed: DataFrame, source: Source) -> Newest | None:
     return groups_of_values(source, ((row[0], row[1]) for row in newest.collect()))
 
 
-def quarantine_rows(parsed: DataFrame, ingested_at_us: int) -> DataFrame:
+def quarantine_rows(parsed: DataFrame, source: Source, ingested_at_us: int) -> DataFrame:
     """The refused rows of a parsed batch as quarantine stores them."""
     rows = parsed.where(F.col("kind") == REFUSED).select(
         "quarantine_id",
@@ -50,6 +52,7 @@ def quarantine_rows(parsed: DataFrame, ingested_at_us: int) -> DataFrame:
         _instant(ingested_at_us).alias("ingested_at"),
         _instant(None).alias("resolved_at"),
         F.lit(None).cast("string").alias("correction"),
+        *(F.col(column.name) for column in refused_columns(source)),
     )
     return rows.coalesce(1)
 

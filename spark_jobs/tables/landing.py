@@ -8,7 +8,6 @@ large file through the JVM in one piece.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -18,10 +17,10 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from include.lake.paths import Lake
+from include.landing.batch import Batch
 from include.landing.bronze_commits import clock_after, read_clock
 from include.landing.clock import Clock
-from include.landing.ingest_position import Batch
-from include.landing.landed_files import landing_root
+from include.landing.origin import reader_of_parts
 from include.landing.parse_files import (
     ACCEPTED,
     FILE,
@@ -30,7 +29,6 @@ from include.landing.parse_files import (
     arrow_schema,
     in_batches,
     outcome_schema,
-    outcomes_of_file,
 )
 from include.landing.parsed_batch import Once, Parse, Summary
 from include.settings import Source
@@ -56,6 +54,7 @@ class ParsedOnSpark:
             F.count_if(kind == ACCEPTED),
             F.count_if(kind == REFUSED),
             F.max("event_time_us"),
+            F.coalesce(F.sum("rows_skipped"), F.lit(0)),
         ).collect()[0]
         return Summary(*row)
 
@@ -86,7 +85,7 @@ class ParsedOnSpark:
         return clocks[-1]
 
     def append_refused(self, once: Once, ingested_at_us: int) -> None:
-        rows = bronze.quarantine_rows(self._outcomes, ingested_at_us)
+        rows = bronze.quarantine_rows(self._outcomes, self._source, ingested_at_us)
         append_once(rows, self._lake.quarantine(self._source.name), *once)
 
 
@@ -111,8 +110,7 @@ def parsed_on(spark: SparkSession) -> Parse:
 def parse_batch(spark: SparkSession, lake: Lake, source: Source, batch: Batch) -> DataFrame:
     """All rows of the batch's files, and the files, as `outcome_schema` has them."""
     files = spark.createDataFrame([(name,) for name in batch.files], "source_file STRING")
-    root, schema = landing_root(lake, source.name), outcome_schema(source)
-    outcomes = partial(outcomes_of_file, lake, root, source, batch.ingested_at_us)
+    outcomes, schema = reader_of_parts(lake, source, batch), outcome_schema(source)
 
     def parse(file: Outcome) -> Iterator[Outcome]:
         return outcomes(file["source_file"])

@@ -7,6 +7,7 @@ from include.landing.ingest_position import ensure_position
 from include.landing.parsed_batch import Parse
 from tests.landed_files import Landing
 from tests.parsers import HERE, parser
+from tests.topics import FakeTopic, served
 
 
 @pytest.fixture
@@ -25,3 +26,9 @@ def made(lake: Lake) -> Lake:
 def parse(request: pytest.FixtureRequest) -> Parse:
     """The parser here; Spark's where a test is given that (tests/parsers.py)."""
     return parser(request, getattr(request, "param", HERE))
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> FakeTopic:
+    """The topic of `tests.topics.of_topic`."""
+    return served(monkeypatch)

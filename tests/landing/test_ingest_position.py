@@ -11,7 +11,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from include.fold.instants import micros_of
 from include.lake import ops
 from include.lake.paths import Lake, LakeError
-from include.landing import ingest_position
+from include.landing import arrivals, ingest_position
+from include.landing.arrivals import Listed
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import (
     bytes_waiting,
@@ -114,10 +115,10 @@ def test_a_batch_that_was_begun_comes_again_as_it_was(made: Lake, landed: Landin
     landed.add("b", "")
     first = plan(made)
     landed.add("a", "")
-    listed = landed_files(made, "signals")
+    listed = Listed(landed_files(made, "signals"))
     later = NOW + timedelta(days=1)
     assert next_batch(made, one_file_a_commit(), listed, later) == first
-    assert next_batch(made, SIGNALS, [], later) == first
+    assert next_batch(made, SIGNALS, Listed([]), later) == first
 
 
 def test_batches_are_numbered_one_after_the_other(made: Lake, landed: Landing):
@@ -175,7 +176,7 @@ def test_files_are_cut_by_their_bytes(made: Lake, landed: Landing):
 def test_files_are_cut_by_their_number(
     made: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(ingest_position, "FILES_A_BATCH", 2)
+    monkeypatch.setattr(arrivals, "FILES_A_BATCH", 2)
     for name in "abcde":
         landed.add(name, "")
     assert [take(made) for _ in range(4)] == [("a", "b"), ("c", "d"), ("e",), ()]

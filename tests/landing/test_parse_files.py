@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from hypothesis import strategies as st
 from include.lake.paths import Lake
 from include.landing import parse_files
 from include.landing.landed_file import CsvRows, JsonRows, open_rows, row_of_raw
-from include.landing.landed_files import landed_files
+from include.landing.landed_files import landed_files, landing_root
 from include.landing.landed_row import to_event
 from include.landing.landed_times import MAX_US, Instant
-from include.landing.parse_files import parse_here
+from include.landing.parse_files import outcomes_of_file, parse_here
 from include.landing.refusals import RefusedError, UnreadableFileError
 from include.settings import Field, Source
 
@@ -318,8 +319,10 @@ def test_several_processes_parse_what_one_does(lake: Lake, monkeypatch: pytest.M
         lines = [json.dumps({"key": f"{number}-{row}", "at": NOON}) for row in range(number)]
         (folder / f"{number}.jsonl").write_text("\n".join([*lines, "{"]))
     sizes = {file.name: file.bytes for file in landed_files(lake, SOURCE.name)}
-    alone = parse_here(lake, SOURCE, NOON_US, sizes)
+    root = landing_root(lake, SOURCE.name)
+    read = partial(outcomes_of_file, lake, root, SOURCE, NOON_US)
+    alone = parse_here(SOURCE, read, sizes)
     monkeypatch.setattr(parse_files, "BYTES_A_PROCESS", 1)
     monkeypatch.setattr(parse_files, "_processors", lambda: 2)
-    assert parse_here(lake, SOURCE, NOON_US, sizes).to_pylist() == alone.to_pylist()
+    assert parse_here(SOURCE, read, sizes).to_pylist() == alone.to_pylist()
     assert alone.num_rows == 0 + 1 + 2 + 3 + 4 + 5 + 5  # events, refused rows, files

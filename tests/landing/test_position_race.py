@@ -12,12 +12,10 @@ from deltalake.exceptions import CommitFailedError
 from include.lake import ops
 from include.lake.paths import Lake
 from include.landing import ingest_position
-from include.landing.ingest_position import (
-    Batch,
-    files_waiting,
-    next_batch,
-)
-from include.landing.landed_files import LandedFile, landed_files
+from include.landing.arrivals import Listed
+from include.landing.batch import Batch
+from include.landing.ingest_position import files_waiting, next_batch
+from include.landing.landed_files import landed_files
 from tests.ingested import SIGNALS, rows_of
 from tests.landed_files import Landing
 from tests.planned import NOW, plan, take
@@ -70,7 +68,7 @@ def test_planners_of_several_processes_plan_one_batch(made: Lake, landed: Landin
     together = Barrier(4)
 
     def plan_together(number: int) -> Batch | None:
-        listed: list[LandedFile] = landed_files(made, "signals")[number:]
+        listed = Listed(landed_files(made, "signals")[number:])
         together.wait()
         return next_batch(made, SIGNALS, listed, NOW + timedelta(hours=number))
 

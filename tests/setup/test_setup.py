@@ -272,13 +272,13 @@ def resolved(monkeypatch, tmp_path):
     checksums.write_text("\n".join(lines))
     brought = dict(wanted)
 
-    def resolve(python: Path, ivy: Path, log: Path) -> None:
+    def resolve(package: str, python: Path, ivy: Path, log: Path) -> None:
         (ivy / "jars").mkdir(parents=True)
         for name, data in brought.items():
             (ivy / "jars" / name).write_bytes(data)
 
     monkeypatch.setattr(jars, "CHECKSUMS", checksums)
-    monkeypatch.setattr(jars, "_resolve", resolve)
+    monkeypatch.setattr(jars, "resolve", resolve)
     return brought
 
 

@@ -1,0 +1,83 @@
+"""The rows of a file of somebody else's Delta table, judged as those of a landed Parquet file."""
+
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from include.lake.paths import files_of
+from include.landing.arrivals import OriginError
+from include.landing.batch import Batch
+from include.landing.delta_versions import GONE, VersionPart, added_files, open_table, part_named
+from include.landing.parse_files import FILE, Outcome, outcomes_of_content
+from include.landing.refusals import UnreadableFileError
+from include.origins import DeltaTable
+from include.settings import Source
+
+
+def outcomes_of_added(source: Source, batch: Batch, name: str) -> Iterator[Outcome]:
+    """Every row of one file, and last the file with their number; of no file, that alone.
+
+    OriginError when the file is gone.
+    """
+    part = part_named(name)
+    given_up = f"{part.version}/{GONE}{part.path}" in batch.files
+    rows_in_file = 0
+    if part.is_file and not given_up:
+        read = partial(_content, source, part)
+        for outcome in outcomes_of_content(read, source, f"{name}", batch.ingested_at_us):
+            rows_in_file += 1
+            yield outcome
+    yield {"kind": FILE, "source_file": name, "rows_in_file": rows_in_file}
+
+
+def _content(source: Source, part: VersionPart) -> bytes:
+    origin = source.origin
+    assert isinstance(origin, DeltaTable)
+    try:
+        with files_of(origin.uri).open_input_file(part.path) as file:
+            if file.size() > source.max_file_bytes:
+                raise UnreadableFileError(
+                    f"{file.size()} bytes, more than max_file_bytes of {source.name} allows"
+                )
+            content = bytes(file.read())
+    except FileNotFoundError as error:
+        raise OriginError(
+            f"{part.path} of {origin.uri} was to be taken in and is gone, as after a VACUUM: "
+            f"`./stateful skip-lost {source.name}` shows what is lost, and --apply goes on without it"
+        ) from error
+    return _with_partition_values(content, _partition_values(origin.uri, part))
+
+
+@lru_cache(maxsize=64)
+def _files_at(uri: str, version: int) -> tuple[dict[str, dict[str, Any]], pa.Schema]:
+    table = open_table(uri, version)
+    columns = table.metadata().partition_columns
+    if not columns:
+        return {}, pa.schema([])
+    schema = pa.schema(table.schema().to_arrow())
+    return added_files(table), pa.schema([schema.field(name) for name in columns])
+
+
+def _partition_values(uri: str, part: VersionPart) -> pa.Table | None:
+    """One row of the columns that the table has in its log and not in its files."""
+    files, schema = _files_at(uri, part.version)
+    if not schema.names:
+        return None
+    values = files[part.path]["partition"]
+    return pa.Table.from_pylist([{name: values[name] for name in schema.names}], schema=schema)
+
+
+def _with_partition_values(content: bytes, values: pa.Table | None) -> bytes:
+    if values is None:
+        return content
+    rows = pq.read_table(pa.BufferReader(content))
+    for name in values.column_names:
+        if name not in rows.column_names:
+            value = values[name][0]
+            rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    return bytes(sink.getvalue())

@@ -1,0 +1,290 @@
+"""Which versions of somebody else's Delta table have been taken, and which files are next.
+
+The position names each file with the version that added it, `12/part-0.parquet`, and `12/` once all of
+that version is taken. What the table had at first is taken as if its version then had added it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable as OpenTable
+from deltalake.exceptions import DeltaError
+from pyarrow import fs
+
+from include.lake.delta_log import changes_data, commit_info, first_line
+from include.lake.findings import Finding
+from include.lake.paths import files_of
+from include.landing import arrivals
+from include.landing.arrivals import Cut, GoesOn, OriginError
+from include.landing.batch import Batch, Position
+from include.origins import DeltaTable
+from include.settings import Source
+
+# In place of a file: the version deletes or updates rows, and is passed over.
+IGNORED = "?ignored"
+# Before a file: it is gone from the table's folder, and given up.
+GONE = "?gone/"
+# Where a table that was made anew is begun with.
+BEGINS = "0/?begins"
+
+
+class VersionPart(NamedTuple):
+    """A file that a version of the table has added."""
+
+    version: int
+    path: str  # below the table; empty: the version has no other that is not taken
+
+    @property
+    def name(self) -> str:
+        """As the position has it."""
+        return f"{self.version}/{self.path}"
+
+    @property
+    def is_file(self) -> bool:
+        """Whether there is anything to read."""
+        return bool(self.path) and not self.path.startswith("?")
+
+
+def part_named(name: str) -> VersionPart:
+    """The other way round."""
+    version, _, path = name.partition("/")
+    return VersionPart(int(version), path)
+
+
+def open_table(uri: str, version: int | None = None) -> OpenTable:
+    """The table, as of a version; OriginError when there is none, or it cannot be read."""
+    try:
+        return OpenTable(uri, version=version)
+    except (DeltaError, OSError) as error:
+        at = "" if version is None else f" as of version {version}"
+        raise OriginError(
+            f"the Delta table {uri}{at} cannot be read: {first_line(error)}"
+        ) from error
+
+
+def added_files(table: OpenTable) -> dict[str, dict[str, Any]]:
+    """The files of a version of the table by path: their bytes, and values of partitions."""
+    actions = pa.table(table.get_add_actions(flatten=False))
+    return {unquote(row["path"]): row for row in actions.to_pylist()}
+
+
+@dataclass(frozen=True)
+class TableArrivals:
+    """What a table has, up to the version that was its newest."""
+
+    origin: DeltaTable
+
+    @cached_property
+    def table(self) -> OpenTable:
+        table = open_table(self.origin.uri)
+        metadata = table.metadata()
+        if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
+            raise OriginError(
+                f"the Delta table {self.origin.uri} maps its columns to other names in its files "
+                "(delta.columnMapping.mode): that is not read"
+            )
+        return table
+
+    @cached_property
+    def id(self) -> str:
+        """What it was given when it was made."""
+        return str(self.table.metadata().id)
+
+    @cached_property
+    def newest(self) -> int:
+        return int(self.table.version())
+
+    def cut(self, source: Source, position: Position) -> Cut:
+        if lost := self.lost(position):
+            raise OriginError(
+                f"{lost}. Nothing is ingested: `./stateful skip-lost {source.name}` shows where it "
+                "would go on, and --apply goes on there"
+            )
+        names: list[str] = []
+        size, complete = 0, None
+        for version, files in self._waiting(position):
+            for path, size_bytes in files.items():
+                size += size_bytes
+                if names and (size > source.commit_bytes or len(names) >= arrivals.FILES_A_BATCH):
+                    return self._cut(names, complete)
+                names.append(f"{version}/{path}")
+            complete = version
+        return self._cut(names, complete)
+
+    def _cut(self, names: Sequence[str], complete: int | None) -> Cut:
+        end = [] if complete is None else [VersionPart(complete, "").name]
+        return Cut(tuple(sorted([*names, *end])), self.id)
+
+    def sizes(self, files: Sequence[str]) -> Mapping[str, int]:
+        """By the table's newest version: of a file that is not in it any more, nothing."""
+        known = added_files(self.table)
+        found = {name: known.get(part_named(name).path) for name in files}
+        return {name: row["size_bytes"] if row else 0 for name, row in found.items()}
+
+    def waiting(self, position: Position | None) -> int:
+        """The files that no finished batch has, and 1 for what else a run has to do."""
+        if position is None:
+            return 1
+        begun = int(position.open is not None)
+        if self.lost(position):
+            return 1 + begun
+        return begun + sum(max(len(files), 1) for _, files in self._waiting(position))
+
+    def waiting_bytes(self, position: Position | None) -> int:
+        """Of these files."""
+        if position is None or not self._taken(position):
+            return sum(row["size_bytes"] for row in added_files(self.table).values())
+        if self.lost(position):
+            return 0
+        return sum(sum(files.values()) for _, files in self._waiting(position))
+
+    def lost(self, position: Position) -> str | None:
+        """Why what comes next cannot be taken; None when it can."""
+        if position.parts and position.parts[-1].origin_id != self.id:
+            return f"the Delta table {self.origin.uri} was made anew since"
+        first = self._complete(position) + 1
+        if first > self.newest + 1:
+            return (
+                f"{self.origin.uri} was taken until version {first - 1}, but ends at {self.newest}: it is "
+                "an older copy, or was one"
+            )
+        if first and first <= self.newest and not self._has(first):
+            return (
+                f"versions {first} to {self._earliest() - 1} of {self.origin.uri} were cleaned up "
+                "before they were taken"
+            )
+        return None
+
+    def goes_on(self, position: Position) -> GoesOn | None:
+        """Behind what is lost; None when nothing is."""
+        lost = self.lost(position)
+        if lost is None:
+            return None
+        if position.parts[-1].origin_id != self.id:
+            return GoesOn(lost, 0, (BEGINS,), self.id)
+        if self._complete(position) > self.newest:
+            return GoesOn(lost, 0, (VersionPart(self.newest, "").name,), self.id)
+        until = self._earliest()
+        names = (VersionPart(until - 1, "").name,)
+        return GoesOn(lost, until - 1 - self._complete(position), names, self.id)
+
+    def gone(self, batch: Batch) -> tuple[str, ...]:
+        """The files of a batch that are not there any more."""
+        files = files_of(self.origin.uri)
+        parts = [part for part in map(part_named, batch.files) if part.is_file]
+        infos = files.get_file_info([part.path for part in parts])
+        given_up = {part_named(name).path for name in batch.files}
+        return tuple(
+            part.name
+            for part, info in zip(parts, infos, strict=True)
+            if info.type == fs.FileType.NotFound and f"{GONE}{part.path}" not in given_up
+        )
+
+    def _taken(self, position: Position) -> list[VersionPart]:
+        return [part_named(part.name) for part in position.parts if part.origin_id == self.id]
+
+    def _complete(self, position: Position) -> int:
+        """The version until which all is taken, by the newest batch that says so; -1 before the first."""
+        versions = [part.version for part in self._taken(position) if not part.path]
+        return versions[-1] if versions else -1
+
+    def _waiting(self, position: Position) -> Iterator[tuple[int, dict[str, int]]]:
+        """Versions that are not all taken, and of each the files that are not."""
+        taken = self._taken(position)
+        complete = self._complete(position)
+        if complete < 0:
+            begun = [part.version for part in taken if part.is_file]
+            complete = begun[0] if begun else self.newest
+            yield complete, self._untaken(complete, self._backlog(complete), taken)
+        for version in range(complete + 1, self.newest + 1):
+            yield version, self._untaken(version, self._appended(version), taken)
+
+    def _untaken(
+        self, version: int, files: dict[str, int], taken: Sequence[VersionPart]
+    ) -> dict[str, int]:
+        known = {part.path for part in taken if part.version == version}
+        return {path: size for path, size in files.items() if path not in known}
+
+    def _backlog(self, version: int) -> dict[str, int]:
+        table = self.table if version == self.newest else open_table(self.origin.uri, version)
+        if pa.table(table.deletion_vectors()).num_rows:
+            raise OriginError(
+                f"files of {self.origin.uri} have deletion vectors: rows in them are deleted, which is "
+                "not read. Let its owner purge them (REORG TABLE ... APPLY (PURGE)), and run again"
+            )
+        files = added_files(table)
+        # The older first, as of landed files: what is new makes older rows late.
+        by_age = sorted(files, key=lambda path: (files[path]["modification_time"], path))
+        return {path: files[path]["size_bytes"] for path in by_age}
+
+    def _appended(self, version: int) -> dict[str, int]:
+        actions = self._actions(version)
+        if any(_takes_away(action) for action in actions):
+            if self.origin.on_change == "ignore":
+                return {IGNORED: 0}
+            what = commit_info(actions).get("operation", "a commit")
+            raise OriginError(
+                f"version {version} of {self.origin.uri} deletes or updates rows ({what}), which an "
+                'append-only bronze cannot follow: on_change="ignore" of the origin passes such '
+                "versions over, and names each in a finding"
+            )
+        adds = (action["add"] for action in actions if "add" in action)
+        return {unquote(add["path"]): add["size"] for add in adds if add.get("dataChange", True)}
+
+    def _actions(self, version: int) -> list[dict[str, Any]]:
+        try:
+            with files_of(self.origin.uri).open_input_stream(_log_file(version)) as file:
+                text = bytes(file.read()).decode()
+        except FileNotFoundError as error:
+            raise OriginError(
+                f"version {version} of {self.origin.uri} was cleaned up while it was to be taken: run again"
+            ) from error
+        return [json.loads(line) for line in text.split("\n") if line]
+
+    def _has(self, version: int) -> bool:
+        info = files_of(self.origin.uri).get_file_info(_log_file(version))
+        return bool(info.type == fs.FileType.File)
+
+    def _earliest(self) -> int:
+        """The version from which on all commits are there."""
+        version = self.newest
+        while version and self._has(version - 1):
+            version -= 1
+        return version
+
+
+def _takes_away(action: Mapping[str, Any]) -> bool:
+    """Whether rows were there before and are not now; a deletion vector says so of a file's rows."""
+    if "cdc" in action or action.get("add", {}).get("deletionVector"):
+        return True
+    return "remove" in action and changes_data([action])
+
+
+def _log_file(version: int) -> str:
+    return f"_delta_log/{version:020}.json"
+
+
+def ignored_findings(source: Source, batch: Batch) -> list[Finding]:
+    """Of versions that a batch passes over, as the source says."""
+    if not isinstance(source.origin, DeltaTable):
+        return []
+    parts = map(part_named, batch.files)
+    versions = sorted(part.version for part in parts if part.path == IGNORED)
+    if not versions:
+        return []
+    named = ", ".join(map(str, versions))
+    return [
+        Finding(
+            finding="versions_ignored",
+            severity="warning",
+            count=len(versions),
+            detail=f"versions {named} of {source.origin.uri} delete or update rows, and were passed "
+            f'over (on_change="ignore"): bronze/{source.name} has the rows as they were before',
+            action="if the change matters, take the table in anew under another source",
+        )
+    ]

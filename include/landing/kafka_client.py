@@ -1,0 +1,210 @@
+"""Topics as Kafka's brokers have them, by librdkafka: their offsets, and messages between two."""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, Protocol
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from include.landing.arrivals import OriginError
+from include.landing.kafka_offsets import OffsetRange, Offsets, TopicState
+from include.origins import KafkaTopic
+from include.settings import SettingsError
+
+Headers = list[tuple[str, bytes | None]]
+MESSAGES_AT_ONCE = 10_000
+# Of a consumer; it joins no group and commits nothing there: the position is the lake's.
+READING = {
+    "group.id": "stateful-lake",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "check.crcs": True,
+    # How long brokers wait for more at the end of a partition, where the end is what we wait for.
+    "fetch.wait.max.ms": 50,
+    # What is fetched ahead: behind the end of a range it is for nothing.
+    "queued.min.messages": 20_000,
+}
+
+
+class Message(NamedTuple):
+    """One message, as it was produced."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int | None
+
+
+class Topic(Protocol):
+    """What ingestion asks of a topic."""
+
+    def id(self) -> str:
+        """What it was given when it was made; empty where brokers give none."""
+
+    def state(self) -> TopicState:
+        """Its id and its offsets, now; OriginError when it cannot be had."""
+
+    def read(self, wanted: OffsetRange) -> Iterator[Message]:
+        """All messages of the range that are committed, in order; OriginError if any is not to be had."""
+
+
+@lru_cache(maxsize=8)
+def open_topic(origin: KafkaTopic) -> Topic:
+    """The topic, with connections that are kept for this process."""
+    return BrokerTopic(origin)
+
+
+class BrokerTopic:
+    """A `Topic` of real brokers."""
+
+    def __init__(self, origin: KafkaTopic) -> None:
+        self._origin = origin
+        self._timeout_s = origin.timeout.total_seconds()
+        self._heard = ""  # what the client last said of its connections
+        self._settings = client_settings(origin) | {"error_cb": self._hear}
+        try:
+            self._admin = AdminClient(self._settings)
+        except KafkaException as error:
+            raise self._unreadable(error.args[0].str()) from error
+
+    def _hear(self, error: KafkaError) -> None:
+        self._heard = f" ({error.str()})"
+
+    def id(self) -> str:
+        return _id_of(self._described())
+
+    def state(self) -> TopicState:
+        described = self._described()
+        partitions = [partition.id for partition in described.partitions]
+        earliest = self._offsets(partitions, OffsetSpec.earliest(), committed=True)
+        settled = self._offsets(partitions, OffsetSpec.latest(), committed=True)
+        end = self._offsets(partitions, OffsetSpec.latest(), committed=False)
+        offsets = {p: Offsets(earliest[p], settled[p], max(end[p], settled[p])) for p in partitions}
+        return TopicState(_id_of(described), offsets)
+
+    def _described(self) -> Any:
+        topics = TopicCollection([self._origin.topic])
+        timeout_s = self._timeout_s
+        found = self._asked(lambda: self._admin.describe_topics(topics, request_timeout=timeout_s))
+        return found[self._origin.topic]
+
+    def _offsets(self, partitions: list[int], spec: OffsetSpec, committed: bool) -> dict[int, int]:
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        asked = {TopicPartition(self._origin.topic, number): spec for number in partitions}
+        found = self._asked(
+            lambda: self._admin.list_offsets(
+                asked, isolation_level=level, request_timeout=self._timeout_s
+            )
+        )
+        return {of.partition: info.offset for of, info in found.items()}
+
+    def _asked(self, ask: Callable[[], dict[Any, Future[Any]]]) -> dict[Any, Any]:
+        try:
+            return {key: future.result() for key, future in ask().items()}
+        except KafkaException as error:
+            self._admin.poll(0)  # hears what the answer does not say, such as a wrong password
+            raise self._unreadable(error.args[0].str()) from error
+
+    def read(self, wanted: OffsetRange) -> Iterator[Message]:
+        if wanted.first == wanted.until:
+            return
+        # One for each range: what another has fetched ahead can end none of these early.
+        consumer = Consumer(self._settings | READING)
+        try:
+            consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.first)])
+            yield from messages_until(partial(self._received, consumer), wanted.until)
+        except KafkaException as error:
+            raise self._unreadable(f"{wanted.name}: {error.args[0].str()}") from error
+        finally:
+            consumer.close()
+
+    def _received(self, consumer: Any) -> list[Any]:
+        """What has come, at least one; OriginError when nothing comes any more."""
+        first = consumer.poll(self._timeout_s)
+        if first is None:
+            raise self._unreadable(f"no answer within {self._origin.timeout}")
+        return [first, *consumer.consume(MESSAGES_AT_ONCE, timeout=0)]
+
+    def _unreadable(self, why: str) -> OriginError:
+        return OriginError(
+            f"topic {self._origin.topic} of {self._origin.servers} cannot be read: "
+            f"{why}{self._heard}. A batch "
+            "that was begun is repeated by the next run; if it asks for offsets that are gone, see "
+            "`./stateful skip-lost SOURCE`"
+        )
+
+
+def _id_of(described: Any) -> str:
+    return "" if described.topic_id is None else str(described.topic_id)
+
+
+def messages_until(receive: Callable[[], list[Any]], until: int) -> Iterator[Message]:
+    """Those before the offset `until`, of a consumer that gives one partition in order.
+
+    Not each offset has a message: marks of transactions and what was compacted away have none. So
+    the end is a message behind it, or the consumer's word that it has come to the partition's end.
+    """
+    while True:
+        for received in receive():
+            error = received.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if received.offset() >= until:
+                return
+            if error is None:
+                yield _message(received)
+
+
+def _message(received: Any) -> Message:
+    _, timestamp_ms = received.timestamp()
+    return Message(
+        received.partition(),
+        received.offset(),
+        received.key(),
+        received.value(),
+        received.headers() or [],
+        timestamp_ms if timestamp_ms >= 0 else None,
+    )
+
+
+def client_settings(origin: KafkaTopic) -> dict[str, Any]:
+    """As librdkafka names them. SettingsError when a variable of the environment is missing."""
+    protocol = ("SASL_" if origin.sasl else "") + ("SSL" if origin.tls else "PLAINTEXT")
+    settings = {
+        "bootstrap.servers": origin.servers,
+        "security.protocol": protocol,
+        "ssl.ca.location": origin.ca_file,
+        "ssl.certificate.location": origin.certificate_file,
+        "ssl.key.location": origin.key_file,
+        "ssl.key.password": _secret(origin, "key_password_env"),
+        "sasl.mechanism": origin.sasl,
+        "sasl.username": origin.username,
+        "sasl.password": _secret(origin, "password_env"),
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _secret(origin: KafkaTopic, setting: str) -> str | None:
+    variable = getattr(origin, setting)
+    if variable is None:
+        return None
+    if not (value := os.environ.get(variable)):
+        raise SettingsError(
+            f"Kafka topic {origin.topic}: {setting} names {variable}, which is not set in the "
+            "environment of this process"
+        )
+    return value

@@ -1,0 +1,177 @@
+"""The messages of a range of offsets, and what becomes of each: one outcome per message, as of files."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from include.landing import kafka_client
+from include.landing.arrivals import OriginError
+from include.landing.batch import Batch
+from include.landing.kafka_client import Headers, Message
+from include.landing.kafka_offsets import range_named
+from include.landing.landed_file import JsonRows
+from include.landing.landed_row import reader_of_events
+from include.landing.landed_times import Instant
+from include.landing.landed_values import Text, is_read_of_text
+from include.landing.parse_files import FILE, Outcome, accepted, quarantine_id, refused
+from include.landing.refusals import RefusedError
+from include.origins import MESSAGE, KafkaTopic
+from include.settings import Field, Source
+
+Judge = Callable[[Message, int], Outcome]
+
+
+def outcomes_of_range(source: Source, batch: Batch, name: str) -> Iterator[Outcome]:
+    """Every message of one range, accepted or refused, and last the range with their number.
+
+    OriginError when they are not all to be had, or belong to another topic than was planned.
+    """
+    origin = source.origin
+    assert isinstance(origin, KafkaTopic)
+    topic = kafka_client.open_topic(origin)
+    judge = judge_of(source)
+    ids = f"{batch.origin_id}/{batch.number}/{origin.topic}"
+    counts = {"rows_in_file": 0, "rows_skipped": 0}
+    for message in topic.read(range_named(name)):
+        if message.value is None and origin.tombstones == "skip":
+            counts["rows_skipped"] += 1
+            continue
+        counts["rows_in_file"] += 1
+        outcome = judge(message, batch.ingested_at_us)
+        if "quarantine_id" in outcome:
+            outcome["quarantine_id"] = quarantine_id(
+                f"{ids}/{message.partition}", outcome["row_number"]
+            )
+        yield outcome
+    if topic.id() != batch.origin_id:
+        raise OriginError(
+            f"topic {origin.topic} was made anew since {name} was planned: see `./stateful "
+            f"skip-lost {source.name}`"
+        )
+    yield {"kind": FILE, "source_file": name, **counts}
+
+
+def judge_of(source: Source) -> Judge:
+    """What makes an outcome of a message and when it was taken in; types are looked up once."""
+    to_event, values_of = reader_of_events(source), _values_of(source)
+    assert isinstance(source.origin, KafkaTopic)
+    topic = source.origin.topic
+
+    def judge(message: Message, ingested_at_us: int) -> Outcome:
+        number = message.offset + 1  # from 1, as in a file
+        name = f"{topic}/{message.partition}"
+        try:
+            outcome = accepted(source, number, to_event(values_of(message), ingested_at_us))
+        except RefusedError as refusal:
+            outcome = refused(name, number, refusal, raw_of(message))
+            outcome["kafka_message"] = as_json(message)
+        outcome["source_file"] = name
+        outcome["kafka_partition"] = message.partition
+        outcome["kafka_offset"] = message.offset
+        return outcome
+
+    return judge
+
+
+def _values_of(source: Source) -> Callable[[Message], Mapping[str, object]]:
+    rows = JsonRows("", source)
+    fields = {field.landed: field for field in source.fields}
+    asked = [path for path in (source.time_field, *fields) if path.startswith(f"{MESSAGE}.")]
+    assert isinstance(source.origin, KafkaTopic)
+    member = _member_of(source.origin.topic, fields.get(f"{MESSAGE}.key"))
+
+    def values_of(message: Message) -> Mapping[str, object]:
+        if message.value is None:
+            raise RefusedError("tombstone", "the message has no value: it deletes its key")
+        try:
+            text = message.value.decode()
+        except UnicodeDecodeError as error:
+            raise RefusedError("not_utf8", f"{error.reason} at byte {error.start}") from None
+        values = rows.values(text)
+        if not asked:
+            return values
+        # No member of the value stands for what only the message has.
+        return {n: v for n, v in values.items() if n not in asked} | {MESSAGE: member(message)}
+
+    return values_of
+
+
+def _member_of(topic: str, key: Field | None) -> Callable[[Message], dict[str, object]]:
+    """What a message has beside its value, as a row has it: text where it is any."""
+    kind = "string" if key is None else key.type
+    has_text_key = kind != "binary"
+    of_text = Text if is_read_of_text(kind) else str
+
+    def member(message: Message) -> dict[str, object]:
+        key_text = _text(message.key) if has_text_key else message.key
+        at_ms = message.timestamp_ms
+        return {
+            "key": of_text(key_text) if isinstance(key_text, str) else key_text,
+            "headers": {name: _text(value) for name, value in message.headers},
+            "topic": topic,
+            "partition": message.partition,
+            "offset": message.offset,
+            "timestamp": None if at_ms is None else Instant(at_ms * 1000),
+        }
+
+    return member
+
+
+def _text(value: bytes | None) -> str | bytes | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def raw_of(message: Message) -> str | None:
+    """Its value for people to read and correct."""
+    return None if message.value is None else message.value.decode(errors="backslashreplace")
+
+
+# To quarantine and back
+
+
+def as_json(message: Message) -> str:
+    """All of a message that quarantine has no column for."""
+    value = message.value
+    is_text = value is None or isinstance(_text(value), str)
+    return json.dumps(
+        {
+            "key": _stored(message.key),
+            "headers": [[name, _stored(of)] for name, of in message.headers],
+            "timestamp_ms": message.timestamp_ms,
+            # Only where `raw` has not all of it.
+            **({} if is_text else {"value": _stored(value)}),
+        }
+    )
+
+
+def message_of(row: Mapping[str, Any], corrected: str | None) -> Message:
+    """The message of a row of quarantine, with another value if that was corrected."""
+    known = json.loads(row["kafka_message"])
+    text = row["raw"] if corrected is None else corrected
+    value = None if text is None else text.encode()
+    if corrected is None and "value" in known:
+        value = _restored(known["value"])
+    headers: Headers = [(name, _restored(of)) for name, of in known["headers"]]
+    return Message(
+        row["kafka_partition"],
+        row["kafka_offset"],
+        _restored(known["key"]),
+        value,
+        headers,
+        known["timestamp_ms"],
+    )
+
+
+def _stored(value: bytes | None) -> object:
+    text = _text(value)
+    return {"base64": base64.b64encode(text).decode()} if isinstance(text, bytes) else text
+
+
+def _restored(stored: Any) -> bytes | None:
+    if stored is None:
+        return None
+    return stored.encode() if isinstance(stored, str) else base64.b64decode(stored["base64"])

@@ -1,0 +1,138 @@
+"""The way out where a source's origin has lost what was not taken: go on behind it, and say so.
+
+A batch of no rows says where to go on. One that was begun and cannot be read any more is closed with
+what the tables have of it, in the same commit.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from include.fold.instants import micros_of
+from include.lake.commits import rows_committed
+from include.lake.findings import Finding, record_findings
+from include.lake.paths import Lake
+from include.landing.arrivals import GoesOn, OriginError
+from include.landing.batch import Batch, Position
+from include.landing.delta_versions import GONE, TableArrivals, VersionPart, part_named
+from include.landing.ingest_position import app_id, read_position
+from include.landing.ingest_seal import refuse_changed_tables, seal_tables
+from include.landing.kafka_skip import goes_on, is_readable
+from include.landing.origin import place_of
+from include.landing.origin_position import write_taken
+from include.origins import DeltaTable
+from include.settings import Source
+
+Closed = tuple[Batch, int, int]  # with its rows in bronze and in quarantine
+
+
+@dataclass(frozen=True)
+class SkipPlan:
+    """What is given up, and the batches that say so."""
+
+    what: str
+    count: int
+    planned: tuple[Batch, ...]
+    done: tuple[Closed, ...]
+
+    def text(self) -> str:
+        """For people."""
+        return f"{self.what}. It would go on behind {', '.join(self.planned[-1].files)}"
+
+
+def plan_skip(lake: Lake, source: Source, now: datetime) -> SkipPlan | None:
+    """What would be given up; None when nothing is lost. OriginError where that cannot be."""
+    if source.origin is None:
+        raise OriginError(
+            f"{place_of(source)} loses nothing by itself: put a file that is gone back, under its name"
+        )
+    refuse_changed_tables(lake, source)
+    position = read_position(lake, source.name)
+    if position is None:
+        return None
+    begun = _rows_of_begun(lake, source, position)
+    if isinstance(source.origin, DeltaTable):
+        return _of_table(source.origin, position, begun, now)
+    from include.landing import kafka_client  # the command line starts without that package
+
+    state = kafka_client.open_topic(source.origin).state()
+    if position.open is not None and is_readable(state, position.open):
+        return None
+    found = goes_on(source.origin, state, position, is_taken=any(begun))
+    return found and _skip(found, position, begun, now)
+
+
+def _skip(found: GoesOn, position: Position, begun: tuple[int, int], now: datetime) -> SkipPlan:
+    """A batch of no rows, and the end of the one that was begun."""
+    at_us = micros_of(now) // 1000 * 1000
+    skip = Batch(position.id, position.newest + 1, found.names, at_us, found.origin_id)
+    done: list[Closed] = [(skip, 0, 0)]
+    if position.open is not None:
+        done.insert(0, (position.open, *begun))
+    return SkipPlan(_words(found, position, begun), found.lost, (skip,), tuple(done))
+
+
+def _of_table(
+    origin: DeltaTable, position: Position, begun: tuple[int, int], now: datetime
+) -> SkipPlan | None:
+    """Of a batch that was begun and is not written, its files that are gone are read as empty."""
+    arrived = TableArrivals(origin)
+    batch = position.open
+    if batch is None:
+        found = arrived.goes_on(position)
+        return found and _skip(found, position, begun, now)
+    gone = arrived.gone(batch)
+    if not gone:
+        return None
+    what = f"{len(gone)} files of {origin.uri} are gone ({', '.join(gone)})"
+    if any(begun):
+        words = f"batch {batch.number} is written but for its end; {what}"
+        return SkipPlan(words, len(gone), (batch,), ((batch, *begun),))
+    names = tuple(
+        VersionPart(part.version, f"{GONE}{part.path}").name for part in map(part_named, gone)
+    )
+    return SkipPlan(what, len(gone), (replace(batch, files=names),), ())
+
+
+def _rows_of_begun(lake: Lake, source: Source, position: Position) -> tuple[int, int]:
+    """What the tables have of the batch that was begun and is not done."""
+    if position.open is None:
+        return 0, 0
+    name, number = source.name, position.open.number
+    tables = (("bronze", lake.bronze(name)), ("quarantine", lake.quarantine(name)))
+    rows = [rows_committed(lake, p, app_id(name, t, position.id), number) for t, p in tables]
+    bronze, quarantined = (_known(source, number, count) for count in rows)
+    return bronze, quarantined
+
+
+def _known(source: Source, number: int, count: int | None) -> int:
+    if count is None:
+        raise OriginError(
+            f"how many rows batch {number} of {source.name} has is not known any more, as its commit "
+            "was cleaned up: compare bronze with the origin by hand"
+        )
+    return count
+
+
+def _words(found: GoesOn, position: Position, begun: tuple[int, int]) -> str:
+    if position.open is None:
+        return found.what
+    bronze, quarantined = begun
+    return (
+        f"batch {position.open.number} was begun and cannot be read any more: bronze has {bronze} "
+        f"rows of it, and quarantine {quarantined}; a refused row that quarantine has not is given "
+        f"up. {found.what}"
+    )
+
+
+def apply_skip(lake: Lake, source: Source, plan: SkipPlan) -> None:
+    """Go on behind what is lost; the finding `rows_skipped` keeps what that was."""
+    write_taken(lake, source.name, plan.planned, plan.done)
+    seal_tables(lake, source.name)
+    found = Finding(
+        finding="rows_skipped",
+        severity="warning",
+        count=plan.count,
+        detail=f"{plan.what}. `./stateful skip-lost {source.name}` has gone on behind them",
+        action="if the producers have these rows still, let them send them again",
+    )
+    record_findings(lake, None, source.name, [found])

@@ -1,0 +1,292 @@
+"""Rows of somebody else's Delta table: each append once, and nothing else in silence."""
+
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include import origins
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.landing import ingest as ingestion
+from include.landing.arrivals import OriginError
+from include.landing.clock import why_not_ingest
+from include.landing.ingest import RunCounts, ingest
+from include.landing.origin import is_little, waiting
+from include.landing.parsed_batch import ParsedHere
+from include.landing.skip_lost import apply_skip, plan_skip
+from include.settings import SettingsError, Source
+from tests.deaths import Dying, KilledError, die
+from tests.examples import examples
+from tests.ingested import SIGNALS, bronze_of, quarantine_of
+from tests.landed_files import START
+
+NOW = datetime(2026, 3, 2, tzinfo=UTC)
+
+
+class Theirs:
+    """The table of somebody else; `rows` is what it was ever given."""
+
+    def __init__(self, folder: Path, partition_by: list[str] | None = None) -> None:
+        self.uri, self._partition_by, self.given = str(folder / "theirs"), partition_by, 0
+
+    def source(self, **changes: Any) -> Source:
+        return replace(SIGNALS, origin=origins.DeltaTable(uri=self.uri, **changes))
+
+    def append(self, count: int = 2, bad: int = 0, mode: str = "append") -> None:
+        numbers = range(self.given, self.given + count + bad)
+        self.given += count + bad
+        times = [START + timedelta(seconds=number) for number in numbers]
+        values = [None if index >= count else number for index, number in enumerate(numbers)]
+        rows = {"device_id": [n % 2 for n in numbers], "timestamp": times, "value": values}
+        schema = pa.schema(
+            [
+                ("device_id", pa.int64()),
+                ("timestamp", pa.timestamp("us", "UTC")),
+                ("value", pa.int64()),
+            ]
+        )
+        write_deltalake(
+            self.uri,
+            pa.table(rows, schema),
+            mode=mode,
+            partition_by=self._partition_by,  # type: ignore[arg-type]
+        )
+
+    def optimize(self) -> None:
+        DeltaTable(self.uri).optimize.compact()
+
+    def delete(self, value: int) -> None:
+        DeltaTable(self.uri).delete(f"value = {value}")
+
+    def commit_file(self, version: int) -> Path:
+        return Path(self.uri, "_delta_log", f"{version:020}.json")
+
+    def files(self) -> list[Path]:
+        return sorted(Path(self.uri).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Theirs:
+    return Theirs(tmp_path)
+
+
+def values_of(lake: Lake) -> list[int]:
+    return sorted(row["value"] for row in bronze_of(lake) if not row["is_clock"])
+
+
+def test_the_backlog_comes_first_and_then_each_append(lake: Lake, theirs: Theirs):
+    theirs.append(3)
+    theirs.append(2, bad=1)
+    source = theirs.source()
+    assert ingest(lake, source).rows_landed == 6
+    assert values_of(lake) == [0, 1, 2, 3, 4]
+    (refused,) = quarantine_of(lake)
+    assert (refused["reason_code"], refused["reason"]) == ("missing_field", "value")
+    assert why_not_ingest(lake, source, None, NOW) == f"nothing new in the Delta table {theirs.uri}"
+    theirs.append(2)
+    assert waiting(lake, source) == 1
+    assert ingest(lake, source).rows_bronze == 2
+    assert values_of(lake) == [0, 1, 2, 3, 4, 6, 7]
+    assert ingest(lake, source) == RunCounts()
+
+
+def test_optimize_is_no_change(lake: Lake, theirs: Theirs):
+    theirs.append(2)
+    theirs.append(2)
+    ingest(lake, theirs.source())
+    theirs.append(1)
+    theirs.optimize()
+    theirs.append(1)
+    assert ingest(lake, theirs.source()).rows_bronze == 2
+    assert values_of(lake) == list(range(6))
+
+
+def test_columns_of_partitions_are_read_from_the_log(lake: Lake, tmp_path: Path):
+    theirs = Theirs(tmp_path, ["device_id"])
+    theirs.append(4)
+    assert ingest(lake, theirs.source()).rows_bronze == 4
+    theirs.append(4)
+    assert ingest(lake, theirs.source()).rows_bronze == 4
+    assert sorted((row["device_id"], row["value"]) for row in bronze_of(lake)) == sorted(
+        (number % 2, number) for number in range(8)
+    )
+
+
+@pytest.mark.parametrize("change", ["delete", "overwrite"])
+def test_a_version_that_takes_rows_away_stops_or_is_ignored_with_a_finding(
+    lake: Lake, theirs: Theirs, change: str
+):
+    theirs.append(2)
+    ingest(lake, theirs.source())
+    if change == "delete":
+        theirs.delete(0)
+    else:
+        theirs.append(2, mode="overwrite")
+    theirs.append(1)
+    for _ in range(2):
+        with pytest.raises(
+            OriginError, match=r'version 1 of .* deletes or updates .*on_change="ignore"'
+        ):
+            ingest(lake, theirs.source())
+    assert why_not_ingest(lake, theirs.source(), None, NOW) is None  # the run is to say so
+    assert is_little(lake, theirs.source())
+    assert ingest(lake, theirs.source(on_change="ignore")).rows_bronze == 1
+    assert values_of(lake) == [0, 1, theirs.given - 1]
+    (found,) = read_ops(lake, "findings").to_pylist()
+    assert (found["finding"], found["count"]) == ("versions_ignored", 1)
+    assert found["detail"].startswith("versions 1 of")
+    assert ingest(lake, theirs.source()) == RunCounts()
+
+
+def test_a_table_made_anew_stops_until_it_is_begun_with(lake: Lake, theirs: Theirs, tmp_path: Path):
+    theirs.append(2)
+    ingest(lake, theirs.source())
+    Path(theirs.uri).rename(tmp_path / "old")
+    theirs.append(3)
+    with pytest.raises(OriginError, match=r"was made anew since.*skip-lost signals"):
+        ingest(lake, theirs.source())
+    skip(lake, theirs, 0)
+    assert ingest(lake, theirs.source()).rows_bronze == 3
+    assert values_of(lake) == [0, 1, 2, 3, 4]
+    assert ingest(lake, theirs.source()) == RunCounts()
+
+
+def skip(lake: Lake, theirs: Theirs, count: int) -> None:
+    plan = plan_skip(lake, theirs.source(), NOW)
+    assert plan is not None
+    assert plan.count == count
+    apply_skip(lake, theirs.source(), plan)
+
+
+def test_versions_that_were_cleaned_up_stop_until_they_are_skipped(lake: Lake, theirs: Theirs):
+    theirs.append(1)
+    ingest(lake, theirs.source())
+    for _ in range(3):
+        theirs.append(1)
+    DeltaTable(theirs.uri).create_checkpoint()
+    for version in range(3):
+        theirs.commit_file(version).unlink()
+    with pytest.raises(OriginError, match=r"versions 1 to 2 of .* were cleaned up"):
+        ingest(lake, theirs.source())
+    skip(lake, theirs, 2)
+    ingest(lake, theirs.source())
+    assert values_of(lake) == [0, 3]
+
+
+def test_an_older_copy_of_the_table_stops_until_it_is_gone_on_with(
+    lake: Lake, theirs: Theirs, tmp_path: Path
+):
+    theirs.append(1)
+    shutil.copytree(theirs.uri, tmp_path / "copy")
+    theirs.append(1)
+    ingest(lake, theirs.source())
+    shutil.rmtree(theirs.uri)
+    shutil.copytree(tmp_path / "copy", theirs.uri)
+    with pytest.raises(OriginError, match="taken until version 1, but ends at 0"):
+        ingest(lake, theirs.source())
+    skip(lake, theirs, 0)
+    theirs.append(1)
+    assert ingest(lake, theirs.source()).rows_bronze == 1
+    assert ingest(lake, theirs.source()) == RunCounts()
+    assert values_of(lake) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("written", ["nothing", "bronze", "all"])
+def test_a_file_that_is_gone_stops_until_it_is_given_up(
+    lake: Lake, theirs: Theirs, monkeypatch: pytest.MonkeyPatch, written: str
+):
+    theirs.append(1)
+    ingest(lake, theirs.source())
+    for _ in range(3):
+        theirs.append(1, bad=1)
+    place = ingestion if written == "all" else ParsedHere
+    name = {"nothing": "append_accepted", "bronze": "append_refused", "all": "finish"}[written]
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, die)
+        with pytest.raises(KilledError):
+            ingest(lake, theirs.source())
+    theirs.files()[2].unlink()
+    with pytest.raises(OriginError, match="is gone, as after a VACUUM"):
+        ingest(lake, theirs.source())
+    skip(lake, theirs, 1)
+    ingest(lake, theirs.source())
+    assert values_of(lake) == ([0, 1, 5] if written == "nothing" else [0, 1, 3, 5])
+    assert len(quarantine_of(lake)) == {"nothing": 2, "bronze": 0, "all": 3}[written]
+    assert ingest(lake, theirs.source()) == RunCounts()
+
+
+def test_several_sources_may_read_one_table(lake: Lake, theirs: Theirs):
+    theirs.append(2)
+    other = replace(theirs.source(), name="others")
+    ingest(lake, theirs.source())
+    theirs.append(1)
+    assert ingest(lake, other).rows_bronze == 3
+    assert ingest(lake, theirs.source()).rows_bronze == 1
+
+
+def test_a_backlog_is_cut_into_batches_and_gone_on_with(lake: Lake, theirs: Theirs):
+    for _ in range(3):
+        theirs.append(1)
+    source = replace(theirs.source(), commit_bytes=1)
+    assert is_little(lake, source)
+    assert not is_little(lake, replace(source, spark_bytes=1))
+    counts = ingest(lake, source)
+    assert (counts.batches, counts.rows_bronze) == (3, 3)
+
+
+def test_a_table_that_is_not_there_is_said(lake: Lake, theirs: Theirs):
+    with pytest.raises(OriginError, match=r"the Delta table .*theirs cannot be read"):
+        ingest(lake, theirs.source())
+
+
+def test_a_wrong_setting_is_refused_by_name():
+    with pytest.raises(SettingsError, match="on_change must be stop or ignore, not 'drop'"):
+        origins.DeltaTable(uri="a", on_change="drop")  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="uri is empty"):
+        origins.DeltaTable(uri=" ")
+
+
+steps = st.lists(
+    st.tuples(st.just("append"), st.integers(1, 2), st.integers(0, 1))
+    | st.tuples(st.just("optimize"))
+    | st.tuples(st.just("ingest"), st.booleans(), st.none() | st.integers(0, 13)),
+    max_size=12,
+)
+
+
+@examples(20)
+@given(steps)
+def test_every_appended_row_is_taken_once_wherever_runs_die(steps: list[Any]):
+    with TemporaryDirectory() as root:
+        theirs = Theirs(Path(root))
+        theirs.append(2)
+        lake = Lake(f"{root}/lake")
+        for name, *given_ in steps:
+            if name == "ingest":
+                run(lake, theirs, *given_)
+            else:
+                getattr(theirs, name)(*given_)
+        run(lake, theirs, False, None)
+        refused = len(quarantine_of(lake))
+        numbers = [*values_of(lake), *range(refused)]
+        assert len(numbers) == theirs.given
+        assert len(set(values_of(lake))) == theirs.given - refused
+        assert refused == sum(given_[1] for name, *given_ in steps if name == "append")
+
+
+def run(lake: Lake, theirs: Theirs, is_cut: bool, dies_at: int | None) -> None:
+    source = replace(theirs.source(), commit_bytes=1) if is_cut else theirs.source()
+    with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
+        if dies_at is not None:
+            Dying(patch, dies_at)
+        ingest(lake, source)

@@ -1,0 +1,251 @@
+"""What a topic loses is loud, with its count and the way out; and the way out goes on exactly there."""
+
+from datetime import UTC, datetime
+
+import pytest
+from deltalake import DeltaTable
+
+from include.cli.__main__ import load
+from include.cli.app import main
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.landing import ingest as ingestion
+from include.landing.arrivals import OriginError
+from include.landing.clock import landing_lag, why_not_ingest
+from include.landing.ingest import RunCounts, ingest
+from include.landing.parsed_batch import ParsedHere
+from include.landing.skip_lost import apply_skip, plan_skip
+from include.settings import SettingsError
+from include.streams import sources
+from tests.deaths import KilledError, die
+from tests.ingested import SIGNALS, bronze_of, quarantine_of
+from tests.landed_files import signal
+from tests.topics import FakeTopic, of_topic
+
+SOURCE = of_topic()
+NOW = datetime(2026, 3, 2, tzinfo=UTC)
+
+
+def offsets_of(lake: Lake) -> list[tuple[int, int]]:
+    return sorted((row["kafka_partition"], row["kafka_offset"]) for row in bronze_of(lake))
+
+
+def skip(lake: Lake) -> str:
+    plan = plan_skip(lake, SOURCE, NOW)
+    assert plan is not None
+    apply_skip(lake, SOURCE, plan)
+    return plan.text()
+
+
+def produce(topic: FakeTopic, count: int, partition: int = 0) -> None:
+    for number in range(count):
+        topic.produce(partition, signal(number))
+
+
+def test_what_expired_before_the_first_run_is_no_loss(lake: Lake, topic: FakeTopic):
+    produce(topic, 5)
+    topic.expire(0, 3)
+    assert ingest(lake, SOURCE).rows_bronze == 2
+    assert plan_skip(lake, SOURCE, NOW) is None
+
+
+def test_where_a_partition_was_begun_with_is_kept_though_it_was_empty(lake: Lake, topic: FakeTopic):
+    ingest(lake, SOURCE)
+    produce(topic, 5)
+    topic.expire(0, 3)
+    with pytest.raises(
+        OriginError, match=r"lost 3 offsets .*partition 0: 0 is next, but it begins"
+    ):
+        ingest(lake, SOURCE)
+
+
+def test_expired_offsets_stop_until_they_are_skipped(lake: Lake, topic: FakeTopic):
+    produce(topic, 2)
+    ingest(lake, SOURCE)
+    produce(topic, 5)
+    topic.expire(0, 4)
+    for _ in range(2):
+        with pytest.raises(OriginError, match=r"lost 2 offsets .*`./stateful skip-lost signals`"):
+            ingest(lake, SOURCE)
+    assert why_not_ingest(lake, SOURCE, None, NOW) is None  # the run is to say so
+    assert "2 have expired" in skip(lake)
+    assert ingest(lake, SOURCE).rows_bronze == 3
+    assert offsets_of(lake) == [(0, 0), (0, 1), (0, 4), (0, 5), (0, 6)]
+    (found,) = read_ops(lake, "findings").to_pylist()
+    assert (found["finding"], found["count"]) == ("rows_skipped", 2)
+    assert plan_skip(lake, SOURCE, NOW) is None
+
+
+def test_the_command_shows_what_is_lost_and_goes_on_when_it_is_told_to(
+    lake: Lake,
+    topic: FakeTopic,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setattr(sources, "SOURCES", (SOURCE,))
+    load()
+    ingest(lake, SOURCE)
+    command = ["skip-lost", "signals", "--lake", lake.root]
+    assert main(command) == 0
+    assert capsys.readouterr().out == "nothing that signals has not taken is lost\n"
+    produce(topic, 3)
+    topic.expire(0, 2)
+    version = DeltaTable(lake.ingested_files("signals")).version()
+    assert main(command) == 0
+    assert "0 is next, but it begins at 2: 2 have expired" in capsys.readouterr().out
+    assert DeltaTable(lake.ingested_files("signals")).version() == version
+    assert main([*command, "--apply"]) == 0
+    assert ingest(lake, SOURCE).rows_bronze == 1
+    monkeypatch.setattr(sources, "SOURCES", (SIGNALS,))
+    assert main(command) == 2
+    assert "landing/signals loses nothing by itself" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("written", ["nothing", "bronze", "all"])
+def test_a_batch_that_was_begun_and_expired_half(
+    lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch, written: str
+):
+    ingest(lake, SOURCE)
+    produce(topic, 3)
+    topic.produce(0, "{")
+    produce(topic, 2, partition=1)
+    dies_before = {"nothing": "append_accepted", "bronze": "append_refused", "all": "finish"}
+    place = ingestion if written == "all" else ParsedHere
+    with monkeypatch.context() as patch:
+        patch.setattr(place, dies_before[written], die)
+        with pytest.raises(KilledError):
+            ingest(lake, SOURCE)
+    topic.expire(0, 2)
+    with pytest.raises(OriginError, match="skip-lost"):
+        ingest(lake, SOURCE)
+    assert "was begun and cannot be read any more" in skip(lake)
+    ingest(lake, SOURCE)
+    of_1 = [(1, 0), (1, 1)]
+    assert offsets_of(lake) == (
+        [(0, 2), *of_1] if written == "nothing" else [(0, 0), (0, 1), (0, 2), *of_1]
+    )
+    assert len(quarantine_of(lake)) == (0 if written == "bronze" else 1)
+    assert ingest(lake, SOURCE) == RunCounts()
+
+
+def test_a_batch_that_was_begun_and_can_be_read_is_not_given_up(
+    lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
+):
+    produce(topic, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(ingestion, "finish", die)
+        with pytest.raises(KilledError):
+            ingest(lake, SOURCE)
+    assert plan_skip(lake, SOURCE, NOW) is None
+    assert ingest(lake, SOURCE).rows_bronze == 2
+
+
+def test_a_topic_made_anew_stops_until_it_is_begun_with(lake: Lake, topic: FakeTopic):
+    produce(topic, 3)
+    topic.produce(0, "{")
+    ingest(lake, SOURCE)
+    topic.make_anew("second")
+    produce(topic, 3)
+    topic.produce(0, "{")
+    with pytest.raises(OriginError, match="a topic that was made anew since"):
+        ingest(lake, SOURCE)
+    skip(lake)
+    assert ingest(lake, SOURCE) == RunCounts(1, 1, 4, 3, 1)
+    assert offsets_of(lake) == [(0, 0), (0, 0), (0, 1), (0, 1), (0, 2), (0, 2)]
+    assert len({row["quarantine_id"] for row in quarantine_of(lake)}) == 2
+
+
+def test_a_topic_that_shrank_stops_until_it_is_gone_on_with(lake: Lake, topic: FakeTopic):
+    produce(topic, 5)
+    ingest(lake, SOURCE)
+    del topic.partitions[0][3:]
+    with pytest.raises(OriginError, match="taken until 5, but ends at 3"):
+        ingest(lake, SOURCE)
+    skip(lake)
+    produce(topic, 2)
+    assert ingest(lake, SOURCE).rows_bronze == 2
+
+
+def test_a_partition_that_is_gone_stops_until_it_is_given_up(lake: Lake, topic: FakeTopic):
+    produce(topic, 1)
+    produce(topic, 1, partition=1)
+    ingest(lake, SOURCE)
+    del topic.partitions[1]
+    with pytest.raises(OriginError, match="partition 1: it was taken until 1, and is gone"):
+        ingest(lake, SOURCE)
+    skip(lake)
+    assert ingest(lake, SOURCE) == RunCounts()
+
+
+def test_an_added_partition_is_taken_from_its_beginning(lake: Lake, topic: FakeTopic):
+    produce(topic, 2)
+    ingest(lake, SOURCE)
+    produce(topic, 3, partition=1)
+    assert ingest(lake, SOURCE).rows_bronze == 3
+    produce(topic, 2, partition=2)
+    topic.expire(2, 1)
+    with pytest.raises(OriginError, match="partition 2: 0 is next, but it begins at 1"):
+        ingest(lake, SOURCE)
+
+
+def test_a_topic_made_anew_while_it_is_read_gives_nothing(
+    lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
+):
+    produce(topic, 1)
+    monkeypatch.setattr(topic, "id", lambda: "second")
+    with pytest.raises(OriginError, match="was made anew since"):
+        ingest(lake, SOURCE)
+    assert bronze_of(lake) == []
+
+
+@pytest.mark.parametrize("dies_before", ["append_refused", "finish"])
+def test_messages_that_are_compacted_away_before_a_batch_is_repeated_stay_in_bronze(
+    lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch, dies_before: str
+):
+    produce(topic, 3)
+    topic.produce(0, "{")
+    with monkeypatch.context() as patch:
+        patch.setattr(ingestion if dies_before == "finish" else ParsedHere, dies_before, die)
+        with pytest.raises(KilledError):
+            ingest(lake, SOURCE)
+    topic.partitions[0][1] = None
+    assert ingest(lake, SOURCE) == RunCounts(1, 1, 4, 3, 1)
+    assert offsets_of(lake) == [(0, 0), (0, 1), (0, 2)]
+    assert ingest(lake, SOURCE) == RunCounts()
+
+
+# The clock
+
+
+def test_an_open_transaction_is_not_taken_and_holds_the_clock_back(lake: Lake, topic: FakeTopic):
+    produce(topic, 3)
+    topic.settled[0] = 2
+    assert ingest(lake, SOURCE).rows_bronze == 2
+    assert landing_lag(lake, SOURCE) == "a transaction is open in topic signals"
+    assert why_not_ingest(lake, SOURCE, None, NOW) == "nothing new in topic signals"
+    del topic.settled[0]
+    assert "1 more message(s) have come to topic signals" in str(landing_lag(lake, SOURCE))
+    assert ingest(lake, SOURCE).rows_bronze == 1
+    assert landing_lag(lake, SOURCE) is None
+
+
+def test_each_batch_takes_the_same_part_of_each_partition(lake: Lake, topic: FakeTopic):
+    produce(topic, 40)
+    produce(topic, 4, partition=1)
+    assert ingest(lake, of_topic(commit_messages=11)).batches == 4
+    by_commit: dict[datetime, list[int]] = {}
+    for row in bronze_of(lake):
+        by_commit.setdefault(row["ingested_at"], []).append(row["kafka_partition"])
+    assert [parts.count(1) for _, parts in sorted(by_commit.items())] == [1, 1, 1, 1]
+
+
+def test_a_source_does_not_change_where_it_comes_from(lake: Lake, topic: FakeTopic):
+    ingest(lake, SIGNALS)
+    with pytest.raises(SettingsError, match="has been taken from elsewhere"):
+        ingest(lake, SOURCE)
+
+
+def test_a_topic_source_does_not_become_one_of_files(lake: Lake, topic: FakeTopic):
+    ingest(lake, SOURCE)
+    with pytest.raises(SettingsError, match="has been taken from elsewhere"):
+        ingest(lake, SIGNALS)

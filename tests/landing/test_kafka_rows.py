@@ -1,0 +1,181 @@
+"""What becomes of a message: its value, what else it has as fields, and what is refused."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.landing.ingest import RunCounts, ingest
+from include.landing.kafka_client import client_settings, messages_until
+from include.landing.kafka_rows import as_json, judge_of, message_of
+from include.origins import KafkaTopic
+from include.settings import Field, SettingsError, Source, Times
+from tests.ingested import bronze_of, quarantine_of
+from tests.landed_files import signal
+from tests.topics import TOPIC, FakeTopic, of_topic
+
+SOURCE = Source(
+    name="signals",
+    time_field="_kafka.timestamp",
+    comment="Orders",
+    origin=TOPIC,
+    times=Times(format="epoch_s"),
+    fields=(
+        Field(name="customer", type="string", path="_kafka.key", comment="Who"),
+        Field(name="trace", type="string", path="_kafka.headers.trace", comment="", required=False),
+        Field(name="headers", type="map<string, string>", path="_kafka.headers", comment=""),
+        Field(name="shard", type="int", path="_kafka.partition", comment=""),
+        Field(name="at", type="bigint", path="_kafka.offset", comment=""),
+        Field(name="amount", type="decimal(6,2)", comment=""),
+    ),
+)
+
+
+def test_what_a_message_has_beside_its_value_can_be_fields(lake: Lake, topic: FakeTopic):
+    topic.produce(0, '{"amount": 1.10}', key=b"anna", headers=[("trace", b"t1"), ("x", None)])
+    # No member of the value stands for it.
+    topic.produce(0, '{"amount": 2, "_kafka.key": "eve", "_kafka": {"key": "eve"}}', key=b"ben")
+    assert ingest(lake, SOURCE).rows_bronze == 2
+    first, second = sorted(bronze_of(lake), key=lambda row: row["at"])
+    assert first["event_time"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert (first["customer"], first["trace"], str(first["amount"])) == ("anna", "t1", "1.10")
+    assert dict(first["headers"]) == {"trace": "t1", "x": None}
+    assert (first["shard"], first["at"]) == (first["kafka_partition"], first["kafka_offset"])
+    assert (second["customer"], second["trace"], second["at"]) == ("ben", None, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "raw"),
+    [
+        (b"{", "not_json", "{"),
+        (b"", "not_json", ""),
+        (b"[]", "not_an_object", "[]"),
+        (b"\xff1", "not_utf8", "\\xff1"),
+        (None, "tombstone", None),
+        (b"{}", "missing_field", "{}"),
+    ],
+)
+def test_poison_is_quarantined_with_where_it_was(lake: Lake, topic: FakeTopic, value, code, raw):
+    topic.produce(0, signal(0))
+    sent = topic.produce(0, value, key=b"\xfe", headers=[("a", b"b"), ("a", b"\xff")])
+    assert ingest(lake, of_topic()) == RunCounts(1, 1, 2, 1, 1)
+    (row,) = quarantine_of(lake)
+    assert (row["reason_code"], row["raw"]) == (code, raw)
+    assert (row["source_file"], row["row_number"]) == ("signals/0", 2)
+    assert (row["kafka_partition"], row["kafka_offset"]) == (0, 1)
+    assert message_of(row, None) == sent
+
+
+def test_a_refused_message_is_judged_again_as_it_was_or_corrected(topic: FakeTopic):
+    sent = topic.produce(0, b"{", key=b"k")
+    row = judge_of(SOURCE)(sent, 2**51)
+    again = judge_of(SOURCE)(message_of(row, None), 2**51)
+    assert again == row
+    mended = judge_of(SOURCE)(message_of(row, '{"amount": 3}'), 2**51)
+    assert (mended["kind"], mended["value_customer"]) == ("accepted", "k")
+    assert as_json(sent) == row["kafka_message"]
+
+
+def test_tombstones_are_passed_over_and_counted_where_that_is_declared(
+    lake: Lake, topic: FakeTopic
+):
+    for value in (signal(0), None, None):
+        topic.produce(0, value)
+    source = of_topic(tombstones="skip")
+    assert ingest(lake, source) == RunCounts(1, 1, 1, 1, 0)
+    (found,) = read_ops(lake, "findings").to_pylist()
+    assert (found["finding"], found["count"]) == ("tombstones_skipped", 2)
+    assert ingest(lake, source) == RunCounts()
+
+
+# What is declared
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "avro"}, "format='avro' is not supported: known are json"),
+        ({"topic": ""}, "topic is empty"),
+        ({"tombstones": "drop"}, "tombstones='drop'"),
+        ({"sasl": "PLAIN"}, "sasl needs a username"),
+        ({"sasl": "GSSAPI"}, "sasl='GSSAPI'"),
+        ({"password_env": "X"}, "need sasl"),
+        ({"ca_file": "/ca"}, "need tls=True"),
+        ({"tls": True, "key_file": "/k"}, "go together"),
+        ({"commit_messages": 0}, "commit_messages must be above 0"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(changes, message):
+    with pytest.raises(SettingsError, match=message):
+        KafkaTopic(**{"servers": "a:1", "topic": "t", **changes})
+
+
+def test_a_path_that_no_message_has_is_refused():
+    field = Field(name="a", type="string", path="_kafka.keys", comment="")
+    with pytest.raises(SettingsError, match=r"no message has '_kafka.keys'"):
+        Source(name="s", time_field="t", comment="", fields=(field,), origin=TOPIC)
+
+
+def test_secrets_come_from_the_environment_and_are_shown_nowhere(monkeypatch):
+    secure = KafkaTopic(
+        servers="a:1",
+        topic="t",
+        tls=True,
+        ca_file="/ca",
+        sasl="SCRAM-SHA-512",
+        username="me",
+        password_env="TEST_KAFKA_PASSWORD",
+    )
+    monkeypatch.delenv("TEST_KAFKA_PASSWORD", raising=False)
+    with pytest.raises(SettingsError, match="password_env names TEST_KAFKA_PASSWORD, which is not"):
+        client_settings(secure)
+    monkeypatch.setenv("TEST_KAFKA_PASSWORD", "s3cret")
+    assert client_settings(secure) == {
+        "bootstrap.servers": "a:1",
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": "/ca",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "me",
+        "sasl.password": "s3cret",
+    }
+    assert "s3cret" not in repr(secure)
+
+
+# Where a bounded read ends
+
+
+class Received:
+    """A message of the client, or its word that the partition ends here."""
+
+    def __init__(self, offset: int, code: int | None = None) -> None:
+        self._offset, self._code = offset, code
+
+    def error(self):
+        from confluent_kafka import KafkaError
+
+        return None if self._code is None else KafkaError(self._code)
+
+    def __getattr__(self, name: str):
+        known = {"offset": self._offset, "timestamp": (1, 5), "partition": 0, "headers": None}
+        return lambda: known.get(name)
+
+
+EOF = -191
+
+
+@pytest.mark.parametrize(
+    ("received", "until", "offsets"),
+    [
+        ([[Received(3), Received(4), Received(5)]], 5, [3, 4]),
+        ([[Received(3)], [Received(9)]], 5, [3]),  # compacted away, up to the next message
+        ([[Received(3)], [Received(5, EOF)]], 5, [3]),  # a mark of a transaction is the last
+        ([[Received(3, EOF), Received(3)], [Received(4)], [Received(5, EOF)]], 5, [3, 4]),
+        ([[Received(5, EOF)]], 5, []),
+    ],
+)
+def test_a_read_ends_where_it_was_planned_to(received, until, offsets):
+    chunks = iter(received)
+    found = [message.offset for message in messages_until(lambda: next(chunks), until)]
+    assert found == offsets
+    assert next(chunks, None) is None
