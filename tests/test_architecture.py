@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # A room imports from its own line and from those above it.
 ORDER = (
     "include/fold include/lake include/text_table.py",
+    "include/landed_formats.py",
     "include/settings.py include/stream_definition.py",
     "include/streams include/registry.py",
     "include/spark include/savepoints include/checkpoint",

@@ -1,6 +1,6 @@
 """`bronze/<source>` and `quarantine/<source>`, made with their documented columns; whoever writes them."""
 
-from include.lake.columns import Column, create_if_absent, found_columns, sql_name
+from include.lake.columns import Column, create_if_absent
 from include.lake.paths import Lake
 from include.settings import SettingsError, Source
 
@@ -47,25 +47,12 @@ def create_tables(lake: Lake, source: Source) -> None:
     )
 
 
-def refuse_other_fields(lake: Lake, source: Source) -> None:
-    """SettingsError when bronze has been made with other fields than the source now declares."""
-    path = lake.bronze(source.name)
-    found = {name: sql_name(kind) for name, kind in found_columns(path)}
-    for field in source.fields:
-        if found.get(field.name) != field.type:
-            raise SettingsError(
-                f"source {source.name} declares {field.name} {field.type}, but {path} has "
-                f"{found.get(field.name, 'no such column')}: declare it as it was. A table does not "
-                "follow a change of its source's fields yet; one of another name has them"
-            )
-
-
 def bronze_columns(source: Source) -> tuple[Column, ...]:
     """The columns of bronze: the source's fields, then what ingestion adds.
 
     Raises SettingsError when a field has the name of a column that ingestion adds.
     """
-    added = _added_columns(source)
+    added = added_columns(source)
     taken = {column.name for column in added} & {field.name for field in source.fields}
     if taken:
         raise SettingsError(f"source {source.name}: bronze itself has a column {min(taken)}")
@@ -73,7 +60,8 @@ def bronze_columns(source: Source) -> tuple[Column, ...]:
     return (*fields, *added)
 
 
-def _added_columns(source: Source) -> tuple[Column, ...]:
+def added_columns(source: Source) -> tuple[Column, ...]:
+    """What ingestion adds to the fields."""
     return (
         Column("event_time", "timestamp", f"When it happened: the landed {source.time_field}"),
         Column("event_date", "date", "The UTC date of event_time"),

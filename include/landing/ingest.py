@@ -7,6 +7,7 @@ batches they have, and a batch that is repeated keeps its files and the time by 
 A run of a source with a clock ends with a clock row, where one is due (clock.py).
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,8 @@ from include.job import RunRecord
 from include.lake.commits import rows_committed
 from include.lake.findings import record_findings
 from include.lake.paths import Lake
-from include.landing.bronze_tables import create_tables, refuse_other_fields
+from include.landing.bronze_changes import follow_fields
+from include.landing.bronze_tables import create_tables
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
@@ -24,6 +26,7 @@ from include.landing.ingest_seal import refuse_changed_tables, seal_tables
 from include.landing.landed_files import landed_files
 from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
 from include.landing.spark_position import lost_files
+from include.landing.unknown_fields import new_fields
 from include.landing.watermark_jump import Jump, find_jump, jump_findings
 from include.settings import Source
 
@@ -41,6 +44,7 @@ class RunCounts:
     rows_landed: int = 0
     rows_bronze: int = 0
     rows_quarantined: int = 0
+    rows_rescued: int = 0
 
     def __add__(self, other: "RunCounts") -> "RunCounts":
         theirs = asdict(other)
@@ -56,6 +60,7 @@ class BatchWriter:
         self._parse = parse
         self.counts = RunCounts()
         self.jumps: list[Jump] = []  # of the watermark, by this run's commits
+        self.unknown: Counter[str] = Counter()  # of each that is no field, its rows
 
     def write(self, batch: Batch, sizes: Mapping[str, int]) -> None:
         """Parse the batch, commit it to both tables, and say that it is done."""
@@ -69,7 +74,8 @@ class BatchWriter:
         # Before the batch is done: whatever the position has taken is sealed by then.
         seal_tables(self._lake, self._source.name)
         finish(self._lake, self._source.name, batch, summary.accepted, summary.refused)
-        rows = (summary.rows_in_files, summary.accepted, summary.refused)
+        self.unknown.update(summary.unknown)
+        rows = (summary.rows_in_files, summary.accepted, summary.refused, summary.rescued)
         self.counts += RunCounts(1, summary.files, *rows)
 
     def _append_accepted(self, parsed: Parsed, batch: Batch) -> None:
@@ -131,6 +137,7 @@ def ingest(
         if record is not None:
             record |= asdict(writer.counts)
         record_findings(lake, run_id, source.name, jump_findings(source, writer.jumps))
+        record_findings(lake, run_id, source.name, new_fields(lake, source, writer.unknown))
     bounded = write_clock_row(lake, source, interval_end, datetime.now(UTC))
     record_findings(lake, run_id, source.name, bounded)
     seal_tables(lake, source.name)
@@ -142,7 +149,7 @@ def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
     refuse_before_reset(lake, source.name, "ingestion")
     refuse_changed_tables(lake, source)
     create_tables(lake, source)
-    refuse_other_fields(lake, source)
+    follow_fields(lake, source)
     landing = lake.path_in_filesystem(lake.landing(source.name))
     lake.filesystem.create_dir(landing, recursive=True)  # a fresh lake has none: nothing landed
     if not lake.is_delta_table(lake.ingested_files(source.name)):

@@ -6,10 +6,12 @@ from pyspark.sql import functions as F
 
 from include.landing.clock import Clock
 from include.landing.parse_files import ACCEPTED, REFUSED, value_column
-from include.settings import Source
+from include.settings import RESCUED, Source
 
 
-def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) -> DataFrame:
+def bronze_rows(
+    parsed: DataFrame, source: Source, before: Clock, after: Clock, with_rescued: bool
+) -> DataFrame:
     """The accepted rows of a parsed batch as bronze stores them: one file for each date."""
     rows = parsed.where(F.col("kind") == ACCEPTED).select(
         *(F.col(value_column(field)).alias(field.name) for field in source.fields),
@@ -20,6 +22,7 @@ def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) 
         _instant(after.watermark_us).alias("commit_watermark"),
         F.col("source_file"),
         F.lit(False).alias("is_clock"),
+        *([F.col(RESCUED)] if with_rescued else []),
     )
     return rows.repartition("event_date")
 
