@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
-from zoneinfo import available_timezones
 
 from include.fold.definition import KeyedFold, MigrateState
 from include.fold.sql_types import SqlTypeError, sql_type
+from include.landed_formats import ISO, USUAL_CSV
+from include.landed_formats import Csv as Csv
+from include.landed_formats import Times as Times
 from include.origins import KafkaTopic, Origin
 from include.settings_error import SettingsError as SettingsError
 
@@ -22,30 +24,11 @@ PROJECT = Path(__file__).resolve().parents[1]
 MIB = 1024**2
 GIB = 1024**3
 MILLISECOND = timedelta(milliseconds=1)
-TIME_FORMATS = ("iso", "epoch_s", "epoch_ms", "epoch_us")
+RESCUED = "rescued"
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 # `watermark_per`: the first folder below landing/<source> that a file lies in.
 FOLDER = "<folder>"
 GROUP_TYPES = ("string", "tinyint", "smallint", "int", "bigint")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Times:
-    """How producers write times, where these do not say it themselves."""
-
-    # iso: ISO-8601. epoch_s, epoch_ms, epoch_us: since 1970, UTC. Else a format of strptime.
-    format: str = "iso"
-    # Of times that have none, such as "Europe/Berlin". None: these are refused.
-    zone: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.format not in TIME_FORMATS and "%" not in self.format:
-            raise SettingsError(
-                f"times: {self.format!r} is no format: allowed are {', '.join(TIME_FORMATS)}, or one "
-                'of strptime, such as "%d/%m/%Y %H:%M:%S"'
-            )
-        if self.zone is not None and self.zone not in available_timezones():
-            raise SettingsError(f"times: {self.zone!r} is no time zone, such as Europe/Berlin")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +42,10 @@ class Field:
     # Where producers write it, if not under its name: "payload.user.id" is a path.
     path: str | None = None
     times: Times | None = None  # of a timestamp; None: as the source says
+    # It is no part of the rows, but of their file's folder: "dt=2026-11-20".
+    from_folder: bool = False
+    # The bronze column that older rows have it in: after a change of name, or to a wider type.
+    was: str | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -68,8 +55,9 @@ class Field:
 
     @property
     def landed(self) -> str:
-        """What it is called in the landed row."""
-        return self.path or self.name
+        """What it is called in the landed row; of a folder's field with its `=`, as no column is."""
+        name = self.path or self.name
+        return f"{name}=" if self.from_folder else name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +70,11 @@ class Source:
     comment: str
     # Where its rows come from. None: files in landing/<source>.
     origin: Origin | None = None
-    times: Times = Times()  # how producers write the time field, and timestamps
+    times: Times = ISO  # how producers write the time field, and timestamps
+    csv: Csv = USUAL_CSV  # how they write CSV
+    # What rows have beside the fields is kept, as JSON, in bronze's column `rescued`. False: not.
+    rescue: bool = True
+    ignored: tuple[str, ...] = ()  # names or paths, as producers write them, that are never kept
     # A time further ahead than this of the ingestion is a broken clock, not an event.
     max_future: timedelta = timedelta(hours=1)
     # A batch of a stream never cuts a commit, so this bounds what it must read at once.
@@ -115,6 +107,14 @@ class Source:
         for limit in ("commit_bytes", "max_file_bytes"):
             if getattr(self, limit) <= 0:
                 raise SettingsError(f"source {self.name}: {limit} must be above 0")
+        names = {field.name for field in self.fields}
+        if self.rescue and RESCUED in names:
+            raise SettingsError(
+                f"source {self.name}: bronze keeps what is no field in a column {RESCUED}: call the "
+                "field of that name something else, or declare rescue=False"
+            )
+        if kept := {field.was for field in self.fields} & names:
+            raise SettingsError(f"source {self.name}: was={min(map(str, kept))!r} is still a field")
         if self.spark_bytes < 0:
             raise SettingsError(f"source {self.name}: spark_bytes must not be negative")
         for span in ("max_future", "clock_grace"):

@@ -10,10 +10,13 @@ from typing import Any
 from croniter import croniter
 
 from include.fold.ddl import keys_ddl, states_ddl
-from include.fold.definition import Definition, KeyedFold
+from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, Definition, KeyedFold
 from include.fold.records import DefinitionError
 from include.fold.sql_types import sql_type
 from include.settings import MILLISECOND, SettingsError, Source, Stream
+
+# Columns of bronze that an event may have, and that are no fields of a source.
+OF_INGESTION = (EVENT_TIME_US, INGESTED_AT_US, "source_file")
 
 
 def load_definition(stream: Stream) -> Definition:
@@ -50,8 +53,14 @@ def _check_events(fold: KeyedFold, source: Source) -> None:
     declared = {field.name: field for field in source.fields}
     for column in fold.event_columns:
         field, named = declared.get(column.name), f"{fold.event.__name__}.{column.name}"
-        if field is None:
+        if field is None and column.name in OF_INGESTION:
             continue
+        if field is None:
+            # Bronze keeps the column of a field that was dropped or renamed, without values.
+            raise SettingsError(
+                f"stream {fold.stream}: {named} is no field of source {source.name}, which has "
+                f"{', '.join(declared)}"
+            )
         if not sql_type(column.kind).holds(sql_type(field.type)):
             raise SettingsError(
                 f"stream {fold.stream}: {named} is {column.kind}, but in source {source.name} "

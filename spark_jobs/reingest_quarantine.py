@@ -27,6 +27,7 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
+from include.landing.bronze_changes import add_rescued, follow_fields
 from include.landing.bronze_commits import clock_after, read_clock
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
@@ -50,6 +51,7 @@ from include.landing.parse_files import (
     refused,
 )
 from include.landing.refusals import RefusedError
+from include.landing.rescue import Rescue
 from include.registry import source_named
 from include.settings import Source
 from spark_jobs.engines.session_settings import session_settings
@@ -80,6 +82,7 @@ def reingest(
     if not lake.is_delta_table(lake.quarantine(source.name)):
         refuse_corrections(corrections, {})
         return RunCounts()
+    follow_fields(lake, source)
     quarantine = spark.read.format("delta").load(lake.quarantine(source.name))
     refuse_corrections(corrections, corrected_rows(quarantine, corrections))
     now_us = (now - EPOCH) // MICROSECOND
@@ -145,11 +148,13 @@ def judge_row(read: ReadPart, source: Source, now_us: int, row: Outcome) -> Iter
 
 def _judged(source: Source, now_us: int, row: Outcome) -> Outcome:
     if "kafka_message" in row:
-        return judge_of(source)(message_of(row, row["correction"]), now_us)
+        return judge_of(source, Rescue(source))(message_of(row, row["correction"]), now_us)
     name, number = row["source_file"], row["row_number"]
     text = row["raw"] if row["correction"] is None else row["correction"]
     try:
-        return accepted(source, number, to_event(source, row_of_raw(name, text, source), now_us))
+        values = row_of_raw(name, text, source)
+        event = to_event(source, values, now_us)
+        return accepted(source, number, event, Rescue(source).text(values))
     except RefusedError as refusal:
         return refused(name, number, refusal, row["raw"])
 
@@ -213,15 +218,18 @@ def append_new(
     reingested = F.col("source_file").contains("#")
     known = spark.read.format("delta").load(path).where(reingested).select("source_file")
     new = tagged.join(known, "source_file", "left_anti")
-    newest_event_us = new.agg(F.max("event_time_us")).collect()[0][0]
+    newest: Any = new.agg(F.max("event_time_us"), F.count("rescued")).collect()[0]
+    newest_event_us, rescued = newest
     if newest_event_us is None:
         return
-    newest = bronze.newest_of_groups(new, source)
+    if rescued:
+        add_rescued(lake, source)
+    groups = bronze.newest_of_groups(new, source)
 
     def append() -> None:
         before = read_clock(lake, source)
-        after = clock_after(before, newest_event_us, now_us, newest)
-        rows = bronze.bronze_rows(new, source, before, after)
+        after = clock_after(before, newest_event_us, now_us, groups)
+        rows = bronze.bronze_rows(new, source, before, after, rescued > 0)
         metadata = json.dumps(after.metadata() | REINGESTED)
         rows.write.format("delta").mode("append").option("userMetadata", metadata).save(path)
         check_clock_order(lake, source, before, after)

@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # A room imports from its own line and from those above it.
 ORDER = (
     "include/fold include/lake include/text_table.py",
-    "include/settings_error.py include/origins.py include/settings.py include/stream_definition.py",
+    "include/settings_error.py",
+    "include/landed_formats.py include/origins.py",
+    "include/settings.py include/stream_definition.py",
     "include/streams include/registry.py",
     "include/spark include/savepoints include/checkpoint",
     "include/memory.py",

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from include.landing.bronze_commits import clock_after
 from include.landing.clock import Clock
 from include.landing.group_clock import no_groups
 from include.landing.ingest import ingest
-from include.landing.landed_file import row_of_raw
+from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_row import to_event
 from include.settings import Source
 from tests.ingested import rows_of
@@ -27,7 +27,8 @@ NOON_US = 1_772_366_400_000_000
 
 
 def block(language: str, number: int = 0) -> str:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[number]
+    found = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    return str(found[number])
 
 
 def declared(name: str) -> Source:
@@ -91,6 +92,17 @@ def test_the_shipment_is_taken_as_it_is(lake, tmp_path):
     (row,) = rows_of(lake.bronze("shipments"))
     assert (row["order_id"], row["weight"], row["event_time"]) == (7, 1.5, at)
     assert row["source_file"].startswith("0/part-")
+
+
+def test_the_sale_is_taken_as_it_is():
+    source, name = declared("SALES"), "dt=2026-11-20/till7.csv"
+    rows = open_rows(name, block("csv").encode("cp1252"), source)
+    (values,) = [rows.values(item) for item in rows.items()]
+    assert to_event(source, values, 2 * NOON_US).values == (
+        "Köln",
+        Decimal("12.50"),
+        date(2026, 11, 20),
+    )
 
 
 def test_every_type_has_its_line():

@@ -128,6 +128,9 @@ LakeOption = Annotated[
 NewLakeOption = Annotated[
     str, _lake_option(absolute_lake, "The lake's folder or URI; a folder is made.")
 ]
+AnyLakeOption = Annotated[
+    str, _lake_option(absolute_lake, "The lake's folder or URI; there need not be one yet.")
+]
 AnyStreamArgument = Annotated[
     str | None,
     typer.Argument(

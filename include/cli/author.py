@@ -11,6 +11,7 @@ from typer._completion_shared import Shells, get_completion_script
 
 from include.cli import scaffold
 from include.cli.app import (
+    AnyLakeOption,
     AnyStreamArgument,
     JsonOption,
     LakeOption,
@@ -21,6 +22,8 @@ from include.cli.app import (
     show_json,
     source_names,
 )
+from include.lake.paths import Lake, open_lake
+from include.landing.bronze_changes import refuse_other_fields
 from include.registry import all_sources, source_named, stream_named, stream_names
 from include.settings import PROJECT, SettingsError
 from include.spark.local_jobs import say
@@ -62,14 +65,19 @@ def _written(files: list[Path], then: str) -> int:
 
 @command("validate", "validate user_counts", PANEL)
 def validate(
+    root: AnyLakeOption,
     name: AnyStreamArgument = None,
     is_json: JsonOption = False,
 ) -> int:
-    """Say what is wrong with the file of a stream, or of each; 1 when anything is."""
+    """Say what is wrong with the file of a stream, or of each; 1 when anything is.
+
+    Also when the lake's bronze cannot become what the stream's source declares.
+    """
     if name is not None and name not in stream_names():
         stream_named(name)  # says which there are
     names = stream_names() if name is None else (name,)
-    wrong = {name: _why_wrong(name) for name in names}
+    lake = open_lake(root) if "://" in root or Path(root).is_dir() else None
+    wrong = {name: _why_wrong(lake, name) for name in names}
     if is_json:
         show_json([{"stream": name, "error": error} for name, error in wrong.items()])
     else:
@@ -78,9 +86,11 @@ def validate(
     return int(any(wrong.values()))
 
 
-def _why_wrong(name: str) -> str | None:
+def _why_wrong(lake: Lake | None, name: str) -> str | None:
     try:
-        stream_named(name)
+        source = source_named(stream_named(name).source)
+        if lake is not None:
+            refuse_other_fields(lake, source)
     except SettingsError as error:
         return str(error)
     return None

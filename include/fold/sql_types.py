@@ -52,7 +52,7 @@ class SqlType(NamedTuple):
         if {self.name, other.name} <= set(INTEGERS):
             return INTEGERS.index(self.name) >= INTEGERS.index(other.name)
         if self.name != other.name:
-            return (self.name, other.name) == ("double", "float")
+            return self.name == "double" and other.name in ("float", *INTEGERS[:3])
         if self.name == "decimal":
             digits = self.precision - self.scale, other.precision - other.scale
             return self.scale >= other.scale and digits[0] >= digits[1]

@@ -28,6 +28,7 @@ RUNS = pa.schema(
         ops_column("rows_landed", pa.int64(), "Ingest: rows found in them; bronze + quarantined"),
         ops_column("rows_bronze", pa.int64(), "Ingest: rows appended to bronze"),
         ops_column("rows_quarantined", pa.int64(), "Ingest: rows (and whole files) refused"),
+        ops_column("rows_rescued", pa.int64(), "Ingest: of bronze's, those with unknown fields"),
         ops_column(
             "rows_in",
             pa.int64(),

@@ -1,6 +1,6 @@
 """`bronze/<source>` and `quarantine/<source>`, made with their documented columns; whoever writes them."""
 
-from include.lake.columns import Column, create_if_absent, found_columns, sql_name
+from include.lake.columns import Column, create_if_absent
 from include.lake.paths import Lake
 from include.landing.origin_columns import origin_columns, refused_columns
 from include.settings import SettingsError, Source
@@ -48,19 +48,6 @@ def create_tables(lake: Lake, source: Source) -> None:
     )
 
 
-def refuse_other_fields(lake: Lake, source: Source) -> None:
-    """SettingsError when bronze has been made with other fields than the source now declares."""
-    path = lake.bronze(source.name)
-    found = {name: sql_name(kind) for name, kind in found_columns(path)}
-    for field in source.fields:
-        if found.get(field.name) != field.type:
-            raise SettingsError(
-                f"source {source.name} declares {field.name} {field.type}, but {path} has "
-                f"{found.get(field.name, 'no such column')}: declare it as it was. A table does not "
-                "follow a change of its source's fields yet; one of another name has them"
-            )
-
-
 def quarantine_columns(source: Source) -> tuple[Column, ...]:
     """The columns of quarantine: those of all sources, then what is known of a message."""
     return (*QUARANTINE_COLUMNS, *refused_columns(source))
@@ -71,7 +58,7 @@ def bronze_columns(source: Source) -> tuple[Column, ...]:
 
     Raises SettingsError when a field has the name of a column that ingestion adds.
     """
-    added = _added_columns(source)
+    added = added_columns(source)
     taken = {column.name for column in added} & {field.name for field in source.fields}
     if taken:
         raise SettingsError(f"source {source.name}: bronze itself has a column {min(taken)}")
@@ -79,7 +66,8 @@ def bronze_columns(source: Source) -> tuple[Column, ...]:
     return (*fields, *added)
 
 
-def _added_columns(source: Source) -> tuple[Column, ...]:
+def added_columns(source: Source) -> tuple[Column, ...]:
+    """What ingestion adds to the fields."""
     reached = "The newest least(event_time, ingested_at) of all earlier commits"
     if source.watermark_per is not None:
         reached += ", the least of those of the groups that were not idle, and never going back"

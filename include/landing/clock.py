@@ -35,7 +35,15 @@ STILL_KEY = "still"
 RESET_KEY = "reset"
 COMMITS_LOOKED_AT = 20
 COMMITS_WITHOUT_ROWS = frozenset(
-    {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CHANGE COLUMN"}
+    {
+        "ADD COLUMN",
+        "CHANGE COLUMN",
+        "OPTIMIZE",
+        "SET TBLPROPERTIES",
+        "UPDATE FIELD METADATA",
+        "VACUUM END",
+        "VACUUM START",
+    }
 )
 
 

@@ -11,8 +11,9 @@ from include.lake.paths import files_of
 from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
 from include.landing.delta_versions import GONE, VersionPart, added_files, open_table, part_named
-from include.landing.parse_files import FILE, Outcome, outcomes_of_content
+from include.landing.parse_files import Outcome, file_outcome, outcomes_of_content
 from include.landing.refusals import UnreadableFileError
+from include.landing.rescue import Rescue
 from include.origins import DeltaTable
 from include.settings import Source
 
@@ -24,13 +25,14 @@ def outcomes_of_added(source: Source, batch: Batch, name: str) -> Iterator[Outco
     """
     part = part_named(name)
     given_up = f"{part.version}/{GONE}{part.path}" in batch.files
+    rescue = Rescue(source)
     rows_in_file = 0
     if part.is_file and not given_up:
         read = partial(_content, source, part)
-        for outcome in outcomes_of_content(read, source, f"{name}", batch.ingested_at_us):
+        for outcome in outcomes_of_content(read, source, name, batch.ingested_at_us, rescue):
             rows_in_file += 1
             yield outcome
-    yield {"kind": FILE, "source_file": name, "rows_in_file": rows_in_file}
+    yield file_outcome(name, rows_in_file, rescue)
 
 
 def _content(source: Source, part: VersionPart) -> bytes:

@@ -7,6 +7,7 @@ batches they have, and a batch that is repeated keeps its files and the time by 
 A run of a source with a clock ends with a clock row, where one is due (clock.py).
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -16,7 +17,8 @@ from include.lake.commits import rows_committed
 from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake
 from include.landing.batch import Batch
-from include.landing.bronze_tables import create_tables, refuse_other_fields
+from include.landing.bronze_changes import follow_fields
+from include.landing.bronze_tables import create_tables
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
@@ -33,6 +35,7 @@ from include.landing.origin import arrivals_of, place_of
 from include.landing.origin_position import ensure_origin_position, refuse_other_origin
 from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
 from include.landing.spark_position import lost_files
+from include.landing.unknown_fields import new_fields
 from include.landing.watermark_jump import Jump, find_jump, jump_findings
 from include.origins import KafkaTopic
 from include.settings import Source
@@ -51,6 +54,7 @@ class RunCounts:
     rows_landed: int = 0
     rows_bronze: int = 0
     rows_quarantined: int = 0
+    rows_rescued: int = 0
 
     def __add__(self, other: "RunCounts") -> "RunCounts":
         theirs = asdict(other)
@@ -68,6 +72,7 @@ class BatchWriter:
         self.counts = RunCounts()
         self.jumps: list[Jump] = []  # of the watermark, by this run's commits
         self.skipped = 0  # messages that are passed over by declaration
+        self.unknown: Counter[str] = Counter()  # of each that is no field, its rows
 
     def write(self, batch: Batch, sizes: Mapping[str, int]) -> None:
         """Parse the batch, commit it to both tables, and say that it is done."""
@@ -81,7 +86,9 @@ class BatchWriter:
         # Before the batch is done: whatever the position has taken is sealed by then.
         seal_tables(self._lake, self._source.name)
         finish(self._lake, self._source.name, batch, accepted, refused)
-        self.counts += RunCounts(1, summary.files, accepted + refused, accepted, refused)
+        self.unknown.update(summary.unknown)
+        rows = (accepted + refused, accepted, refused, summary.rescued)
+        self.counts += RunCounts(1, summary.files, *rows)
         self.skipped += summary.skipped
 
     def _append_accepted(self, parsed: Parsed, batch: Batch) -> None:
@@ -151,6 +158,7 @@ def ingest(
         if record is not None:
             record |= asdict(writer.counts)
         found = [*jump_findings(source, writer.jumps), *skip_findings(source, writer.skipped)]
+        found += new_fields(lake, source, writer.unknown)
         record_findings(lake, run_id, source.name, found)
     bounded = write_clock_row(lake, source, interval_end, datetime.now(UTC))
     record_findings(lake, run_id, source.name, [*bounded, *report_groups(lake, source)])
@@ -164,7 +172,7 @@ def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
     refuse_changed_tables(lake, source)
     refuse_other_origin(lake, source)
     create_tables(lake, source)
-    refuse_other_fields(lake, source)
+    follow_fields(lake, source)
     if source.origin is not None:
         ensure_origin_position(lake, source.name)
     else:

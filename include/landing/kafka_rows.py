@@ -10,12 +10,13 @@ from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
 from include.landing.kafka_client import Headers, Message
 from include.landing.kafka_offsets import range_named
-from include.landing.landed_file import JsonRows
+from include.landing.landed_json import JsonRows
 from include.landing.landed_row import reader_of_events
 from include.landing.landed_times import Instant
 from include.landing.landed_values import Text, is_read_of_text
-from include.landing.parse_files import FILE, Outcome, accepted, quarantine_id, refused
+from include.landing.parse_files import Outcome, accepted, file_outcome, quarantine_id, refused
 from include.landing.refusals import RefusedError
+from include.landing.rescue import Rescue
 from include.origins import MESSAGE, KafkaTopic
 from include.settings import Field, Source
 
@@ -30,14 +31,15 @@ def outcomes_of_range(source: Source, batch: Batch, name: str) -> Iterator[Outco
     origin = source.origin
     assert isinstance(origin, KafkaTopic)
     topic = kafka_client.open_topic(origin)
-    judge = judge_of(source)
+    rescue = Rescue(source)
+    judge = judge_of(source, rescue)
     ids = f"{batch.origin_id}/{batch.number}/{origin.topic}"
-    counts = {"rows_in_file": 0, "rows_skipped": 0}
+    rows = skipped = 0
     for message in topic.read(range_named(name)):
         if message.value is None and origin.tombstones == "skip":
-            counts["rows_skipped"] += 1
+            skipped += 1
             continue
-        counts["rows_in_file"] += 1
+        rows += 1
         outcome = judge(message, batch.ingested_at_us)
         if "quarantine_id" in outcome:
             outcome["quarantine_id"] = quarantine_id(
@@ -49,10 +51,10 @@ def outcomes_of_range(source: Source, batch: Batch, name: str) -> Iterator[Outco
             f"topic {origin.topic} was made anew since {name} was planned: see `./stateful "
             f"skip-lost {source.name}`"
         )
-    yield {"kind": FILE, "source_file": name, **counts}
+    yield file_outcome(name, rows, rescue) | {"rows_skipped": skipped}
 
 
-def judge_of(source: Source) -> Judge:
+def judge_of(source: Source, rescue: Rescue) -> Judge:
     """What makes an outcome of a message and when it was taken in; types are looked up once."""
     to_event, values_of = reader_of_events(source), _values_of(source)
     assert isinstance(source.origin, KafkaTopic)
@@ -62,7 +64,10 @@ def judge_of(source: Source) -> Judge:
         number = message.offset + 1  # from 1, as in a file
         name = f"{topic}/{message.partition}"
         try:
-            outcome = accepted(source, number, to_event(values_of(message), ingested_at_us))
+            values = values_of(message)
+            event = to_event(values, ingested_at_us)
+            landed = {name: value for name, value in values.items() if name != MESSAGE}
+            outcome = accepted(source, number, event, rescue.text(landed))
         except RefusedError as refusal:
             outcome = refused(name, number, refusal, raw_of(message))
             outcome["kafka_message"] = as_json(message)

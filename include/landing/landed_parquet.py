@@ -1,22 +1,25 @@
 """The rows of a Parquet file, by its column types; only the source's own columns are read."""
 
-import base64
-import json
 from collections.abc import Iterator, Mapping
-from datetime import date
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from include.lake.delta_log import first_line
+from include.landing.landed_content import what_it_is
 from include.landing.landed_row import check_columns, landed_columns
 from include.landing.landed_times import Instant, LocalTime
+from include.landing.parquet_size import refuse_bomb
 from include.landing.refusals import UnreadableFileError
+from include.landing.row_as_json import row_as_json
 from include.settings import Source
 
 PER_MICROSECOND = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 ROWS_AT_ONCE = 10_000
-NO_PYTHON_VALUE = (ValueError, OverflowError)  # what Arrow raises
+# A value that is there often is stored once, so that in memory a file may be larger than unpacked.
+MEMORY_FACTOR = 4
+# What Arrow raises, for a zone that nobody knows a LookupError.
+NO_PYTHON_VALUE = (ValueError, OverflowError, LookupError, pa.ArrowException)
 
 
 class ParquetRows:
@@ -38,10 +41,12 @@ class ParquetRows:
         return item
 
     def raw(self, item: Mapping[str, object]) -> str:
-        return json.dumps(_as_json(item), ensure_ascii=False)
+        return row_as_json(item)
 
 
 def _read_parquet(content: bytes, source: Source) -> pa.Table:
+    if not content.startswith(b"PAR1"):
+        raise UnreadableFileError(f"not a whole Parquet file: it is {what_it_is(content)}")
     file = pq.ParquetFile(pa.BufferReader(content))
     groups = range(file.metadata.num_row_groups)
     unpacked_bytes = sum(file.metadata.row_group(group).total_byte_size for group in groups)
@@ -49,7 +54,9 @@ def _read_parquet(content: bytes, source: Source) -> pa.Table:
         raise UnreadableFileError(f"unpacks to {unpacked_bytes} bytes: split it")
     columns = list(file.schema_arrow.names)
     check_columns(columns, source, "Parquet")
-    table = file.read(columns=landed_columns(source, columns))
+    wanted = landed_columns(source, columns)
+    refuse_bomb(content, file.metadata, wanted, MEMORY_FACTOR * source.max_file_bytes)
+    table = file.read(columns=wanted)
     table.validate(full=True)
     return table
 
@@ -62,7 +69,7 @@ class Unreadable(str):
 
 def _values(column: pa.Array) -> list[object]:
     if not pa.types.is_timestamp(column.type):
-        return _python_values(column.cast(_in_microseconds(column.type), safe=False))
+        return _python_values(_with_python_times(column))
     times, divisor = PER_MICROSECOND[column.type.unit]
     kind = LocalTime if column.type.tz is None else Instant
     # In Python's integers: Arrow's cast rounds towards zero, and overflows.
@@ -70,6 +77,13 @@ def _values(column: pa.Array) -> list[object]:
         None if value is None else kind(value * times // divisor)
         for value in column.cast(pa.int64()).to_pylist()
     ]
+
+
+def _with_python_times(column: pa.Array) -> pa.Array:
+    try:
+        return column.cast(_in_microseconds(column.type), safe=False)
+    except pa.ArrowException:  # members of one name: each value is refused
+        return column
 
 
 def _python_values(column: pa.Array) -> list[object]:
@@ -98,21 +112,3 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType:
         fields = (kind.field(index) for index in range(kind.num_fields))
         return pa.struct([(field.name, _in_microseconds(field.type)) for field in fields])
     return kind
-
-
-def _as_json(value: object) -> object:
-    """A value as text or what JSON has, of which the same value is read again."""
-    if isinstance(value, Instant | LocalTime):
-        zone = "Z" if isinstance(value, Instant) else ""
-        return f"{pa.scalar(value.micros, pa.timestamp('us')).cast(pa.string()).as_py()}{zone}"
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return {name: _as_json(of) for name, of in value.items()}
-    if isinstance(value, list):
-        if value and all(isinstance(item, tuple) for item in value):  # a map
-            return {str(_as_json(key)): _as_json(of) for key, of in value}
-        return [_as_json(item) for item in value]
-    return value if value is None or type(value) in (str, int, float, bool) else str(value)

@@ -5,15 +5,17 @@ a zone is no instant, because a wrong guess is found only after it has been coun
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
 from include.fold.admission import MICROSECOND
 from include.landing.landed_times import instant_us
 from include.landing.landed_values import converter
-from include.landing.refusals import RefusedError, UnreadableFileError
+from include.landing.refusals import RefusedError, UnreadableFileError, shown
 from include.settings import Field, Source
 
+SHOWN_COLUMNS = 20
 DAY_US = timedelta(days=1) // MICROSECOND
 
 Row = Mapping[str, object]
@@ -33,7 +35,7 @@ ToEvent = Callable[[Row, int], Event]
 def to_event(source: Source, values: Row, ingested_at_us: int) -> Event:
     """The event in a row that came in at `ingested_at_us`; RefusedError says why it is none.
 
-    Fields that the source does not know are ignored. Of many rows: `reader_of_events`.
+    What the source does not know: `Rescue`. Of many rows: `reader_of_events`.
     """
     return reader_of_events(source)(values, ingested_at_us)
 
@@ -41,7 +43,7 @@ def to_event(source: Source, values: Row, ingested_at_us: int) -> Event:
 def reader_of_events(source: Source) -> ToEvent:
     """`to_event` of one source, whose types are looked up once."""
     fields = [_reader_of_field(field, source) for field in source.fields]
-    time_of = _value_at(source.time_field)
+    time_of = value_at(source.time_field)
     max_future_us = source.max_future // MICROSECOND
 
     def to_event(values: Row, ingested_at_us: int) -> Event:
@@ -61,7 +63,7 @@ def reader_of_events(source: Source) -> ToEvent:
 
 
 def _reader_of_field(field: Field, source: Source) -> Callable[[Row], object]:
-    value_of = _value_at(field.landed)
+    value_of = value_at(field.landed)
     convert = converter(field.type, field.times or source.times)
     name = field.landed
 
@@ -76,13 +78,13 @@ def _reader_of_field(field: Field, source: Source) -> Callable[[Row], object]:
     return read
 
 
-def _value_at(path: str) -> Callable[[Row], object]:
+def value_at(path: str) -> Callable[[Row], object]:
     """What a row has at a dotted path: under the whole of it as one name, or step by step."""
     if "." not in path:
         return lambda values: values.get(path)
     steps = path.split(".")
 
-    def value_at(values: Row) -> object:
+    def find(values: Row) -> object:
         if path in values:
             return values[path]
         found: object = values
@@ -92,14 +94,19 @@ def _value_at(path: str) -> Callable[[Row], object]:
             found = found.get(step)
         return found
 
-    return value_at
+    return find
+
+
+def _in_rows(source: Source) -> list[Field]:
+    return [field for field in source.fields if not field.from_folder]
 
 
 def landed_columns(source: Source, columns: list[str]) -> list[str]:
-    """Those of a file's columns that the source asks for, each once, and first its time."""
-    asked = dict.fromkeys([source.time_field, *(field.landed for field in source.fields)])
+    """Those of a file's columns that are taken, each once, and first the source's time."""
+    asked = dict.fromkeys([source.time_field, *(field.landed for field in _in_rows(source))])
     found = (_column_of(path, columns) for path in asked)
-    return list(dict.fromkeys(name for name in found if name is not None))
+    others = [name for name in columns if name not in source.ignored] if source.rescue else []
+    return list(dict.fromkeys([name for name in found if name is not None] + others))
 
 
 def _column_of(path: str, columns: list[str]) -> str | None:
@@ -108,11 +115,17 @@ def _column_of(path: str, columns: list[str]) -> str | None:
 
 def check_columns(columns: list[str], source: Source, where: str) -> None:
     """UnreadableFileError when a column that rows need is missing, or there twice."""
-    required = [source.time_field, *(field.landed for field in source.fields if field.required)]
+    required = [source.time_field, *(field.landed for field in _in_rows(source) if field.required)]
     missing = [path for path in required if _column_of(path, columns) is None]
     if missing:
-        raise UnreadableFileError(f"{where} without {', '.join(missing)}")
-    known = landed_columns(source, columns)
+        raise UnreadableFileError(f"{where} without {', '.join(missing)}; {_found(columns)}")
+    known = landed_columns(replace(source, rescue=False), columns)
     repeated = sorted(name for name in known if columns.count(name) > 1)
     if repeated:
         raise UnreadableFileError(f"{where} with {', '.join(repeated)} more than once")
+
+
+def _found(columns: list[str]) -> str:
+    more = f" and {len(columns) - SHOWN_COLUMNS} more" if len(columns) > SHOWN_COLUMNS else ""
+    names = ", ".join(shown(name) for name in columns[:SHOWN_COLUMNS])
+    return f"columns found: {names or 'none'}{more}"

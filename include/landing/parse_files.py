@@ -21,6 +21,7 @@ from include.landing.landed_file import open_rows
 from include.landing.landed_row import DAY_US, Event, reader_of_events
 from include.landing.origin_columns import refused_columns
 from include.landing.refusals import RefusedError, UnreadableFileError
+from include.landing.rescue import Rescue
 from include.settings import MIB, Field, Source
 
 # What an outcome is of.
@@ -42,6 +43,7 @@ OUTCOME = {
     "reason_code": "string",
     "reason": "string",
     "raw": "string",
+    "rescued": "string",  # of a file: JSON, of each that is no field of the source its rows
 }
 
 Outcome = dict[str, Any]
@@ -64,9 +66,10 @@ def arrow_schema(schema: dict[str, str]) -> pa.Schema:
 
 
 def in_batches(rows: Iterator[Outcome], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Outcomes as Arrow has them, some thousands at once."""
+    """Outcomes as Arrow has them, some thousands at once; fewer where their texts are long."""
     while chunk := list(islice(rows, ROWS_AT_ONCE)):
-        yield pa.RecordBatch.from_pylist(chunk, schema=schema)
+        # By a table, which has as many arrays as it takes: one of Arrow's ends at 2 GiB.
+        yield from pa.Table.from_pylist(chunk, schema=schema).to_batches()
 
 
 def parse_here(
@@ -120,33 +123,43 @@ def outcomes_of_file(
     LakeError when the file is gone.
     """
     read = partial(_content, lake, f"{root}/{name}", source.max_file_bytes)
+    rescue = Rescue(source)
     rows_in_file = 0
-    for outcome in outcomes_of_content(read, source, name, ingested_at_us):
+    for outcome in outcomes_of_content(read, source, name, ingested_at_us, rescue):
         rows_in_file += 1
         yield outcome
-    yield {"kind": FILE, "source_file": name, "rows_in_file": rows_in_file}
+    yield file_outcome(name, rows_in_file, rescue)
+
+
+def file_outcome(name: str, rows_in_file: int, rescue: Rescue) -> Outcome:
+    """What there is to say of a file as a whole, once all of its rows are read."""
+    file: Outcome = {"kind": FILE, "source_file": name, "rows_in_file": rows_in_file}
+    return file | {"rescued": rescue.fields()}
 
 
 def outcomes_of_content(
-    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int
+    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int, rescue: Rescue
 ) -> Iterator[Outcome]:
     """Those of the rows of one file, whose content `read` gives, or of a file that is unreadable."""
-    for outcome in _outcomes(read, source, name, ingested_at_us):
+    for outcome in _outcomes(read, source, name, ingested_at_us, rescue):
         yield outcome | {"source_file": name}
 
 
 def _outcomes(
-    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int
+    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int, rescue: Rescue
 ) -> Iterator[Outcome]:
     try:
         rows = open_rows(name, read(), source)
     except UnreadableFileError as error:
         yield refused(name, WHOLE_FILE, RefusedError("unreadable_file", str(error)), None)
         return
-    to_event = reader_of_events(source)
+    to_event, is_known = reader_of_events(source), rescue.is_known
     for row_number, item in enumerate(rows.items(), start=1):
         try:
-            yield accepted(source, row_number, to_event(rows.values(item), ingested_at_us))
+            values = rows.values(item)
+            event = to_event(values, ingested_at_us)
+            text = None if is_known(values) else rescue.text(values)
+            yield accepted(source, row_number, event, text)
         except RefusedError as refusal:
             yield refused(name, row_number, refusal, rows.raw(item))
 
@@ -173,8 +186,8 @@ def _content(lake: Lake, path: str, max_bytes: int) -> bytes:
         ) from error
 
 
-def accepted(source: Source, row_number: int, event: Event) -> Outcome:
-    """The outcome of a row that is an event."""
+def accepted(source: Source, row_number: int, event: Event, rescued: str | None) -> Outcome:
+    """The outcome of a row that is an event, and of what `Rescue` kept of it."""
     outcome: Outcome = {
         value_column(field): value for field, value in zip(source.fields, event.values, strict=True)
     }
@@ -182,6 +195,7 @@ def accepted(source: Source, row_number: int, event: Event) -> Outcome:
     outcome["row_number"] = row_number
     outcome["event_time_us"] = event.event_time_us
     outcome["event_day"] = event.event_time_us // DAY_US
+    outcome["rescued"] = rescued
     return outcome
 
 

@@ -1,7 +1,10 @@
 """A batch that was parsed: what it comes to, and how its rows get into bronze and quarantine."""
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -13,6 +16,7 @@ from include.lake.commits import is_written, write_once
 from include.lake.ops import despite_others, with_all_columns
 from include.lake.paths import Lake
 from include.landing.batch import Batch
+from include.landing.bronze_changes import add_rescued
 from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
 from include.landing.bronze_tables import quarantine_columns
 from include.landing.clock import Clock
@@ -20,7 +24,7 @@ from include.landing.group_clock import Newest, group_column, newest_of_groups
 from include.landing.origin import reader_of_parts
 from include.landing.origin_columns import origin_columns
 from include.landing.parse_files import ACCEPTED, FILE, REFUSED, parse_here, value_column
-from include.settings import Source
+from include.settings import RESCUED, Source
 
 
 class Summary(NamedTuple):
@@ -32,6 +36,20 @@ class Summary(NamedTuple):
     refused: int
     newest_event_us: int | None  # None: no row was accepted
     skipped: int = 0  # beside these, by declaration
+    rescued: int = 0  # those that had more than the source's fields
+    unknown: Mapping[str, int] = MappingProxyType({})  # of each such field, its rows
+
+
+def add_counts(texts: Iterable[str | None]) -> Mapping[str, int]:
+    """Of each field that no source knows its rows, of what `Rescue.fields` says of files."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(json.loads(text or "{}"))
+    return counts
+
+
+def _count_rescued(accepted: pa.Table) -> int:
+    return int(accepted.num_rows - accepted["rescued"].null_count)
 
 
 class Once(NamedTuple):
@@ -82,6 +100,8 @@ class ParsedHere:
             self._refused.num_rows,
             pc.max(self._accepted["event_time_us"]).as_py(),
             pc.sum(files["rows_skipped"]).as_py() or 0,
+            _count_rescued(self._accepted),
+            add_counts(files["rescued"].to_pylist()),
         )
 
     def newest_file(self) -> tuple[str, int | None]:
@@ -92,6 +112,8 @@ class ParsedHere:
 
     def append_accepted(self, once: Once) -> tuple[Clock, Clock] | None:
         newest_us = pc.max(self._accepted["event_time_us"]).as_py()
+        if has_rescued := _count_rescued(self._accepted) > 0:
+            add_rescued(self._lake, self._source)
 
         def append() -> tuple[Clock, Clock] | None:
             table = DeltaTable(self._lake.bronze(self._source.name))  # before its clock is read
@@ -101,6 +123,8 @@ class ParsedHere:
             at_us = self._batch.ingested_at_us
             after = clock_after(before, newest_us, at_us, self._newest_of_groups())
             rows = bronze_rows(self._source, self._events(), before, after)
+            if has_rescued:
+                rows = rows.append_column(RESCUED, self._accepted["rescued"])
             append_next(table, rows, after, {"batch_id": once.number}, once)
             return before, after
 

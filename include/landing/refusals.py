@@ -27,6 +27,6 @@ def shown(value: object) -> str:
     """A value as JSON for a message: ASCII, on one line, cut to a readable length."""
     try:
         text = json.dumps(value, default=str)
-    except ValueError:  # an integer of more digits than Python prints
+    except (ValueError, RecursionError):  # an integer of more digits than Python prints; too deep
         text = type(value).__name__
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

@@ -29,6 +29,7 @@ from include.landing.initial_state_file import (
     states_of,
     typed_rows,
 )
+from include.landing.late_fields import late_fields, with_late_fields
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
 from include.settings import SettingsError, Source, Stream
@@ -90,19 +91,22 @@ class LocalEngine:
     ) -> pa.Table:
         """Rows of bronze, all that were ingested by then, from one instant on and before another."""
         bronze = lake.bronze(source)
-        files = DeltaTable(bronze).to_pyarrow_dataset(filesystem=files_of(bronze))
+        table = DeltaTable(bronze)
+        late = late_fields(table, event_schema(fold).names)
+        files = table.to_pyarrow_dataset(filesystem=files_of(bronze))
         time = INSTANTS[fold.time_us]
         # Files by their partition alone: Delta cuts the instants of its statistics to
         # milliseconds, and Arrow takes them for exact.
         dates = _dates_within(from_us, until_us) if time == "event_time" else None
         names = {INSTANTS.get(name, name) for name in event_schema(fold).names if name != KEY}
-        rows = files.to_table(columns=sorted(names | {"ingested_at", "is_clock"}), filter=dates)
+        names |= {"ingested_at", "is_clock"}.union(*(field.columns() for field in late))
+        rows = files.to_table(columns=sorted(names), filter=dates)
         wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= _instant(ingested_at_us))
         if from_us is not None:
             wanted &= pc.field(time) >= _instant(from_us)
         if until_us is not None:
             wanted &= pc.field(time) < _instant(until_us)
-        return as_events(rows.filter(wanted), fold)
+        return as_events(with_late_fields(rows.filter(wanted), late), fold)
 
     def count_by_step(self, events: pa.Table, fold: KeyedFold, step_us: int) -> dict[int, int]:
         """The events of each step of time, counted from the epoch on the fold's clock."""

@@ -23,6 +23,7 @@ from include.fold.failures import BrokenInvariantError
 from include.fold.schemas import event_schema
 from include.fold.spark_hash import buckets_of
 from include.lake.columns import INSTANT
+from include.landing.late_fields import LateField, with_late_fields
 from spark_jobs.engines.bronze_fields import INSTANTS, check_types
 from spark_jobs.engines.packing import (
     ADMITTED,
@@ -50,16 +51,24 @@ class FilePart(NamedTuple):
 
 
 def pack_files(
-    bronze: DataFrame, fold: KeyedFold, ids: Sequence[int], admission: Admission
+    bronze: DataFrame,
+    fold: KeyedFold,
+    ids: Sequence[int],
+    admission: Admission,
+    late: Sequence[LateField] = (),
 ) -> DataFrame:
-    """`pack_events` of packing.py for a frame that is a scan of Parquet files and no more."""
+    """`pack_events` of packing.py for a frame that is a scan of Parquet files and no more.
+
+    `late`: columns that older files have elsewhere.
+    """
     check_types(dict(bronze.dtypes), fold)
     place = (F.input_file_name(), F.input_file_block_start(), F.input_file_block_length())
     placed = bronze.select(*(c.alias(n) for c, n in zip(place, FilePart._fields, strict=True)))
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts = _rows_by_part(batches)
-        rows = [_read(part, count, fold, ids, admission) for part, count in parts.items()]
+        read = (_read(part, count, fold, late) for part, count in parts.items())
+        rows = [_columns(_Rows(found), fold, ids, admission) for found in read]
         return packed_rows(pa.concat_tables(rows), event_schema(fold)) if rows else iter(())
 
     return placed.mapInArrow(pack, PACKED_DDL)
@@ -75,10 +84,8 @@ def _rows_by_part(batches: Iterable[pa.RecordBatch]) -> Counter[FilePart]:
     return counts
 
 
-def _read(
-    part: FilePart, count: int, fold: KeyedFold, ids: Sequence[int], admission: Admission
-) -> pa.Table:
-    """The part's rows as `packed_rows` takes them.
+def _read(part: FilePart, count: int, fold: KeyedFold, late: Sequence[LateField]) -> pa.Table:
+    """The part's rows, with all columns of bronze that are asked for.
 
     BrokenInvariantError unless they are `count` rows, as many as Spark saw.
     """
@@ -86,13 +93,14 @@ def _read(
     # Spark's writers of old have stamped with nanoseconds in 96 bits, and years beyond them.
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         wanted = {*_bronze_columns(fold), "is_clock", "event_time", "arrival_watermark"}
+        wanted = wanted.union(*(field.columns() for field in late))
         rows = file.read_row_groups(_row_groups(file.metadata, part), wanted, use_threads=False)
     if rows.num_rows != count:
         raise BrokenInvariantError(
             f"{path} has {rows.num_rows} rows from byte {part.start} on, but Spark read {count}: "
             "it was changed while it was read, or is damaged. No row of it is folded"
         )
-    return _columns(_Rows(rows), fold, ids, admission)
+    return with_late_fields(rows, late)
 
 
 def _bronze_columns(fold: KeyedFold) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from deltalake import DeltaTable
@@ -11,7 +12,8 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from include.checkpoint.state_operator import committed_operator, forget_begun_operator
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.folded_batch import FoldedFrame, fetch
-from spark_jobs.engines.live import live_fold
+from spark_jobs.engines.late_columns import fill_late_fields, late_fields_of
+from spark_jobs.engines.live import Pack, live_fold
 from spark_jobs.engines.live_of_0_5 import OPERATOR
 from spark_jobs.engines.packed_files import pack_files
 from spark_jobs.engines.packing import pack_events
@@ -69,15 +71,19 @@ def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
     forget_begun_operator(query.checkpoint)
     operator = committed_operator(query.checkpoint)
     bronze = query.lake.bronze(stream.source)
+    rows, late = reader.load(bronze), late_fields_of(bronze, query.fold)
+    pack: Pack = partial(pack_files, late=late)
+    if not workers_can_read(bronze):
+        rows, pack = fill_late_fields(rows, late), pack_events
     return live_fold(
-        reader.load(bronze),
+        rows,
         query.fold,
         stream.buckets,
         stream.state_partitions,
         stream.watermark_delay,
         query.seed,
         of_0_5=operator is not None and operator.name == OPERATOR,
-        pack=pack_files if workers_can_read(bronze) else pack_events,
+        pack=pack,
     )
 
 

@@ -5,6 +5,7 @@ from pyspark.sql import functions as F
 
 from include.fold.definition import KeyedFold
 from spark_jobs.engines.bronze_fields import INSTANTS
+from spark_jobs.engines.late_columns import fill_late_fields, late_fields_of
 
 
 def events_between(
@@ -21,6 +22,7 @@ def events_between(
     """
     time = INSTANTS[fold.time_us]
     rows = spark.read.format("delta").load(bronze)
+    rows = fill_late_fields(rows, late_fields_of(bronze, fold))
     rows = rows.where((_at("ingested_at") <= ingested_at_us) & ~F.col("is_clock"))
     if from_us is not None:
         rows = rows.where(_at(time) >= from_us)

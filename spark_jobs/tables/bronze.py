@@ -9,10 +9,12 @@ from include.landing.group_clock import Newest, group_column
 from include.landing.group_clock import newest_of_groups as groups_of_values
 from include.landing.origin_columns import origin_columns, refused_columns
 from include.landing.parse_files import ACCEPTED, REFUSED, value_column
-from include.settings import FOLDER, Source
+from include.settings import FOLDER, RESCUED, Source
 
 
-def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) -> DataFrame:
+def bronze_rows(
+    parsed: DataFrame, source: Source, before: Clock, after: Clock, with_rescued: bool
+) -> DataFrame:
     """The accepted rows of a parsed batch as bronze stores them: one file for each date."""
     rows = parsed.where(F.col("kind") == ACCEPTED).select(
         *(F.col(value_column(field)).alias(field.name) for field in source.fields),
@@ -24,6 +26,7 @@ def bronze_rows(parsed: DataFrame, source: Source, before: Clock, after: Clock) 
         F.col("source_file"),
         F.lit(False).alias("is_clock"),
         *(F.col(column.name) for column in origin_columns(source)),
+        *([F.col(RESCUED)] if with_rescued else []),
     )
     return rows.repartition("event_date")
 

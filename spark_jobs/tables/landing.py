@@ -18,6 +18,7 @@ from pyspark.storagelevel import StorageLevel
 
 from include.lake.paths import Lake
 from include.landing.batch import Batch
+from include.landing.bronze_changes import add_rescued
 from include.landing.bronze_commits import clock_after, read_clock
 from include.landing.clock import Clock
 from include.landing.origin import reader_of_parts
@@ -30,7 +31,7 @@ from include.landing.parse_files import (
     in_batches,
     outcome_schema,
 )
-from include.landing.parsed_batch import Once, Parse, Summary
+from include.landing.parsed_batch import Once, Parse, Summary, add_counts
 from include.settings import Source
 from spark_jobs.tables import bronze
 from spark_jobs.tables.exactly_once import append_once
@@ -55,8 +56,11 @@ class ParsedOnSpark:
             F.count_if(kind == REFUSED),
             F.max("event_time_us"),
             F.coalesce(F.sum("rows_skipped"), F.lit(0)),
+            F.count(F.when(kind == ACCEPTED, F.col("rescued"))),
+            F.collect_list(F.when(kind == FILE, F.col("rescued"))),
         ).collect()[0]
-        return Summary(*row)
+        summary = Summary(*row)
+        return summary._replace(unknown=add_counts(row[-1]))
 
     def newest_file(self) -> tuple[str, int | None]:
         newest = F.max("event_time_us").alias("newest_us")
@@ -66,7 +70,11 @@ class ParsedOnSpark:
         return rows[0].source_file, rows[1].newest_us if len(rows) > 1 else None
 
     def append_accepted(self, once: Once) -> tuple[Clock, Clock] | None:
-        newest_us = self._outcomes.agg(F.max("event_time_us")).collect()[0][0]
+        events = self._outcomes.where(F.col("kind") == ACCEPTED)
+        row = events.agg(F.max("event_time_us"), F.count("rescued")).collect()[0]
+        newest_us, rescued = row
+        if rescued:
+            add_rescued(self._lake, self._source)
         newest = bronze.newest_of_groups(self._outcomes, self._source)
         clocks: list[tuple[Clock, Clock]] = []
 
@@ -74,7 +82,7 @@ class ParsedOnSpark:
             before = read_clock(self._lake, self._source)
             after = clock_after(before, newest_us, self._batch.ingested_at_us, newest)
             append_once(
-                bronze.bronze_rows(self._outcomes, self._source, before, after),
+                bronze.bronze_rows(self._outcomes, self._source, before, after, rescued > 0),
                 self._lake.bronze(self._source.name),
                 *once,
                 json.dumps(after.metadata() | {"batch_id": once.number}),

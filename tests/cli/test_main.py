@@ -6,6 +6,7 @@ import pty
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from include.cli import jobs
 from include.cli.__main__ import FILES, main
 from include.lake.paths import Lake
+from include.landing.bronze_tables import create_tables
+from include.registry import source_named
 from include.settings import PROJECT
 
 CLI = [sys.executable, "-P", "-m", "include.cli"]
@@ -116,6 +119,16 @@ def test_validate_says_which_file_is_wrong(monkeypatch, capsys):
     found = {row["stream"]: row["error"] for row in json.loads(capsys.readouterr().out)}
     assert "must declare STREAM" in found.pop("user_counts")
     assert set(found.values()) == {None}
+
+
+def test_validate_says_what_bronze_cannot_become(lake, monkeypatch, capsys):
+    source = source_named("signals")
+    create_tables(lake, source)
+    assert main(["validate", "device_signals", "--lake", lake.root]) == 0
+    fields = (*source.fields, replace(source.fields[1], name="added", was="gone"))
+    monkeypatch.setattr("include.streams.sources.SOURCES", (replace(source, fields=fields),))
+    assert main(["validate", "device_signals", "--lake", lake.root]) == 1
+    assert "added was='gone', but" in capsys.readouterr().out
 
 
 def test_check_and_coverage_have_json_for_scripts(lake, capsys):

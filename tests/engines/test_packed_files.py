@@ -180,10 +180,10 @@ def test_a_file_with_other_rows_than_spark_saw_is_refused(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(rows_of(user_counts.FOLD, rng, 10), path)
     part = FilePart(path.as_uri(), 0, path.stat().st_size)
-    read = packed_files._read(part, 10, user_counts.FOLD, IDS, Admission())
+    read = packed_files._read(part, 10, user_counts.FOLD, ())
     assert read.num_rows == 10
     with pytest.raises(BrokenInvariantError, match=r"a\.parquet has 10 rows .* Spark read 9"):
-        packed_files._read(part, 9, user_counts.FOLD, IDS, Admission())
+        packed_files._read(part, 9, user_counts.FOLD, ())
 
 
 @pytest.mark.spark
@@ -208,9 +208,9 @@ def test_files_that_are_not_the_tables_rows_come_through_spark(
     assert table_rows(lake, COUNTS, user_counts.FOLD) == expected_rows(oracle, user_counts.FOLD)
 
 
-def _noted(asked: list[str], pack: Pack, *arguments: Any) -> DataFrame:
+def _noted(asked: list[str], pack: Pack, *arguments: Any, **more: Any) -> DataFrame:
     asked.append(pack.__name__)
-    return pack(*arguments)
+    return pack(*arguments, **more)
 
 
 def test_workers_read_no_object_store():

@@ -9,6 +9,7 @@ from include.lake.paths import Lake
 from include.landing.ingest import RunCounts, ingest
 from include.landing.kafka_client import client_settings, messages_until
 from include.landing.kafka_rows import as_json, judge_of, message_of
+from include.landing.rescue import Rescue
 from include.origins import KafkaTopic
 from include.settings import Field, SettingsError, Source, Times
 from tests.ingested import bronze_of, quarantine_of
@@ -69,10 +70,10 @@ def test_poison_is_quarantined_with_where_it_was(lake: Lake, topic: FakeTopic, v
 
 def test_a_refused_message_is_judged_again_as_it_was_or_corrected(topic: FakeTopic):
     sent = topic.produce(0, b"{", key=b"k")
-    row = judge_of(SOURCE)(sent, 2**51)
-    again = judge_of(SOURCE)(message_of(row, None), 2**51)
+    row = judge_of(SOURCE, Rescue(SOURCE))(sent, 2**51)
+    again = judge_of(SOURCE, Rescue(SOURCE))(message_of(row, None), 2**51)
     assert again == row
-    mended = judge_of(SOURCE)(message_of(row, '{"amount": 3}'), 2**51)
+    mended = judge_of(SOURCE, Rescue(SOURCE))(message_of(row, '{"amount": 3}'), 2**51)
     assert (mended["kind"], mended["value_customer"]) == ("accepted", "k")
     assert as_json(sent) == row["kafka_message"]
 

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from include.lake.paths import Lake
 from include.landing import parse_files
-from include.landing.landed_file import CsvRows, JsonRows, open_rows, row_of_raw
+from include.landing.landed_csv import CsvRows
+from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_files import landed_files, landing_root
+from include.landing.landed_json import JsonRows
 from include.landing.landed_row import to_event
 from include.landing.landed_times import MAX_US, Instant
 from include.landing.parse_files import outcomes_of_file, parse_here
@@ -202,8 +204,8 @@ def test_parquet_rows_come_with_their_types():
         other=pa.array([[1], [2]]),
     )
     assert list(rows_of("a.parquet", content)) == [
-        {"key": "a", "at": Instant(NOON_US), "count": 1, "amount": 1.5},
-        {"key": None, "at": None, "count": 2, "amount": None},
+        {"key": "a", "at": Instant(NOON_US), "count": 1, "amount": 1.5, "other": [1]},
+        {"key": None, "at": None, "count": 2, "amount": None, "other": [2]},
     ]
 
 
@@ -251,7 +253,7 @@ def test_a_parquet_time_needs_a_zone(at: pa.Array, code: str | None):
     [
         ("a.jsonl.gz", gzip.compress(b"{}" * 1000)[:-4], "not a whole gzip file"),
         ("a.jsonl.gz", gzip.compress(b"{}") + b"rubbish", "not a whole gzip file"),
-        ("a.jsonl.gz", b"{}", "not a whole gzip file"),
+        ("a.jsonl.gz", b"{}", "no gzip file, though it is named .gz; it is JSON"),
         ("a.jsonl.gz", b"", "not even a gzip header"),
         ("a.jsonl.gz", gzip.compress(b" " * 10_001), "unpacks to more than 10000 bytes"),
         ("a.jsonl", b'{"key": "a\0"}', "NUL"),

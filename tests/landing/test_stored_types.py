@@ -71,19 +71,10 @@ def test_every_type_is_stored(lake: Lake, parse: Parse):
         ], kind
 
 
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ([("f0", "boolean"), ("new", "int")], "declares new int, but .* has no such column"),
-        ([("f0", "string")], "declares f0 string, but .* has boolean"),
-    ],
-)
-def test_a_source_with_other_fields_than_its_bronze_is_refused_before_anything_is_taken(
-    lake: Lake, fields, says
-):
+def test_a_column_of_another_type_is_refused_before_anything_is_taken(lake: Lake):
     ingest(lake, SOURCE)
     Path(lake.landing(SOURCE.name), "a.jsonl").write_text(f'{{"at": "{AT}", "f0": true}}\n')
-    other = [Field(name=name, type=kind, comment="", required=False) for name, kind in fields]
-    with pytest.raises(SettingsError, match=says):
-        ingest(lake, replace(SOURCE, fields=tuple(other)))
+    other = Field(name="f0", type="string", comment="", required=False)
+    with pytest.raises(SettingsError, match=r"declares f0 string, but .* has boolean"):
+        ingest(lake, replace(SOURCE, fields=(other,)))
     assert ingest(lake, SOURCE).rows_bronze == 1

@@ -1,0 +1,122 @@
+"""Bronze follows the fields that its source declares, by its metadata alone: no row is rewritten.
+
+A column that was added later says in its own metadata where older rows have its values
+(late_fields.py reads them there).
+"""
+
+from collections.abc import Mapping
+
+from deltalake import DeltaTable, Schema
+
+from include.fold.sql_types import SqlType, sql_type
+from include.lake.columns import Column, documented
+from include.lake.ops import despite_others
+from include.lake.paths import Lake
+from include.landing.bronze_tables import added_columns
+from include.landing.late_fields import RESCUED_AS, WAS, found_fields
+from include.settings import RESCUED, Field, SettingsError, Source
+
+RESCUED_COLUMN = Column(
+    RESCUED, "string", "JSON: what the row had beside its source's fields, by name, as landed"
+)
+
+
+def follow_fields(lake: Lake, source: Source) -> None:
+    """Give bronze the columns that the source declares anew; SettingsError for what cannot be.
+
+    A column whose field is gone stays, and what still lands of it is rescued; so it is noted there.
+    """
+    path = lake.bronze(source.name)
+    despite_others(lambda: _follow(DeltaTable(path), path, source))
+
+
+def _follow(table: DeltaTable, path: str, source: Source) -> None:
+    _refuse_others(table, path, source)
+    found = found_fields(table)
+    if new := [field for field in source.fields if field.name not in found]:
+        columns = documented(Column(f.name, f.type, f.comment) for f in new)
+        for index, field in enumerate(new):
+            marks = (columns.field(index).metadata or {}) | _marks(field)
+            columns = columns.set(index, columns.field(index).with_metadata(marks))
+        table.alter.add_columns(Schema.from_arrow(columns).fields)
+    kept = {field.name for field in source.fields} | {c.name for c in added_columns(source)}
+    for name in found.keys() - kept - {RESCUED}:
+        if RESCUED_AS not in found[name].metadata:
+            _mark(table, name, found[name].metadata, name)
+    for field in source.fields:
+        # Declared again: under the path that it has now.
+        known = found[field.name].metadata if field.name in found else {}
+        if known.get(RESCUED_AS) == field.name != field.landed:
+            _mark(table, field.name, known, field.landed)
+
+
+def _marks(field: Field) -> dict[str, str]:
+    return {RESCUED_AS: field.landed} | ({WAS: field.was} if field.was else {})
+
+
+def _mark(table: DeltaTable, column: str, known: Mapping[str, str], path: str) -> None:
+    table.alter.set_column_metadata(column, {**known, RESCUED_AS: path})
+
+
+def add_rescued(lake: Lake, source: Source) -> None:
+    """Give bronze the column that keeps what is no field, where it has none."""
+
+    def add() -> None:
+        table = DeltaTable(lake.bronze(source.name))
+        if RESCUED not in found_fields(table):
+            table.alter.add_columns(Schema.from_arrow(documented([RESCUED_COLUMN])).fields)
+
+    despite_others(add)
+
+
+def refuse_other_fields(lake: Lake, source: Source) -> None:
+    """SettingsError when bronze cannot become what the source now declares; it says the way out."""
+    path = lake.bronze(source.name)
+    if lake.is_delta_table(path):
+        _refuse_others(DeltaTable(path), path, source)
+
+
+def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
+    found = found_fields(table)
+    types = {name: column.type for name, column in found.items()}
+    for field in source.fields:
+        column = found.get(field.name)
+        if column is not None and column.type != field.type:
+            raise SettingsError(_other_type(source, field, path, column.type))
+        is_late = column is None or RESCUED_AS in column.metadata
+        if is_late and field.was is None and field.required and table.file_uris():
+            raise SettingsError(
+                f"source {source.name} requires {field.name}, which rows in {path} do not have: "
+                "declare it with required=False"
+            )
+        if column is None and field.was is not None:
+            _refuse_was(source, field, path, types)
+
+
+def _refuse_was(source: Source, field: Field, path: str, found: Mapping[str, str]) -> None:
+    old = found.get(str(field.was))
+    if old is None:
+        raise SettingsError(
+            f"source {source.name}: {field.name} was={field.was!r}, but {path} has no such column; "
+            f"its columns are {', '.join(found)}"
+        )
+    if not is_wider(sql_type(field.type), sql_type(old)):
+        raise SettingsError(
+            f"source {source.name}: {field.name} {field.type} cannot hold all that {field.was} {old} "
+            "does: give it a type that is as wide, or leave was= out"
+        )
+
+
+def _other_type(source: Source, field: Field, path: str, found: str) -> str:
+    way_out = f"another name, with path={field.landed!r}"
+    if is_wider(sql_type(field.type), sql_type(found)):
+        way_out += f" and was={field.name!r}, which reads older rows from the column of today"
+    return (
+        f"source {source.name} declares {field.name} {field.type}, but {path} has {found}, and a "
+        f"column keeps its type: declare it as it was, or give the field {way_out}"
+    )
+
+
+def is_wider(new: SqlType, old: SqlType) -> bool:
+    """Whether a column of type `new` can hold each value of type `old`."""
+    return new == old or (not new.parts and new.holds(old))

@@ -1,0 +1,220 @@
+"""The rows of an Avro object container file, by its own schema.
+
+The container is read here and its records by fastavro, whose own reader of containers unpacks a
+block however large that is.
+"""
+
+import bz2
+import io
+import json
+import lzma
+import zlib
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pyarrow as pa
+from fastavro import parse_schema, schemaless_reader
+from fastavro.schema import SchemaParseException, UnknownType
+
+from include.landing.landed_content import what_it_is
+from include.landing.landed_row import check_columns
+from include.landing.refusals import UnreadableFileError
+from include.landing.row_as_json import row_as_json
+from include.settings import Source
+
+SYNC = {"type": "fixed", "name": "sync", "size": 16}
+HEADER = parse_schema(
+    {
+        "type": "record",
+        "name": "header",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
+            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+            {"name": "sync", "type": SYNC},
+        ],
+    }
+)
+BLOCK = parse_schema(
+    {
+        "type": "record",
+        "name": "block",
+        "fields": [
+            {"name": "count", "type": "long"},
+            {"name": "data", "type": "bytes"},
+            {"name": "sync", "type": SYNC},
+        ],
+    }
+)
+MAX_DEPTH = 64
+# What broken bytes are raised as, by fastavro and by who unpacks them.
+BROKEN = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    SchemaParseException,
+    TypeError,
+    UnknownType,
+    ValueError,
+    lzma.LZMAError,
+    zlib.error,
+)
+
+
+class Block(NamedTuple):
+    """Records, one after the other, unpacked."""
+
+    records: int
+    data: bytes
+
+
+class AvroRows:
+    """Avro: see `LandedRows` for what its methods promise."""
+
+    def __init__(self, content: bytes, source: Source) -> None:
+        if not content.startswith(b"Obj\x01"):
+            raise UnreadableFileError(f"not an Avro file: it is {what_it_is(content)}")
+        try:
+            self._read(io.BytesIO(content), source)
+        except BROKEN as error:
+            told = f"{type(error).__name__} {error}".rstrip()
+            raise UnreadableFileError(f"not a whole Avro file: {told}") from None
+
+    def _read(self, file: io.BytesIO, source: Source) -> None:
+        header: Any = schemaless_reader(file, HEADER, None)
+        written = json.loads(header["meta"]["avro.schema"])
+        if not isinstance(written, dict) or written.get("type") != "record":
+            raise UnreadableFileError("Avro whose items are no records")
+        _check_schema(written, ())
+        check_columns([field["name"] for field in written["fields"]], source, "Avro")
+        self._schema: Any = parse_schema(written)
+        codec = header["meta"].get("avro.codec", b"null").decode()
+        self._blocks = list(_blocks(file, header["sync"], codec, source.max_file_bytes))
+        for _ in self.items():  # finds a record that is broken
+            pass
+
+    def items(self) -> Iterator[dict[str, object]]:
+        for block in self._blocks:
+            data = io.BytesIO(block.data)
+            for _ in range(block.records):
+                row: Any = schemaless_reader(data, self._schema, None)
+                yield {name: _value(value) for name, value in row.items()}
+            if data.read(1):
+                raise ValueError("a block has more bytes than its records")
+
+    def values(self, item: Mapping[str, object]) -> Mapping[str, object]:
+        return item
+
+    def raw(self, item: Mapping[str, object]) -> str:
+        return row_as_json(item)
+
+
+def _value(value: object) -> object:
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _blocks(file: io.BytesIO, sync: bytes, codec: str, max_bytes: int) -> Iterator[Block]:
+    unpack, left = _codec(codec), max_bytes
+    while file.tell() < len(file.getbuffer()):
+        block: Any = schemaless_reader(file, BLOCK, None)
+        if block["sync"] != sync:
+            raise ValueError("a block that does not end where it should")
+        data = unpack(block["data"], left)
+        left -= len(data)
+        if left < 0:
+            raise UnreadableFileError(f"unpacks to more than {max_bytes} bytes: split it")
+        if not 0 <= block["count"] <= len(data):
+            raise ValueError(f"a block of {len(data)} bytes with {block['count']} records")
+        yield Block(block["count"], data)
+
+
+def _codec(name: str) -> Any:
+    """Of a block's bytes and the most that is wanted: what they unpack to, or a byte more than that."""
+    if name not in CODECS:
+        known = ", ".join(CODECS)
+        raise UnreadableFileError(f"Avro packed with {name!r}: known are {known}")
+    return CODECS[name]
+
+
+def _stored(data: bytes, most: int) -> bytes:
+    return data
+
+
+def _deflate(data: bytes, most: int) -> bytes:
+    return zlib.decompressobj(-15).decompress(data, most + 1)
+
+
+def _snappy(data: bytes, most: int) -> bytes:
+    packed, checksum = data[:-4], data[-4:]
+    size: int = _snappy_size(packed)
+    if size > most:
+        return b"\0" * (most + 1)
+    found: bytes = pa.decompress(packed, size, codec="snappy", asbytes=True)
+    if zlib.crc32(found).to_bytes(4) != checksum:
+        raise ValueError("a block's checksum is wrong")
+    return found
+
+
+def _snappy_size(packed: bytes) -> int:
+    """What snappy says that its bytes unpack to: seven bits a byte, the lowest first."""
+    size = 0
+    for index, byte in enumerate(packed[:5]):
+        size |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return size
+    raise ValueError("a block without its size")
+
+
+def _streamed(make: Any, data: bytes, most: int) -> bytes:
+    found: bytes = make().decompress(data, most + 1)
+    return found
+
+
+def _zstd(data: bytes, most: int) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        return bytes(stream.read(most + 1))
+
+
+CODECS = {
+    "null": _stored,
+    "deflate": _deflate,
+    "snappy": _snappy,
+    "zstandard": _zstd,
+    "bzip2": partial(_streamed, bz2.BZ2Decompressor),
+    "xz": partial(_streamed, lzma.LZMADecompressor),
+}
+
+
+def _check_schema(schema: Any, within: tuple[str, ...]) -> None:
+    """UnreadableFileError for one that holds itself, or has items without a byte: no table has such
+    columns, and of a few bytes they make more than any memory or stack holds."""
+    if len(within) > MAX_DEPTH:
+        raise UnreadableFileError("an Avro schema nested too deeply")
+    if isinstance(schema, str) and schema in within:
+        raise UnreadableFileError(f"an Avro schema in which {schema} holds itself")
+    if isinstance(schema, list):
+        for choice in schema:
+            _check_schema(choice, (*within, ""))
+    if not isinstance(schema, dict):
+        return
+    name = schema.get("name", "")
+    if _has_no_bytes(schema.get("items")):
+        raise UnreadableFileError("an Avro array whose items have no bytes")
+    for part in ("type", "items", "values"):
+        if part in schema:
+            _check_schema(schema[part], (*within, name))
+    for field in schema.get("fields", ()):
+        _check_schema(field["type"], (*within, name))
+
+
+def _has_no_bytes(schema: Any) -> bool:
+    if not isinstance(schema, dict):
+        return bool(schema == "null")
+    fields = schema.get("fields", ())
+    is_empty_record: bool = schema.get("type") == "record" and all(
+        _has_no_bytes(f["type"]) for f in fields
+    )
+    return is_empty_record or bool(schema.get("size") == 0) or _has_no_bytes(schema.get("type"))

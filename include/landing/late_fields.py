@@ -1,0 +1,94 @@
+"""Bronze's columns that were added later, and where older rows have their values."""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from include.lake.columns import arrow_type, columns_of, sql_name
+from include.landing.rescue import read_rescued
+from include.settings import RESCUED
+
+# In a column's metadata: the path at which its values were rescued; the column that had them.
+RESCUED_AS, WAS = "stateful.rescued_as", "stateful.was"
+
+
+class FoundField(NamedTuple):
+    """A column of bronze: its SQL type, and what its metadata says."""
+
+    type: str
+    metadata: dict[str, str]
+
+
+class LateField(NamedTuple):
+    """A column that older rows have elsewhere: in another, or in what was rescued of them."""
+
+    name: str
+    type: str
+    rescued_as: str | None  # None: the table has rescued nothing yet
+    was: "LateField | None"
+
+    def columns(self) -> set[str]:
+        """All that its values are read from."""
+        known = {self.name} | ({RESCUED} if self.rescued_as is not None else set())
+        return known | (self.was.columns() if self.was is not None else set())
+
+
+def found_fields(table: DeltaTable) -> dict[str, FoundField]:
+    """The columns of bronze, by name."""
+    schema = table.schema()
+    types = dict(columns_of(pa.schema(schema.to_arrow())))
+    return {
+        field.name: FoundField(sql_name(types[field.name]), dict(field.metadata))
+        for field in schema.fields
+    }
+
+
+def late_fields(table: DeltaTable, names: Collection[str]) -> list[LateField]:
+    """Those of the columns `names` that older rows have elsewhere."""
+    found = found_fields(table)
+    fields = (_late_field(name, found) for name in names if name in found)
+    return [field for field in fields if field.rescued_as is not None or field.was is not None]
+
+
+def _late_field(name: str, found: dict[str, FoundField]) -> LateField:
+    metadata = found[name].metadata
+    rescued_as = metadata.get(RESCUED_AS) if RESCUED in found else None
+    was = metadata.get(WAS)
+    old = _late_field(was, found) if was in found else None
+    return LateField(name, found[name].type, rescued_as, old)
+
+
+def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:
+    """Rows of bronze with those columns as the table has them today.
+
+    `rows` have `LateField.columns` but for those that are younger than their file.
+    """
+    for field in late:
+        column = _filled(rows, field)
+        if field.name in rows.column_names:
+            rows = rows.drop_columns(field.name)
+        rows = rows.append_column(field.name, column)
+    return rows
+
+
+def _filled(rows: pa.Table, field: LateField) -> pa.ChunkedArray:
+    kind = arrow_type(field.type)
+    if field.name in rows.column_names:
+        column = rows[field.name].cast(kind)
+    else:
+        column = pa.chunked_array([pa.nulls(rows.num_rows, kind)])
+    if column.null_count and field.was is not None:
+        column = pc.coalesce(column, _filled(rows, field.was).cast(kind))
+    if column.null_count and field.rescued_as is not None and RESCUED in rows.column_names:
+        texts = pc.if_else(column.is_null(), rows[RESCUED], None)
+        column = pc.coalesce(column, rescued_values(field, texts))
+    return column
+
+
+def rescued_values(field: LateField, texts: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The field's values of what was rescued."""
+    values = read_rescued(field.type, str(field.rescued_as), texts.to_pylist())
+    return pa.array(values, arrow_type(field.type))

@@ -1,0 +1,136 @@
+"""What a landed row has beside its source's fields: kept as JSON, and read again once declared."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from include.fold.sql_types import sql_type
+from include.landing.landed_row import Row, value_at
+from include.landing.landed_values import Text, converter, is_unicode
+from include.landing.refusals import RefusedError
+from include.landing.row_as_json import row_as_json
+from include.settings import Source, Times
+
+# What is known of a row, by name: all of it (None), or some members.
+Known = dict[str, "Known | None"]
+
+
+class Rescue:
+    """Of one file: what its rows have beside the fields of the source."""
+
+    def __init__(self, source: Source) -> None:
+        self._known = _known_of(source)
+        # Quick, as nearly all rows have nothing else. A source that rescues nothing knows everything.
+        self.is_known = _checker(self._known) if source.rescue else lambda row: True
+        self._left = source.max_file_bytes
+        self._counts: Counter[str] = Counter()
+
+    def text(self, row: Row) -> str | None:
+        """It as a JSON object, name to value as landed; None of nothing, or of nulls alone.
+        Of many rows, better asked only where `is_known` is False.
+
+        RefusedError when it is nested too deeply, or all of the file's come to more than a file may.
+        """
+        if self.is_known(row):
+            return None
+        unknown = dict(_unknown(row, self._known))
+        if not unknown:
+            return None
+        text = _text(unknown)
+        self._left -= len(text)
+        if self._left < 0:
+            names = ", ".join(name for name, _ in self._counts.most_common(3))
+            raise RefusedError(
+                "unknown_fields",
+                f"the file's other fields ({names}, ...) come to more than max_file_bytes: declare "
+                "them, ignore them, or split it",
+            )
+        self._counts.update(_paths(unknown, self._known))
+        return text
+
+    def fields(self) -> str | None:
+        """How many rows had each of them: JSON; None without any."""
+        return json.dumps(self._counts) if self._counts else None
+
+
+def _known_of(source: Source) -> Known:
+    known: Known = {}
+    in_rows = [field.landed for field in source.fields]
+    for path in [source.time_field, *in_rows, *source.ignored]:
+        known[path] = None  # also as a whole name, which is taken first
+        members: Known | None = known
+        *steps, last = path.split(".")
+        for step in steps:
+            # What is known as a whole has no members to look at.
+            members = None if members is None else members.setdefault(step, {})
+        if members is not None:
+            members[last] = None
+    return known
+
+
+def _checker(known: Known) -> Callable[[Row], bool]:
+    """Whether a row has nothing but what is known."""
+    has_all = frozenset(known).issuperset
+    nested = [(name, _checker(members)) for name, members in known.items() if members]
+    if not nested:
+        return has_all
+
+    def is_known(row: Row) -> bool:
+        if not has_all(row):
+            return False
+        for name, is_member_known in nested:
+            value = row.get(name)
+            if isinstance(value, dict) and not is_member_known(value):
+                return False
+        return True
+
+    return is_known
+
+
+def _unknown(row: Row, known: Known) -> Iterator[tuple[str, object]]:
+    for name, value in row.items():
+        if value is None:
+            continue
+        members = known.get(name)
+        if name not in known:
+            yield name, value
+        elif members and isinstance(value, dict) and (rest := dict(_unknown(value, members))):
+            yield name, rest
+
+
+def _paths(unknown: Row, known: Known) -> Iterator[str]:
+    for name, value in unknown.items():
+        members = known.get(name)
+        if members and isinstance(value, dict):
+            yield from (f"{name}.{path}" for path in _paths(value, members))
+        else:
+            yield name
+
+
+def _text(unknown: Row) -> str:
+    try:
+        text = row_as_json(unknown)
+    except RecursionError:
+        raise RefusedError("not_json", "nested too deeply") from None
+    # JSON can escape half a character, which no column can store but as an escape.
+    return text if is_unicode(text) else json.dumps(json.loads(text))
+
+
+def read_rescued(kind: str, path: str, texts: Sequence[str | None]) -> list[object]:
+    """The field at `path`, as a `kind`, of what was rescued of rows: null where that is no such value.
+
+    A text is read as a cell of CSV is.
+    """
+    convert, find = converter(kind, Times()), value_at(path)
+    is_plain = sql_type(kind).name == "string"
+
+    def read(text: str | None) -> object:
+        value = None if text is None else find(json.loads(text))
+        if value is None:
+            return None
+        try:
+            return convert(path, Text(value) if isinstance(value, str) and not is_plain else value)
+        except RefusedError:
+            return None
+
+    return list(map(read, texts))

@@ -1,0 +1,467 @@
+"""Files as people have them: found by content, read as the source declares, refused with the cause."""
+
+import bz2
+import codecs
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.landing import landed_csv
+from include.landing.landed_file import open_rows, row_of_raw
+from include.landing.landed_row import reader_of_events
+from include.landing.refusals import RefusedError, UnreadableFileError
+from include.settings import Csv, Field, SettingsError, Source
+
+NOON = "2026-03-01T12:00:00Z"
+NOON_US = 1_772_366_400_000_000
+FIELDS = (
+    Field(name="key", type="string", comment="Key"),
+    Field(name="count", type="bigint", comment="Count", required=False),
+)
+
+
+def source_of(*more: Field, **settings: Any) -> Source:
+    kept = {"max_file_bytes": 100_000} | settings
+    return Source(name="things", time_field="at", comment="Things", fields=(*FIELDS, *more), **kept)
+
+
+SOURCE = source_of()
+
+
+def taken(name: str, content: bytes, source: Source = SOURCE) -> list[Any]:
+    """What is taken of each row, or the code of its refusal. Of its raw text the same comes again."""
+    rows, to_event = open_rows(name, content, source), reader_of_events(source)
+
+    def judged(read: Callable[[], Any]) -> Any:
+        try:
+            return to_event(read(), NOON_US).values
+        except RefusedError as refusal:
+            return refusal.code
+
+    found = []
+    for item in rows.items():
+        values = judged(lambda item=item: rows.values(item))
+        assert judged(lambda item=item: row_of_raw(name, rows.raw(item), source)) == values
+        found.append(values)
+    return found
+
+
+def unreadable(name: str, content: bytes, source: Source = SOURCE) -> str:
+    with pytest.raises(UnreadableFileError) as caught:
+        open_rows(name, content, source)
+    return str(caught.value)
+
+
+# JSON
+
+
+def row(key: Any, **more: Any) -> dict[str, Any]:
+    return {"key": key, "at": NOON, **more}
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.ndjson", "a.ndjson.gz"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_of_objects_has_a_row_for_each(name: str, indent: int | None):
+    text = json.dumps([row("a", count=1), row("[,]{\n"), 7, row(None)], indent=indent)
+    content = codecs.BOM_UTF8 + f" \n{text}\n\n".encode()
+    content = gzip.compress(content) if name.endswith("gz") else content
+    expected = [("a", 1), ("[,]{\n", None), "not_an_object", "missing_field"]
+    assert taken(name, content) == expected
+
+
+def test_objects_over_several_lines_are_rows():
+    texts = [json.dumps(row(str(number)), indent=number) for number in (1, 2, 3)]
+    assert taken("a.json", "\r\n".join(texts).encode()) == [(key, None) for key in "123"]
+    assert taken("a.json", texts[0].encode()) == [("1", None)]
+
+
+@given(st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=3)))
+def test_an_array_is_read_as_it_was_written(objects: list[dict[str, Any]]):
+    for indent in (None, 1):
+        rows = open_rows("a.json", json.dumps(objects, indent=indent).encode(), SOURCE)
+        assert [rows.values(item) for item in rows.items()] == objects
+
+
+def test_a_value_that_is_no_json_is_refused_alone_in_an_array_too():
+    content = f'[{{"key": NaN}},\n{json.dumps(row("a"))}, {{"key": {"1" * 5000}}}]'.encode()
+    assert taken("a.json", content) == ["not_json", ("a", None), "not_json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[{"key": 1},\n{"key": 2},\n', "a value that is broken, or never ends, at line 3"),
+        ('[{"key": 1}\n{"key": 2}]', "expected , or ], at line 2"),
+        ('[{"key": 1},\n]', "at line 2"),
+        ('[\n{"key": 1}\n]\n[]', "text behind its end, at line 4"),
+        ('{\n"key": 1\n}\n{\n"key":', "never ends, at line 4"),
+        ("[\n" + "[" * 5000 + "]" * 5000 + "\n]", "nested too deeply"),
+    ],
+)
+def test_a_document_that_breaks_is_unreadable_as_a_whole(text: str, says: str):
+    assert says in unreadable("a.json", text.encode())
+
+
+def test_arrays_inside_lines_are_refused_with_the_way_out():
+    rows = open_rows("a.jsonl", b'[{"key": 1}]\n[{"key": 2}]', SOURCE)
+    for item in rows.items():
+        with pytest.raises(RefusedError, match="a JSON array inside lines"):
+            rows.values(item)
+
+
+# CSV
+
+
+def csv_source(**declared: Any) -> Source:
+    return source_of(csv=Csv(**declared))
+
+
+@pytest.mark.parametrize(
+    ("declared", "content"),
+    [
+        (Csv(delimiter=";"), f"key;at;count\na;{NOON};1\n'b,\";{NOON};\n"),
+        (Csv(delimiter="\t"), f"key\tat\tcount\na\t{NOON}\t1\n'b,\"\t{NOON}\t\n"),
+        (Csv(quote=None), f"key,at,count\na,{NOON},1\n'b;\",{NOON},\n"),
+        (Csv(quote="'"), f"key,at,count\na,{NOON},1\n'''b,\"',{NOON},\n"),
+        (Csv(header=("key", "at", "count")), f'a,{NOON},1\n"\'b,""",{NOON},\n'),
+    ],
+)
+def test_csv_is_read_as_it_is_declared(declared: Csv, content: str):
+    found = taken("a.csv", content.encode(), source_of(csv=declared))
+    assert [key.replace(";", ",") for key, _ in found] == ["a", "'b,\""]
+    assert [count for _, count in found] == [1, None]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16", "latin-1"])
+def test_csv_has_the_declared_encoding(encoding: str):
+    content = f"key,at\nzoë,{NOON}\n".encode(encoding)
+    assert taken("a.csv", content, csv_source(encoding=encoding)) == [("zoë", None)]
+
+
+def test_a_header_is_mapped_by_the_fields_paths():
+    named = Field(name="total", type="decimal(6,2)", path="Betrag (EUR)", comment="Total")
+    content = f"key,at,Betrag (EUR)\na,{NOON},12.5\n".encode()
+    assert taken("a.csv", content, source_of(named)) == [("a", None, Decimal("12.50"))]
+
+
+@pytest.mark.parametrize(
+    ("content", "source", "says"),
+    [
+        (b"key;at;count\n", SOURCE, "columns found: \"key;at;count\"; is the delimiter ';'?"),
+        (b"key\tat\n", SOURCE, "is the delimiter '\\t'?"),
+        (b"Key,when\n", SOURCE, 'CSV header without at, key; columns found: "Key", "when"'),
+        ("zoë".encode("cp1252"), SOURCE, 'csv=Csv(encoding="cp1252")'),
+        (b"\x81", csv_source(encoding="cp1252"), "not CP1252"),
+        ("key,at".encode("utf-16"), SOURCE, "text in UTF-16"),
+        (b"PAR1", SOURCE, "it is a Parquet file, though it is named .csv"),
+        (b"PK\x03\x04", SOURCE, "an Excel workbook"),
+        (b"key,at,a\0\n", SOURCE, "NUL"),
+    ],
+)
+def test_a_csv_file_that_is_refused_says_what_was_found(content: bytes, source: Source, says: str):
+    assert says in unreadable("a.csv", content, source)
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"delimiter": ""},
+        {"delimiter": "::"},
+        {"delimiter": "\n"},
+        {"delimiter": '"'},
+        {"quote": ""},
+        {"encoding": "cp99999"},
+        {"encoding": "base64"},
+        {"header": ()},
+    ],
+)
+def test_a_wrong_declaration_of_csv_is_said_where_it_is_declared(declared: dict[str, Any]):
+    with pytest.raises(SettingsError, match="csv: "):
+        Csv(**declared)
+
+
+def test_a_long_header_is_not_repeated_for_each_refused_row_without_bound(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(landed_csv, "MAX_HEADER_COPIES", 1_000)
+    monkeypatch.setattr(landed_csv, "MAX_HEADER", 500)
+    header = ",".join(["key", "at", *(f"c{number}" for number in range(50))])
+    rows = open_rows("a.csv", f"{header}\n{'x' * 9}\n".encode() + b"y\n" * 1_000, SOURCE)
+    raws = [rows.raw(item) for item in rows.items()]
+    assert raws[0] == f"{header}\n{'x' * 9}"
+    assert raws[-1] == "y"
+    assert sum(map(len, raws)) < 1_000 + 3 * 1_000
+    assert "the header has" in unreadable("a.csv", ("key,at," + "c," * 500).encode())
+
+
+# Packed
+
+
+def test_gzip_is_known_by_its_first_bytes():
+    content = gzip.compress(json.dumps(row("a")).encode())
+    for name in ("a.jsonl", "a.jsonl.gz", "a.JSON"):
+        assert taken(name, content) == [("a", None)]
+    assert taken("a.parquet", gzip.compress(parquet(key=["a"], at=[NOON]))) == [("a", None)]
+    assert "gzip within gzip" in unreadable("a.jsonl", gzip.compress(content))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.csv.gz", b"key,at", "no gzip file, though it is named .gz"),
+        ("a.jsonl.gz", b'{"key": 1}', "it is JSON: name it so"),
+        ("a.parquet.gz", b"PAR1", "it is a Parquet file: name it so"),
+        ("a.jsonl", bz2.compress(b"{}"), "it is bzip2: pack it with gzip"),
+        ("a.jsonl", b"\x28\xb5\x2f\xfd", "it is zstd"),
+        ("a.jsonl", b"PAR1", "it is a Parquet file"),
+        ("a.parquet", b'{"key": 1}', "it is JSON"),
+        ("a.avro", b'{"key": 1}', "it is JSON"),
+        ("a.txt", b'[{"key": 1}]', "known are .jsonl .ndjson"),
+        ("a.txt", b'[{"key": 1}]', "it is JSON"),
+        ("part-0000", b"PAR1", "it is a Parquet file"),
+    ],
+)
+def test_what_a_file_is_instead_is_said(name: str, content: bytes, says: str):
+    assert says in unreadable(name, content)
+
+
+# Parquet
+
+
+def parquet(compression: str = "snappy", **columns: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink, compression=compression)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "lz4", "brotli"])
+def test_parquet_is_read_however_it_is_packed(compression: str):
+    content = parquet(compression, key=["a"] * 5, at=[NOON] * 5, count=[1] * 5)
+    assert taken("a.parquet", content) == [("a", 1)] * 5
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["x" * 20_000] * 500),
+        pa.array([["x" * 20_000] * 5] * 100),
+        pa.array([{"b": "x" * 20_000}] * 500),
+        pa.array([[("x" * 20_000, 1)]] * 500, pa.map_(pa.string(), pa.int64())),
+        pa.array([b"x" * 20_000] * 500),
+        pa.array([[1] * 1_000] * 500),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_parquet_file_that_is_small_but_fills_the_memory_is_unreadable(column: pa.Array):
+    content = parquet(key=["a"] * len(column), at=[NOON] * len(column), x=column)
+    assert len(content) < 50_000
+    kind = "binary" if pa.types.is_binary(column.type) else "string"
+    more = Field(name="x", type=kind, comment="It", required=False)
+    assert "bytes in memory, more than 400000" in unreadable("a.parquet", content, source_of(more))
+    assert (
+        len(taken("a.parquet", parquet(key=["a"], at=[NOON], x=column[:1]), source_of(more))) == 1
+    )
+
+
+def test_members_of_one_name_and_zones_that_nobody_knows_are_refused_alone():
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["b", "b"])
+    at = pa.array([NOON_US], pa.timestamp("us", "Nowhere/City"))
+    within = pa.array([[NOON_US]], pa.list_(pa.timestamp("us", "Nowhere/City")))
+    for kind, column in (("struct<b: int>", twice), ("array<timestamp>", within)):
+        more = Field(name="x", type=kind, comment="It", required=False)
+        content = parquet(key=["a"], at=at, x=column)
+        assert taken("a.parquet", content, source_of(more)) == ["wrong_type"]
+    assert taken("a.parquet", parquet(key=["a"], at=at)) == [("a", None)]
+
+
+# Avro
+
+AVRO_FIELDS: list[dict[str, Any]] = [
+    {"name": "key", "type": ["null", "string"]},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    {"name": "count", "type": ["null", "long"]},
+]
+EVERY = {
+    "price": ("decimal(8,2)", {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}, Decimal("12.50"), Decimal("12.50")),
+    "wall": ("timestamp_ntz", {"type": "long", "logicalType": "local-timestamp-micros"}, datetime(2026, 3, 1, 12, tzinfo=UTC).replace(tzinfo=None), NOON_US),
+    "seen": ("timestamp", {"type": "long", "logicalType": "timestamp-micros"}, datetime(2026, 3, 1, 12, tzinfo=UTC), NOON_US),
+    "on_day": ("date", {"type": "int", "logicalType": "date"}, date(2026, 3, 1), date(2026, 3, 1)),
+    "blob": ("binary", "bytes", b"\0\xff", b"\0\xff"),
+    "kind": ("string", {"type": "enum", "name": "kind", "symbols": ["A", "B"]}, "B", "B"),
+    "tags": ("array<string>", {"type": "array", "items": "string"}, ["a", "b"], ["a", "b"]),
+    "sizes": ("map<string, int>", {"type": "map", "values": "int"}, {"a": 1}, [("a", 1)]),
+    "who": ("struct<id: bigint>", {"type": "record", "name": "who", "fields": [{"name": "id", "type": "long"}]}, {"id": 7}, {"id": 7}),
+    "ratio": ("double", "double", 0.1, 0.1),
+    "ok": ("boolean", "boolean", True, True),
+    "id": ("string", {"type": "string", "logicalType": "uuid"}, "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
+}  # fmt: skip
+
+
+def avro(rows: list[dict[str, Any]], *more: dict[str, Any], codec: str = "null") -> bytes:
+    sink = io.BytesIO()
+    schema = {"type": "record", "name": "thing", "fields": [*AVRO_FIELDS, *more]}
+    fastavro.writer(sink, schema, rows, codec=codec, sync_interval=100)
+    return sink.getvalue()
+
+
+def avro_row(key: str | None, **more: Any) -> dict[str, Any]:
+    return {"key": key, "at": datetime(2026, 3, 1, 12, tzinfo=UTC), "count": 1, **more}
+
+
+def test_avro_has_every_type():
+    fields = [Field(name=name, type=of[0], comment="It") for name, of in EVERY.items()]
+    more = [{"name": name, "type": of[1]} for name, of in EVERY.items()]
+    content = avro([avro_row("a", **{name: of[2] for name, of in EVERY.items()})], *more)
+    expected = ("a", 1, *(of[3] for of in EVERY.values()))
+    assert taken("a.avro", content, source_of(*fields)) == [expected]
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "zstandard", "snappy"])
+def test_avro_is_read_however_it_is_packed(codec: str):
+    rows = [avro_row(str(number)) for number in range(50)]
+    plain = avro(rows)
+    content = plain if codec == "null" else repacked(plain, codec)
+    assert taken("a.avro", content) == [(str(number), 1) for number in range(50)]
+    assert "unpacks to more than 500 bytes" in unreadable(
+        "a.avro", content, source_of(max_file_bytes=500)
+    )
+
+
+def repacked(content: bytes, codec: str) -> bytes:
+    """The same file as Spark packs it (snappy) and Kafka Connect (zstandard), or as fastavro does."""
+    rows = list(fastavro.reader(io.BytesIO(content)))
+    if codec not in ("snappy", "zstandard"):
+        return avro(rows, codec=codec)
+    data = b"".join(encoded(item) for item in rows)
+    packed = pa.compress(data, "zstd", asbytes=True)
+    if codec == "snappy":
+        packed = pa.compress(data, "snappy", asbytes=True) + zlib.crc32(data).to_bytes(4)
+    schema = {"type": "record", "name": "thing", "fields": AVRO_FIELDS}
+    meta = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec.encode()}
+    return container(meta, [(len(rows), packed)])
+
+
+def encoded(item: dict[str, Any], schema: Any = None) -> bytes:
+    sink = io.BytesIO()
+    parsed = fastavro.parse_schema(
+        schema or {"type": "record", "name": "thing", "fields": AVRO_FIELDS}
+    )
+    fastavro.schemaless_writer(sink, parsed, item)
+    return sink.getvalue()
+
+
+def container(meta: dict[str, bytes], blocks: list[tuple[int, bytes]]) -> bytes:
+    def part(kind: Any, value: Any) -> bytes:
+        sink = io.BytesIO()
+        fastavro.schemaless_writer(sink, fastavro.parse_schema(kind), value)
+        return sink.getvalue()
+
+    sync = b"s" * 16
+    found = b"Obj\x01" + part({"type": "map", "values": "bytes"}, meta) + sync
+    for count, data in blocks:
+        found += part("long", count) + part("bytes", data) + sync
+    return found
+
+
+@pytest.mark.parametrize(
+    ("schema", "blocks", "says"),
+    [
+        ("string", [], "items are no records"),
+        ({"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}, [], "n holds itself"),
+        ({"type": "record", "name": "n", "fields": [{"name": "x", "type": {"type": "array", "items": "null"}}]}, [], "items have no bytes"),
+        ({"type": "record", "name": "n", "fields": []}, [], "Avro without at, key; columns found: none"),
+        ({"type": "record", "name": "n", "fields": AVRO_FIELDS}, [(2**40, b"abc")], "with 1099511627776 records"),
+        ({"type": "record", "name": "n", "fields": AVRO_FIELDS}, [(1, b"abc")], "not a whole Avro file"),
+        ({"type": "record", "name": "n", "fields": AVRO_FIELDS}, [(-1, b"abc")], "not a whole Avro file"),
+        ({"type": "record", "name": "n", "fields": AVRO_FIELDS}, [(1, b"\0" * 9)], "more bytes than its records"),
+    ],
+)  # fmt: skip
+def test_a_hostile_avro_file_is_unreadable(schema: Any, blocks: Any, says: str):
+    content = container({"avro.schema": json.dumps(schema).encode()}, blocks)
+    assert says in unreadable("a.avro", content)
+
+
+def test_an_avro_file_cut_anywhere_is_unreadable_or_ends_with_a_block():
+    content = avro([avro_row(str(number)) for number in range(30)])
+    for length in range(0, len(content), 5):
+        try:
+            rows = open_rows("a.avro", content[:length], SOURCE)
+        except UnreadableFileError:
+            continue
+        assert content[length - 16 : length] == content[-16:]
+        assert len(list(rows.items())) < 30
+
+
+VALID: dict[str, bytes] = {
+    "a.avro": avro([avro_row("a"), avro_row(None)], codec="deflate"),
+    "a.parquet": parquet(key=["a", None], at=[NOON, NOON], x=[[1], []]),
+    "a.json": json.dumps([row("a"), row("b")], indent=1).encode(),
+    "a.jsonl": b"\n".join(json.dumps(row(key)).encode() for key in "ab"),
+    "a.csv": f'key,at\na,{NOON}\n"b",{NOON}\n'.encode(),
+    "a.csv.gz": gzip.compress(f"key,at\na,{NOON}\n".encode(), mtime=0),
+}
+
+
+@given(
+    st.sampled_from(sorted(VALID)),
+    st.lists(
+        st.tuples(st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=8)), max_size=3
+    ),
+)
+def test_a_damaged_file_is_rows_or_refused(name: str, damage: list[tuple[float, bytes]]):
+    content = bytearray(VALID[name])
+    for place, written in damage:
+        at = int(place * len(content))
+        content[at : at + len(written)] = written
+    try:
+        rows = open_rows(name, bytes(content), SOURCE)
+    except UnreadableFileError:
+        return
+    for item in rows.items():
+        try:
+            reader_of_events(SOURCE)(rows.values(item), NOON_US)
+        except RefusedError:
+            assert rows.raw(item) is not None
+
+
+# Folders
+
+
+DAY = Field(name="day", type="date", path="dt", from_folder=True, comment="Day of its folder")
+SHOP = Field(name="shop", type="string", from_folder=True, required=False, comment="Shop")
+HOUR = Field(name="hour", type="int", from_folder=True, required=False, comment="Hour")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", json.dumps(row("a", dt="x", shop="y")).encode()),
+        ("a.csv", f"key,at,dt\na,{NOON},x\n".encode()),
+        ("a.parquet", parquet(key=["a"], at=[NOON], dt=["x"])),
+    ],
+)
+def test_folders_say_what_all_rows_of_a_file_have(name: str, content: bytes):
+    source, day = source_of(DAY, SHOP, HOUR), date(2026, 11, 20)
+    found = taken(f"dt=2026-11-20/shop=A%2FB/x/hour=07/{name}", content, source)
+    assert found == [("a", None, day, "A/B", 7)]
+    found = taken(f"dt=2026-11-20/shop=__HIVE_DEFAULT_PARTITION__/{name}", content, source)
+    assert found == [("a", None, day, None, None)]
+    assert taken(f"dt=2026-11-20/hour=x/{name}", content, source) == ["wrong_type"]
+
+
+@pytest.mark.parametrize("folder", ["", "day=2026-11-20/", "dt=2026-11-20/dt=2026-11-21/"])
+def test_a_file_outside_its_folder_is_unreadable(folder: str):
+    content = json.dumps(row("a")).encode()
+    assert "its folder says dt=" in unreadable(f"{folder}a.jsonl", content, source_of(DAY))
