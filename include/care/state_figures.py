@@ -51,7 +51,7 @@ class Timeouts:
     """When keys will be woken without an event."""
 
     kind: str  # the stream's GroupStateTimeout
-    ttl: str | None  # after which a state that no call has touched is taken away
+    ttl: str | None = None  # after which a state that no call has touched is taken away
     keys_with: int
     keys_without: int  # only a new event will ever wake these
     due: int  # the next batch fires them: 0 unless the run ended before its batch without data

@@ -89,11 +89,10 @@ def test_a_field_that_may_be_missing_must_say_so():
 
 
 def test_a_field_has_the_type_of_its_source():
-    signals = replace(stream_named("device_signals"), source="user_events")
-    with pytest.raises(
-        SettingsError, match=r"value is bigint, but in source user_events .* double"
-    ):
-        check_stream(signals, source_named("user_events"))
+    signals = source_named("signals")
+    fields = [replace(f, type="double") if f.name == "value" else f for f in signals.fields]
+    with pytest.raises(SettingsError, match=r"value is bigint, but in source signals .* double"):
+        check_stream(stream_named("device_signals"), replace(signals, fields=tuple(fields)))
 
 
 def test_a_schedule_is_a_cron_expression():
