@@ -6,6 +6,7 @@ from deltalake import DeltaTable
 
 from include.checkpoint.batches import last_batch, running_totals
 from include.checkpoint.position import consumed_version
+from include.lake.delta_log import open_rows_of
 from include.lake.paths import Lake, files_of
 
 RECORDS, WITHOUT_FILE = "num_records", "null_count.source_file"
@@ -24,7 +25,7 @@ def check_rows_add_up(lake: Lake, stream: str, source: str, generation: int) -> 
     version = consumed_version(lake, lake.checkpoint(stream, generation))
     if version is None:
         return
-    in_bronze = count_events(lake.bronze(source), version)
+    in_bronze = count_events(lake, lake.bronze(source), version)
     newest = last_batch(lake, stream, generation)
     done = running_totals(lake, stream, generation, newest)
     rows_in = done.pop("total_in")
@@ -44,15 +45,16 @@ def rows_unread(lake: Lake, stream: str, source: str, generation: int) -> int:
     path = lake.bronze(source)
     newest = last_batch(lake, stream, generation)
     read = running_totals(lake, stream, generation, newest)["total_in"]
-    return count_events(path, DeltaTable(path).version()) - read
+    return count_events(lake, path, DeltaTable(path).version()) - read
 
 
-def count_events(bronze: str, version: int) -> int:
+def count_events(lake: Lake, bronze: str, version: int) -> int:
     """The rows of a version of a bronze table that are no clock rows.
 
-    By the statistics in the table's log: only clock rows have no source file.
+    By the statistics in the table's log: only clock rows have no source file. LakeError when the
+    log's clean-up has taken the version away.
     """
-    table = DeltaTable(bronze, version=version)
+    table = open_rows_of(lake, bronze, version)
     files = pa.table(table.get_add_actions(flatten=True))
     if not files.num_rows:
         return 0

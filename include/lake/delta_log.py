@@ -24,6 +24,34 @@ def open_table(path: str) -> DeltaTable:
         ) from error
 
 
+def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
+    """A table with the rows of one of its versions: that one, or a later one with the same rows.
+
+    For the clean-up of the log takes versions away to which no checkpoint leads, and of what came
+    after them it may have left commits that only rewrote them. LakeError when there is none.
+    """
+    same = version
+    while True:
+        try:
+            return DeltaTable(path, version=same)
+        except DeltaError as error:
+            same += 1
+            if not _only_rewrites(lake, path, same):
+                raise LakeError(
+                    f"the clean-up of its log has taken version {version} away from {path}, and "
+                    f"newer ones have other rows ({first_line(error)}): run the stream that has "
+                    "read only so far, and repeat"
+                ) from error
+
+
+def _only_rewrites(lake: Lake, table: str, version: int) -> bool:
+    """Whether a commit is in the log and leaves the rows as they were."""
+    try:
+        return not changes_data(read_actions(lake, table, version))
+    except FileNotFoundError:
+        return False
+
+
 def unreadable_log(path: str, reason: str) -> str:
     """What is said of a table that nobody can open."""
     return f"the log of {path} cannot be read ({reason})"

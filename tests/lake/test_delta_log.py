@@ -1,11 +1,19 @@
-"""Delta's log, read line by line although rows may have odd characters."""
+"""Delta's log: lines with odd characters, and versions that its clean-up has taken away."""
+
+import tempfile
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from include.lake.delta_log import read_actions
+from include.lake.delta_log import open_rows_of, read_actions
+from include.lake.paths import Lake, LakeError
 from include.plans.waiting_rows import _has_data
+from tests.examples import examples
 
 # What str.splitlines() takes for ends of lines; JSON leaves most of them as they are.
 LINE_ENDS = ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "\r"]
@@ -23,3 +31,70 @@ def test_a_row_with_an_odd_line_end_does_not_cut_an_action(lake, odd):
 def test_a_commit_that_was_cleaned_up_is_not_found(lake):
     with pytest.raises(FileNotFoundError):
         read_actions(lake, lake.bronze("user_events"), 7)
+
+
+def rows_of(table: DeltaTable) -> list[int]:
+    return sorted(table.to_pyarrow_table()["n"].to_pylist())
+
+
+def commit(path: str, kind: str) -> list[int]:
+    """One more commit at least; the rows after it."""
+    if kind == "rows":
+        write_deltalake(path, pa.table({"n": [DeltaTable(path).version()]}), mode="append")
+    elif kind == "optimize":
+        DeltaTable(path).optimize.compact()
+    elif kind == "delete":
+        DeltaTable(path).delete("n = 0")
+    else:
+        DeltaTable(path).create_checkpoint()
+    return rows_of(DeltaTable(path))
+
+
+def clean_up(path: str, before: int) -> None:
+    """As Delta does: behind a checkpoint. Older checkpoints may outlive their commits."""
+    DeltaTable(path).create_checkpoint()
+    for file in Path(path, "_delta_log").glob("*.json"):
+        if int(file.stem) < before:
+            file.unlink()
+
+
+@examples(40)
+@example(kinds=["rows", "checkpoint", "rows", "optimize"], kept=1)
+@example(kinds=["rows", "checkpoint", "rows", "rows"], kept=1)
+@example(kinds=["rows", "rows", "delete"], kept=1)
+@given(
+    st.lists(st.sampled_from(["rows", "rows", "optimize", "delete", "checkpoint"]), max_size=12),
+    st.integers(1, 8),
+)
+def test_the_rows_of_a_version_are_found_or_it_is_said_that_they_are_gone(kinds, kept):
+    with tempfile.TemporaryDirectory() as root:
+        lake = Lake(root)
+        path = lake.bronze("user_events")
+        write_deltalake(path, pa.table({"n": [-1]}))
+        rows = {0: [-1]}
+        for kind in kinds:
+            after = commit(path, kind)
+            rows[DeltaTable(path).version()] = after
+        newest = DeltaTable(path).version()
+        clean_up(path, newest + 1 - kept)
+        for version, expected in rows.items():
+            try:
+                found = rows_of(open_rows_of(lake, path, version))
+            except LakeError:
+                with pytest.raises(DeltaError):
+                    DeltaTable(path, version=version)
+                assert version < newest
+            else:
+                assert found == expected
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_version_before_commits_without_rows_is_as_good_as_they_are(lake, version):
+    path = lake.bronze("user_events")
+    for number in range(4):
+        write_deltalake(path, pa.table({"n": [number]}), mode="append")
+    assert commit(path, "optimize") == [0, 1, 2, 3]
+    clean_up(path, before=4)
+    assert rows_of(open_rows_of(lake, path, version)) == [0, 1, 2, 3]
+    with pytest.raises(LakeError, match=r"has taken version 2 away.*run the stream"):
+        open_rows_of(lake, path, 2)

@@ -75,7 +75,7 @@ def test_a_silent_source_gets_a_clock_row_that_raises_the_watermark(
     }
     assert clock_of(lake) == Clock(micros_of(end - GRACE), row.ingested_at)
     assert row.ingested_at > max(event.ingested_at for event in events)
-    assert count_events(lake.bronze("signals"), version(lake)) == 2
+    assert count_events(lake, lake.bronze("signals"), version(lake)) == 2
 
 
 def test_the_job_takes_the_interval_of_its_dag_run_and_counts_no_clock_row(

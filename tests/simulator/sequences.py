@@ -230,6 +230,24 @@ def first_batch_cut_off_then_a_cleaned_log(do: Operations) -> None:
     do.reseed(None)
 
 
+def savepoint_of_a_version_that_was_cleaned_up(do: Operations) -> None:
+    one_more_run(do)  # of a version that no checkpoint of bronze sums up
+    do.clock_row()
+    do.clean_log("bronze")
+    do.savepoint(None)  # is refused: what the stream has read can no longer be told
+    do.run(None)
+    do.savepoint(None)
+
+
+def joined_files_behind_a_cleaned_log(do: Operations) -> None:
+    one_more_run(do)
+    do.optimize("bronze")  # nothing that a run would read
+    do.clean_log("bronze")
+    do.savepoint(None)
+    do.compact(None)
+    do.savepoint(None)
+
+
 # A bug of release 0.5 (see `planted.py`), and what brings it out.
 FINDS: dict[str, Sequence] = {
     "L1": rewind_cut_off_then_other_buckets,
@@ -261,4 +279,6 @@ SEQUENCES: tuple[Sequence, ...] = (
     clock_that_ran_ahead,
     mapped_states_then_a_clock_set_back,
     first_batch_cut_off_then_a_cleaned_log,
+    savepoint_of_a_version_that_was_cleaned_up,
+    joined_files_behind_a_cleaned_log,
 )
