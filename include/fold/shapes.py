@@ -99,7 +99,7 @@ class Moment(Shape):
     def _stored(self, value: Any, name: str) -> Any:
         if self.is_count:
             return Scalar(self.kind, False, int).stored(value, name)
-        if not isinstance(value, datetime):
+        if type(value) is not datetime:  # that of pandas has nanoseconds, which would be cut off
             self._refuse(value, name)
         if value.tzinfo is None:
             raise TypeError(f"{name} = {value!r} has no zone: give it one, such as datetime.UTC")

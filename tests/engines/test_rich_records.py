@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pandas import Timestamp
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import TimestampType
 
@@ -107,6 +108,7 @@ class Told(NamedTuple):
         ({"by_sku": {"a": None}}, r"by_sku\['a'\] is None"),
         ({"days": (datetime(2026, 1, 1, tzinfo=UTC),)}, r"days\[0\] = .* is a datetime"),
         ({"since": datetime(2026, 1, 1)}, "has no zone"),  # noqa: DTZ001
+        ({"since": Timestamp("2026-01-01T00:00:00.000000001Z")}, "since = .* is a Timestamp"),
         ({"status": "open"}, "status = 'open' is a str"),
         ({"newest": ("a", None, None)}, "newest = .* is a tuple"),
         ({"seen": {2**63: ()}}, "beyond the 64 bits"),
