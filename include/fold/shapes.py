@@ -15,6 +15,9 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 MIN_INT, MAX_INT = -(2**63), 2**63 - 1
+# What functions reckon by: Python's own context rounds a sum to 28 digits without a word, and a
+# column has up to 38. No sum or product of two such columns has more than these.
+ARITHMETIC = Context(prec=76)
 
 
 class FrozenDict(dict[Any, Any]):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -24,7 +24,7 @@ from include.fold.testing.run import run
 from include.landing.initial_state_file import states_of, typed_rows
 from include.settings import SettingsError
 from spark_jobs.engines.migrated_state import migrated
-from spark_jobs.engines.state_rows import states_to_rows
+from spark_jobs.engines.state_rows import projected, states_to_rows
 from spark_jobs.tables.initial_state_table import _check_schema
 from tests.bronze import stamp
 from tests.engines.plain_operator import events_table, replay
@@ -125,6 +125,47 @@ def test_a_state_that_cannot_be_stored_exactly_fails_the_call_that_leaves_it(cha
     )
     with pytest.raises(StateFunctionError, match=says):
         run(fold, [an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))])
+
+
+class Wide(NamedTuple):
+    total: Decimal  # decimal(38,18)
+
+
+class Sum(NamedTuple):
+    country: str
+    twice: Annotated[Decimal, "decimal(38,18)"]
+
+
+def test_sums_of_all_the_digits_that_a_column_has_are_exact():
+    amount = Decimal("12345678901234567890.123456789012345678")
+
+    def project(key: str, wide: Wide) -> Sum:
+        return Sum(key, wide.total * 2)
+
+    def add(key, orders, state):
+        for _ in orders:
+            before = state.get.total if state.exists else Decimal(0)
+            state.update(Wide(before + amount))
+        yield project(key, state.get)
+
+    fold = flat_map_groups_with_state(
+        add,
+        key="country",
+        event=Order,
+        state=Wide,
+        output=Sum,
+        output_mode="update",
+        project=project,
+    )
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    ran = run(fold, [an_order(1, "a", when), an_order(2, "a", when)])
+    expected = Decimal("24691357802469135780.246913578024691356")
+    assert [state.total for state in ran.states.values()] == [expected]
+    states = States(fold)
+    for known in ran.known.values():
+        states.put(*known)
+    (row,) = projected(fold, states_to_rows(states, 0)).to_pylist()
+    assert row["twice"] == Decimal("49382715604938271560.493827156049382712")
 
 
 def test_a_dict_of_a_state_is_not_changed_in_place():
