@@ -127,6 +127,13 @@ class Source:
             self.origin.check_paths(self.name, paths)
 
     def _check_groups(self) -> None:
+        if self.watermark_per == FOLDER and self.origin is not None:
+            # Its rows would be grouped by a topic's name, or by versions of a table.
+            raise SettingsError(
+                f"source {self.name}: watermark_per=FOLDER is for files in landing/{self.name}; what "
+                "comes from elsewhere is grouped by a required field, such as one with "
+                'path="_kafka.partition"'
+            )
         if self.watermark_per not in (None, FOLDER):
             fields = [f.name for f in self.fields if f.required and f.type in GROUP_TYPES]
             if self.watermark_per not in fields:

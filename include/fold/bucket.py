@@ -7,6 +7,7 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import localcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from include.fold.failures import BrokenInvariantError, StateFunctionError
 from include.fold.records import MAX_INT, Column, DefinitionError
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.settle import fold_runs
-from include.fold.shapes import Shape
+from include.fold.shapes import ARITHMETIC, Shape
 from include.fold.states import States
 
 
@@ -228,7 +229,8 @@ def derived_keys(fold: KeyedFold, events: pa.Table) -> pa.Array:
     """What the fold's key function makes of each event. It may ask for all of an event's fields."""
     columns = [column_values(column, events[column.name]) for column in fold.event_columns]
     records = list(map(partial(tuple.__new__, fold.event), zip(*columns, strict=True)))
-    return encode(fold.keys.shape, [_derived_key(fold, record) for record in records])
+    with localcontext(ARITHMETIC):
+        return encode(fold.keys.shape, [_derived_key(fold, record) for record in records])
 
 
 def _derived_key(fold: KeyedFold, event: Any) -> Any:

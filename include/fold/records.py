@@ -8,7 +8,7 @@ import types
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, Flag
 from typing import (
     Annotated,
     Any,
@@ -159,6 +159,8 @@ def _member(members: type[Enum], nullable: bool) -> Shape:
     kinds = {type(member.value) for member in members}
     if kinds not in ({str}, {int}):
         raise UnknownTypeError(f"the values of {members.__name__} must be all texts or all ints")
+    if issubclass(members, Flag):
+        raise UnknownTypeError("flags together are no member, and could not be read again: use int")
     return Member(SCALARS[kinds.pop()], nullable, members)
 
 

@@ -7,6 +7,7 @@ and after each change.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from decimal import localcontext
 from typing import Any
 
 from include.fold.admission import NEVER_US
@@ -23,6 +24,7 @@ from include.fold.failures import (
 from include.fold.group_state import GroupState, TickingGroupState
 from include.fold.projection import checked_projection, project
 from include.fold.rejecting import RejectingCalls
+from include.fold.shapes import ARITHMETIC
 from include.fold.states import States, end_us
 
 __all__ = [
@@ -54,9 +56,10 @@ def fold_runs(
     way = RejectingCalls if fold.quarantines else _Calls
     calls = way(fold, states, events, times_us, until_us)
     try:
-        calls.fold_all(runs)
-        # Without events: of keys with some, the timeouts have fired already.
-        calls.fold_all(KeyRun(key, 0, 0) for key in states.due(until_us))
+        with localcontext(ARITHMETIC):
+            calls.fold_all(runs)
+            # Without events: of keys with some, the timeouts have fired already.
+            calls.fold_all(KeyRun(key, 0, 0) for key in states.due(until_us))
     except Exception as error:
         raise failure(fold, calls.key, calls.group, error) from error
     return calls.emitted

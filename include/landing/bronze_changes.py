@@ -4,6 +4,7 @@ A column that was added later says in its own metadata where older rows have its
 (late_fields.py reads them there).
 """
 
+import json
 from collections.abc import Mapping
 
 from deltalake import DeltaTable, Schema
@@ -13,7 +14,7 @@ from include.lake.columns import Column, documented
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
 from include.landing.bronze_tables import added_columns
-from include.landing.late_fields import RESCUED_AS, WAS, found_fields
+from include.landing.late_fields import RESCUED_AS, TIMES, WAS, found_fields
 from include.settings import RESCUED, Field, SettingsError, Source
 
 RESCUED_COLUMN = Column(
@@ -36,7 +37,7 @@ def _follow(table: DeltaTable, path: str, source: Source) -> None:
     if new := [field for field in source.fields if field.name not in found]:
         columns = documented(Column(f.name, f.type, f.comment) for f in new)
         for index, field in enumerate(new):
-            marks = (columns.field(index).metadata or {}) | _marks(field)
+            marks = (columns.field(index).metadata or {}) | _marks(source, field)
             columns = columns.set(index, columns.field(index).with_metadata(marks))
         table.alter.add_columns(Schema.from_arrow(columns).fields)
     kept = {field.name for field in source.fields} | {c.name for c in added_columns(source)}
@@ -46,12 +47,24 @@ def _follow(table: DeltaTable, path: str, source: Source) -> None:
     for field in source.fields:
         # Declared again: under the path that it has now.
         known = found[field.name].metadata if field.name in found else {}
-        if known.get(RESCUED_AS) == field.name != field.landed:
-            _mark(table, field.name, known, field.landed)
+        marks = {**_times(source, field), **known}
+        if known.get(RESCUED_AS) == field.name:
+            marks[RESCUED_AS] = field.landed
+        if RESCUED_AS in known and marks != known:
+            table.alter.set_column_metadata(field.name, marks)
 
 
-def _marks(field: Field) -> dict[str, str]:
-    return {RESCUED_AS: field.landed} | ({WAS: field.was} if field.was else {})
+def _marks(source: Source, field: Field) -> dict[str, str]:
+    was = {WAS: field.was} if field.was else {}
+    return {RESCUED_AS: field.landed} | was | _times(source, field)
+
+
+def _times(source: Source, field: Field) -> dict[str, str]:
+    """Of a field without times none. They stay what they were when it was declared."""
+    if "timestamp" not in field.type:
+        return {}
+    times = field.times or source.times
+    return {TIMES: json.dumps([times.format, times.zone])}
 
 
 def _mark(table: DeltaTable, column: str, known: Mapping[str, str], path: str) -> None:

@@ -18,7 +18,8 @@ from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND, NEVER_US
 from include.fold.arrow_values import decode
 from include.fold.definition import KeyedFold
 from include.fold.records import Column, DefinitionError
-from include.fold.shapes import Items, Scalar, Shape
+from include.fold.rejected_call import key_text
+from include.fold.shapes import Items, Nested, Pairs, Scalar, Shape
 from include.fold.states import States
 from include.lake.columns import arrow_type
 from include.lake.paths import Lake
@@ -132,6 +133,7 @@ def _landed(name: str, shape: Shape, value: Any) -> Any:
         if not shape.nullable:
             raise wrong_type(name, value, shape.kind)
         return None
+    _check_parts(name, shape, value)
     if isinstance(shape, Items) and isinstance(value, list):
         return tuple(_landed(f"{name}[{n}]", shape.item, item) for n, item in enumerate(value))
     landed = converter(shape.kind, Times())(name, value)
@@ -141,6 +143,22 @@ def _landed(name: str, shape: Shape, value: Any) -> Any:
         return decode(shape, pa.array([landed], arrow_type(shape.kind)), name)[0]
     except DefinitionError as error:
         raise RefusedError("wrong_type", str(error)) from None
+
+
+def _check_parts(name: str, shape: Shape, value: Any) -> None:
+    """Ingestion passes over what is no member of a struct; here it is a mistake."""
+    if value is None:
+        return
+    if isinstance(shape, Nested):
+        _check_members(name, value, required=[part for part, _ in shape.parts])
+        for part, of in shape.parts:
+            _check_parts(f"{name}.{part}", of, value[part])
+    elif isinstance(shape, Items) and isinstance(value, list):
+        for n, item in enumerate(value):
+            _check_parts(f"{name}[{n}]", shape.item, item)
+    elif isinstance(shape, Pairs) and isinstance(value, dict):
+        for key, item in value.items():
+            _check_parts(f"{name}[{key!r}]", shape.item, item)
 
 
 def _timeout_at_us(value: Any, as_of_us: int, fold: KeyedFold) -> int | None:
@@ -175,7 +193,8 @@ def _instant_us(name: str, value: Any) -> int:
 
 def _refuse_repeated(path: str, rows: Iterable[FileRow]) -> None:
     counts = Counter(row.key for row in rows)
-    repeated = sorted(key for key, count in counts.items() if count > 1)
+    # As text: parts may be None, and members of an Enum have no order.
+    repeated = sorted(key_text(key) for key, count in counts.items() if count > 1)
     refuse_repeated(path, repeated[:REPEATED_KEYS_SHOWN], len(repeated))
 
 

@@ -136,6 +136,7 @@ class TopicArrivals(NamedTuple):
     state: TopicState
 
     def cut(self, source: Source, position: Position) -> Cut:
+        self._refuse_other_topic(source, position)
         if lost := losses(self.state, position):
             raise OriginError(
                 f"{told(self.origin, lost)}. Nothing is ingested: `./stateful skip-lost "
@@ -154,6 +155,18 @@ class TopicArrivals(NamedTuple):
             if size or not position.parts
         )
         return Cut(tuple(sorted(r.name for each in ranges for r in _pieces(each))), self.state.id)
+
+    def _refuse_other_topic(self, source: Source, position: Position) -> None:
+        """Not all brokers give topics ids, by which another would be told."""
+        if not position.parts or newest_id(position) != self.state.id:
+            return
+        taken = range_named(position.parts[-1].name).topic
+        if taken != self.origin.topic:
+            raise OriginError(
+                f"source {source.name} was taken of topic {taken}, and its entry says "
+                f"{self.origin.topic}, to which those offsets say nothing. Nothing is ingested: put "
+                f"topic={taken!r} back, and take the other in under a source of another name"
+            )
 
     def _waiting(self, position: Position) -> dict[int, tuple[int, int]]:
         nexts = next_offsets(position)

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import NoReturn, TypeAlias
 
 from include.landing.refusals import RefusedError, UnreadableFileError, shown
+from include.landing.rescue import Rescue
 from include.settings import Source
 
 EOL = "\r\n"
@@ -26,6 +27,7 @@ class JsonRows:
     def __init__(self, text: str, source: Source) -> None:
         self._text = text
         self._json = EXACT_JSON if any("decimal(" in f.type for f in source.fields) else JSON
+        self._is_known = Rescue(source).is_known
 
     def items(self) -> Iterator[str]:
         # Not splitlines(): it also breaks at characters that JSON allows within a string.
@@ -36,6 +38,9 @@ class JsonRows:
     def values(self, item: str) -> Mapping[str, object]:
         try:
             value = self._json.decode(item)
+            # What is rescued may be declared a decimal one day.
+            if isinstance(value, dict) and not self._is_known(value):
+                value = EXACT_JSON.decode(item)
         except RecursionError:
             raise RefusedError("not_json", DEEP) from None
         except ValueError as error:

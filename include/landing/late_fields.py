@@ -1,6 +1,7 @@
 """Bronze's columns that were added later, and where older rows have their values."""
 
-from collections.abc import Collection, Iterable
+import json
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -8,11 +9,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.lake.columns import arrow_type, columns_of, sql_name
+from include.landed_formats import ISO, Times
 from include.landing.rescue import read_rescued
 from include.settings import RESCUED
 
-# In a column's metadata: the path at which its values were rescued; the column that had them.
-RESCUED_AS, WAS = "stateful.rescued_as", "stateful.was"
+# In a column's metadata: the path at which its values were rescued, and how times were written
+# there (`Times`, as a JSON array); the column that had them.
+RESCUED_AS, TIMES, WAS = "stateful.rescued_as", "stateful.times", "stateful.was"
 
 
 class FoundField(NamedTuple):
@@ -29,6 +32,7 @@ class LateField(NamedTuple):
     type: str
     rescued_as: str | None  # None: the table has rescued nothing yet
     was: "LateField | None"
+    times: Times = ISO  # how what was rescued writes times
 
     def columns(self) -> set[str]:
         """All that its values are read from."""
@@ -58,7 +62,15 @@ def _late_field(name: str, found: dict[str, FoundField]) -> LateField:
     rescued_as = metadata.get(RESCUED_AS) if RESCUED in found else None
     was = metadata.get(WAS)
     old = _late_field(was, found) if was in found else None
-    return LateField(name, found[name].type, rescued_as, old)
+    return LateField(name, found[name].type, rescued_as, old, times_of(metadata))
+
+
+def times_of(metadata: Mapping[str, str]) -> Times:
+    """As a column's metadata says."""
+    if TIMES not in metadata:
+        return ISO
+    format, zone = json.loads(metadata[TIMES])
+    return Times(format=format, zone=zone)
 
 
 def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:
@@ -90,5 +102,6 @@ def _filled(rows: pa.Table, field: LateField) -> pa.ChunkedArray:
 
 def rescued_values(field: LateField, texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The field's values of what was rescued."""
-    values = read_rescued(field.type, str(field.rescued_as), texts.to_pylist())
+    path = str(field.rescued_as)
+    values = read_rescued(field.type, path, texts.to_pylist(), field.times)
     return pa.array(values, arrow_type(field.type))

@@ -3,10 +3,12 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 
-from include.fold.sql_types import sql_type
+from include.fold.sql_types import SqlType, sql_type
+from include.landed_formats import ISO
 from include.landing.landed_row import Row, value_at
-from include.landing.landed_values import Text, converter, is_unicode
+from include.landing.landed_values import Text, converter, is_unicode, value_of_text
 from include.landing.refusals import RefusedError
 from include.landing.row_as_json import row_as_json
 from include.settings import Source, Times
@@ -116,21 +118,38 @@ def _text(unknown: Row) -> str:
     return text if is_unicode(text) else json.dumps(json.loads(text))
 
 
-def read_rescued(kind: str, path: str, texts: Sequence[str | None]) -> list[object]:
+def read_rescued(
+    kind: str, path: str, texts: Sequence[str | None], times: Times = ISO
+) -> list[object]:
     """The field at `path`, as a `kind`, of what was rescued of rows: null where that is no such value.
 
-    A text is read as a cell of CSV is.
+    A text is read as a cell of CSV is, a time as `times` says.
     """
-    convert, find = converter(kind, Times()), value_at(path)
-    is_plain = sql_type(kind).name == "string"
+    convert, find, parsed = converter(kind, times), value_at(path), sql_type(kind)
 
     def read(text: str | None) -> object:
-        value = None if text is None else find(json.loads(text))
+        value = None if text is None else find(json.loads(text, parse_float=Decimal))
         if value is None:
             return None
         try:
-            return convert(path, Text(value) if isinstance(value, str) and not is_plain else value)
+            if isinstance(value, str):
+                return convert(path, value if parsed.name == "string" else Text(value))
+            return convert(path, _with_numbers(parsed, value))
         except RefusedError:
             return None
 
     return list(map(read, texts))
+
+
+def _with_numbers(kind: SqlType, value: object) -> object:
+    """Floats that are kept as texts, where they are more digits than a float has: as numbers."""
+    if isinstance(value, str) and kind.name in ("float", "double"):
+        return value_of_text(kind, "", value)
+    if isinstance(value, list) and kind.name == "array":
+        return [_with_numbers(kind.parts[0], item) for item in value]
+    if isinstance(value, dict) and kind.name == "map":
+        return {key: _with_numbers(kind.parts[1], item) for key, item in value.items()}
+    if isinstance(value, dict) and kind.name == "struct":
+        parts = zip(kind.names, kind.parts, strict=True)
+        return {name: _with_numbers(part, value.get(name)) for name, part in parts}
+    return value

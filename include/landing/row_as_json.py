@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from datetime import date
+from decimal import Decimal
 
 import pyarrow as pa
 
@@ -30,6 +31,13 @@ def _as_json(value: object) -> object:
         if value and all(isinstance(item, tuple) for item in value):  # a map
             return {str(_as_json(key)): _as_json(of) for key, of in value}
         return [_as_json(item) for item in value]
+    if isinstance(value, Decimal) and _is_double(value):
+        return float(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or type(value) in (str, int, float, bool) else str(value)
+
+
+def _is_double(value: Decimal) -> bool:
+    """Whether JSON's number, which many read as a double, is exactly it."""
+    return value.is_finite() and Decimal(repr(float(value))) == value

@@ -55,7 +55,8 @@ def _refuse_other_keys(current: GenerationRow, now: GenerationRow, stream: str) 
 
 def _key_type(pinned: GenerationRow) -> str:
     schema: str = pinned["state_schema"]
-    return schema.partition(",")[0]
+    # The keys' types have commas themselves: decimal(12,2), struct<country: string, customer: bigint>.
+    return schema.partition(", state struct<")[0]
 
 
 def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:

@@ -4,6 +4,7 @@ Key, timeout and time of the last change stay as they are: what a key has seen d
 """
 
 from collections.abc import Iterable, Iterator
+from decimal import localcontext
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from include.fold.arrow_values import decode, plain_values
 from include.fold.conform import conformed
 from include.fold.ddl import state_rows_ddl
 from include.fold.definition import Key, KeyedFold, MigrateState
+from include.fold.shapes import ARITHMETIC
 from include.fold.states import NO_STATE_US, States
 from include.lake.columns import arrow_type
 from spark_jobs.engines.state_rows import states_to_rows
@@ -53,7 +55,8 @@ def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> S
 
 def _new_state(key: Key, old: dict[str, Any], fold: KeyedFold, migrate: MigrateState) -> Any:
     try:
-        new = migrate(old)
+        with localcontext(ARITHMETIC):
+            new = migrate(old)
     except Exception as error:  # anything: it is the user's code, and only the key is ours to add
         raise MigrationError(f"{_at(key)}: {type(error).__name__}: {error}") from error
     if not isinstance(new, fold.state):

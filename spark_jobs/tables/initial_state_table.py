@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
 from include.fold.definition import KeyedFold
+from include.fold.shapes import Items
 from include.landing.initial_state_file import REPEATED_KEYS_SHOWN, refuse_repeated
 from include.landing.landed_times import MIN_US
 from include.landing.refusals import shown
@@ -38,13 +39,13 @@ def read_table(
 
 def _check_schema(path: str, schema: StructType, fold: KeyedFold) -> None:
     found = _types(schema)
-    fields = {column.name: column.kind for column in fold.state_columns}
+    fields = {column.name: _as_spark_writes(column.kind) for column in fold.state_columns}
     state = schema[STATE].dataType if STATE in found else None
     if isinstance(state, StructType):
         _check_types(path, f"{STATE}.", _types(state), fields)
         fields = _types(state)  # their order is free
     struct = f"struct<{','.join(f'{name}:{kind}' for name, kind in fields.items())}>"
-    required = {"key": fold.keys.kind, STATE: struct, "as_of": "timestamp"}
+    required = {"key": _as_spark_writes(fold.keys.kind), STATE: struct, "as_of": "timestamp"}
     _check_types(path, "", found, required, optional={TIMEOUT_AT: "timestamp"})
 
 
@@ -72,6 +73,11 @@ def _check_types(
         raise SettingsError(f"initial state {path} has no column {', '.join(missing)}: add it")
 
 
+def _as_spark_writes(kind: str) -> str:
+    """The SQL type in the spelling of `simpleString`."""
+    return kind.replace(": ", ":").replace(", ", ",")
+
+
 def _types(schema: StructType) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in schema}
 
@@ -85,7 +91,7 @@ def _check_values(path: str, table: DataFrame, fold: KeyedFold) -> int:
         F.count_if(F.col("as_of").isNull()),
         F.min(as_of_us),
         F.max(as_of_us),
-        F.count_if(F.col("key").isNull()),
+        F.count_if(F.col("key").isNull() & F.lit(not fold.keys.shape.nullable)),
         *(F.count_if(condition) for condition in wrong.values()),
         *(F.min(F.when(condition, F.col("key"))) for condition in wrong.values()),
     ).collect()[0]
@@ -130,7 +136,7 @@ def _wrong_rows(fold: KeyedFold) -> Mapping[str, SparkColumn]:
         value = state[column.name]
         if not column.nullable:
             wrong[f"{STATE}.{column.name} is null"] = state.isNotNull() & value.isNull()
-        if column.kind.startswith("array<"):
+        if isinstance(column.shape, Items) and not column.shape.item.nullable:
             wrong[f"{STATE}.{column.name} has a null in it"] = F.exists(value, F.isnull)
     if fold.times_out:
         wrong["timeout_at is not after as_of"] = timeout_at <= F.col("as_of")

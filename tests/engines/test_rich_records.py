@@ -3,22 +3,29 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pandas import Timestamp
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import TimestampType
 
 from include.fold.bucket import derived_keys
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.records import Instant
+from include.fold.schemas import state_schema
 from include.fold.settle import StateFunctionError
 from include.fold.states import States
 from include.fold.testing.restart import restarted
 from include.fold.testing.run import run
 from include.landing.initial_state_file import states_of, typed_rows
+from include.settings import SettingsError
 from spark_jobs.engines.migrated_state import migrated
-from spark_jobs.engines.state_rows import states_to_rows
+from spark_jobs.engines.state_rows import projected, states_to_rows
+from spark_jobs.tables.initial_state_table import _check_schema
 from tests.bronze import stamp
 from tests.engines.plain_operator import events_table, replay
 from tests.engines.test_live_law import KILLED, live
@@ -101,6 +108,7 @@ class Told(NamedTuple):
         ({"by_sku": {"a": None}}, r"by_sku\['a'\] is None"),
         ({"days": (datetime(2026, 1, 1, tzinfo=UTC),)}, r"days\[0\] = .* is a datetime"),
         ({"since": datetime(2026, 1, 1)}, "has no zone"),  # noqa: DTZ001
+        ({"since": Timestamp("2026-01-01T00:00:00.000000001Z")}, "since = .* is a Timestamp"),
         ({"status": "open"}, "status = 'open' is a str"),
         ({"newest": ("a", None, None)}, "newest = .* is a tuple"),
         ({"seen": {2**63: ()}}, "beyond the 64 bits"),
@@ -117,6 +125,47 @@ def test_a_state_that_cannot_be_stored_exactly_fails_the_call_that_leaves_it(cha
     )
     with pytest.raises(StateFunctionError, match=says):
         run(fold, [an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))])
+
+
+class Wide(NamedTuple):
+    total: Decimal  # decimal(38,18)
+
+
+class Sum(NamedTuple):
+    country: str
+    twice: Annotated[Decimal, "decimal(38,18)"]
+
+
+def test_sums_of_all_the_digits_that_a_column_has_are_exact():
+    amount = Decimal("12345678901234567890.123456789012345678")
+
+    def project(key: str, wide: Wide) -> Sum:
+        return Sum(key, wide.total * 2)
+
+    def add(key, orders, state):
+        for _ in orders:
+            before = state.get.total if state.exists else Decimal(0)
+            state.update(Wide(before + amount))
+        yield project(key, state.get)
+
+    fold = flat_map_groups_with_state(
+        add,
+        key="country",
+        event=Order,
+        state=Wide,
+        output=Sum,
+        output_mode="update",
+        project=project,
+    )
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    ran = run(fold, [an_order(1, "a", when), an_order(2, "a", when)])
+    expected = Decimal("24691357802469135780.246913578024691356")
+    assert [state.total for state in ran.states.values()] == [expected]
+    states = States(fold)
+    for known in ran.known.values():
+        states.put(*known)
+    (row,) = projected(fold, states_to_rows(states, 0)).to_pylist()
+    assert row["twice"] == Decimal("49382715604938271560.493827156049382712")
 
 
 def test_a_dict_of_a_state_is_not_changed_in_place():
@@ -167,6 +216,55 @@ def test_states_go_through_a_migration_and_an_initial_state():
     }
     as_of_us, rows = typed_rows("given.json", document, fold)
     assert {k.key: k.state for k in states_of(rows, as_of_us, fold)} == ran.states
+
+
+STATE_GIVEN = {
+    "total": "1.00",
+    "by_sku": {},
+    "newest": {"sku": "a", "price": "1.5", "tags": None},
+    "days": [],
+    "seen": {},
+    "status": "open",
+    "since": "2026-01-01T00:00:00Z",
+    "last": "1970-01-01T00:00:00Z",
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "state", "said"),
+    [
+        ({"country": "DE", "custmer": 1}, {}, "key.custmer is not known"),
+        ({"country": "DE"}, {}, "key.customer is missing"),
+        ("DE", {}, "key is"),
+        ({"country": "DE", "customer": 1}, {"newest": {"skuu": "a"}}, "state.newest.skuu is not"),
+    ],
+)
+def test_no_part_of_an_initial_state_is_passed_over(key, state, said):
+    given = {"key": key, "state": STATE_GIVEN | state}
+    document = {"as_of": "2026-03-01T00:00:00Z", "keys": [given]}
+    with pytest.raises(SettingsError, match=said):
+        typed_rows("given.json", document, FOLDS["append by two columns"])
+
+
+@pytest.mark.parametrize(
+    ("fold", "keys"),
+    [
+        ("append by two columns", [{"country": "DE", "customer": each} for each in (None, 1)]),
+        ("append by an enum", ["open", "paid"]),
+    ],
+)
+def test_keys_given_twice_are_listed_whatever_they_are(fold, keys):
+    rows = [{"key": key, "state": STATE_GIVEN} for key in [*keys, *keys]]
+    document = {"as_of": "2026-03-01T00:00:00Z", "keys": rows}
+    with pytest.raises(SettingsError, match="several rows for 2 of its keys"):
+        typed_rows("given.json", document, FOLDS[fold])
+
+
+def test_a_table_of_an_initial_state_has_the_types_that_spark_writes():
+    fold = FOLDS["append by two columns"]
+    rows = pa.table([pa.array([], field.type) for field in state_schema(fold)], state_schema(fold))
+    schema = from_arrow_schema(rows.select(["key", "state"]).schema).add("as_of", TimestampType())
+    _check_schema("given", schema, fold)
 
 
 def test_a_key_function_that_fails_names_the_event():

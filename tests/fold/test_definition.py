@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, Flag
 from typing import Annotated, NamedTuple
 
 import pytest
@@ -84,6 +84,15 @@ class Mixed(Enum):
     TWO = "two"
 
 
+class Rights(Flag):
+    READ = 1
+    WRITE = 2
+
+
+class WithFlags(NamedTuple):
+    seen: Rights
+
+
 class WithMixed(NamedTuple):
     seen: Mixed
 
@@ -103,6 +112,7 @@ class WithItself(NamedTuple):
         (WithPair, "use int, float"),
         (WithDict, "use int, float"),
         (WithEither, "use int, float"),
+        (WithFlags, "flags together are no member"),
         (WithMixed, "all texts or all ints"),
         (WithMoney, "digits are 1 to 38"),
         (WithItself, "holds itself"),

@@ -28,6 +28,7 @@ from include.landing.bronze_tables import create_tables
 from include.landing.clock import RESET_KEY, STILL_KEY, Clock, check_clock_order
 from include.landing.group_clock import Group, Groups, no_groups
 from include.landing.group_rows import groups_of_rows
+from include.origins import DeltaTable as OtherTable
 from include.settings import FOLDER, Field, SettingsError, Source
 from tests.examples import examples
 from tests.simulator import oracle
@@ -314,6 +315,10 @@ def test_another_setting_finds_its_groups_in_the_rows(lake: Lake):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (
+            {"watermark_per": FOLDER, "origin": OtherTable(uri="t")},
+            "watermark_per=FOLDER is for files",
+        ),
         ({"watermark_per": "nobody"}, "watermark_per must be FOLDER or a required field"),
         ({"idle_after": timedelta(0)}, "idle_after must be at least"),
         ({"watermark_groups": 0}, "watermark_groups must be at least 1"),

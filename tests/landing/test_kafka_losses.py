@@ -49,6 +49,16 @@ def test_what_expired_before_the_first_run_is_no_loss(lake: Lake, topic: FakeTop
     assert plan_skip(lake, SOURCE, NOW) is None
 
 
+def test_another_topic_does_not_go_on_where_the_first_one_ended(lake: Lake, topic: FakeTopic):
+    topic.topic_id = ""  # as of brokers that give none
+    produce(topic, 2)
+    ingest(lake, SOURCE)
+    produce(topic, 2)
+    with pytest.raises(OriginError, match="and its entry says others"):
+        ingest(lake, of_topic(topic="others"))
+    assert ingest(lake, SOURCE).rows_bronze == 2
+
+
 def test_where_a_partition_was_begun_with_is_kept_though_it_was_empty(lake: Lake, topic: FakeTopic):
     ingest(lake, SOURCE)
     produce(topic, 5)

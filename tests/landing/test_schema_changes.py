@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,12 +21,14 @@ from include.fold.group_state import GroupState
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
+from include.landing.landed_json import JsonRows
 from include.landing.landed_row import to_event, value_at
+from include.landing.late_fields import late_fields, with_late_fields
 from include.landing.parsed_batch import Parse
 from include.landing.refusals import RefusedError
 from include.landing.rescue import Rescue, read_rescued
 from include.registry import stream_named
-from include.settings import Field, SettingsError, Source, Stream
+from include.settings import Field, SettingsError, Source, Stream, Times
 from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
@@ -230,6 +233,59 @@ def test_what_is_read_of_the_rescued_is_what_ingestion_would_have_taken(
             assert value is None or is_text
             continue
         assert value == expected
+
+
+@pytest.mark.parametrize("fields", [(), (Field(name="price", type="decimal(9,2)", comment="It"),)])
+@pytest.mark.parametrize(
+    ("kind", "landed_as", "expected"),
+    [
+        ("decimal(4,2)", "9.99", Decimal("9.99")),
+        ("decimal(38,9)", "12345678901234567890.123456789", Decimal("12345678901234567890.123456789")),
+        ("array<decimal(4,2)>", "[9.99, 1e1]", [Decimal("9.99"), Decimal("10.00")]),
+        ("struct<x: double>", '{"x": 1.5}', {"x": 1.5}),
+        ("array<double>", "[0.10000000000000001, 1]", [0.1, 1.0]),
+        ("map<string, float>", '{"k": 0.50}', [("k", 0.5)]),
+    ],
+)  # fmt: skip
+def test_numbers_are_rescued_to_the_last_digit_whatever_the_source_has(
+    fields: tuple[Field, ...], kind: str, landed_as: str, expected: object
+):
+    before = source(*fields)
+    text = f'{{"{SIGNALS.time_field}": "{START.isoformat()}", "price": 1.5, "b": {landed_as}}}'
+    rescued = Rescue(before).text(JsonRows("", before).values(text))
+    assert read_rescued(kind, "b", [rescued]) == [expected]
+
+
+EPOCH_MS, BERLIN = Times(format="epoch_ms"), Times(zone="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("times", "of_source", "kind", "landed_as"),
+    [
+        (EPOCH_MS, None, "timestamp", 1_500),
+        (None, EPOCH_MS, "timestamp", 1_500),
+        (BERLIN, None, "timestamp", "1970-01-01T01:00:01.5"),
+        (EPOCH_MS, None, "array<timestamp>", [1_500]),
+    ],
+)
+def test_times_are_read_of_older_rows_as_their_field_writes_them(
+    lake: Lake,
+    landed: Landing,
+    times: Times | None,
+    of_source: Times | None,
+    kind: str,
+    landed_as: object,
+):
+    settings = {"times": of_source} if of_source else {}
+    at = 0 if of_source else START.isoformat()
+    land(landed, "0.jsonl", {"device_id": 1, SIGNALS.time_field: at, "value": landed_as})
+    ingest(lake, source(**settings))
+    field = Field(name="value", type=kind, comment="It", required=False, times=times)
+    ingest(lake, source(field, **settings))
+    at_us = datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)
+    table = DeltaTable(lake.bronze("signals"))
+    rows = with_late_fields(table.to_pyarrow_table(), late_fields(table, ["value"]))
+    assert rows["value"].to_pylist() == [[at_us] if kind.startswith("array") else at_us]
 
 
 def test_a_field_that_was_dropped_and_is_declared_again_is_whole(lake: Lake, landed: Landing):

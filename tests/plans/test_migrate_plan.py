@@ -3,6 +3,8 @@
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, NamedTuple
 
 import pytest
 from deltalake import DeltaTable
@@ -11,10 +13,11 @@ from include.checkpoint.pin_generation import pin_generation
 from include.cli import app, state
 from include.cli.__main__ import main
 from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.definition import flat_map_groups_with_state
 from include.fold.instants import micros_of
 from include.lake.generations import read_generations
 from include.lake.ops import append_ops, update_ops
-from include.plans.migrate_plan import MIGRATE
+from include.plans.migrate_plan import MIGRATE, _refuse_other_keys
 from include.plans.open_stream import open_stream
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import intent_row, plan_reseed
@@ -252,3 +255,46 @@ def test_the_command_hands_it_to_the_job(lived, monkeypatch, capsys):
     assert reseed_stream.parse_args(handed[0]).from_state
     assert main([*command, "--recompute"]) == 2
     assert "give one of them" in capsys.readouterr().err
+
+
+class Place(NamedTuple):
+    country: str
+    customer: int
+
+
+class OtherPlace(NamedTuple):
+    country: str
+    customer: str
+
+
+class Loss(NamedTuple):
+    total: Annotated[Decimal, "decimal(12,4)"]
+
+
+def cents(signal: Signal) -> Annotated[Decimal, "decimal(12,2)"]:
+    return Decimal(1)
+
+
+def test_a_key_of_other_digits_or_parts_is_not_mapped():
+    def finer(signal: Signal) -> Annotated[Decimal, "decimal(12,4)"]:
+        return Decimal(1)
+
+    def place(signal: Signal) -> Place:
+        return Place("DE", 1)
+
+    def other(signal: Signal) -> OtherPlace:
+        return OtherPlace("DE", "1")
+
+    finer.__name__ = cents.__name__
+    for before, after in ((cents, finer), (place, other)):
+        was, now = (_pinned(key) for key in (before, after))
+        _refuse_other_keys(was, was, "x")
+        with pytest.raises(SettingsError, match="the type of the key changed"):
+            _refuse_other_keys(was, now, "x")
+
+
+def _pinned(key):
+    fold = flat_map_groups_with_state(
+        print, key=key, event=Signal, state=Loss, output=Loss, output_mode="append"
+    )
+    return pinned_settings(STREAM, fold)
