@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from include.fold.admission import NEVER_US, is_late
-from include.fold.bucket import keys_of
 from include.fold.conform import conformed
 from include.fold.definition import KEY, KeyedFold
+from include.fold.event_order import keys_of
 from include.fold.failures import BrokenInvariantError
 from include.fold.schemas import event_schema
 from include.fold.spark_hash import buckets_of

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.fold.bucket import order_events, settle
+from include.fold.bucket import settle
 from include.fold.definition import flat_map_groups_with_state
+from include.fold.event_order import order_events
 from include.fold.schemas import event_schema
 from include.fold.states import States
 from tests.engines.plain_operator import PlainOperator

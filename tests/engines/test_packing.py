@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import NEVER_US
-from include.fold.bucket import order_events, outputs_table, settle
+from include.fold.bucket import outputs_table, settle
 from include.fold.definition import flat_map_groups_with_state
+from include.fold.event_order import order_events
 from include.fold.records import DefinitionError
 from include.fold.schemas import event_schema
 from include.fold.settle import Emitted

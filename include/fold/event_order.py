@@ -1,0 +1,138 @@
+"""The order in which a bucket's events are folded: by key, then time, then the whole row."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from include.fold.arrow_values import decode
+from include.fold.codes import codes_of
+from include.fold.definition import KEY, KeyedFold
+from include.fold.emitted import KeyRun
+from include.fold.records import MAX_INT
+from include.fold.shapes import Shape
+
+
+class Ordered(NamedTuple):
+    """Events by key, within a key by time, ties by the whole row; and where each key's begin."""
+
+    events: pa.Table
+    keys: pa.Array  # each once, in the order of their events
+    bounds: list[int]  # of the keys' events, the end of the last one's too
+    shape: Shape  # of a key
+
+    def runs(self) -> list[KeyRun]:
+        """Each key's events, by their positions."""
+        keys = decode(self.shape, self.keys, "key")
+        runs = zip(keys, self.bounds[:-1], self.bounds[1:], strict=True)
+        return list(map(KeyRun._make, runs))
+
+
+def order_events(fold: KeyedFold, events: pa.Table) -> Ordered:
+    """`events` (of `event_schema(fold)`, in any order) in the order in which they are folded."""
+    events = events.combine_chunks()
+    if not events.num_rows:
+        return Ordered(events, keys_of(fold, events).combine_chunks(), [0], fold.keys.shape)
+    codes, distinct = codes_of(keys_of(fold, events))
+    times = events[fold.time_us].to_numpy()
+    order, has_ties = _by_key_and_time(codes, times)
+    if has_ties:
+        same = {*fold.keys.names, KEY, fold.time_us}
+        if fold.keys.is_derived:
+            same = {KEY, fold.time_us}
+        others = [name for name in events.column_names if name not in same]
+        ranks = [rank for name in reversed(others) for rank in _ranks(events[name])]
+        order = np.lexsort((*ranks, times, codes))
+    codes = codes[order]
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    keys = distinct.take(pa.array(codes[starts]))
+    bounds = [*starts.tolist(), events.num_rows]
+    return Ordered(events.take(order), keys, bounds, fold.keys.shape)
+
+
+def _by_key_and_time(codes: Any, times: Any) -> tuple[Any, bool]:
+    """The order by `codes`, then `times`; and whether some have both in common.
+
+    As one number each where that has room for both: sorting those takes a tenth of the time.
+    """
+    first = int(times.min())
+    span = int(times.max()) - first + 1
+    if (int(codes.max()) + 1) * span <= MAX_INT:
+        both = codes.astype(np.int64) * span + (times - first)
+        order = np.argsort(both)
+        both = both[order]
+        return order, bool((both[1:] == both[:-1]).any())
+    order = np.lexsort((times, codes))
+    codes, times = codes[order], times[order]
+    return order, bool(np.any((codes[1:] == codes[:-1]) & (times[1:] == times[:-1])))
+
+
+def keys_of(fold: KeyedFold, events: pa.Table) -> pa.ChunkedArray:
+    """The key of each event, as `state_schema(fold)` has them."""
+    keys = fold.keys
+    if keys.is_derived:
+        return events[KEY]
+    if len(keys.names) == 1:
+        return events[keys.names[0]]
+    parts = [events[name].combine_chunks() for name in keys.names]
+    return pa.chunked_array([pa.StructArray.from_arrays(parts, names=keys.names)])
+
+
+def _ranks(column: pa.ChunkedArray) -> list[Any]:
+    """What to sort a column by, the most significant last: the order of `engines.local`, too.
+
+    Nulls first, then by value. Values that differ in anything never tie, or the order in which
+    they arrived would show.
+    """
+    if pa.types.is_nested(column.type):
+        return [_nested_ranks(column)]
+    if pa.types.is_floating(column.type):
+        return _float_ranks(column)
+    nulls_first = [("", "ascending", "at_start")]  # an array has no name to sort by
+    return [pc.rank(column, sort_keys=nulls_first, tiebreaker="dense").to_numpy()]
+
+
+def _nested_ranks(column: pa.ChunkedArray) -> Any:
+    """One by one: only events that tie in key and time come here."""
+    sort_keys = list(map(_sort_key, column.to_pylist()))
+    ranks = {each: rank for rank, each in enumerate(sorted(set(sort_keys)))}
+    return np.array([ranks[each] for each in sort_keys])
+
+
+def _sort_key(value: Any) -> tuple[Any, ...]:
+    """None first; of what it is made of one after the other, a map's pairs by their keys."""
+    if value is None:
+        return (NO_VALUE,)
+    if isinstance(value, float):
+        ordered, kind = _float_ranks(pa.chunked_array([pa.array([value, math.nan])]))
+        return (int(kind[0]), int(ordered[0]))
+    if isinstance(value, dict):
+        return (NUMBER, tuple(map(_sort_key, value.values())))
+    if isinstance(value, (list, tuple)):
+        is_map = bool(value) and isinstance(value[0], tuple)
+        items = map(_sort_key, value)
+        return (NUMBER, tuple(sorted(items) if is_map else items))
+    return (NUMBER, value)
+
+
+NO_VALUE, NO_NUMBER, NUMBER = 0, 1, 2
+ALL_BUT_SIGN = np.int64(2**63 - 1)
+
+
+def _float_ranks(column: pa.ChunkedArray) -> list[Any]:
+    """By the bits: to a comparison -0.0 is 0.0, and one NaN neither equal to nor before another.
+
+    As integers the bits of numbers are in the numbers' order, those of negative ones reversed.
+    """
+    values = column.to_numpy()
+    bits = values.view(np.int64)
+    ordered = np.where(bits < 0, bits ^ ALL_BUT_SIGN, bits)
+    is_nan = np.isnan(values)  # or null
+    if not is_nan.any():
+        return [ordered]
+    kinds = np.where(is_nan, NO_NUMBER, NUMBER)
+    if column.null_count:
+        kinds[column.is_null().to_numpy()] = NO_VALUE
+    return [ordered, kinds]
