@@ -32,7 +32,7 @@ def conformed(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array
             conformed(part, of) for part, of in zip(_pairs(column), _of(kind), strict=True)
         )
         return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=absent)
-    items = conformed(column.flatten(), kind.value_type)
+    items = conformed(_items(column), kind.value_type)
     return pa.ListArray.from_arrays(offsets, items, type=kind, mask=absent)
 
 
@@ -55,6 +55,13 @@ def _as_list(column: pa.Array) -> pa.Array:
         offsets, pa.nulls(offsets[-1].as_py() if len(offsets) else 0)
     )
     return pc.if_else(column.is_valid(), lengths, pa.scalar(None, lengths.type))
+
+
+def _items(column: pa.Array) -> pa.Array:
+    """Of a map, its pairs."""
+    if pa.types.is_map(column.type):
+        return pa.StructArray.from_arrays(_pairs(column), names=["key", "value"])
+    return column.flatten()
 
 
 def _pairs(column: pa.MapArray) -> tuple[pa.Array, pa.Array]:

@@ -1,7 +1,7 @@
 """What a stream's file says: its records, its state function, and how its table comes of them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -109,6 +109,10 @@ class KeyedFold:
                     f"an update stream has one row per key: {self.output.__name__} needs {name!r}"
                     + ("" if kind is None else f", of type {shape.kind} and not {kind}")
                 )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made of them when it is asked for: not all of that can be pickled."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     # Cached: an engine asks for each bucket and batch, and reading type hints is slow.
     @cached_property

@@ -3,6 +3,7 @@
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter, itemgetter
 from typing import Any, get_type_hints
 
@@ -74,11 +75,27 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
         )
     if len(set(names)) < len(names):
         raise DefinitionError(f"key={given!r} names a field twice")
-    record: Any = namedtuple("Key", names)  # type: ignore[misc]
+    record = _key_record(names)
     kind = str(SqlType("struct", tuple(sql_type(part.kind) for _, part in parts), names))
     return FoldKey(
         names, Nested(kind, False, record, parts), lambda one: record._make(take(one)), False
     )
+
+
+@cache
+def _key_record(names: tuple[str, ...]) -> Any:
+    """The NamedTuple of these fields. Of no module: so one of its values is pickled with the names."""
+    record: Any = namedtuple("Key", names)  # type: ignore[misc]
+    record.__reduce__ = _reduced_key
+    return record
+
+
+def _reduced_key(key: Any) -> tuple[Any, ...]:
+    return _key_of, (key._fields, tuple(key))
+
+
+def _key_of(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return _key_record(names)._make(values)
 
 
 def _derived(function: Callable[[Any], Any]) -> FoldKey:

@@ -1,5 +1,6 @@
 """The fold law over records of every type, and over keys of several columns or of a function."""
 
+import pickle
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -13,12 +14,14 @@ from pandas import Timestamp
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import TimestampType
 
+from include.care.bucket_state import measure_bucket
 from include.fold.bucket import derived_keys
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.records import Instant
 from include.fold.schemas import state_schema
 from include.fold.settle import StateFunctionError
 from include.fold.states import States
+from include.fold.testing.check import check_fold
 from include.fold.testing.restart import restarted
 from include.fold.testing.run import run
 from include.landing.initial_state_file import states_of, typed_rows
@@ -279,3 +282,25 @@ def test_a_key_function_that_fails_names_the_event():
         StateFunctionError, match=r"orders: key parity failed for Order\(.*TypeError"
     ):
         derived_keys(fold, events)
+
+
+def test_states_of_every_type_are_measured_and_their_folds_go_to_other_processes():
+    fold = FOLDS["append by two columns"]
+    started = datetime(2026, 1, 1, tzinfo=UTC)
+    of_none = an_order(2, "b", started)._replace(customer=None)
+    ran = run(fold, [an_order(1, "a", started), of_none])
+    states = States(fold)
+    for known in ran.known.values():
+        states.put(*known)
+    measured = measure_bucket(states_to_rows(states, 0), due_until_us=None)
+    assert [row["key"]["customer"] for row in measured.biggest] == [1, None]
+    assert '"by_sku":[["a","1.50"]]' in measured.biggest[0]["state"]
+
+    there, keys = pickle.loads(pickle.dumps((fold, list(ran.states))))
+    assert keys == list(ran.states)
+    assert type(keys[0]) is type(next(iter(ran.states)))
+    assert run(there, [an_order(1, "a", started), of_none]).outputs == ran.outputs
+
+
+def test_a_fold_by_several_columns_keeps_the_law_in_another_process():
+    check_fold(FOLDS["update by two columns"])
