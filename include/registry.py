@@ -87,7 +87,8 @@ def streams_of(source: str) -> Iterator[Stream]:
 def _unknown(kind: str, name: str, known: Sequence[str]) -> str:
     meant = get_close_matches(name, known, n=1)
     hint = f". Did you mean {meant[0]}?" if meant else ""
-    return f"unknown {kind} {name!r}: known are {', '.join(known)}{hint}"
+    where = " (those of SOURCES in include/streams/sources.py)" if kind == "source" else ""
+    return f"unknown {kind} {name!r}: known are {', '.join(known)}{where}{hint}"
 
 
 def _files() -> set[str]:

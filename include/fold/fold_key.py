@@ -85,9 +85,8 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
 @cache
 def _key_record(names: tuple[str, ...]) -> Any:
     """The NamedTuple of these fields. Of no module: so one of its values is pickled with the names."""
-    record: Any = namedtuple("Key", names)  # type: ignore[misc]
-    record.__reduce__ = _reduced_key
-    return record
+    fields: Any = namedtuple("Key", names)  # type: ignore[misc]
+    return type("Key", (fields,), {"__reduce__": _reduced_key, "__slots__": ()})
 
 
 def _reduced_key(key: Any) -> tuple[Any, ...]:

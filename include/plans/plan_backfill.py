@@ -85,6 +85,8 @@ def plan_backfill(
     Raises SettingsError when none begins there, NotSettledError when the stream has settled
     none of them yet, LakeError when there is nothing to compute from.
     """
+    if until <= start:
+        raise SettingsError(f"FROM must be before UNTIL, and {start} is not before {until}")
     intervals = schedule_intervals(stream.schedule, start, until)
     if not intervals:
         raise SettingsError(
