@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from include.fold.conform import conformed_table
 from include.lake.paths import files_of
 from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
@@ -50,7 +51,10 @@ def _content(source: Source, part: VersionPart) -> bytes:
             f"{part.path} of {origin.uri} was to be taken in and is gone, as after a VACUUM: "
             f"`./stateful skip-lost {source.name}` shows what is lost, and --apply goes on without it"
         ) from error
-    return _with_partition_values(content, _partition_values(origin.uri, part))
+    try:
+        return _completed(content, origin.uri, part)
+    except pa.ArrowException:
+        return content  # damaged: whoever parses it says how
 
 
 @lru_cache(maxsize=64)
@@ -72,14 +76,39 @@ def _partition_values(uri: str, part: VersionPart) -> pa.Table | None:
     return pa.Table.from_pylist([{name: values[name] for name in schema.names}], schema=schema)
 
 
-def _with_partition_values(content: bytes, values: pa.Table | None) -> bytes:
-    if values is None:
+def _completed(content: bytes, uri: str, part: VersionPart) -> bytes:
+    """The file with the columns of its folders, and its instants as such: unless it is told
+    otherwise, Spark writes these in 96 bits, which do not say that they are UTC."""
+    values = _partition_values(uri, part)
+    file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
+    leaves = range(len(file.schema))
+    has_instants = any(file.schema.column(leaf).physical_type == "INT96" for leaf in leaves)
+    if values is None and not has_instants:
         return content
-    rows = pq.read_table(pa.BufferReader(content))
+    rows = file.read()
+    if has_instants:
+        schema = _schema_at(uri, part.version)
+        known = [schema.field(name) for name in rows.column_names if name in schema.names]
+        rows = conformed_table(rows, pa.schema(known))
+    return _as_parquet(_with_partition_values(rows, values))
+
+
+@lru_cache(maxsize=64)
+def _schema_at(uri: str, version: int) -> pa.Schema:
+    return pa.schema(open_table(uri, version).schema().to_arrow())
+
+
+def _with_partition_values(rows: pa.Table, values: pa.Table | None) -> pa.Table:
+    if values is None:
+        return rows
     for name in values.column_names:
         if name not in rows.column_names:
             value = values[name][0]
             rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    return rows
+
+
+def _as_parquet(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink)
     return bytes(sink.getvalue())

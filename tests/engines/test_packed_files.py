@@ -95,6 +95,7 @@ def test_they_pack_what_spark_would_have_given_them(spark: SparkSession, tmp_pat
     for number in range(3):
         pq.write_table(rows_of(fold, rng, 500), folder / f"{number}.parquet", row_group_size=60)
     by_spark = spark.createDataFrame(rows_of(fold, rng, 50))
+    before = spark.conf.get("spark.sql.parquet.outputTimestampType")
     spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     try:
         by_spark.coalesce(1).write.mode("append").parquet(str(folder))
@@ -104,7 +105,7 @@ def test_they_pack_what_spark_would_have_given_them(spark: SparkSession, tmp_pat
             expected = by_bucket(pack_events(frame, fold, IDS, admission))
             assert by_bucket(pack_files(frame, fold, IDS, admission)) == expected
     finally:
-        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+        spark.conf.set("spark.sql.parquet.outputTimestampType", before)
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 

@@ -77,9 +77,9 @@ def stream_of(fold: Any) -> Stream:
 @pytest.mark.parametrize(
     ("name", "is_small"),
     [
-        ("append by two columns", False),
+        pytest.param("append by two columns", False, marks=pytest.mark.e2e),
         ("update by a function", True),
-        ("update by two columns", False),
+        pytest.param("update by two columns", False, marks=pytest.mark.e2e),
     ],
 )
 def test_spark_comes_to_what_the_local_engine_says(spark, lake, monkeypatch, name, is_small):
@@ -96,6 +96,7 @@ def test_spark_comes_to_what_the_local_engine_says(spark, lake, monkeypatch, nam
     assert stored(spark, lake, stream, fold) == expected.states
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("name", ["append by two columns", "append by a function"])
 def test_a_replay_goes_on_from_a_savepoint(spark, lake, name):
     fold, stream = replace(FOLDS[name], stream="orders"), stream_of(FOLDS[name])

@@ -1,5 +1,6 @@
 """A table that Spark writes, with deletion vectors: its appends are taken, and no deleted row is."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,6 +62,17 @@ def given(*values: int) -> list[tuple[int, int, datetime]]:
     return [(v, v % 3, datetime(2026, 3, 1 + v % 2, 12, tzinfo=UTC)) for v in sorted(values)]
 
 
+@pytest.fixture(params=["INT96", pytest.param("TIMESTAMP_MICROS", marks=pytest.mark.e2e)])
+def times_as(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    """How Spark stores instants: by itself in 96 bits."""
+    name = "spark.sql.parquet.outputTimestampType"
+    before = spark.conf.get(name)
+    spark.conf.set(name, request.param)
+    yield
+    spark.conf.set(name, str(before))
+
+
+@pytest.mark.usefixtures("times_as")
 def test_appends_are_taken_and_other_changes_stop_or_are_ignored(
     lake: Lake, spark: SparkSession, uri: str
 ):

@@ -28,7 +28,7 @@ from tests.clocked import SIGNALS as CLOCKED
 from tests.deaths import Dying, KilledError, MachineClock
 from tests.ingested import bronze_of, one_file_a_commit, rows_of
 from tests.landed_files import START, Landing, signal
-from tests.parsers import HERE, ON_SPARK, both_parsers, parser
+from tests.parsers import HERE, ON_SPARK, both_parsers_at_length, parser
 from tests.simulator.live_model import LiveModel
 
 DAY = timedelta(days=1)
@@ -62,7 +62,7 @@ def late_devices(lake: Lake) -> set[int]:
     }
 
 
-@both_parsers
+@both_parsers_at_length
 @pytest.mark.parametrize(
     ("source", "late"),
     [

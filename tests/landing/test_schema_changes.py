@@ -38,7 +38,7 @@ from tests.declared import with_fold
 from tests.engines.lake_runs import table_of
 from tests.ingested import SIGNALS
 from tests.landed_files import START, Landing
-from tests.parsers import both_parsers
+from tests.parsers import both_parsers, both_parsers_at_length
 
 KEY = Field(name="device_id", type="bigint", comment="Device")
 VALUE = Field(name="value", type="bigint", comment="Value", required=False)
@@ -362,8 +362,9 @@ def drained(spark: SparkSession, lake: Lake) -> list[tuple[int, int]]:
     return sorted((rows, total) for (_, total, rows), _ in table_of(lake, STREAM, FOLD))
 
 
+@pytest.mark.e2e
 @pytest.mark.spark
-@both_parsers
+@both_parsers_at_length
 def test_streams_go_on_over_changes_of_bronze(
     spark: SparkSession, lake: Lake, landed: Landing, parse: Parse
 ):
@@ -384,6 +385,7 @@ def test_streams_go_on_over_changes_of_bronze(
     assert drained(spark, lake) == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]
 
 
+@pytest.mark.e2e
 @pytest.mark.spark
 def test_a_stream_reads_late_fields_live_in_replays_and_from_savepoints(
     spark: SparkSession, lake: Lake, landed: Landing
