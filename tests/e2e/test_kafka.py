@@ -309,10 +309,16 @@ def test_a_compacted_topic_ends_where_it_was_planned_to(lake: Lake, broker: Brok
     source = sent.source()
     whole = OffsetRange(sent.name, 0, 0, 60)
     assert wait_until(lambda: len(list(open_topic(source.origin).read(whole))) < 60, DEADLINE_S)
-    left = [message.offset for message in open_topic(source.origin).read(whole)]
-    assert ingest(lake, source).rows_bronze == len(left) < 60
-    assert sorted(row["kafka_offset"] for row in bronze_of(lake)) == left
-    assert left[-1] == 59
+
+    def left() -> set[int]:  # of what a broker has that goes on with its compaction
+        return {message.offset for message in open_topic(source.origin).read(whole)}
+
+    before = left()
+    counts = ingest(lake, source)
+    taken = [row["kafka_offset"] for row in bronze_of(lake)]
+    assert counts.rows_bronze == len(taken) == len(set(taken)) < 60
+    assert left() <= set(taken) <= before
+    assert 59 in taken
     assert ingest(lake, source) == RunCounts()
 
 
