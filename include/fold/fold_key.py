@@ -32,12 +32,6 @@ class FoldKey:
         return self.shape.kind
 
     @property
-    def nullable(self) -> bool:
-        """Whether it, or a part of it, may be None."""
-        parts = [part for _, part in self.parts]
-        return self.shape.nullable or any(part.nullable for part in parts)
-
-    @property
     def parts(self) -> tuple[tuple[str, Shape], ...]:
         """Its columns, by name."""
         if isinstance(self.shape, Nested):

@@ -3,13 +3,7 @@
 import pyarrow as pa
 
 from include.fold.definition import EMITTED_AT_US, KEY, REMOVED, KeyedFold
-from include.fold.records import Column
 from include.lake.columns import arrow_type
-
-
-def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """The Arrow schema of a record."""
-    return pa.schema([pa.field(c.name, arrow_type(c.kind), c.nullable) for c in columns])
 
 
 def event_schema(fold: KeyedFold) -> pa.Schema:

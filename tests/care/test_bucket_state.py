@@ -14,7 +14,7 @@ from include.care.state_figures import QUANTILE_ERROR, report_of
 from include.checkpoint.committed_batch import CommittedBatch
 from include.fold.buckets import bucket_ids
 from include.fold.records import columns_of
-from include.fold.schemas import arrow_schema
+from include.lake.columns import arrow_type
 from include.streams.user_counts import FOLD
 
 BATCH = CommittedBatch(1, "checkpoint", 3, watermark_ms=1_000, next_watermark_ms=1_000)
@@ -49,7 +49,8 @@ def a_wide_state(rng: random.Random) -> Wide:
 
 
 def array_of(states: list[Any], record: type = Wide) -> pa.Array:
-    kind = pa.struct(arrow_schema(columns_of(record)))
+    fields = [pa.field(c.name, arrow_type(c.kind), c.nullable) for c in columns_of(record)]
+    kind = pa.struct(fields)
     return pa.array([None if state is None else state._asdict() for state in states], kind)
 
 
