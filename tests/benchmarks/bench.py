@@ -85,9 +85,13 @@ class Measured(NamedTuple):
     def figures(self) -> dict[str, list[float]]:
         return {"seconds": self.seconds, "written": self.written, "peak_mib": self.peak_mib}
 
-    @property
-    def is_steady(self) -> bool:
-        return max(self.seconds) - min(self.seconds) <= WIDEST_SPREAD * self.median
+    def ratio_to(self, base: "Measured") -> str:
+        """Of each round by itself, for a machine is slower in one than in another: the median."""
+        ratios = [mine / its for mine, its in zip(self.seconds, base.seconds, strict=True)]
+        median, least, most = statistics.median(ratios), min(ratios), max(ratios)
+        between = f"{least:.2f} - {most:.2f}"
+        is_steady = most - least <= WIDEST_SPREAD * median
+        return f"{median:.2f} ({between})" if is_steady else f"spread too wide: {between}"
 
 
 DENSE_ENTRIES = (
@@ -186,17 +190,16 @@ def measure(entries: tuple[Entry, ...], rounds: int) -> list[Measured]:
 
 
 def table(measured: list[Measured], reference: str) -> str:
-    """Markdown: medians, spread, and the ratio to the reference contender where both are steady."""
+    """Markdown: medians, spread, and the ratio to the reference contender if that is steady."""
     base = next(each for each in measured if each.entry.contender == reference)
     lines = [
         f"| what runs | seconds per batch (median) | spread | ratio to {reference} "
-        "| state files written per batch | peak memory, MiB |",
+        "in a round | state files written per batch | peak memory, MiB |",
         "|---|---|---|---|---|---|",
     ]
     for each in measured:
         spread = f"{min(each.seconds):.2f} - {max(each.seconds):.2f}"
-        steady = each.is_steady and base.is_steady
-        ratio = f"{each.median / base.median:.2f}" if steady else "spread too wide"
+        ratio = each.ratio_to(base)
         size = f"{statistics.median(each.written) / 1e6:.2f} MB" if each.written else "-"
         peak = f"{statistics.median(each.peak_mib):,.0f}"
         lines.append(
