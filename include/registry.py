@@ -15,7 +15,7 @@ from types import ModuleType
 
 import include.streams
 from include.fold.records import DefinitionError
-from include.settings import SettingsError, Source, Stream
+from include.settings import AS_SOURCE, SettingsError, Source, Stream
 from include.stream_definition import check_stream
 from include.streams import sources
 
@@ -58,8 +58,11 @@ def _stream(name: str) -> Stream:
     if declared.name not in ("", name):
         raise SettingsError(f"{file}: its stream is {name}, as the file, and not {declared.name}")
     title = declared.title or (module.__doc__ or name).splitlines()[0]
+    source = source_named(declared.source)
     stream = replace(declared, name=name, title=title)
-    check_stream(stream, source_named(stream.source))
+    if stream.deduplicate == AS_SOURCE and source.deduplicate is not None:
+        stream = replace(stream, deduplicate=source.deduplicate)
+    check_stream(stream, source)
     return stream
 
 

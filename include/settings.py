@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from include.fold.deduplicate import Deduplicate as Deduplicate
 from include.fold.definition import KeyedFold, MigrateState
 from include.fold.sql_types import SqlTypeError, sql_type
 from include.landed_formats import ISO, USUAL_CSV
@@ -28,6 +29,9 @@ RESCUED = "rescued"
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 # `watermark_per`: the first folder below landing/<source> that a file lies in.
 FOLDER = "<folder>"
+NOT_EQUAL_TO_ITSELF = ("float", "double", "array", "map", "struct")
+# `deduplicate` of a stream that leaves it to its source.
+AS_SOURCE: Literal["as source"] = "as source"
 GROUP_TYPES = ("string", "tinyint", "smallint", "int", "bigint")
 
 
@@ -100,10 +104,14 @@ class Source:
     idle_after: timedelta = timedelta(days=1)
     # The most groups at once, idle ones that the watermark has passed not counted.
     watermark_groups: int = 1_000
+    # Producers deliver some events again: of the streams that do not say otherwise, none folds
+    # an event that its key has folded before. None: each is an event of its own.
+    deduplicate: Deduplicate | None = None
 
     def __post_init__(self) -> None:
         _check_name("source", self.name)
         self._check_groups()
+        self._check_deduplicate()
         for limit in ("commit_bytes", "max_file_bytes"):
             if getattr(self, limit) <= 0:
                 raise SettingsError(f"source {self.name}: {limit} must be above 0")
@@ -125,6 +133,20 @@ class Source:
         if isinstance(self.origin, KafkaTopic):
             paths = (self.time_field, *(field.landed for field in self.fields))
             self.origin.check_paths(self.name, paths)
+
+    def _check_deduplicate(self) -> None:
+        known = {field.name: sql_type(field.type).name for field in self.fields}
+        for name in self.deduplicate.names if self.deduplicate else ():
+            if name not in known:
+                raise SettingsError(
+                    f"source {self.name}: deduplicate: {name!r} is none of its fields: "
+                    f"{', '.join(known)}"
+                )
+            if known[name] in NOT_EQUAL_TO_ITSELF:
+                raise SettingsError(
+                    f"source {self.name}: deduplicate: {name!r} is {known[name]}, by which none "
+                    "is known again"
+                )
 
     def _check_groups(self) -> None:
         if self.watermark_per == FOLDER and self.origin is not None:
@@ -264,6 +286,9 @@ class Stream:
     settings: Mapping[str, Any] = field(default_factory=dict)
     # An event that the state function fails for fails the run; or it goes to rejected/<stream>.
     on_error: Literal["stop", "quarantine"] = "stop"
+    # Events that producers deliver again are passed over; None: no event is. As the source says,
+    # unless it is given.
+    deduplicate: Deduplicate | Literal["as source"] | None = AS_SOURCE
     limits: Limits = Limits()
     savepoints: SavepointRules = SavepointRules()
     # RocksDB settings held by hand, by Spark's short names ("writeBufferSizeMB"): never tuned.

@@ -9,11 +9,11 @@ from typing import Any
 
 from croniter import croniter
 
-from include.fold.ddl import keys_ddl, states_ddl
+from include.fold.ddl import beside_ddl, keys_ddl, states_ddl
 from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, Definition, KeyedFold
 from include.fold.records import DefinitionError
 from include.fold.sql_types import sql_type
-from include.settings import MILLISECOND, SettingsError, Source, Stream
+from include.settings import AS_SOURCE, MILLISECOND, SettingsError, Source, Stream
 
 # Columns of bronze that an event may have, and that are no fields of a source.
 OF_INGESTION = (EVENT_TIME_US, INGESTED_AT_US, "source_file")
@@ -21,7 +21,7 @@ OF_INGESTION = (EVENT_TIME_US, INGESTED_AT_US, "source_file")
 
 def load_definition(stream: Stream) -> Definition:
     """The definition of `stream`. SettingsError says what its settings or comments lack."""
-    fold = replace(_fold_of(stream), stream=stream.name, on_error=stream.on_error)
+    fold = _with_entry(_fold_of(stream), stream)
     if unsaid := {column.name for column in fold.output_columns} - set(stream.comments):
         raise SettingsError(
             f"stream {stream.name}: comments= says nothing of {', '.join(sorted(unsaid))}"
@@ -36,6 +36,16 @@ def load_definition(stream: Stream) -> Definition:
             f"stream {stream.name}: migrate_state must be a function of a key's old state"
         )
     return Definition(fold, stream.title or stream.name, stream.comments, stream.migrate_state)
+
+
+def _with_entry(fold: KeyedFold, stream: Stream) -> KeyedFold:
+    """The fold with what is said in the stream's entry. Its source's is there already, if it has
+    come from `include/registry.py`."""
+    known = fold.deduplicate if stream.deduplicate == AS_SOURCE else stream.deduplicate
+    try:
+        return replace(fold, stream=stream.name, on_error=stream.on_error, deduplicate=known)
+    except DefinitionError as error:
+        raise SettingsError(f"stream {stream.name}: {error}") from error
 
 
 def check_stream(stream: Stream, source: Source) -> None:
@@ -103,7 +113,7 @@ def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
     return {
         "buckets": stream.buckets,
         "state_partitions": stream.state_partitions,
-        "state_schema": f"{keys_ddl(fold)}, {states_ddl(fold)}",
+        "state_schema": f"{keys_ddl(fold)}, {states_ddl(fold)}{beside_ddl(fold)}",
         "source": stream.source,
         "key": fold.keys.text(),
         "output_mode": fold.output_mode,
@@ -115,7 +125,8 @@ def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
 
 def _settings(stream: Stream, fold: KeyedFold) -> str | None:
     ends = {} if fold.ttl is None else {"ttl": fold.ttl}
-    settings = {**stream.settings, **ends}
+    known = {} if fold.deduplicate is None else {"deduplicate": str(fold.deduplicate)}
+    settings = {**stream.settings, **ends, **known}
     return _as_json(settings) if settings else None
 
 

@@ -85,7 +85,7 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
         "origin": origin,
         "generation": batch.generation,
         "run_id": run_id,
-        "events": totals["total_folded"],
+        "events": totals["total_folded"] + totals["total_duplicate"],
         "bronze_id": position.table_id,
         "bronze_version": position.version - 1,
         "bronze_ingested_at": _newest_read(opened, position),

@@ -119,7 +119,8 @@ def _recompute(
         record |= {
             "until": plan.until,
             "rows_in": outcome.rows_read,
-            "rows_folded": outcome.rows_read,
+            "rows_folded": outcome.rows_read - outcome.rows_duplicate,
+            "rows_duplicate": outcome.rows_duplicate,
             "rows_out": change.after,
         }
         row = interval_row(replay, outcome, change, generation, plan.start, plan.until)

@@ -86,6 +86,7 @@ class Outcome:
     states: Rows  # at `until`
     events: int  # bronze rows that those stand for
     rows_read: int
+    rows_duplicate: int  # of those
     savepoint_id: str
 
 
@@ -121,12 +122,15 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
             rows = pinned_rows(engine, replay, from_us, stop_us)
             stage = engine.fold(rows, replay.fold, replay.stream.buckets, stop_us, states)
             kept.append(stage)
-            events, rows_read = events + stage.rows_folded, rows_read + stage.rows_folded
+            events, rows_read = events + stage.events, rows_read + stage.events
             savepoint_id = _ensure_savepoint(engine, replay, stage.states, stop_us, events)
             from_us = stop_us
         outputs = [stage.outputs for stage in kept]
         rejected = [stage.rejected for stage in kept if stage.rejected is not None]
-        yield Outcome(outputs, rejected, kept[-1].states, events, rows_read, savepoint_id)
+        duplicate = sum(stage.rows_duplicate for stage in kept)
+        yield Outcome(
+            outputs, rejected, kept[-1].states, events, rows_read, duplicate, savepoint_id
+        )
     finally:
         for stage in kept:
             engine.release(stage)

@@ -10,6 +10,7 @@ import pytest
 from include.fold.definition import map_groups_with_state
 from include.fold.testing.check import BrokenLawError, check_fold
 from include.fold.testing.run import run
+from include.stream_definition import load_definition
 
 PAGE_FOLDER = Path(__file__).parents[1] / "docs"
 PAGE = (PAGE_FOLDER / "testing.md").read_text()
@@ -41,6 +42,12 @@ def project(user_id: str, spent: Spent) -> Spending:
 def blocks(language: str) -> list[str]:
     found = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     return [text for its_language, text in found if its_language == language]
+
+
+def block_of_streams_page(word: str) -> str:
+    page = (PAGE_FOLDER / "streams.md").read_text()
+    found = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    return next(text for text in found if word in text)
 
 
 def defined(*sources: str) -> dict[str, Any]:
@@ -75,15 +82,22 @@ def test_the_wrong_example_is_told_as_the_page_says():
 
 
 def test_the_fold_over_nested_records_adds_up_as_the_page_says():
-    page = (PAGE_FOLDER / "streams.md").read_text()
-    source = next(
-        text
-        for text in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-        if "Basket" in text
-    )
-    names = defined(source)
+    names = defined(block_of_streams_page("Basket"))
     items = (names["Item"]("tea", Decimal("1.10")), None)
     order = names["Order"]("DE", 7, names["Status"].PAID, items, 1_000)
     ran = run(names["FOLD"], [order, order._replace(event_time_us=2_000)])
     assert ran.outputs == [("DE", 7, {"tea": Decimal("2.20")})]
     check_fold(names["FOLD"], other_process=False)
+
+
+def test_a_payment_that_is_delivered_again_is_spent_once_as_the_page_says():
+    names = defined(block_of_streams_page("Deduplicate"))
+    stream, payment = names["STREAM"], names["Payment"]
+    fold = load_definition(stream).fold
+    first = payment("ann", 36_000_000_000, "p1", 150)  # 10:00
+    later = [
+        first._replace(event_time_us=36_000_000_000 + us) for us in (3_000_000_000, 6_000_000_000)
+    ]
+    ran = run(fold, [first, *later])
+    assert (ran.outputs, ran.duplicates) == ([("ann", 300)], 1)
+    check_fold(fold, other_process=False)

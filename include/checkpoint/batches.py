@@ -16,6 +16,7 @@ TOTALS = {
     "total_folded": "rows_folded",
     "total_late": "rows_late",
     "total_excluded": "rows_excluded",
+    "total_duplicate": "rows_duplicate",
 }
 BATCH_KEY = ("stream", "generation", "batch_id")
 
@@ -38,7 +39,8 @@ def running_totals(
         seeded = seed_levels(lake, stream, generation)
         return {total: seeded[total] for total in TOTALS}
     if newest["total_in"] is not None:
-        return {total: newest[total] for total in TOTALS}
+        # Null where an earlier release had no such count.
+        return {total: newest[total] or 0 for total in TOTALS}
     # Release 0.1 wrote no totals: add up what it did write.
     batches = read_ops(lake, "batches", {"stream": stream, "generation": generation})
     rows = [row for row in batches.to_pylist() if row["batch_id"] <= newest["batch_id"]]
@@ -61,6 +63,7 @@ def seed_levels(lake: Lake, stream: str, generation: int) -> dict[str, int]:
         "total_folded": folded,
         "total_late": 0,
         "total_excluded": excluded,
+        "total_duplicate": 0,  # among the folded ones
         "rows_pending": pending,
     }
 

@@ -20,7 +20,7 @@ def check_rows_add_up(lake: Lake, stream: str, source: str, generation: int) -> 
     """Raise RowCountError unless all rows that the checkpoint has read are accounted for.
 
     Read by the stream = rows of bronze up to its position, and
-    read = folded + late + excluded + pending.
+    read = folded + late + excluded + duplicate + pending.
     """
     version = consumed_version(lake, lake.checkpoint(stream, generation))
     if version is None:

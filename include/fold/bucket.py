@@ -36,6 +36,7 @@ class Settled(NamedTuple):
     rows_folded: int
     kept_change: int  # of the states without a timeout
     rejected: pa.Table | None = None  # REJECTED; None for none
+    rows_duplicate: int = 0  # beside rows_folded
 
 
 def settle(
@@ -67,7 +68,9 @@ def settle(
     pending = waiting.filter(pc.invert(is_settled))
     kept_change = states.kept_without_timeout() - kept_before
     rejected = rejected_table(emitted.rejected)
-    return Settled(outputs, states, pending, settled.num_rows, kept_change, rejected)
+    duplicates = emitted.duplicates
+    folded = settled.num_rows - duplicates
+    return Settled(outputs, states, pending, folded, kept_change, rejected, duplicates)
 
 
 @contextmanager

@@ -58,5 +58,10 @@ def state_rows_ddl(fold: KeyedFold) -> str:
     fields = ", ".join(f"`{column.name}`: {column.kind}" for column in fold.state_columns)
     return (
         f"bucket int, key {fold.keys.kind}, state struct<{fields}>, changed_at_us bigint, "
-        "timeout_at_us bigint"
+        f"timeout_at_us bigint{beside_ddl(fold)}"
     )
+
+
+def beside_ddl(fold: KeyedFold) -> str:
+    """The columns beside a key's state and timeout, with a comma before each; none for most."""
+    return "".join(f", {column.name} {column.kind}" for column in fold.beside)

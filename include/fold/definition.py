@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import Any, Literal
 
 from include.fold.admission import MICROSECOND
+from include.fold.deduplicate import Deduplicate, SeenValues, seen_values
 from include.fold.fold_key import FoldKey, GivenKey, fold_key
 from include.fold.group_state import GroupState, GroupStateTimeout
 from include.fold.records import Column, DefinitionError, columns_of
@@ -64,6 +65,8 @@ class KeyedFold:
     # Set from the stream's entry, too. "stop": a call that fails fails the run. "quarantine":
     # it is undone and recorded, and the fold goes on.
     on_error: OnError = "stop"
+    # And this: events that their key has folded before are passed over.
+    deduplicate: Deduplicate | None = None
 
     def __post_init__(self) -> None:
         _refuse_other("timeout", self.timeout, TIMEOUTS)
@@ -82,6 +85,7 @@ class KeyedFold:
                 raise DefinitionError(f"initial_timeout= must be above 0: {self.initial_timeout}")
         if self.ttl is not None and self.ttl < MICROSECOND:
             raise DefinitionError(f"ttl= must be above 0: {self.ttl}")
+        _ = self.beside
         if self.output_mode == "update":
             self._check_update()
 
@@ -143,6 +147,18 @@ class KeyedFold:
         return partial(_stored_record, self.state, self.state_columns)
 
     @cached_property
+    def seen(self) -> SeenValues | None:
+        """What is kept of events, so that the next ones can be known as duplicates of them."""
+        if self.deduplicate is None:
+            return None
+        return seen_values(self.deduplicate, self.event, self.event_columns)
+
+    @cached_property
+    def beside(self) -> tuple[Column, ...]:
+        """What is stored of a key beside its state and timeout; nothing, for most folds."""
+        return () if self.seen is None else (self.seen.column,)
+
+    @cached_property
     def calls_per_event(self) -> bool:
         """Whether the function is called once per event, or once with all settled ones.
 
@@ -173,6 +189,11 @@ class KeyedFold:
     def wakes(self) -> bool:
         """Whether keys without a new event have something to come: a timeout, or their end."""
         return self.times_out or self.ttl is not None
+
+    @property
+    def changes_by_clock(self) -> bool:
+        """Whether time alone changes what is stored: then a bucket without new events is looked at."""
+        return self.wakes or self.seen is not None
 
     @property
     def in_processing_time(self) -> bool:

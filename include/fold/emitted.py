@@ -36,9 +36,11 @@ class Emitted(NamedTuple):
     That is the time of the event, or the instant of the timeout. In an update stream there is
     one row per touched key, and `removed` says whether the key's state is gone; in an append
     stream `removed` stays empty. So does `rejected` where the first failed call stops the fold.
+    `duplicates` were not given to the function.
     """
 
     rows: list[Any]
     emitted_at_us: list[int]
     removed: list[bool]
     rejected: Sequence[Rejected] = ()
+    duplicates: int = 0

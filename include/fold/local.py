@@ -55,7 +55,7 @@ class LocalFold:
         for known in initial:
             self._buckets[hash(known.key) % buckets].states.put(*known)
         self.late = 0
-        self.excluded = 0
+        self.excluded = self.duplicates = 0
         self.emitted = Emitted([], [], [])
         self.rejected: list[Rejected] = []
 
@@ -91,6 +91,7 @@ class LocalFold:
         self.emitted.emitted_at_us.extend(emitted.emitted_at_us)
         self.emitted.removed.extend(emitted.removed)
         self.rejected.extend(emitted.rejected)
+        self.duplicates += emitted.duplicates
 
     def _late(self, row: BronzeRow) -> bool:
         if row.arrival_us is None or self._fold.in_processing_time:

@@ -29,6 +29,7 @@ def state_schema(fold: KeyedFold) -> pa.Schema:
             ("state", state),
             ("changed_at_us", pa.int64()),
             ("timeout_at_us", pa.int64()),
+            *((column.name, arrow_type(column.kind)) for column in fold.beside),
         ]
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from include.fold.admission import NEVER_US
 from include.fold.definition import ExactlyOne, Key, KeyedFold
+from include.fold.distinct import distinct
 from include.fold.emitted import Emitted, KeyRun
 from include.fold.failures import (
     TIMEOUTS_IN_A_ROW,
@@ -53,6 +54,9 @@ def fold_runs(
     `events` and `times_us` run side by side; within each run they are ordered by time, ties
     by the whole row, and all are before `until_us`. Raises StateFunctionError.
     """
+    duplicates = 0
+    if fold.seen is not None:
+        runs, events, times_us, duplicates = distinct(fold.seen, states, runs, events, times_us)
     way = RejectingCalls if fold.quarantines else _Calls
     calls = way(fold, states, events, times_us, until_us)
     try:
@@ -62,7 +66,8 @@ def fold_runs(
             calls.fold_all(KeyRun(key, 0, 0) for key in states.due(until_us))
     except Exception as error:
         raise failure(fold, calls.key, calls.group, error) from error
-    return calls.emitted
+    states.forget_seen(until_us)
+    return calls.emitted._replace(duplicates=duplicates) if duplicates else calls.emitted
 
 
 class _Calls:

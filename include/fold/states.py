@@ -18,6 +18,7 @@ from include.fold.arrow_values import column_values, decode, encode, python_valu
 from include.fold.call_checks import is_plainly
 from include.fold.codes import positions_of
 from include.fold.definition import Key, KeyedFold
+from include.fold.expired import first_expiry_us, without_expired
 from include.fold.records import MAX_INT, MIN_INT, NAMES
 from include.fold.schemas import state_schema
 
@@ -32,6 +33,7 @@ class KeyState(NamedTuple):
     state: Any
     changed_at_us: int
     timeout_at_us: int  # NEVER_US for none
+    beside: tuple[Any, ...] = ()  # a value for each of the fold's `beside`
 
 
 Known = tuple[Any, int, int]  # of a key: what KeyState has beside it
@@ -51,6 +53,8 @@ class States:
         self._fold = fold
         self._stored = rows
         self._known: dict[Key, Known] = {}  # of the keys that were fetched
+        # What they have beside it, by column; most folds have none.
+        self._beside: dict[str, dict[Key, Any]] = {column.name: {} for column in fold.beside}
         self._positions: list[int] = []  # of the same keys among the stored ones; -1 for none
         # The usual type of each column is looked at first: this runs for every key of a batch.
         self._columns = [(NAMES.get(column.kind), column) for column in fold.state_columns]
@@ -67,7 +71,10 @@ class States:
             keys, asked = keys.filter(pa.array(is_new, pa.bool_())), [*compress(asked, is_new)]
         stored = self._stored_rows()
         positions = positions_of(keys, stored["key"])
-        found = iter(self._objects(stored.take(positions[positions >= 0])))
+        rows = stored.take(positions[positions >= 0])
+        found = iter(self._objects(rows))
+        if self._beside:
+            self._fetch_beside(rows)
         at = positions.tolist()
         known_now = [ABSENT if position < 0 else next(found) for position in at]
         self._known.update(zip(asked, known_now, strict=True))
@@ -85,13 +92,36 @@ class States:
         """When the state of `key` last changed; NO_STATE_US when there is none."""
         return (self._known.get(key) or self._fetched(key))[1]
 
-    def put(self, key: Key, state: Any, changed_at_us: int, timeout_at_us: int = NEVER_US) -> None:
+    def beside(self, name: str, key: Key) -> Any:
+        """What `key` has in that column beside its state, as it is stored; None for nothing."""
+        if key not in self._known:
+            self._fetched(key)
+        return self._beside[name].get(key)
+
+    def put_beside(self, name: str, key: Key, value: Any) -> None:
+        """Set it."""
+        if key not in self._known:
+            self._fetched(key)
+        self._beside[name][key] = value
+
+    def put(
+        self,
+        key: Key,
+        state: Any,
+        changed_at_us: int,
+        timeout_at_us: int = NEVER_US,
+        beside: tuple[Any, ...] = (),
+    ) -> None:
         """Set what is known of `key`; with neither state nor timeout it is forgotten.
 
+        What it has `beside` stays, unless that is given.
         TypeError for a value that its column cannot hold, UnicodeEncodeError for half a letter.
         """
         if key not in self._known:
             self._fetched(key)
+        if beside:
+            for values, value in zip(self._beside.values(), beside, strict=True):
+                values[key] = value
         if state is None:
             is_gone = timeout_at_us == NEVER_US
             self._known[key] = ABSENT if is_gone else (None, NO_STATE_US, timeout_at_us)
@@ -148,17 +178,23 @@ class States:
         return pc.min_element_wise(rows["timeout_at_us"], ends_us)
 
     def first_timeout_us(self) -> int:
-        """The earliest timeout or end of a state; NEVER_US for none."""
+        """When time alone changes something: the earliest timeout or end; NEVER_US for never."""
         first_us = pc.min(self._wake_us(self.rows())).as_py()
-        return NEVER_US if first_us is None else int(first_us)
+        first_us = NEVER_US if first_us is None else int(first_us)
+        if self._fold.seen is not None:
+            first_us = min(first_us, first_expiry_us(self._fold.seen, self.rows()))
+        return first_us
 
     def kept_without_timeout(self) -> int:
         """How many states nothing will ever wake or remove but a new event; 0 without timeouts."""
         if not self._fold.times_out or self._fold.ttl is not None:
             return 0
-        return int(self.rows()["timeout_at_us"].null_count)
+        return kept_without_timeout(self.rows())
 
     def __iter__(self) -> Iterator[KeyState]:
+        if self._beside:
+            yield from self._with_beside()
+            return
         known: Iterable[tuple[Key, Known]] = self._known.items()
         if self._stored is not None:  # a fold in memory never needs Arrow
             rows = self.rows()
@@ -168,12 +204,29 @@ class States:
             if each is not ABSENT:
                 yield KeyState(key, *each)
 
+    def _with_beside(self) -> Iterator[KeyState]:
+        rows = self.rows()
+        keys = decode(self._key, rows["key"], "key")
+        beside = [decode(c.shape, rows[c.name], c.name) for c in self._fold.beside]
+        for key, each, *values in zip(keys, self._objects(rows), *beside, strict=True):
+            yield KeyState(key, *each)._replace(beside=tuple(values))
+
+    def forget_seen(self, until_us: int) -> None:
+        """Forget values of which no event from `until_us` on can be a duplicate, of all keys; and
+        the keys that have nothing else."""
+        if self._fold.seen is not None:
+            rows = self.rows()
+            self._stored = without_expired(self._fold, self._fold.seen, rows, until_us)
+            self.keys_changed |= self._stored.num_rows < rows.num_rows
+
     def rows(self) -> pa.Table:
         """All states, as rows of `state_schema(fold)`. A key keeps its place while no key goes."""
         stored = self._stored_rows()
         if self._known:
             self._stored = stored = self._with_known(stored)
             self._known, self._positions = {}, []
+            for values in self._beside.values():
+                values.clear()
         return stored
 
     def _stored_rows(self) -> pa.Table:
@@ -189,6 +242,12 @@ class States:
             self.fetch(encode(self._key, [key]))
         return self._known[key]
 
+    def _fetch_beside(self, rows: pa.Table) -> None:
+        keys = decode(self._key, rows["key"], "key")
+        for column in self._fold.beside:
+            values = decode(column.shape, rows[column.name], column.name)
+            self._beside[column.name].update(zip(keys, values, strict=True))
+
     def _objects(self, rows: pa.Table) -> Iterable[Known]:
         return zip(
             _records(self._fold, rows["state"].combine_chunks()),
@@ -200,7 +259,7 @@ class States:
     def _with_known(self, before: pa.Table) -> pa.Table:
         """The stored rows, what is known now in the places of what was: one `take` a column."""
         positions = np.array(self._positions)
-        is_kept = np.array([known is not ABSENT for known in self._known.values()])
+        is_kept = np.array(self._is_kept())
         was_stored = positions >= 0
         stored = before.num_rows
         source = np.arange(stored)
@@ -214,8 +273,18 @@ class States:
         values = rows.drop_columns(["key"]).combine_chunks().take(source)
         return values.add_column(0, "key", before["key"])
 
+    def _is_kept(self) -> list[bool]:
+        """Of each known key, whether there is anything to store."""
+        if not self._beside:
+            return [known is not ABSENT for known in self._known.values()]
+        columns = self._beside.values()
+        return [
+            known != ABSENT or any(values.get(key) is not None for values in columns)
+            for key, known in self._known.items()
+        ]
+
     def _known_rows(self, schema: pa.Schema) -> pa.Table:
-        kept = {key: known for key, known in self._known.items() if known is not ABSENT}
+        kept = dict(compress(self._known.items(), self._is_kept()))
         if not kept:
             return schema.empty_table()
         states, changed_at_us, timeouts_us = zip(*kept.values(), strict=True)
@@ -227,7 +296,16 @@ class States:
             pa.array(changed_at_us, pa.int64(), mask=absent),
             pa.array(timeouts_us, pa.int64(), mask=never | (not self._fold.times_out)),
         ]
+        for column in self._fold.beside:
+            arrays.append(encode(column.shape, [*map(self._beside[column.name].get, kept)]))
         return pa.table(arrays, schema=schema)
+
+
+def kept_without_timeout(rows: pa.Table) -> int:
+    """How many states in rows of `state_schema` have none. (A key may have neither.)"""
+    return int(
+        pc.sum(pc.and_(rows["timeout_at_us"].is_null(), rows["state"].is_valid())).as_py() or 0
+    )
 
 
 def _state_array(

@@ -32,7 +32,7 @@ RUNS = pa.schema(
         ops_column(
             "rows_in",
             pa.int64(),
-            "Stream: bronze rows read; folded + late + excluded + pending's change",
+            "Stream: bronze rows read; folded + late + excluded + duplicate + pending's change",
         ),
         ops_column("rows_folded", pa.int64(), "Stream: rows given to the state function"),
         ops_column("rows_late", pa.int64(), "Stream: rows behind the watermark, not folded"),
@@ -59,6 +59,11 @@ RUNS = pa.schema(
             "of a recompute or reseed, those in the interval that it replaced",
         ),
         ops_column("timeouts_rejected", pa.int64(), "Stream: timeouts that it failed for"),
+        ops_column(
+            "rows_duplicate",
+            pa.int64(),
+            "Stream: rows that their key had folded before (deduplicate=), not folded again",
+        ),
     ]
 )
 
@@ -70,7 +75,9 @@ BATCHES = pa.schema(
         ops_column("run_id", pa.string(), "The run (ops/runs) that committed it"),
         ops_column("committed_at", INSTANT, "When its rows were written"),
         ops_column(
-            "rows_in", pa.int64(), "Bronze rows read; folded + late + excluded + pending's change"
+            "rows_in",
+            pa.int64(),
+            "Bronze rows read; folded + late + excluded + duplicate + pending's change",
         ),
         ops_column("rows_folded", pa.int64(), "Rows given to the state function"),
         ops_column("rows_late", pa.int64(), "Rows behind the watermark, not folded"),
@@ -103,6 +110,16 @@ BATCHES = pa.schema(
         ops_column("timeouts_rejected", pa.int64(), "Timeouts that the function failed for"),
         ops_column("rejected_from", INSTANT, "The first of both, on the fold's clock; null: none"),
         ops_column("rejected_to", INSTANT, "The last of both; null without any"),
+        ops_column(
+            "rows_duplicate",
+            pa.int64(),
+            "Rows that their key had folded before (deduplicate=), not folded again",
+        ),
+        ops_column(
+            "total_duplicate",
+            pa.int64(),
+            "rows_duplicate up to this batch; those that a reseed read are in total_folded",
+        ),
     ]
 )
 

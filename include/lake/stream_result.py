@@ -21,6 +21,7 @@ class StreamResult:
     until: datetime | None
     columns: tuple[str, ...]
     first_rows: tuple[tuple[Any, ...], ...]
+    duplicates: int = 0  # rows that its last run has not folded again
 
 
 def read_result(lake: Lake, stream: str) -> StreamResult | None:
@@ -36,6 +37,7 @@ def read_result(lake: Lake, stream: str) -> StreamResult | None:
         until=run["until"] if run else None,
         columns=tuple(head.column_names),
         first_rows=tuple(tuple(row.values()) for row in head.to_pylist()),
+        duplicates=(run["rows_duplicate"] or 0) if run else 0,
     )
 
 
@@ -63,6 +65,7 @@ def asset_extra(lake: Lake, stream: str, runs: Sequence[dict[str, Any]]) -> dict
         "run_id": runs[-1]["run_id"],
         "rows": sum(run["rows_out"] or 0 for run in runs),
         "rows_late": sum(run["rows_late"] or 0 for run in runs),
+        "rows_duplicate": sum(run["rows_duplicate"] or 0 for run in runs),
         "until": until.isoformat() if until else None,
         "generation": read_generations(lake, stream).number,
         "state_bytes": newest_state_bytes(lake, stream),
@@ -108,6 +111,8 @@ def format_result(result: StreamResult) -> str:
     """`result` as a short table for a terminal."""
     until = f"{result.until:%Y-%m-%d %H:%M:%S} UTC" if result.until else "nothing yet"
     heading = f"{result.stream}: {result.rows:,} rows, complete until {until}"
+    if result.duplicates:
+        heading += f"; {result.duplicates:,} duplicates in the last run"
     if not result.first_rows:
         return heading
     cells = [tuple(_cell(value) for value in row) for row in result.first_rows]

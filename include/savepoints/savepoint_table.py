@@ -1,9 +1,14 @@
 """`savepoints/<stream>`, made with its documented columns; whoever writes them."""
 
+from collections.abc import Iterable
+
+from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
 from include.lake.columns import Column, columns_of, create_if_absent, documented, found_columns
 from include.lake.paths import Lake
 
+# What is stored beside a state, where the stream's fold has it.
+BESIDE = {SEEN: "Values by which events are known as duplicates, and when they were first folded"}
 # Readers without a JVM must be able to read the table.
 PROPERTIES = {"delta.enableDeletionVectors": "false"}
 
@@ -36,4 +41,10 @@ def savepoint_columns(fold: KeyedFold) -> list[Column]:
         Column("state", f"struct<{fields}>", "The state; null for a key with only a timeout"),
         Column("changed_at", "timestamp", "When it last changed, on the stream's clock, UTC"),
         Column("timeout_at", "timestamp", "When it times out; null for never"),
+        *(Column(column.name, column.kind, BESIDE[column.name]) for column in fold.beside),
     ]
+
+
+def beside_in(columns: Iterable[str]) -> list[str]:
+    """Which of the columns are BESIDE's."""
+    return [name for name in columns if name in BESIDE]

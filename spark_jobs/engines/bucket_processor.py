@@ -37,7 +37,8 @@ from spark_jobs.engines.stored_bucket import (
 FOLDED_DDL = (
     "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
     "rows_folded bigint, pending_change bigint, kept_change bigint, rows_out bigint, "
-    "late_first_us bigint, late_last_us bigint, watermark_us bigint, rejected binary"
+    "late_first_us bigint, late_last_us bigint, watermark_us bigint, rejected binary, "
+    "rows_duplicate bigint"
 )
 NEVER_FOLDED_US = -(2**63)
 
@@ -106,7 +107,7 @@ class BucketProcessor(StatefulProcessor):
             lambda: self._states(stored),
             pa.concat_tables([pending, events]),
             until,
-            timer_due and self._fold.wakes,
+            timer_due and self._fold.changes_by_clock,
         )
         self._write(stored, until, settled.pending, settled.states, fired_ms)
         return _report(bucket, packed, settled, pending.num_rows, watermark)
@@ -202,4 +203,5 @@ def _report(
         late_last_us=max((row.late_last_us for row in packed), default=-NEVER_US),
         watermark_us=watermark,
         rejected=None if settled.rejected is None else to_stream(settled.rejected),
+        rows_duplicate=settled.rows_duplicate,
     )

@@ -36,6 +36,12 @@ class Stage(NamedTuple):
     rejected: Rows | None  # calls that failed (REJECTED); None: the fold rejects none
     rows_folded: int
     held: Any  # the engine's own
+    rows_duplicate: int = 0  # beside rows_folded
+
+    @property
+    def events(self) -> int:
+        """The events that its states stand for, beyond those of its base."""
+        return self.rows_folded + self.rows_duplicate
 
 
 class Seed(NamedTuple):

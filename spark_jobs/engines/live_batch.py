@@ -23,6 +23,15 @@ SUMMED = (
     "pending_change",
     "kept_change",
     "rows_out",
+    "rows_duplicate",
+)
+COUNTED = (
+    "rows_in",
+    "rows_folded",
+    "rows_late",
+    "rows_excluded",
+    "rows_duplicate",
+    "rows_out",
 )
 REJECTED = ("rows_rejected", "timeouts_rejected")
 
@@ -85,12 +94,12 @@ class BatchWriter:
         }
 
     def _check(self, counts: dict[str, Any], batch_id: int) -> None:
-        parts = ("rows_folded", "rows_late", "rows_excluded", "pending_change")
+        parts = ("rows_folded", "rows_late", "rows_excluded", "rows_duplicate", "pending_change")
         accounted = sum(counts[part] for part in parts)
         if counts["rows_in"] != accounted:
             raise CountsError(
                 f"{self._stream} batch {batch_id}: {counts['rows_in']} rows read, but "
-                f"{accounted} folded, late, excluded or pending: {counts}"
+                f"{accounted} folded, late, excluded, duplicate or pending: {counts}"
             )
 
     def _record(self, counts: dict[str, Any], batch_id: int) -> None:
@@ -149,8 +158,7 @@ class BatchWriter:
     def totals(self, newest: int | None) -> dict[str, int]:
         """The counts of the run's `committed` batches, as `ops/runs` names them."""
         done = self.committed(newest)
-        counted = ("rows_in", "rows_folded", "rows_late", "rows_excluded", "rows_out", *REJECTED)
-        totals = {name: sum(row[name] for row in done) for name in counted}
+        totals = {name: sum(row[name] for row in done) for name in (*COUNTED, *REJECTED)}
         return totals | {"batches": len(done)}
 
 

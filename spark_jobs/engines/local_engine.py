@@ -18,7 +18,7 @@ from include.fold.conform import conformed
 from include.fold.definition import KEY, Definition, KeyedFold, MigrateState
 from include.fold.instants import instant_of
 from include.fold.schemas import REJECTED, event_schema, output_schema
-from include.fold.states import States
+from include.fold.states import States, kept_without_timeout
 from include.lake.columns import INSTANT
 from include.lake.paths import Lake, files_of
 from include.landing.clock_row import write_reset_row, write_still_row
@@ -151,7 +151,7 @@ class LocalEngine:
         return states_to_rows(migrated(states, fold, migrate), 0)
 
     def count_without_timeout(self, states: pa.Table) -> int:
-        return int(states["timeout_at_us"].null_count)
+        return kept_without_timeout(states)
 
     def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> pa.Table:
         """The states in a checkpoint after that batch."""
@@ -198,7 +198,7 @@ class LocalEngine:
     ) -> Stage:
         """Fold `events` before `until_us` into the states of `base`, as one bucket."""
         states = States(fold) if base is None else states_from_rows(fold, base)
-        settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.wakes)
+        settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock)
         outputs = settled.outputs
         if outputs is None:
             outputs = output_schema(fold).empty_table()
@@ -206,7 +206,8 @@ class LocalEngine:
         if rejected is None and fold.quarantines:
             rejected = REJECTED.empty_table()
         rows = states_to_rows(states, 0)
-        return Stage(outputs, rows, rejected, settled.rows_folded, held=None)
+        folded, duplicate = settled.rows_folded, settled.rows_duplicate
+        return Stage(outputs, rows, rejected, folded, held=None, rows_duplicate=duplicate)
 
     def release(self, stage: Stage) -> None:
         """Nothing is held."""

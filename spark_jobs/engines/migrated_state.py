@@ -1,6 +1,7 @@
 """States of an older schema as states of the new one, by the stream's own `migrate_state`.
 
 Key, timeout and time of the last change stay as they are: what a key has seen does not change.
+So does what it has beside its state, unless that is declared otherwise now.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ from include.fold.ddl import state_rows_ddl
 from include.fold.definition import Key, KeyedFold, MigrateState
 from include.fold.shapes import ARITHMETIC
 from include.fold.states import NO_STATE_US, States
-from include.lake.columns import arrow_type
+from include.lake.columns import arrow_type, sql_name
 from spark_jobs.engines.state_rows import states_to_rows
 
 
@@ -45,12 +46,27 @@ def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> S
     keys = decode(fold.keys.shape, conformed(batch["key"], arrow_type(fold.keys.kind)), "key")
     columns = [keys, plain_values(batch["state"]), batch["changed_at_us"].to_pylist()]
     timeouts_us = batch["timeout_at_us"].to_pylist()
-    for key, old, changed_at_us, timeout_us in zip(*columns, timeouts_us, strict=True):
+    columns += [timeouts_us, _beside(batch, fold)]
+    for key, old, changed_at_us, timeout_us, beside in zip(*columns, strict=True):
         # A key that has only a timeout has nothing to map.
         new = None if old is None else _new_state(key, old, fold, migrate)
         never = timeout_us is None or not fold.times_out
         _put(states, key, new, changed_at_us, NEVER_US if never else timeout_us)
+        for column, value in zip(fold.beside, beside, strict=True):
+            states.put_beside(column.name, key, value)
     return states
+
+
+def _beside(batch: pa.RecordBatch, fold: KeyedFold) -> list[tuple[Any, ...]]:
+    """What each key has beside its state, where that is of the same kind as it is now."""
+    found = {field.name: sql_name(field.type) for field in batch.schema}
+    columns = [
+        decode(c.shape, conformed(batch[c.name], arrow_type(c.kind)), c.name)
+        if found.get(c.name) == c.kind
+        else [None] * batch.num_rows
+        for c in fold.beside
+    ]
+    return list(zip(*columns, strict=True)) or [()] * batch.num_rows
 
 
 def _new_state(key: Key, old: dict[str, Any], fold: KeyedFold, migrate: MigrateState) -> Any:

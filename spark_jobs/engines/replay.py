@@ -25,7 +25,10 @@ from spark_jobs.engines.packing import (
 )
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
 
-REPLAYED_DDL = "bucket int, outputs binary, states binary, rows_folded bigint, rejected binary"
+REPLAYED_DDL = (
+    "bucket int, outputs binary, states binary, rows_folded bigint, rejected binary, "
+    "rows_duplicate bigint"
+)
 
 
 class Replayed(NamedTuple):
@@ -83,7 +86,7 @@ def _replay_bucket(
     streams = [from_stream(stream) for stream in packed["events"].to_pylist()]
     events = pa.concat_tables([no_events(fold), *streams])
     states = states_from_rows(fold, base)
-    settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.wakes)
+    settled = settle(fold, lambda: states, events, until_us, timeouts_due=fold.changes_by_clock)
     outputs = None if settled.outputs is None else to_stream(settled.outputs)
     rows = to_stream(states_to_rows(states, bucket))
     rejected = None if settled.rejected is None else to_stream(settled.rejected)
@@ -94,5 +97,6 @@ def _replay_bucket(
             "states": pa.array([rows], pa.binary()),
             "rows_folded": pa.array([settled.rows_folded], pa.int64()),
             "rejected": pa.array([rejected], pa.binary()),
+            "rows_duplicate": pa.array([settled.rows_duplicate], pa.int64()),
         }
     )

@@ -88,7 +88,7 @@ class SparkEngine:
         return migrated_states(states, fold, migrate)
 
     def count_without_timeout(self, states: DataFrame) -> int:
-        return states.where("timeout_at_us IS NULL").count()
+        return states.where("timeout_at_us IS NULL AND state IS NOT NULL").count()
 
     def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> DataFrame:
         return read_states(self._spark, checkpoint, fold, batch_id)
@@ -124,15 +124,15 @@ class SparkEngine:
     ) -> Stage:
         replayed = replay_fold(events, fold, buckets, until_us, base)
         replayed.folded.persist()
-        rows = F.coalesce(F.sum("rows_folded"), F.lit(0))
+        counts = ("rows_folded", "rows_duplicate")
+        rows = [F.coalesce(F.sum(name), F.lit(0)) for name in counts]
         try:
-            rows_folded = replayed.folded.agg(rows).collect()[0][0]
+            rows_folded, rows_duplicate = replayed.folded.agg(*rows).collect()[0]
         except BaseException:
             replayed.folded.unpersist()
             raise
-        return Stage(
-            replayed.outputs, replayed.states, replayed.rejected, rows_folded, replayed.folded
-        )
+        outputs, states, rejected = replayed.outputs, replayed.states, replayed.rejected
+        return Stage(outputs, states, rejected, rows_folded, replayed.folded, rows_duplicate)
 
     def release(self, stage: Stage) -> None:
         stage.held.unpersist()

@@ -57,8 +57,12 @@ def projected(fold: KeyedFold, rows: pa.Table) -> pa.Table:
 
 
 def states_from_rows(fold: KeyedFold, rows: pa.Table) -> States:
-    """The states that rows of `state_rows_ddl(fold)` hold."""
+    """The states that rows of `state_rows_ddl(fold)` hold. An initial state has nothing beside them."""
     schema = state_schema(fold)
+    for column in fold.beside:
+        if column.name not in rows.column_names:
+            field = schema.field(column.name)
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return States(fold, conformed_table(rows.select(schema.names), schema).combine_chunks())
 
 

@@ -66,4 +66,5 @@ def unpacked_states(fold: KeyedFold, keys: bytes | None, stored: StoredBucket) -
     rows = rows.add_column(0, "key", known)
     if not fold.times_out:
         rows = rows.append_column("timeout_at_us", pa.nulls(rows.num_rows, pa.int64()))
-    return rows.cast(state_schema(fold))
+    schema = state_schema(fold)
+    return rows.select(schema.names).cast(schema)

@@ -21,7 +21,7 @@ from include.fold.instants import instant_of
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.paths import Lake, files_of
 from include.savepoints.contents import Contents, SavepointError
-from include.savepoints.savepoint_table import savepoint_columns, savepoint_table
+from include.savepoints.savepoint_table import beside_in, savepoint_columns, savepoint_table
 from spark_jobs.tables.savepoint_rows import CHECKED
 
 LENGTH = 16  # bytes of a checksum
@@ -40,6 +40,7 @@ def write_rows(
         "state": states["state"],
         "changed_at": states["changed_at_us"].cast(INSTANT),
         "timeout_at": states["timeout_at_us"].cast(INSTANT),
+        **{column.name: states[column.name] for column in fold.beside},
     }
     rows = conformed_table(pa.table(columns), schema)
     predicate = f"savepoint_id = '{savepoint_id}'"
@@ -76,6 +77,7 @@ def read_rows(lake: Lake, path: str, savepoint_id: str) -> pa.Table:
             "state": rows["state"],
             "changed_at_us": rows["changed_at"].cast(pa.int64()),
             "timeout_at_us": rows["timeout_at"].cast(pa.int64()),
+            **{name: rows[name] for name in beside_in(rows.column_names)},
         }
     )
 
@@ -112,7 +114,7 @@ def _check_lengths(lake: Lake, path: str, table: DeltaTable, savepoint_id: str) 
 
 
 def _checked(rows: pa.Table) -> list[dict[str, object]]:
-    plain = {name: rows[name] for name in CHECKED}
+    plain = {name: rows[name] for name in (*CHECKED, *beside_in(rows.column_names))}
     for name in ("changed_at", "timeout_at"):
         plain[name] = plain[name].cast(pa.int64())
     listed: list[dict[str, object]] = pa.table(plain).to_pylist()

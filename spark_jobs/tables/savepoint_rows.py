@@ -12,7 +12,7 @@ from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold
 from include.lake.paths import Lake
 from include.savepoints.contents import Contents, SavepointError
-from include.savepoints.savepoint_table import savepoint_table
+from include.savepoints.savepoint_table import beside_in, savepoint_table
 from spark_jobs.tables.read_damage import damage_in
 from spark_jobs.tables.row_checksum import row_checksum
 
@@ -32,6 +32,7 @@ def write_rows(
         "state",
         F.timestamp_micros("changed_at_us").alias("changed_at"),
         F.timestamp_micros("timeout_at_us").alias("timeout_at"),
+        *(column.name for column in fold.beside),
     )
     writer = rows.write.format("delta").mode("overwrite")
     writer.option("replaceWhere", f"savepoint_id = '{savepoint_id}'").save(f"{lake.root}/{path}")
@@ -56,12 +57,14 @@ def read_contents(session: SparkSession, lake: Lake, path: str, savepoint_id: st
 
 def read_rows(session: SparkSession, lake: Lake, path: str, savepoint_id: str) -> DataFrame:
     """The rows of a savepoint as `state_rows_ddl` has them, for who has checked them already."""
-    return _rows_of(session, lake, path, savepoint_id).select(
+    rows = _rows_of(session, lake, path, savepoint_id)
+    return rows.select(
         F.lit(0).alias("bucket"),
         "key",
         "state",
         F.unix_micros("changed_at").alias("changed_at_us"),
         F.unix_micros("timeout_at").alias("timeout_at_us"),
+        *beside_in(rows.columns),
     )
 
 
@@ -71,7 +74,8 @@ def _rows_of(session: SparkSession, lake: Lake, path: str, savepoint_id: str) ->
 
 
 def _contents(rows: DataFrame) -> Contents:
-    row = rows.agg(F.count(F.lit(1)), row_checksum(rows, *CHECKED)).collect()[0]
+    checked = (*CHECKED, *beside_in(rows.columns))
+    row = rows.agg(F.count(F.lit(1)), row_checksum(rows, *checked)).collect()[0]
     return Contents(int(row[0]), str(int(row[1])))
 
 

@@ -67,7 +67,7 @@ class PlainOperator:
         self.watermark_ms = 0  # Spark's, before any
         self.emitted = Emitted([], [], [])
         self.rejected: list[Rejected] = []
-        self.late = self.excluded = 0
+        self.late = self.excluded = self.duplicates = 0
 
     def seed(self, initial: Iterable[KeyState]) -> None:
         """The initial state, before the first batch: two Arrow chunks for each bucket."""
@@ -145,7 +145,9 @@ class PlainOperator:
         for report in reports:
             self.late += report["rows_late"]
             self.excluded += report["rows_excluded"]
-            done = ("rows_folded", "rows_late", "rows_excluded", "pending_change")
+            self.duplicates += report["rows_duplicate"]
+            lost = ("rows_late", "rows_excluded", "rows_duplicate")
+            done = ("rows_folded", *lost, "pending_change")
             assert report["rows_in"] == sum(report[part] for part in done)
             if report["outputs"] is not None:
                 for mine, new in zip(
@@ -249,15 +251,20 @@ class Replayed(NamedTuple):
     emitted: Counter[Any]
     states: dict[Any, Known]
     rejected: list[Rejected]
+    stored: dict[Any, KeyState]
+    duplicates: int
 
 
 def replay(
-    fold: KeyedFold, rows: Sequence[StampedRow], until_us: int, base: Mapping[Any, Known]
+    fold: KeyedFold,
+    rows: Sequence[StampedRow],
+    until_us: int,
+    base: Mapping[Any, Known | KeyState],
 ) -> Replayed:
     """The rows before `until_us` through the function of the replay's cogroup, in one bucket."""
     states = States(fold)
     for key, known in base.items():
-        states.put(*as_key_state(key, known))
+        states.put(*(known if isinstance(known, KeyState) else as_key_state(key, known)))
     before = [row for row in rows if row.time_us < until_us]
     packed = pa.table({"events": [to_stream(events_table(fold, before))]})
     made = _replay_bucket(fold, 0, packed, states_to_rows(states, 0), until_us)
@@ -269,4 +276,8 @@ def replay(
     after = states_from_rows(fold, from_stream(stored))
     (rejected,) = made["rejected"].to_pylist()
     calls = [] if rejected is None else calls_in(rejected)
-    return Replayed(emitted, {known.key: as_known(known) for known in after}, calls)
+    known = {each.key: each for each in after}
+    (duplicates,) = made["rows_duplicate"].to_pylist()
+    return Replayed(
+        emitted, {k: as_known(each) for k, each in known.items()}, calls, known, duplicates
+    )

@@ -22,7 +22,8 @@ MILLISECONDS_AT_MOST = 100_000_000
 def constants_of(fold: KeyedFold) -> list[Any]:
     """Numbers, texts and spans of time that its functions mention, each once."""
     found: dict[tuple[type, Any], Any] = {}
-    for value in _held_by(fold.function, set()):
+    window = () if fold.deduplicate is None else (fold.deduplicate.within,)
+    for value in (*window, *_held_by(fold.function, set())):
         if isinstance(value, int | float | timedelta) and not isinstance(value, bool):
             found[type(value), value] = value
         elif isinstance(value, str) and 0 < len(value) <= LONGEST_TEXT:

@@ -50,6 +50,7 @@ class Ran:
     removed: list[Key] = field(repr=False)  # of an update fold: whose row has been taken away
     known: dict[Key, KeyState] = field(repr=False)
     waiting: list[Happened] = field(repr=False)
+    duplicates: int = field(default=0, repr=False)  # of a fold with deduplicate=: not folded again
 
     @property
     def states(self) -> dict[Key, Any]:
@@ -188,4 +189,5 @@ def _ran(fold: KeyedFold, engine: LocalFold, clock_us: int, late: list[Any]) -> 
         [key_of_row(fold, row) for _, row, is_gone in at if is_gone],
         engine.states(),
         [Happened(row.event, row.time_us) for row in engine.waiting()],
+        engine.duplicates,
     )

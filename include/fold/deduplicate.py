@@ -1,0 +1,119 @@
+"""Events that a key has folded before: what a producer that delivers at least once delivers again.
+
+Which they are is decided in the fold's order, by its clock, before the state function is called.
+So it depends on the events alone, as all else does: not on the cut, nor on what the function does.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from include.fold.admission import MICROSECOND
+from include.fold.fold_key import fold_key
+from include.fold.records import Column, DefinitionError
+from include.fold.shapes import Items, Nested, Scalar, Shape
+from include.fold.sql_types import SqlType, sql_type
+
+SEEN = "seen"  # the column of a key's values, beside its state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deduplicate:
+    """An event is a duplicate if its key has folded one of the same `by` within `within` before.
+
+    `by` is a field of the events, or several. DefinitionError for one that says nothing.
+    """
+
+    by: str | tuple[str, ...]
+    within: timedelta
+
+    def __post_init__(self) -> None:
+        if not self.names or not all(isinstance(name, str) and name for name in self.names):
+            raise DefinitionError(
+                f"deduplicate: by={self.by!r} must be a field, or a tuple of some"
+            )
+        if len(set(self.names)) < len(self.names):
+            raise DefinitionError(f"deduplicate: by={self.by!r} names a field twice")
+        if not isinstance(self.within, timedelta) or self.within < MICROSECOND:
+            raise DefinitionError(
+                f"deduplicate: within must be a timedelta above 0, not {self.within!r}"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields."""
+        return (self.by,) if isinstance(self.by, str) else tuple(self.by)
+
+    @property
+    def within_us(self) -> int:
+        """`within` in microseconds."""
+        return self.within // MICROSECOND
+
+    def __str__(self) -> str:
+        return f"by {', '.join(self.names)} within {self.within}"
+
+
+class Seen(NamedTuple):
+    """A value that a key has folded, and the first instant at which it did: its window is from there."""
+
+    by: Any
+    at_us: int
+
+
+@dataclass(frozen=True)
+class SeenValues:
+    """What a fold that deduplicates knows of its events: their values, and how those are stored."""
+
+    of: Callable[[Any], Any]  # an event; None for one without a value
+    column: Column
+    within_us: int
+
+    def is_over(self, at_us: int, until_us: int) -> bool:
+        """Whether no event from `until_us` on can be a duplicate of one at `at_us`."""
+        return at_us + self.within_us < until_us
+
+
+def seen_values(given: Deduplicate, event: Any, columns: Sequence[Column]) -> SeenValues:
+    """What is declared of these events. DefinitionError for fields that they do not have, or that
+    are not equal to themselves, as a float need not be."""
+    shapes = {column.name: column.shape for column in columns}
+    for name in given.names:
+        if name not in shapes:
+            raise DefinitionError(
+                f"deduplicate: {name!r} is not a field of {event.__name__}: declare it there, "
+                "or say deduplicate=None in the stream's entry"
+            )
+        _refuse_inexact(name, shapes[name])
+    of: Callable[[Any], Any]
+    if len(given.names) == 1:
+        (name,) = given.names
+        by, shape, of = f"by_{name}", shapes[name], attrgetter(name)
+    else:
+        key = fold_key(given.names, event, columns)
+        by, shape, of = "by", key.shape, _unless_empty(key.of)
+    # The fields are named: values of others are not to be taken for theirs.
+    parts = ((by, shape), ("at_us", Scalar("bigint", False, int)))
+    kinds = tuple(sql_type(part.kind) for _, part in parts)
+    kind = SqlType("struct", kinds, tuple(part for part, _ in parts))
+    each = Nested(str(kind), False, Seen, parts)
+    items = Items(str(SqlType("array", (kind,))), True, each)
+    return SeenValues(of, Column(SEEN, items.kind, True, items), given.within_us)
+
+
+def _unless_empty(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def value(event: Any) -> Any:
+        found = of(event)
+        return None if all(part is None for part in found) else found
+
+    return value
+
+
+def _refuse_inexact(name: str, shape: Shape) -> None:
+    """DefinitionError for values by which none is known again."""
+    if shape.is_nested or (isinstance(shape, Scalar) and shape.plain is float):
+        raise DefinitionError(
+            f"deduplicate: {name!r} is {shape.kind}, by which none is known again: use int, str, "
+            "bool, bytes, date, datetime, Decimal or an Enum"
+        )

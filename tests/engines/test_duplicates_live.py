@@ -1,0 +1,54 @@
+"""Events that are delivered again, on real Delta and RocksDB, in a savepoint and replayed from it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from pyspark.sql import functions as F
+
+from include.fold.deduplicate import Deduplicate
+from include.fold.local import LocalFold
+from include.lake.ops import read_ops
+from include.plans.open_stream import open_stream
+from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.replay import replay_fold
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.engines.state_rows import states_from_rows
+from spark_jobs.live_savepoint import write_live_savepoint
+from spark_jobs.savepoints import read_savepoint, savepoint_at
+from tests.bronze import rows_for
+from tests.engines.lake_runs import admitted_live, drained, known_in
+from tests.engines.test_timeouts_live import ALERTS, DELAY, arrived, compare_with_local
+from tests.fold.arrivals import run
+from tests.fold.duplicates import seen_in
+
+pytestmark = pytest.mark.spark
+KNOWN = Deduplicate(by="event_type", within=timedelta(milliseconds=4))
+DEDUPLICATED = ALERTS._replace(stream=replace(ALERTS.stream, deduplicate=KNOWN, buckets=3))
+MICROSECOND = timedelta(microseconds=1)
+
+
+def test_live_and_a_replay_from_its_savepoint_come_to_what_the_local_engine_does(spark, lake):
+    given, engine = arrived(DEDUPLICATED, seed=4), SparkEngine(spark)
+    stream, fold, delay_us = given.stream, given.fold, DELAY // MICROSECOND
+    local = run(LocalFold(fold, delay_us), [rows_for(fold, rows) for rows in given.stamped])
+    seen = seen_in(local.states().values())
+
+    drained(spark, lake, stream, fold, given.stamped[:3], runs=2)
+    savepoint_id = write_live_savepoint(engine, open_stream(lake, stream), "some-run", "live")
+    drained(spark, lake, stream, fold, given.stamped[3:], runs=1)
+    compare_with_local(spark, lake, given)
+    states = read_states(spark, lake.checkpoint(stream.name, 1), fold)
+    assert seen_in(states_from_rows(fold, states.toArrow())) == seen
+    runs = [row for row in read_ops(lake, "runs").to_pylist() if row["subject"] == stream.name]
+    assert sum(row["rows_duplicate"] for row in runs) == local.duplicates > 0 < len(seen)
+
+    savepoint = savepoint_at(lake, stream.name, savepoint_id)
+    base = read_savepoint(engine, lake, savepoint)
+    bronze = spark.read.format("delta").load(lake.bronze(stream.source)).where("NOT is_clock")
+    rest = admitted_live(bronze, fold, delay_us).where(
+        F.unix_micros("event_time") >= savepoint.until_us
+    )
+    replayed = replay_fold(rest, fold, 4, given.until_us, base)
+    assert known_in(replayed.states, fold) == given.local.states
+    assert seen_in(states_from_rows(fold, replayed.states.toArrow())) == seen

@@ -1,0 +1,257 @@
+"""Events that are delivered again: what a fold makes of them, and what cannot be declared."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, NamedTuple
+
+import pytest
+
+from include.fold.deduplicate import Deduplicate
+from include.fold.definition import DefinitionError, flat_map_groups_with_state
+from include.fold.testing.check import BrokenLawError, check_fold
+from include.fold.testing.run import run
+from include.registry import stream_named
+from include.settings import Field, SettingsError, Source
+from include.stream_definition import load_definition, pinned_settings
+from include.streams import user_counts
+from tests.bronze import ClockAt, stamp
+from tests.declared import with_fold
+from tests.engines.plain_operator import PlainOperator
+from tests.fold.duplicates import seen_in
+from tests.fold.planted import WRONG
+
+WITHIN = timedelta(microseconds=100)
+
+
+class Order(NamedTuple):
+    user_id: str
+    event_time_us: int
+    order_id: str | None
+    line: int | None
+    price: float
+
+
+class Count(NamedTuple):
+    orders: int
+
+
+class Counted(NamedTuple):
+    user_id: str
+    orders: int
+
+
+def count(user_id, orders, state):
+    for order in orders:
+        if order.price < 0:
+            raise ValueError("a price below nothing")
+        state.update(Count((state.get.orders if state.exists else 0) + 1))
+        yield Counted(user_id, state.get.orders)
+
+
+def fold_by(by: Any, **settings: Any) -> Any:
+    return flat_map_groups_with_state(
+        count,
+        key="user_id",
+        event=Order,
+        state=Count,
+        output=Counted,
+        output_mode="append",
+        deduplicate=Deduplicate(by=by, within=WITHIN),
+        **settings,
+    )
+
+
+FOLD = fold_by("order_id")
+
+
+def order(
+    at_us: int, order_id: str | None = "x", line: int | None = 1, price: float = 1.0
+) -> Order:
+    return Order("ann", at_us, order_id, line, price)
+
+
+@pytest.mark.parametrize(("again_us", "folded"), [(1_000, 1), (1_100, 1), (1_101, 2)])
+def test_the_very_end_of_the_window_is_within_it(again_us, folded):
+    ran = run(FOLD, [order(1_000), order(again_us)])
+    assert (len(ran.outputs), ran.duplicates) == (folded, 2 - folded)
+
+
+def test_a_duplicate_does_not_refresh_the_window():
+    ran = run(FOLD, [order(1_000), order(1_090), order(1_180)])
+    assert ([out.orders for out in ran.outputs], ran.duplicates) == ([1, 2], 1)
+    assert seen_in(ran.known.values()) == {"ann": [("x", 1_180)]}
+
+
+def test_the_same_value_of_another_key_is_another_event():
+    ran = run(FOLD, [order(1_000), order(1_000)._replace(user_id="bob")])
+    assert len(ran.outputs) == 2
+
+
+def test_an_event_without_a_value_is_never_a_duplicate():
+    ran = run(FOLD, [order(1_000, None), order(1_000, None)])
+    assert (len(ran.outputs), ran.duplicates, seen_in(ran.known.values())) == (2, 0, {})
+
+
+def test_of_several_fields_all_count_and_only_without_any_there_is_no_value():
+    orders = [order(1_000), order(1_000, line=2), order(1_000, line=None), order(1_001, line=None)]
+    nothing = [order(1_002, None, None), order(1_002, None, None)]
+    ran = run(fold_by(("order_id", "line")), [*orders, *nothing])
+    assert (len(ran.outputs), ran.duplicates) == (5, 1)
+
+
+def test_values_are_forgotten_by_the_clock_and_with_them_keys_that_have_nothing_else():
+    def drop(user_id, orders, state):
+        yield from ()
+
+    fold = replace(FOLD, function=drop)
+    ran = run(fold, [order(1_000)], clock=1_099)
+    assert seen_in(ran.known.values()) == {"ann": [("x", 1_000)]}
+    assert run(fold, [], state=ran, clock=1_100).known == {}
+
+
+def test_a_duplicate_touches_neither_state_nor_ttl():
+    fold = replace(FOLD, ttl=timedelta(microseconds=50))
+    ran = run(fold, [order(1_000), order(1_050)], clock=1_050)
+    assert ran.states == {}
+    assert seen_in(ran.known.values()) == {"ann": [("x", 1_000)]}
+
+
+def test_what_was_rejected_has_been_seen():
+    fold = replace(FOLD, on_error="quarantine")
+    ran = run(fold, [order(1_000, price=-1.0), order(1_001)])
+    assert (len(ran.rejected), ran.outputs, ran.duplicates) == (1, [], 1)
+
+
+def test_check_fold_folds_as_declared():
+    check_fold(FOLD, values={}, examples=50) if False else None
+    with pytest.raises(BrokenLawError, match="depends on how its input is cut"):
+        check_fold(
+            replace(
+                WRONG["count_of_calls"], deduplicate=Deduplicate(by="event_type", within=WITHIN)
+            )
+        )
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Anything(NamedTuple):
+    user_id: str
+    event_time_us: int
+    text: str
+    number: int
+    truth: bool
+    raw: bytes
+    day: date
+    at: datetime
+    price: Decimal
+    colour: Colour
+
+
+ONE = Anything(
+    "ann",
+    100_000,
+    "é",
+    1,
+    True,
+    b"\0",
+    date(2026, 1, 1),
+    datetime(2026, 1, 1, tzinfo=UTC),
+    Decimal("1.10"),
+    Colour.RED,
+)
+OTHER = ONE._replace(
+    text="e",
+    number=2,
+    truth=False,
+    raw=b"",
+    day=date(2026, 1, 2),
+    at=datetime(2026, 1, 2, tzinfo=UTC),
+    price=Decimal("1.11"),
+    colour=Colour.BLUE,
+)
+
+
+@pytest.mark.parametrize("by", [*Anything._fields[2:], ("colour", "at", "price")])
+def test_values_of_each_type_are_known_again_when_they_have_been_stored(by):
+    fold = replace(
+        flat_map_groups_with_state(
+            lambda user_id, events, state: iter([Counted(user_id, len(list(events)))]),
+            key="user_id",
+            event=Anything,
+            state=Count,
+            output=Counted,
+            output_mode="append",
+        ),
+        deduplicate=Deduplicate(by=by, within=timedelta(seconds=1)),
+    )
+    operator = PlainOperator(fold, 0, 1)
+    later = [each._replace(event_time_us=101_000) for each in (ONE, OTHER)]
+    for rows in stamp([[ONE, OTHER], later, ClockAt(102_000)]):
+        operator.run_batch(rows)
+    assert (len(operator.emitted.rows), operator.duplicates) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"by": "order_id", "within": timedelta(0)}, "within must be a timedelta above 0"),
+        ({"by": "order_id", "within": 3600}, "within must be a timedelta above 0"),
+        ({"by": (), "within": WITHIN}, "must be a field"),
+        ({"by": ("line", "line"), "within": WITHIN}, "names a field twice"),
+        ({"by": "ordr_id", "within": WITHIN}, "'ordr_id' is not a field of Order"),
+        ({"by": "price", "within": WITHIN}, "'price' is double, by which none is known again"),
+    ],
+)
+def test_what_cannot_be_known_again_is_refused_where_it_is_declared(given, says):
+    with pytest.raises(DefinitionError, match=says):
+        replace(FOLD, deduplicate=Deduplicate(**given))
+
+
+def test_a_source_says_it_for_its_streams_and_a_stream_may_say_otherwise(monkeypatch):
+    from include.streams import sources
+
+    known = Deduplicate(by="event_type", within=WITHIN)
+    given = tuple(
+        replace(source, deduplicate=known) if source.name == "user_events" else source
+        for source in sources.SOURCES
+    )
+    monkeypatch.setattr(sources, "SOURCES", given)
+    assert stream_named("threshold_alerts").deduplicate == known
+    with pytest.raises(SettingsError, match="'event_type' is not a field of UserEvent"):
+        stream_named("user_counts")
+    other = replace(user_counts.STREAM, deduplicate=None)
+    monkeypatch.setattr(user_counts, "STREAM", other)
+    assert load_definition(stream_named("user_counts")).fold.deduplicate is None
+
+
+@pytest.mark.parametrize(("by", "says"), [("c", "none of its fields: a, b"), ("b", "is double")])
+def test_a_source_says_at_once_what_it_cannot_know_again(by, says):
+    fields = (
+        Field(name="a", type="string", comment=""),
+        Field(name="b", type="double", comment=""),
+    )
+    with pytest.raises(SettingsError, match=says):
+        Source(
+            name="s",
+            time_field="t",
+            fields=fields,
+            comment="",
+            deduplicate=Deduplicate(by=by, within=WITHIN),
+        )
+
+
+def test_it_is_pinned_and_without_it_nothing_is():
+    stream = with_fold(stream_named("user_counts"), FOLD)
+    pinned = pinned_settings(stream, load_definition(stream).fold)
+    assert pinned["settings"] == '{"deduplicate": "by order_id within 0:00:00.000100"}'
+    assert pinned["state_schema"].endswith(
+        ", seen array<struct<by_order_id: string, at_us: bigint>>"
+    )
+    plain = pinned_settings(stream, replace(FOLD, deduplicate=None))
+    assert plain["settings"] is None
+    assert "seen" not in plain["state_schema"]
