@@ -3,17 +3,57 @@
 The scheduler imports this at every parse, so it needs no package.
 """
 
+import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from include.settings_error import SettingsError
 
+PROJECT = Path(__file__).resolve().parents[1]
 # What a field of a Kafka source can have for its path, beside those of the message's value.
 OF_MESSAGE = ("key", "headers", "topic", "partition", "offset", "timestamp")
 MESSAGE = "_kafka"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaRegistry:
+    """Where the schemas of Avro values are had, by the id that each value begins with."""
+
+    url: str  # "https://registry:8081"; what is secret is not in it
+    timeout: timedelta = timedelta(seconds=30)  # for an answer
+    ca_file: str | None = None  # None: the authorities of the machine
+    certificate_file: str | None = None  # of this client, with its key
+    key_file: str | None = None
+    username: str | None = None
+    # Names of environment variables, as those of a topic.
+    password_env: str | None = None
+    key_password_env: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise SettingsError(
+                "schema registry: url must be http://HOST or https://HOST, and no user in it"
+            )
+        if self.timeout < timedelta(seconds=1):
+            raise SettingsError(f"{self.name}: timeout must be at least a second")
+        if bool(self.username) != bool(self.password_env):
+            raise SettingsError(
+                f"{self.name}: username goes with password_env, the name of the environment variable "
+                "that has the password"
+            )
+        _check_certificates(self.name, self, parts.scheme == "https", "an https:// url")
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"schema registry {self.url}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +62,11 @@ class KafkaTopic:
 
     servers: str  # "host:9092,other:9092", to begin with
     topic: str
-    format: Literal["json"] = "json"  # of the values: one JSON object each
+    format: Literal["json", "avro"] = "json"  # of the values: one object, or record, each
+    # Of Avro: values with their schema's id before them, as Confluent's clients write them; or bare
+    # ones, all of this schema: its JSON, or the path of a file of this folder that has it.
+    schema_registry: SchemaRegistry | None = None
+    schema: str | None = None
     # A message without a value: into quarantine, or passed over and counted in a finding.
     tombstones: Literal["quarantine", "skip"] = "quarantine"
     # The most offsets of a batch, which is one commit: in memory at once, where no JVM is started.
@@ -49,9 +93,21 @@ class KafkaTopic:
                 raise SettingsError(f"Kafka topic {self.topic}: {limit} must be above 0")
         if self.timeout < timedelta(seconds=1):
             raise SettingsError(f"Kafka topic {self.topic}: timeout must be at least a second")
-        self._check_word("format", ("json",))
+        self._check_word("format", ("json", "avro"))
         self._check_word("tombstones", ("quarantine", "skip"))
+        self._check_schema()
         self._check_security()
+
+    def _check_schema(self) -> None:
+        given = [self.schema_registry, self.schema]
+        if len([each for each in given if each is not None]) != (self.format == "avro"):
+            raise SettingsError(
+                f'Kafka topic {self.topic}: format="avro" needs either schema_registry or schema, '
+                "and no other format has any"
+            )
+        if self.schema is not None:
+            # Here, so that whoever reads the topic, on whatever machine, has it.
+            object.__setattr__(self, "schema", _schema_text(self.topic, self.schema))
 
     def _check_word(self, name: str, known: Iterable[str]) -> None:
         if getattr(self, name) not in known:
@@ -70,13 +126,7 @@ class KafkaTopic:
                 )
         elif self.username or self.password_env:
             raise SettingsError(f"Kafka topic {self.topic}: username and password_env need sasl")
-        files = (self.ca_file, self.certificate_file, self.key_file, self.key_password_env)
-        if any(files) and not self.tls:
-            raise SettingsError(f"Kafka topic {self.topic}: certificates and keys need tls=True")
-        if bool(self.certificate_file) != bool(self.key_file):
-            raise SettingsError(
-                f"Kafka topic {self.topic}: certificate_file and key_file go together"
-            )
+        _check_certificates(f"Kafka topic {self.topic}", self, self.tls, "tls=True")
 
     def check_paths(self, source: str, paths: Iterable[str]) -> None:
         """SettingsError for a path below `_kafka` that no message has."""
@@ -87,6 +137,44 @@ class KafkaTopic:
                     f"source {source}: no message has {path!r}: known are "
                     f"{', '.join(f'{MESSAGE}.{name}' for name in OF_MESSAGE)}"
                 )
+
+
+def _check_certificates(
+    name: str, of: KafkaTopic | SchemaRegistry, has_tls: bool, needed: str
+) -> None:
+    files = (of.ca_file, of.certificate_file, of.key_file, of.key_password_env)
+    if any(files) and not has_tls:
+        raise SettingsError(f"{name}: certificates and keys need {needed}")
+    if bool(of.certificate_file) != bool(of.key_file):
+        raise SettingsError(f"{name}: certificate_file and key_file go together")
+
+
+def _schema_text(topic: str, given: str) -> str:
+    try:
+        is_text = given.lstrip().startswith("{")
+        text = given if is_text else (PROJECT / given).read_text()
+        if not isinstance(json.loads(text), dict):
+            raise SettingsError(f"Kafka topic {topic}: schema is no JSON object")
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingsError(
+            f"Kafka topic {topic}: schema is neither JSON nor the path of a file with it: {error}"
+        ) from None
+    return text
+
+
+def secret(name: str, of: KafkaTopic | SchemaRegistry, setting: str) -> str | None:
+    """What the environment has under the name that is set; None of no name.
+
+    SettingsError when it has nothing: `name` says whose it is.
+    """
+    variable = getattr(of, setting)
+    if variable is None:
+        return None
+    if not (value := os.environ.get(variable)):
+        raise SettingsError(
+            f"{name}: {setting} names {variable}, which is not set in the environment of this process"
+        )
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.ingest import RowsLostError, RunCounts
 from include.landing.ingest_seal import REINGESTED_KEY, refuse_changed_tables, seal_tables
-from include.landing.kafka_rows import judge_of, message_of
+from include.landing.kafka_rows import judged_again
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import to_event
 from include.landing.origin import ReadPart, reader_of_parts
@@ -148,7 +148,7 @@ def judge_row(read: ReadPart, source: Source, now_us: int, row: Outcome) -> Iter
 
 def _judged(source: Source, now_us: int, row: Outcome) -> Outcome:
     if "kafka_message" in row:
-        return judge_of(source, Rescue(source))(message_of(row, row["correction"]), now_us)
+        return judged_again(source, row, row["correction"], now_us)
     name, number = row["source_file"], row["row_number"]
     text = row["raw"] if row["correction"] is None else row["correction"]
     try:

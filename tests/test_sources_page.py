@@ -1,5 +1,6 @@
 """What docs/sources.md shows is what happens."""
 
+import json
 import re
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -20,6 +21,7 @@ from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_row import to_event
 from include.settings import Source
 from tests.ingested import rows_of
+from tests.registries import running_registry
 from tests.topics import served
 
 PAGE = (Path(__file__).parents[1] / "docs" / "sources.md").read_text()
@@ -80,6 +82,25 @@ def test_the_payment_is_taken_as_it_is(lake, monkeypatch):
     assert (row["source_file"], row["kafka_offset"]) == ("payments/0", 0)
     (found,) = read_ops(lake, "findings").to_pylist()
     assert found["finding"] == "tombstones_skipped"
+
+
+def test_the_refund_is_taken_as_it_is(lake, monkeypatch):
+    source, topic = declared("REFUNDS"), served(monkeypatch)
+    monkeypatch.setenv("REGISTRY_PASSWORD", "secret")
+    with running_registry() as registry:
+        trusting = replace(source.origin.schema_registry, url=registry.url, ca_file=None)
+        here = replace(source, origin=replace(source.origin, schema_registry=trusting))
+        registry.user = "stateful:secret"
+        schema_id = registry.add(json.loads(block("json avro")))
+        at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+        refund = {"paid_at": at, "amount": Decimal("19.90"), "reason": "late"}
+        topic.produce(0, registry.wire(schema_id, refund))
+        topic.produce(0, b"no id")
+        counts = ingest(lake, here)
+    assert (counts.rows_bronze, counts.rows_quarantined) == (1, 1)
+    (row,) = rows_of(lake.bronze("refunds"))
+    assert (row["amount"], row["event_time"]) == (Decimal("19.90"), at)
+    assert row["rescued"] == '{"reason": "late"}'
 
 
 def test_the_shipment_is_taken_as_it_is(lake, tmp_path):

@@ -1,6 +1,5 @@
 """Topics as Kafka's brokers have them, by librdkafka: their offsets, and messages between two."""
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import lru_cache, partial
@@ -18,8 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from include.landing.arrivals import OriginError
 from include.landing.kafka_offsets import OffsetRange, Offsets, TopicState
-from include.origins import KafkaTopic
-from include.settings import SettingsError
+from include.origins import KafkaTopic, secret
 
 Headers = list[tuple[str, bytes | None]]
 MESSAGES_AT_ONCE = 10_000
@@ -183,6 +181,7 @@ def _message(received: Any) -> Message:
 
 def client_settings(origin: KafkaTopic) -> dict[str, Any]:
     """As librdkafka names them. SettingsError when a variable of the environment is missing."""
+    name = f"Kafka topic {origin.topic}"
     protocol = ("SASL_" if origin.sasl else "") + ("SSL" if origin.tls else "PLAINTEXT")
     settings = {
         "bootstrap.servers": origin.servers,
@@ -190,21 +189,9 @@ def client_settings(origin: KafkaTopic) -> dict[str, Any]:
         "ssl.ca.location": origin.ca_file,
         "ssl.certificate.location": origin.certificate_file,
         "ssl.key.location": origin.key_file,
-        "ssl.key.password": _secret(origin, "key_password_env"),
+        "ssl.key.password": secret(name, origin, "key_password_env"),
         "sasl.mechanism": origin.sasl,
         "sasl.username": origin.username,
-        "sasl.password": _secret(origin, "password_env"),
+        "sasl.password": secret(name, origin, "password_env"),
     }
-    return {name: value for name, value in settings.items() if value is not None}
-
-
-def _secret(origin: KafkaTopic, setting: str) -> str | None:
-    variable = getattr(origin, setting)
-    if variable is None:
-        return None
-    if not (value := os.environ.get(variable)):
-        raise SettingsError(
-            f"Kafka topic {origin.topic}: {setting} names {variable}, which is not set in the "
-            "environment of this process"
-        )
-    return value
+    return {key: value for key, value in settings.items() if value is not None}

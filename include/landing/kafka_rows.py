@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from include.landing import kafka_client
@@ -10,7 +11,7 @@ from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
 from include.landing.kafka_client import Headers, Message
 from include.landing.kafka_offsets import range_named
-from include.landing.landed_json import JsonRows
+from include.landing.kafka_values import values_of
 from include.landing.landed_row import reader_of_events
 from include.landing.landed_times import Instant
 from include.landing.landed_values import Text, is_read_of_text
@@ -20,6 +21,7 @@ from include.landing.rescue import Rescue
 from include.origins import MESSAGE, KafkaTopic
 from include.settings import Field, Source
 
+Row = Mapping[str, object]
 Judge = Callable[[Message, int], Outcome]
 
 
@@ -56,7 +58,8 @@ def outcomes_of_range(source: Source, batch: Batch, name: str) -> Iterator[Outco
 
 def judge_of(source: Source, rescue: Rescue) -> Judge:
     """What makes an outcome of a message and when it was taken in; types are looked up once."""
-    to_event, values_of = reader_of_events(source), _values_of(source)
+    to_event, read = reader_of_events(source), values_of(source)
+    with_message = _with_message(source)
     assert isinstance(source.origin, KafkaTopic)
     topic = source.origin.topic
 
@@ -64,13 +67,16 @@ def judge_of(source: Source, rescue: Rescue) -> Judge:
         number = message.offset + 1  # from 1, as in a file
         name = f"{topic}/{message.partition}"
         try:
-            values = values_of(message)
+            if message.value is None:
+                raise RefusedError("tombstone", "the message has no value: it deletes its key")
+            values = with_message(read.values(message.value), message)
             event = to_event(values, ingested_at_us)
             landed = {name: value for name, value in values.items() if name != MESSAGE}
             outcome = accepted(source, number, event, rescue.text(landed))
         except RefusedError as refusal:
-            outcome = refused(name, number, refusal, raw_of(message))
-            outcome["kafka_message"] = as_json(message)
+            raw = None if message.value is None else read.raw(message.value)
+            outcome = refused(name, number, refusal, raw)
+            outcome["kafka_message"] = as_json(message, raw)
         outcome["source_file"] = name
         outcome["kafka_partition"] = message.partition
         outcome["kafka_offset"] = message.offset
@@ -79,27 +85,20 @@ def judge_of(source: Source, rescue: Rescue) -> Judge:
     return judge
 
 
-def _values_of(source: Source) -> Callable[[Message], Mapping[str, object]]:
-    rows = JsonRows("", source)
+def _with_message(source: Source) -> Callable[[Row, Message], Row]:
+    """What adds to a value what its message has beside it, where a field asks for that."""
     fields = {field.landed: field for field in source.fields}
     asked = [path for path in (source.time_field, *fields) if path.startswith(f"{MESSAGE}.")]
+    if not asked:
+        return lambda values, message: values
     assert isinstance(source.origin, KafkaTopic)
     member = _member_of(source.origin.topic, fields.get(f"{MESSAGE}.key"))
 
-    def values_of(message: Message) -> Mapping[str, object]:
-        if message.value is None:
-            raise RefusedError("tombstone", "the message has no value: it deletes its key")
-        try:
-            text = message.value.decode()
-        except UnicodeDecodeError as error:
-            raise RefusedError("not_utf8", f"{error.reason} at byte {error.start}") from None
-        values = rows.values(text)
-        if not asked:
-            return values
+    def with_message(values: Row, message: Message) -> Row:
         # No member of the value stands for what only the message has.
         return {n: v for n, v in values.items() if n not in asked} | {MESSAGE: member(message)}
 
-    return values_of
+    return with_message
 
 
 def _member_of(topic: str, key: Field | None) -> Callable[[Message], dict[str, object]]:
@@ -130,18 +129,13 @@ def _text(value: bytes | None) -> str | bytes | None:
         return value
 
 
-def raw_of(message: Message) -> str | None:
-    """Its value for people to read and correct."""
-    return None if message.value is None else message.value.decode(errors="backslashreplace")
-
-
 # To quarantine and back
 
 
-def as_json(message: Message) -> str:
-    """All of a message that quarantine has no column for."""
+def as_json(message: Message, raw: str | None) -> str:
+    """All of a message that quarantine, which has `raw`, has no column for."""
     value = message.value
-    is_text = value is None or isinstance(_text(value), str)
+    is_text = value is None or value == (raw or "").encode()
     return json.dumps(
         {
             "key": _stored(message.key),
@@ -151,6 +145,17 @@ def as_json(message: Message) -> str:
             **({} if is_text else {"value": _stored(value)}),
         }
     )
+
+
+def judged_again(
+    source: Source, row: Mapping[str, Any], corrected: str | None, at_us: int
+) -> Outcome:
+    """What becomes of a row of quarantine now; a correction is JSON, whatever the topic has."""
+    origin = source.origin
+    if corrected is not None and isinstance(origin, KafkaTopic):
+        as_json_topic = replace(origin, format="json", schema=None, schema_registry=None)
+        source = replace(source, origin=as_json_topic)
+    return judge_of(source, Rescue(source))(message_of(row, corrected), at_us)
 
 
 def message_of(row: Mapping[str, Any], corrected: str | None) -> Message:

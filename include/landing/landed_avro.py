@@ -6,18 +6,23 @@ block however large that is.
 
 import bz2
 import io
-import json
 import lzma
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
-from fastavro.schema import SchemaParseException, UnknownType
 
+from include.landing.avro_schema import (
+    BROKEN,
+    AvroSchema,
+    AvroSchemaError,
+    broken,
+    read_record,
+    read_schema,
+)
 from include.landing.landed_content import what_it_is
 from include.landing.landed_row import check_columns
 from include.landing.refusals import UnreadableFileError
@@ -47,21 +52,6 @@ BLOCK = parse_schema(
         ],
     }
 )
-MAX_DEPTH = 64
-# What broken bytes are raised as, by fastavro and by who unpacks them.
-BROKEN = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    OSError,
-    SchemaParseException,
-    TypeError,
-    UnknownType,
-    ValueError,
-    lzma.LZMAError,
-    zlib.error,
-)
 
 
 class Block(NamedTuple):
@@ -80,17 +70,12 @@ class AvroRows:
         try:
             self._read(io.BytesIO(content), source)
         except BROKEN as error:
-            told = f"{type(error).__name__} {error}".rstrip()
-            raise UnreadableFileError(f"not a whole Avro file: {told}") from None
+            raise UnreadableFileError(f"not a whole Avro file: {broken(error)}") from None
 
     def _read(self, file: io.BytesIO, source: Source) -> None:
         header: Any = schemaless_reader(file, HEADER, None)
-        written = json.loads(header["meta"]["avro.schema"])
-        if not isinstance(written, dict) or written.get("type") != "record":
-            raise UnreadableFileError("Avro whose items are no records")
-        _check_schema(written, ())
-        check_columns([field["name"] for field in written["fields"]], source, "Avro")
-        self._schema: Any = parse_schema(written)
+        self._schema = _schema_of(header["meta"]["avro.schema"].decode())
+        check_columns(self._schema.columns, source, "Avro")
         codec = header["meta"].get("avro.codec", b"null").decode()
         self._blocks = list(_blocks(file, header["sync"], codec, source.max_file_bytes))
         for _ in self.items():  # finds a record that is broken
@@ -100,8 +85,7 @@ class AvroRows:
         for block in self._blocks:
             data = io.BytesIO(block.data)
             for _ in range(block.records):
-                row: Any = schemaless_reader(data, self._schema, None)
-                yield {name: _value(value) for name, value in row.items()}
+                yield read_record(data, self._schema)
             if data.read(1):
                 raise ValueError("a block has more bytes than its records")
 
@@ -112,8 +96,11 @@ class AvroRows:
         return row_as_json(item)
 
 
-def _value(value: object) -> object:
-    return str(value) if isinstance(value, UUID) else value
+def _schema_of(text: str) -> AvroSchema:
+    try:
+        return read_schema(text)
+    except AvroSchemaError as error:
+        raise UnreadableFileError(str(error)) from None
 
 
 def _blocks(file: io.BytesIO, sync: bytes, codec: str, max_bytes: int) -> Iterator[Block]:
@@ -186,35 +173,3 @@ CODECS = {
     "bzip2": partial(_streamed, bz2.BZ2Decompressor),
     "xz": partial(_streamed, lzma.LZMADecompressor),
 }
-
-
-def _check_schema(schema: Any, within: tuple[str, ...]) -> None:
-    """UnreadableFileError for one that holds itself, or has items without a byte: no table has such
-    columns, and of a few bytes they make more than any memory or stack holds."""
-    if len(within) > MAX_DEPTH:
-        raise UnreadableFileError("an Avro schema nested too deeply")
-    if isinstance(schema, str) and schema in within:
-        raise UnreadableFileError(f"an Avro schema in which {schema} holds itself")
-    if isinstance(schema, list):
-        for choice in schema:
-            _check_schema(choice, (*within, ""))
-    if not isinstance(schema, dict):
-        return
-    name = schema.get("name", "")
-    if _has_no_bytes(schema.get("items")):
-        raise UnreadableFileError("an Avro array whose items have no bytes")
-    for part in ("type", "items", "values"):
-        if part in schema:
-            _check_schema(schema[part], (*within, name))
-    for field in schema.get("fields", ()):
-        _check_schema(field["type"], (*within, name))
-
-
-def _has_no_bytes(schema: Any) -> bool:
-    if not isinstance(schema, dict):
-        return bool(schema == "null")
-    fields = schema.get("fields", ())
-    is_empty_record: bool = schema.get("type") == "record" and all(
-        _has_no_bytes(f["type"]) for f in fields
-    )
-    return is_empty_record or bool(schema.get("size") == 0) or _has_no_bytes(schema.get("type"))

@@ -393,6 +393,49 @@ def test_a_hostile_avro_file_is_unreadable(schema: Any, blocks: Any, says: str):
     assert says in unreadable("a.avro", content)
 
 
+EMPTY = {"type": "fixed", "name": "none", "size": 0}
+
+
+def chained(count: int) -> list[dict[str, Any]]:
+    """Each of two fields of the next, which is written at its first one."""
+    last: Any = {"type": "record", "name": "r0", "fields": [{"name": "x", "type": ["null", "int"]}]}
+    for number in range(1, count):
+        two = [{"name": "a", "type": last}, {"name": "b", "type": f"r{number - 1}"}]
+        last = {"type": "record", "name": f"r{number}", "fields": two}
+    return [{"name": "deep", "type": last}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ([{"name": "e", "type": EMPTY}, {"name": "x", "type": {"type": "array", "items": "none"}}], "items have no bytes"),
+        ([{"name": "next", "type": ["null", "of.n"]}], "of.n holds itself"),
+        (chained(40), "parts"),
+        (chained(70), "nested too deeply"),
+    ],
+)  # fmt: skip
+def test_types_that_an_avro_schema_names_are_looked_into(fields: Any, says: str):
+    schema = {"type": "record", "name": "n", "namespace": "of", "fields": [*AVRO_FIELDS, *fields]}
+    content = container({"avro.schema": json.dumps(schema).encode()}, [])
+    assert says in unreadable("a.avro", content)
+
+
+@pytest.mark.parametrize(
+    "opening", ["[", '{"type":"record","name":"n","fields":[{"name":"a","type":']
+)
+@pytest.mark.parametrize("depth", [70, 900, 100_000])
+def test_an_avro_schema_that_never_ends_is_unreadable(opening: str, depth: int):
+    content = container({"avro.schema": (opening * depth).encode()}, [])
+    assert "no Avro schema" in unreadable("a.avro", content)
+
+
+def test_a_deep_avro_schema_is_unreadable():
+    schema = '{"type":"array","items":' * 300 + '"int"' + "}" * 300
+    whole = f'{{"type":"record","name":"n","fields":[{{"name":"a","type":{schema}}}]}}'
+    content = container({"avro.schema": whole.encode()}, [])
+    assert "nested too deeply" in unreadable("a.avro", content)
+
+
 def test_an_avro_file_cut_anywhere_is_unreadable_or_ends_with_a_block():
     content = avro([avro_row(str(number)) for number in range(30)])
     for length in range(0, len(content), 5):
