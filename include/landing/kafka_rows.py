@@ -93,13 +93,15 @@ def _values_of(source: Source) -> Callable[[Message], Mapping[str, object]]:
             text = message.value.decode()
         except UnicodeDecodeError as error:
             raise RefusedError("not_utf8", f"{error.reason} at byte {error.start}") from None
-        values = rows.values(text)
-        if not asked:
-            return values
-        # No member of the value stands for what only the message has.
-        return {n: v for n, v in values.items() if n not in asked} | {MESSAGE: member(message)}
+        values = {_own_name(name): value for name, value in rows.values(text).items()}
+        return values | {MESSAGE: member(message)} if asked else values
 
     return values_of
+
+
+def _own_name(name: str) -> str:
+    """A member's name as the row has it: none stands for what only the message has."""
+    return f"value.{name}" if name.split(".")[0] == MESSAGE else name
 
 
 def _member_of(topic: str, key: Field | None) -> Callable[[Message], dict[str, object]]:

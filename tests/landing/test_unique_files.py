@@ -151,12 +151,12 @@ def test_a_file_without_permission_or_that_is_gone_has_no_hash(lake: Lake, lande
 def test_a_mended_file_is_taken_in_again_unless_another_has_its_content(
     spark: SparkSession, lake: Lake, landed: Landing
 ):
-    for name in ("copy", "mended", "mended too"):
+    for name in ("copy", "mended", "mended2"):
         landed.add(f"{name}.jsonl", "[1, 2" + name)  # unreadable as a whole
     landed.add("b.jsonl", [signal(0)])
     assert ingest(lake, UNIQUE).rows_quarantined == 3
     landed.add("copy.jsonl", [signal(0)])
-    for name in ("mended", "mended too"):
+    for name in ("mended", "mended2"):
         landed.add(f"{name}.jsonl", [signal(1), signal(2)])
     counts = reingest(spark, lake, UNIQUE, {}, datetime.now(UTC))
     assert (counts.rows_bronze, counts.files_duplicate) == (2, 2)
