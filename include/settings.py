@@ -85,8 +85,8 @@ class Source:
     commit_bytes: int = 64 * MIB
     # A file is parsed in one piece; a larger one is refused with the advice to split it.
     max_file_bytes: int = 512 * MIB
-    # More than this waiting is parsed by Spark, in a JVM; less by processes of the task's machine,
-    # which do as much as Spark does on as many cores: docs/scale.md.
+    unique_files: bool = False  # a file with the content of one that was taken gives no rows
+    # More waiting is parsed by Spark, in a JVM; less by processes here, as fast: docs/scale.md.
     spark_bytes: int = 1 * GIB
     # A silent source moves no watermark, so no timeout would fire. With a grace, each ingest
     # run writes a clock row: "all events up to this long before the run's interval ended have
@@ -123,6 +123,8 @@ class Source:
             )
         if kept := {field.was for field in self.fields} & names:
             raise SettingsError(f"source {self.name}: was={min(map(str, kept))!r} is still a field")
+        if self.unique_files and self.origin is not None:
+            raise SettingsError(f"source {self.name}: unique_files is for files in landing alone")
         if self.spark_bytes < 0:
             raise SettingsError(f"source {self.name}: spark_bytes must not be negative")
         for span in ("max_future", "clock_grace"):
@@ -149,8 +151,8 @@ class Source:
                 )
 
     def _check_groups(self) -> None:
+        # Its rows would be grouped by a topic's name, or by versions of a table.
         if self.watermark_per == FOLDER and self.origin is not None:
-            # Its rows would be grouped by a topic's name, or by versions of a table.
             raise SettingsError(
                 f"source {self.name}: watermark_per=FOLDER is for files in landing/{self.name}; what "
                 "comes from elsewhere is grouped by a required field, such as one with "

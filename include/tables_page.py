@@ -44,7 +44,8 @@ def _sources() -> Iterator[str]:
     for source in all_sources():
         yield _section(f"bronze/{source.name}", source.comment, bronze_columns(source))
     yield _section("quarantine/<source>", "Rows and files that are no events", QUARANTINE_COLUMNS)
-    yield _section("ingested_files/<source>", ingest_position.COMMENT, ingest_position.COLUMNS)
+    columns = (*ingest_position.COLUMNS, *ingest_position.CONTENT_COLUMNS)
+    yield _section("ingested_files/<source>", ingest_position.COMMENT, columns)
 
 
 def _of_all_streams() -> Iterator[str]:

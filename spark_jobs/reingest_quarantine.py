@@ -10,7 +10,7 @@ reason of today. A file that was refused as a whole is read again from landing: 
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,7 @@ from include.landing.parse_files import (
 )
 from include.landing.refusals import RefusedError
 from include.landing.rescue import Rescue
+from include.landing.unique_files import copies_of_mended, read_but
 from include.registry import source_named
 from include.settings import Source
 from spark_jobs.engines.session_settings import session_settings
@@ -87,7 +88,8 @@ def reingest(
     refuse_corrections(corrections, corrected_rows(quarantine, corrections))
     now_us = (now - EPOCH) // MICROSECOND
     rows = with_corrections(quarantine, source, corrections)
-    judged = judge(spark, lake, source, rows, now_us)
+    copies = copies_of_mended(lake, source, now)
+    judged = judge(spark, lake, source, rows, now_us, frozenset(copies))
     judged.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counts = summarize(judged)
@@ -97,7 +99,7 @@ def reingest(
     finally:
         judged.unpersist()
     seal_tables(lake, source.name)
-    return counts
+    return replace(counts, files_duplicate=len(copies))
 
 
 def with_corrections(
@@ -118,11 +120,19 @@ def with_corrections(
 
 
 def judge(
-    spark: SparkSession, lake: Lake, source: Source, rows: DataFrame, now_us: int
+    spark: SparkSession,
+    lake: Lake,
+    source: Source,
+    rows: DataFrame,
+    now_us: int,
+    copies: frozenset[str] = frozenset(),
 ) -> DataFrame:
-    """What changes: for open rows, and for each row of the files that can be read now."""
+    """What changes: for open rows, and for each row of the files that can be read now.
+
+    `copies`: files whose rows have been taken of others.
+    """
     schema = judged_schema(source)
-    read = reader_of_parts(lake, source, Batch("", 0, (), now_us))
+    read = partial(read_but, copies, reader_of_parts(lake, source, Batch("", 0, (), now_us)))
     parse = partial(judge_row, read, source, now_us)
     return rows.mapInArrow(in_arrow(parse, schema), ddl(schema))
 

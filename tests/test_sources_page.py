@@ -19,7 +19,8 @@ from include.landing.group_clock import no_groups
 from include.landing.ingest import ingest
 from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_row import to_event
-from include.settings import Source
+from include.landing.rescue import Rescue
+from include.settings import Field, Source
 from tests.ingested import rows_of
 from tests.registries import running_registry
 from tests.topics import served
@@ -29,8 +30,11 @@ NOON_US = 1_772_366_400_000_000
 
 
 def block(language: str, number: int = 0) -> str:
-    found = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    return str(found[number])
+    return blocks(language)[number]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 def declared(name: str) -> Source:
@@ -74,7 +78,12 @@ def of_day_us(time: str) -> int:
 
 def test_the_payment_is_taken_as_it_is(lake, monkeypatch):
     source, topic = declared("PAYMENTS"), served(monkeypatch)
-    topic.produce(0, block("json", 1), key=b"c1", headers=[("trace", b"t-7")])
+    topic.produce(
+        0,
+        next(text for text in blocks("json") if "paid_at" in text),
+        key=b"c1",
+        headers=[("trace", b"t-7")],
+    )
     topic.produce(0, None, key=b"c1")
     assert ingest(lake, source).rows_bronze == 1
     (row,) = rows_of(lake.bronze("payments"))
@@ -124,6 +133,26 @@ def test_the_sale_is_taken_as_it_is():
         Decimal("12.50"),
         date(2026, 11, 20),
     )
+
+
+def test_what_nested_values_have_beside_their_types_is_kept_as_shown():
+    kinds = dict(re.findall(r"`(\w+) ((?:struct|array)<.*?>)`", PAGE))
+    fields = [Field(name=n, type=kinds[n], comment="It") for n in ("payload", "items")]
+    source = replace(declared("INVOICES"), fields=tuple(fields))
+    shown = [text for text in blocks("json") if "payload" in text]
+    kept = Rescue(source).text(row_of_raw("a.jsonl", shown[0], source))
+    assert json.loads(kept) == json.loads(shown[1])
+
+
+def test_an_invoice_is_taken_once(lake):
+    source = declared("INVOICES")
+    landing = Path(lake.landing("invoices"))
+    landing.mkdir(parents=True)
+    for name in ("a.jsonl", "b.jsonl"):
+        (landing / name).write_text('{"invoice": "1", "at": "2026-03-01T12:00:00Z"}\n')
+        counts = ingest(lake, source)
+    assert (counts.files_duplicate, counts.rows_bronze) == (1, 0)
+    assert len(rows_of(lake.bronze("invoices"))) == 1
 
 
 def test_every_type_has_its_line():

@@ -21,6 +21,8 @@ class Cut(NamedTuple):
 
     files: tuple[str, ...]
     origin_id: str | None = None
+    hashes: Mapping[str, str] = {}  # as those of a Batch
+    copies: Mapping[str, str] = {}
 
 
 class GoesOn(NamedTuple):

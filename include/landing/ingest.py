@@ -35,6 +35,7 @@ from include.landing.origin import arrivals_of, place_of
 from include.landing.origin_position import ensure_origin_position, refuse_other_origin
 from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
 from include.landing.spark_position import lost_files
+from include.landing.unique_files import copy_findings, ensure_hashes
 from include.landing.unknown_fields import new_fields
 from include.landing.watermark_jump import Jump, find_jump, jump_findings
 from include.origins import KafkaTopic
@@ -55,6 +56,7 @@ class RunCounts:
     rows_bronze: int = 0
     rows_quarantined: int = 0
     rows_rescued: int = 0
+    files_duplicate: int = 0
 
     def __add__(self, other: "RunCounts") -> "RunCounts":
         theirs = asdict(other)
@@ -73,6 +75,7 @@ class BatchWriter:
         self.jumps: list[Jump] = []  # of the watermark, by this run's commits
         self.skipped = 0  # messages that are passed over by declaration
         self.unknown: Counter[str] = Counter()  # of each that is no field, its rows
+        self.copies: dict[str, str] = {}  # files that were not taken, and of which they are one
 
     def write(self, batch: Batch, sizes: Mapping[str, int]) -> None:
         """Parse the batch, commit it to both tables, and say that it is done."""
@@ -87,8 +90,9 @@ class BatchWriter:
         seal_tables(self._lake, self._source.name)
         finish(self._lake, self._source.name, batch, accepted, refused)
         self.unknown.update(summary.unknown)
+        self.copies |= batch.copies
         rows = (accepted + refused, accepted, refused, summary.rescued)
-        self.counts += RunCounts(1, summary.files, *rows)
+        self.counts += RunCounts(1, summary.files, *rows, len(batch.copies))
         self.skipped += summary.skipped
 
     def _append_accepted(self, parsed: Parsed, batch: Batch) -> None:
@@ -159,6 +163,7 @@ def ingest(
             record |= asdict(writer.counts)
         found = [*jump_findings(source, writer.jumps), *skip_findings(source, writer.skipped)]
         found += new_fields(lake, source, writer.unknown)
+        found += copy_findings(source, writer.copies)
         record_findings(lake, run_id, source.name, found)
     bounded = write_clock_row(lake, source, interval_end, datetime.now(UTC))
     record_findings(lake, run_id, source.name, [*bounded, *report_groups(lake, source)])
@@ -187,6 +192,8 @@ def _prepare_landing(lake: Lake, source: Source, run_id: str | None) -> None:
         lost, findings = lost_files(lake, source.name)
         record_findings(lake, run_id, source.name, findings)
         ensure_position(lake, source.name, lost)
+    if source.unique_files:
+        ensure_hashes(lake, source.name)
 
 
 def drain(lake: Lake, source: Source, writer: BatchWriter) -> None:

@@ -10,6 +10,7 @@ A lake of release 0.5 has it in a checkpoint of Spark (spark_position.py), which
 takes over, numbers and all: so whatever 0.5 has begun, this repeats as the same batch.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -49,6 +50,12 @@ COMMENT = "The landed files that ingestion has taken, batch by batch: its positi
 # Of a source whose rows come from a topic or a table (include/origins.py).
 ORIGIN_ID = Column("origin_id", "string", "The id of the topic or table that it is taken of")
 ORIGIN_FIELD = without_comments(documented([ORIGIN_ID])).field(0)
+# Of a source with unique_files, from the first batch on that it has been planned with.
+CONTENT_COLUMNS = (
+    Column("content_hash", "string", "Of a source with unique_files: SHA-256 of its bytes"),
+    Column("copy_of", "string", "The file whose content it is a copy of: it gave no rows"),
+)
+CONTENT_FIELDS = list(without_comments(documented(CONTENT_COLUMNS)))
 
 
 def read_position(lake: Lake, source: str) -> Position | None:
@@ -104,11 +111,11 @@ def next_batch(lake: Lake, source: Source, arrived: Arrivals, now: datetime) -> 
         position = _position_of(path, table)
         if position.open is not None:
             return position.open
-        files, origin_id = arrived.cut(source, position)
-        if not files:
+        cut = arrived.cut(source, position)
+        if not cut.files and not cut.copies:
             return None
         at_us = micros_of(now) // 1000 * 1000
-        batch = Batch(position.id, position.newest + 1, files, at_us, origin_id)
+        batch = Batch(position.id, position.newest + 1, cut.files, at_us, *cut[1:])
         _commit_plan(table, source.name, batch)
         return batch
 
@@ -171,6 +178,7 @@ def _position_of(path: str, table: DeltaTable) -> Position:
         newest=newest,
         taken=frozenset(taken["source_file"].to_pylist()),
         parts=_parts_of(taken),
+        contents=_contents_of(taken),
         open=None
         if newest == done
         else _open_batch(position_id, newest, named.filter(pc.invert(is_done))),
@@ -183,8 +191,8 @@ def _position_of(path: str, table: DeltaTable) -> Position:
 
 def _read(path: str, table: DeltaTable) -> pa.Table:
     files = table.to_pyarrow_dataset(filesystem=files_of(path))
-    has_origin = ORIGIN_ID.name in files.schema.names
-    schema = SCHEMA.append(ORIGIN_FIELD) if has_origin else SCHEMA
+    more = [f for f in (ORIGIN_FIELD, *CONTENT_FIELDS) if f.name in files.schema.names]
+    schema = pa.schema([*SCHEMA, *more])
     try:
         return files.to_table(columns=schema.names).cast(schema)
     except (OSError, pa.ArrowException) as error:
@@ -201,6 +209,22 @@ def _parts_of(taken: pa.Table) -> tuple[Part, ...]:
     return tuple(sorted(map(Part, *columns)))
 
 
+def _contents_of(taken: pa.Table) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    # A file that was mended for re-ingestion is there twice: as it was last is what it gave.
+    for name, (content, copy_of) in dict(_contents(taken.sort_by("ingested_at"))).items():
+        if content is not None and copy_of is None:
+            found[content] = (*found.get(content, ()), name)
+    return found
+
+
+def _contents(rows: pa.Table) -> Iterator[tuple[str, tuple[str | None, str | None]]]:
+    """Of files what they have, and what they are a copy of."""
+    if {field.name for field in CONTENT_FIELDS} <= {*rows.column_names}:
+        known = (rows[field.name].to_pylist() for field in CONTENT_FIELDS)
+        yield from zip(rows["source_file"].to_pylist(), zip(*known, strict=True), strict=True)
+
+
 def _most(rows: pa.Table) -> int:
     most = pc.max(rows["batch"]).as_py()
     return -1 if most is None else int(most)
@@ -208,16 +232,22 @@ def _most(rows: pa.Table) -> int:
 
 def _open_batch(position_id: str, number: int, rows: pa.Table) -> Batch:
     ingested_at_us = micros_of(pc.max(rows["ingested_at"]).as_py())
-    files = tuple(sorted(rows["source_file"].to_pylist()))
+    contents = dict(_contents(rows))
+    hashes = {name: content for name, (content, _) in contents.items() if content is not None}
+    copies = {name: copy_of for name, (_, copy_of) in contents.items() if copy_of is not None}
+    files = tuple(sorted({*rows["source_file"].to_pylist()} - copies.keys()))
     has_origin = ORIGIN_ID.name in rows.column_names
     origin_id = rows[ORIGIN_ID.name][0].as_py() if has_origin else None
-    return Batch(position_id, number, files, ingested_at_us, origin_id)
+    return Batch(position_id, number, files, ingested_at_us, origin_id, hashes, copies)
 
 
 def plan_rows(batch: Batch) -> pa.Table:
     """The rows that begin a batch."""
-    files, at = list(batch.files), instant_of(batch.ingested_at_us)
+    files, at = [*batch.files, *batch.copies], instant_of(batch.ingested_at_us)
     rows = _rows([batch.number] * len(files), files, [at] * len(files))
+    if batch.hashes:
+        for field, known in zip(CONTENT_FIELDS, (batch.hashes, batch.copies), strict=True):
+            rows = rows.append_column(field, pa.array(map(known.get, files), field.type))
     if batch.origin_id is None:
         return rows
     ids = pa.array([batch.origin_id] * len(files), ORIGIN_FIELD.type)

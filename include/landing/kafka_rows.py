@@ -89,16 +89,19 @@ def _with_message(source: Source) -> Callable[[Row, Message], Row]:
     """What adds to a value what its message has beside it, where a field asks for that."""
     fields = {field.landed: field for field in source.fields}
     asked = [path for path in (source.time_field, *fields) if path.startswith(f"{MESSAGE}.")]
-    if not asked:
-        return lambda values, message: values
     assert isinstance(source.origin, KafkaTopic)
     member = _member_of(source.origin.topic, fields.get(f"{MESSAGE}.key"))
 
     def with_message(values: Row, message: Message) -> Row:
-        # No member of the value stands for what only the message has.
-        return {n: v for n, v in values.items() if n not in asked} | {MESSAGE: member(message)}
+        own = {_own_name(name): value for name, value in values.items()}
+        return own | {MESSAGE: member(message)} if asked else own
 
     return with_message
+
+
+def _own_name(name: str) -> str:
+    """A member's name as the row has it: none stands for what only the message has."""
+    return f"value.{name}" if name.split(".")[0] == MESSAGE else name
 
 
 def _member_of(topic: str, key: Field | None) -> Callable[[Message], dict[str, object]]:

@@ -34,9 +34,9 @@ def what_it_is(content: bytes) -> str:
     return "JSON" if begins in (b"{", b"[") else "no format that is known by its first bytes"
 
 
-def unpacked(name: str, content: bytes, max_bytes: int) -> tuple[str, bytes]:
-    """The name without .gz and the content without gzip, which is known by its first bytes."""
-    is_named_so = name.endswith(".gz")
+def unpacked(name: str, content: bytes, max_bytes: int) -> bytes:
+    """The content of the file `name` without gzip, which is known by its first bytes."""
+    is_named_so = name.lower().endswith(".gz")
     if content.startswith(GZIP):
         content = _gunzip(content, max_bytes)
         if content.startswith(GZIP):
@@ -44,7 +44,7 @@ def unpacked(name: str, content: bytes, max_bytes: int) -> tuple[str, bytes]:
     elif is_named_so:
         told = "empty, not even a gzip header" if not content else _not_gzip(content)
         raise UnreadableFileError(told)
-    return name.removesuffix(".gz"), content
+    return content
 
 
 def _not_gzip(content: bytes) -> str:

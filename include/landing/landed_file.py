@@ -36,8 +36,8 @@ class LandedRows(Protocol):
 def open_rows(name: str, content: bytes, source: Source) -> LandedRows:
     """The rows of the file `name`; UnreadableFileError when it cannot be read as a whole."""
     folder = folder_values(name, source)
-    stem, content = unpacked(name.lower(), content, source.max_file_bytes)
-    opener = next((of for ending, of in OPENERS.items() if stem.endswith(ending)), None)
+    content = unpacked(name, content, source.max_file_bytes)
+    opener = opener_of(name)
     if opener is None:
         found = what_it_is(content)
         raise UnreadableFileError(
@@ -45,6 +45,12 @@ def open_rows(name: str, content: bytes, source: Source) -> LandedRows:
         )
     rows = opener(content, source)
     return InFolder(rows, folder) if folder else rows
+
+
+def opener_of(name: str) -> Callable[[bytes, Source], LandedRows] | None:
+    """What reads files of its ending; None where that is not known."""
+    stem = name.lower().removesuffix(".gz")
+    return next((of for ending, of in OPENERS.items() if stem.endswith(ending)), None)
 
 
 def row_of_raw(name: str, raw: str, source: Source) -> Mapping[str, object]:

@@ -131,10 +131,10 @@ def outcomes_of_file(
     yield file_outcome(name, rows_in_file, rescue)
 
 
-def file_outcome(name: str, rows_in_file: int, rescue: Rescue) -> Outcome:
+def file_outcome(name: str, rows_in_file: int, rescue: Rescue | None = None) -> Outcome:
     """What there is to say of a file as a whole, once all of its rows are read."""
     file: Outcome = {"kind": FILE, "source_file": name, "rows_in_file": rows_in_file}
-    return file | {"rescued": rescue.fields()}
+    return file | {"rescued": rescue and rescue.fields()}
 
 
 def outcomes_of_content(

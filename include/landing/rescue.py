@@ -4,17 +4,28 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from typing import Any
 
 from include.fold.sql_types import SqlType, sql_type
 from include.landed_formats import ISO
 from include.landing.landed_row import Row, value_at
 from include.landing.landed_values import Text, converter, is_unicode, value_of_text
+from include.landing.nested_rescue import (
+    ITEM,
+    Inside,
+    Parts,
+    add,
+    checker_inside,
+    inside_of,
+    unknown_inside,
+)
 from include.landing.refusals import RefusedError
 from include.landing.row_as_json import row_as_json
 from include.settings import Source, Times
 
-# What is known of a row, by name: all of it (None), or some members.
-Known = dict[str, "Known | None"]
+# What is known of a row, by name: all of it (None), some members, or as its type says.
+Known = dict[str, "Known | Inside | None"]
+Check = Callable[[Any], bool]
 
 
 class Rescue:
@@ -35,9 +46,11 @@ class Rescue:
         """
         if self.is_known(row):
             return None
-        unknown = dict(_unknown(row, self._known))
-        if not unknown:
+        unknown, inside = _unknown(row, self._known)
+        if not unknown and not inside:
             return None
+        paths = [*_paths(unknown, self._known), *inside]
+        _add_all(unknown, "", inside)
         text = _text(unknown)
         self._left -= len(text)
         if self._left < 0:
@@ -47,7 +60,7 @@ class Rescue:
                 f"the file's other fields ({names}, ...) come to more than max_file_bytes: declare "
                 "them, ignore them, or split it",
             )
-        self._counts.update(_paths(unknown, self._known))
+        self._counts.update(paths)
         return text
 
     def fields(self) -> str | None:
@@ -57,53 +70,95 @@ class Rescue:
 
 def _known_of(source: Source) -> Known:
     known: Known = {}
-    in_rows = [field.landed for field in source.fields]
-    for path in [source.time_field, *in_rows, *source.ignored]:
-        known[path] = None  # also as a whole name, which is taken first
+    fields = [(field.landed, inside_of(sql_type(field.type))) for field in source.fields]
+    # The shorter before what lies within them; what is ignored, whatever it is, at last.
+    paths = sorted([(source.time_field, None), *fields], key=lambda each: each[0].count("."))
+    for path, inside in [*paths, *((path, None) for path in source.ignored)]:
+        known[path] = inside  # also as a whole name, which is taken first
         members: Known | None = known
-        *steps, last = path.split(".")
+        *steps, last = path.replace(ITEM, f".{ITEM}").split(".")
         for step in steps:
             # What is known as a whole has no members to look at.
-            members = None if members is None else members.setdefault(step, {})
+            members = None if members is None else _within(members.setdefault(step, {}))
         if members is not None:
-            members[last] = None
+            members[last] = inside
     return known
 
 
-def _checker(known: Known) -> Callable[[Row], bool]:
+def _within(node: "Known | Inside | None") -> Known | None:
+    return node.known if isinstance(node, Inside) else node
+
+
+def _checker(known: Known) -> Check:
     """Whether a row has nothing but what is known."""
     has_all = frozenset(known).issuperset
-    nested = [(name, _checker(members)) for name, members in known.items() if members]
+    checks = [(name, _check_of(node)) for name, node in known.items()]
+    nested = [(name, check) for name, check in checks if check is not None]
     if not nested:
         return has_all
 
     def is_known(row: Row) -> bool:
         if not has_all(row):
             return False
+        # Not all(): a row is seldom more than these few, and most of them are not nested.
         for name, is_member_known in nested:
             value = row.get(name)
-            if isinstance(value, dict) and not is_member_known(value):
+            if value is not None and not is_member_known(value):
                 return False
         return True
 
     return is_known
 
 
-def _unknown(row: Row, known: Known) -> Iterator[tuple[str, object]]:
+def _check_of(node: "Known | Inside | None") -> Check | None:
+    if isinstance(node, Inside):
+        return checker_inside(node, _check_of)
+    if not node:
+        return None
+    is_known = _checker(node)
+    return lambda value: not isinstance(value, dict) or is_known(value)
+
+
+def _unknown(row: Row, known: Known) -> tuple[Parts, Parts]:
+    """The rest as it lies in the row; and what is beside the members of nested types, by path."""
+    rest: Parts = {}
+    inside: Parts = {}
     for name, value in row.items():
+        node = known.get(name)
         if value is None:
             continue
-        members = known.get(name)
         if name not in known:
-            yield name, value
-        elif members and isinstance(value, dict) and (rest := dict(_unknown(value, members))):
-            yield name, rest
+            rest[name] = value
+        elif isinstance(node, Inside):
+            _add_all(inside, name, _unknown_of(value, node))
+        elif node and isinstance(value, dict):
+            members, deeper = _unknown(value, node)
+            rest |= {name: members} if members else {}
+            _add_all(inside, f"{name}.", deeper)
+    return rest, inside
+
+
+def _unknown_of(value: object, node: "Known | Inside | None") -> Parts:
+    """What a nested value has, by path."""
+    if isinstance(node, Inside):
+        return unknown_inside(value, node, _unknown_of)
+    if not node or not isinstance(value, dict):
+        return {}
+    found: Parts = {}
+    for parts in _unknown(value, node):
+        _add_all(found, ".", parts)
+    return found
+
+
+def _add_all(parts: Parts, before: str, more: Parts) -> None:
+    for path, value in more.items():
+        add(parts, f"{before}{path}", value)
 
 
 def _paths(unknown: Row, known: Known) -> Iterator[str]:
     for name, value in unknown.items():
         members = known.get(name)
-        if members and isinstance(value, dict):
+        if members and isinstance(value, dict) and isinstance(members, dict):
             yield from (f"{name}.{path}" for path in _paths(value, members))
         else:
             yield name

@@ -1,14 +1,18 @@
 """What becomes of a message: its value, what else it has as fields, and what is refused."""
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from deltalake import DeltaTable
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.ingest import RunCounts, ingest
 from include.landing.kafka_client import client_settings, messages_until
 from include.landing.kafka_rows import as_json, judge_of, judged_again, message_of
+from include.landing.late_fields import late_fields, with_late_fields
 from include.landing.rescue import Rescue
 from include.origins import KafkaTopic
 from include.settings import Field, SettingsError, Source, Times
@@ -44,6 +48,26 @@ def test_what_a_message_has_beside_its_value_can_be_fields(lake: Lake, topic: Fa
     assert dict(first["headers"]) == {"trace": "t1", "x": None}
     assert (first["shard"], first["at"]) == (first["kafka_partition"], first["kafka_offset"])
     assert (second["customer"], second["trace"], second["at"]) == ("ben", None, 1)
+    kept = {"value._kafka.key": "eve", "value._kafka": {"key": "eve"}}
+    assert (first["rescued"], json.loads(second["rescued"])) == (None, kept)
+
+
+def test_members_that_are_called_as_the_messages_own_are_kept_and_never_read_as_these(
+    lake: Lake, topic: FakeTopic
+):
+    source = of_topic()
+    value = json.loads(signal(0)) | {"_kafka": {"headers": {"trace": "eve"}}}
+    topic.produce(0, json.dumps(value), headers=[("trace", b"t1")])
+    assert ingest(lake, source).rows_rescued == 1
+    trace = Field(
+        name="trace", type="string", path="_kafka.headers.trace", comment="", required=False
+    )
+    ingest(lake, replace(source, fields=(*source.fields, trace)))
+    table = DeltaTable(lake.bronze("signals"))
+    late = late_fields(table, ["trace"])
+    assert with_late_fields(table.to_pyarrow_table(), late)["trace"].to_pylist() == [None]
+    (row,) = bronze_of(lake)
+    assert json.loads(row["rescued"]) == {"value._kafka": {"headers": {"trace": "eve"}}}
 
 
 @pytest.mark.parametrize(
