@@ -1,6 +1,7 @@
-"""Figures for people who read a task log."""
+"""Words and figures for people who read a terminal or a task's log."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -11,6 +12,18 @@ def bytes_text(count: float) -> str:
     while abs(scaled) >= 1024 and unit < len(UNITS) - 1:
         scaled, unit = scaled / 1024, unit + 1
     return f"{scaled:,.1f} {UNITS[unit]}" if unit else f"{count:,.0f} bytes"
+
+
+def counted(count: int, thing: str) -> str:
+    """How many of a thing: 1 late row, 2,000 late rows, 0 batches."""
+    many = "" if count == 1 else "es" if thing.endswith("ch") else "s"
+    return f"{count:,} {thing}{many}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is none: what it may have been, if anything."""
+    meant = get_close_matches(name, known, n=1)
+    return f". Did you mean {meant[0]}?" if meant else ""
 
 
 def text_table(
