@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from include.care.bucket_state import POINTS
 from include.care.state_figures import QUANTILE_ERROR, Row, Skew, StateReport
-from include.text_table import text_table
+from include.text_table import counted, text_table
 
 MOST_BUCKETS = 5
 KEY_WIDTH, STATE_WIDTH = 32, 60
@@ -48,7 +48,7 @@ def _summary(report: StateReport) -> Iterator[str]:
     only_timeouts = f", {empty:,} of them with a timeout only" if empty else ""
     yield f"keys      {report.keys:,}{only_timeouts}"
     yield f"bytes     {report.bytes:,} (of keys and states, uncompressed, as Arrow holds them)"
-    yield f"pending   {report.pending_events:,} events in {report.pending_bytes:,} bytes"
+    yield f"pending   {counted(report.pending_events, 'event')} in {counted(report.pending_bytes, 'byte')}"
     yield f"timeouts  {_timeouts(report)}"
     if report.timeouts.ttl is not None:
         yield f"ttl       {report.timeouts.ttl} after its last call a state is taken away"
@@ -58,7 +58,7 @@ def _timeouts(report: StateReport) -> str:
     timeouts = report.timeouts
     if timeouts.kind == "NoTimeout":
         return "none in this stream: a key stays until its function removes it"
-    text = f"{timeouts.keys_with:,} keys with, {timeouts.keys_without:,} without"
+    text = f"{counted(timeouts.keys_with, 'key')} with, {timeouts.keys_without:,} without"
     if timeouts.due:
         text += f"; {timeouts.due:,} due, which the next run fires"
     if timeouts.next_at and timeouts.last_at:
@@ -105,13 +105,13 @@ def _biggest_keys(report: StateReport) -> Iterator[str]:
 
 
 def _partitions(report: StateReport) -> Iterator[str]:
-    yield f"{_number(report.partitions, 'state partition')}{_skew(report.partition_skew)}"
+    yield f"{counted(len(report.partitions), 'state partition')}{_skew(report.partition_skew)}"
     yield from _parts(("partition", "buckets"), report.partitions)
 
 
 def _buckets(report: StateReport) -> Iterator[str]:
     largest = sorted(report.buckets, key=lambda bucket: -bucket["bytes"])[:MOST_BUCKETS]
-    heading = f"{_number(report.buckets, 'bucket')}{_skew(report.bucket_skew)}"
+    heading = f"{counted(len(report.buckets), 'bucket')}{_skew(report.bucket_skew)}"
     yield heading if len(largest) == len(report.buckets) else f"{heading}; the largest:"
     yield from _parts(("bucket", "partition"), largest)
 
@@ -123,10 +123,6 @@ def _parts(names: tuple[str, str], parts: Sequence[Row]) -> list[str]:
         for part in parts
     ]
     return text_table((*names, "keys", "bytes", "pending"), rows)
-
-
-def _number(parts: Sequence[object], name: str) -> str:
-    return f"{len(parts)} {name}" if len(parts) == 1 else f"{len(parts)} {name}s"
 
 
 def _skew(skew: Skew) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, dataset_of
+from include.text_table import counted
 
 FIRST_ROWS = 5
 
@@ -107,7 +108,7 @@ def newest_state_bytes(lake: Lake, stream: str) -> int | None:
 def format_result(result: StreamResult) -> str:
     """`result` as a short table for a terminal."""
     until = f"{result.until:%Y-%m-%d %H:%M:%S} UTC" if result.until else "nothing yet"
-    heading = f"{result.stream}: {result.rows:,} rows, complete until {until}"
+    heading = f"{result.stream}: {counted(result.rows, 'row')}, complete until {until}"
     if not result.first_rows:
         return heading
     cells = [tuple(_cell(value) for value in row) for row in result.first_rows]
