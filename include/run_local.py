@@ -19,6 +19,8 @@ from include.settings import PROJECT, Stream
 from include.spark.local_jobs import run_job, say
 from include.steps import STEPS, JobStep, LookStep, StreamRun
 
+CELL_WIDTH = 48  # of a value on a terminal; what is piped is for machines, and whole
+
 
 def run_stream(lake: Lake, stream: Stream) -> int:
     """Take the steps that the stream's Dag would take, and show the table; the code of what failed."""
@@ -72,7 +74,8 @@ def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:
         report = Path(folder, "report")
         args = ["--stream", stream.name, "--lake", lake.root, "--output", str(report)]
         # Not by stdout, which is the report's alone: spark-submit mixes a job's stderr into it.
-        code = run_job("inspect_state", args + ["--json"] * as_json, stream, sys.stderr)
+        args += ["--json"] * as_json + ["--wide"] * (not sys.stdout.isatty())
+        code = run_job("inspect_state", args, stream, sys.stderr)
         if code == 0:
             say(report.read_text())
     return code
@@ -89,7 +92,8 @@ def show_result(lake: Lake, stream: str) -> None:
     """Show a stream's table to whoever is at the terminal."""
     result = read_result(lake, stream)
     say("")
-    say(f"{stream}: no table yet" if result is None else format_result(result))
+    most = CELL_WIDTH if sys.stdout.isatty() else None
+    say(f"{stream}: no table yet" if result is None else format_result(result, most))
 
 
 def has_landing_files(lake: Lake) -> bool:

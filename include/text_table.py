@@ -1,7 +1,11 @@
 """Words and figures for people who read a terminal or a task's log."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from difflib import get_close_matches
+from itertools import starmap
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -24,6 +28,39 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message about a name that is none: what it may have been, if anything."""
     meant = get_close_matches(name, known, n=1)
     return f". Did you mean {meant[0]}?" if meant else ""
+
+
+def value_text(value: object) -> str:
+    """A value of a table on one line: records, dicts and lists as JSON, decimals with their digits."""
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, (Mapping, list, tuple)):
+        return _json(value)
+    return "" if value is None else str(value)
+
+
+def _json(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{','.join(starmap(_member, value.items()))}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(_json, value))}]"
+    if isinstance(value, Decimal):
+        return value_text(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    return json.dumps(value_text(value), ensure_ascii=False)
+
+
+def _member(name: object, value: object) -> str:
+    return f"{json.dumps(value_text(name), ensure_ascii=False)}:{_json(value)}"
+
+
+def cut(text: str, width: int) -> str:
+    """One line of at most `width` characters, without any that would move the cursor."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[: width + 1])
+    return shown if len(shown) <= width else f"{shown[: width - 3]}..."
 
 
 def text_table(

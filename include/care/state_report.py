@@ -8,25 +8,30 @@ from itertools import pairwise
 
 from include.care.bucket_state import POINTS
 from include.care.state_figures import QUANTILE_ERROR, Row, Skew, StateReport
-from include.text_table import counted, text_table
+from include.text_table import counted, cut, text_table, value_text
 
 MOST_BUCKETS = 5
 KEY_WIDTH, STATE_WIDTH = 32, 60
+WIDE = 10_000
 SECOND_US = 1_000_000
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def report_json(report: StateReport) -> str:
     """`report` as one JSON object; instants are ISO 8601 in UTC."""
-    return json.dumps(asdict(report), default=datetime.isoformat, indent=2)
+    return json.dumps(asdict(report), default=_plain, indent=2)
 
 
-def format_report(report: StateReport) -> str:
-    """`report` as tables for a terminal."""
-    return "\n".join(_lines(report))
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else value_text(value)
 
 
-def _lines(report: StateReport) -> Iterator[str]:
+def format_report(report: StateReport, is_wide: bool = False) -> str:
+    """`report` as tables; keys and states cut to what fits a terminal, unless `is_wide`."""
+    return "\n".join(_lines(report, is_wide))
+
+
+def _lines(report: StateReport, is_wide: bool) -> Iterator[str]:
     settled = f"complete until {_instant(report.until)}" if report.until else "nothing settled yet"
     yield f"{report.stream}: state after batch {report.batch_id}, {settled} ({report.clock})"
     yield f"  {report.checkpoint}"
@@ -36,7 +41,7 @@ def _lines(report: StateReport) -> Iterator[str]:
         yield ""
         yield from _spreads(report)
         yield ""
-        yield from _biggest_keys(report)
+        yield from _biggest_keys(report, is_wide)
     yield ""
     yield from _partitions(report)
     yield ""
@@ -79,7 +84,7 @@ def _spreads(report: StateReport) -> Iterator[str]:
         yield f"  (median, 90 % and 99 % are approximate: off by {off} of the keys at most)"
 
 
-def _biggest_keys(report: StateReport) -> Iterator[str]:
+def _biggest_keys(report: StateReport, is_wide: bool) -> Iterator[str]:
     spread, shown = report.bytes_per_key, len(report.biggest_keys)
     if spread and spread.least == spread.most:
         yield f"{shown} of the keys, which are all of one size"
@@ -88,12 +93,12 @@ def _biggest_keys(report: StateReport) -> Iterator[str]:
     names = [report.key, "bytes", "bucket", "changed", "timeout at", "state"]
     rows = [
         [
-            _cut(str(row["key"]), KEY_WIDTH),
+            cut(value_text(row["key"]), WIDE if is_wide else KEY_WIDTH),
             f"{row['bytes']:,}",
             str(row["bucket"]),
             "" if row["age_us"] is None else f"{_span(row['age_us'])} ago",
             _instant(row["timeout_at"]) if row["timeout_at"] else "none",
-            _cut(row["state"] or "none", STATE_WIDTH),
+            cut(row["state"] or "none", WIDE if is_wide else STATE_WIDTH),
         ]
         for row in report.biggest_keys
     ]
@@ -142,9 +147,3 @@ def _span(us: int) -> str:
         if seconds >= length:
             return f"{seconds // length} {name} {seconds % length // part} {part_name}"
     return f"{us / SECOND_US:.3f} s"
-
-
-def _cut(text: str, width: int) -> str:
-    """One line of at most `width` characters, without any that would move the cursor."""
-    shown = "".join(c if c.isprintable() else "?" for c in text[: width + 1])
-    return shown if len(shown) <= width else f"{shown[: width - 3]}..."
