@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from pyarrow import fs
 
 from include.checkpoint.committed_batch import committed_batch
+from include.job import LOG_LEVEL
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
@@ -19,6 +20,8 @@ from include.settings import PROJECT, Stream
 from include.spark.local_jobs import run_job, say
 from include.steps import STEPS, JobStep, LookStep, StreamRun
 
+REFUSED = 2  # a job's exit code: its message has the way out
+INTERRUPTS = (130, -2)
 CELL_WIDTH = 48  # of a value on a terminal; what is piped is for machines, and whole
 
 
@@ -51,6 +54,8 @@ def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
             say(f"{step.name}: {reason}")
             continue
         if code := _take(step, run):
+            if step.name == "run_stream" and code not in INTERRUPTS:
+                say(_advice(run, code))
             return code
         done.add(step.name)
     return 0
@@ -65,6 +70,20 @@ def _take(step: JobStep | LookStep, run: StreamRun) -> int:
     told = step.look(run)
     say(told.text)
     return int(told.wrong is not None)
+
+
+def _advice(run: StreamRun, code: int) -> str:
+    """What the checkpoint says after a run that failed, and how to go on."""
+    name = run.stream.name
+    if errors := [found for found in run.checked.findings if found.severity == "error"]:
+        return "\n".join(f"{e.finding}: {e.detail}.\n  To do: {e.action}." for e in errors)
+    again = f"`./stateful stream {name}` goes on where it stopped"
+    if code == REFUSED:
+        return f"the checkpoint of {name} is sound: do what the error says, and {again}"
+    return (
+        f"the checkpoint of {name} is sound: mend what the error names, and {again}. "
+        f"With {LOG_LEVEL}=warn before it, all is shown that Spark says"
+    )
 
 
 def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:
