@@ -1,8 +1,10 @@
 """What every job shares, with a JVM or without: its arguments, its row in `ops/runs`, its exit codes."""
 
 import logging
+import os
 import re
 import sys
+import traceback
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +25,10 @@ RunRecord = dict[str, Any]
 PATIENCE = timedelta(minutes=10)
 # The last line of a Python traceback: the error's name and message.
 CAUSE = re.compile(r"[\w.]+(Error|Exception): \S")
+OF_WORKER = re.compile(r"^Traceback \(most recent call last\):\n(?: .*\n)+[\w.]+.*$", re.MULTILINE)
+# In the environment, "error": whoever reads is at a terminal, and wants no traceback of Spark's.
+LOG_LEVEL = "SPARK_LOG_LEVEL"
+TOO_BUSY = "Python worker failed to connect back"
 # What the caller can mend: said in one line, with exit code 2 and no traceback.
 CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError)
 
@@ -74,8 +80,22 @@ def recorded_memory(record: RunRecord) -> Iterator[None]:
 
 def _cause(error: Exception) -> str:
     """The line that says what went wrong: of a traceback from a worker, the last such line."""
+    if TOO_BUSY in str(error):
+        return (
+            f"{TOO_BUSY}: the machine was too busy to start it in time. Run it again, with fewer "
+            "jobs at once"
+        )
     lines = str(error).splitlines() or [type(error).__name__]
     return next((line for line in reversed(lines) if CAUSE.match(line)), lines[0])
+
+
+def _traceback(error: Exception) -> str:
+    """All of it; of what Spark raises, for a terminal, what is of a Python worker."""
+    whole = traceback.format_exc()
+    if os.environ.get(LOG_LEVEL) != "error" or "\tat " not in whole:
+        return whole
+    of_workers = OF_WORKER.findall(str(error))
+    return f"{of_workers[-1]}\n" if of_workers else ""
 
 
 def _summary(record: RunRecord) -> str:
@@ -88,7 +108,10 @@ def _summary(record: RunRecord) -> str:
 
 
 def exit_with_main(main: Callable[[], None]) -> None:
-    """Run an entry point: exit 0 when it returns, 2 with one line when the caller can mend it."""
+    """Run an entry point: exit 0 when it returns, 2 with one line when the caller can mend it.
+
+    Else 1, with the cause as the last line.
+    """
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
@@ -98,3 +121,6 @@ def exit_with_main(main: Callable[[], None]) -> None:
     except CALLER_ERRORS as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+    except Exception as error:
+        sys.stderr.write(f"{_traceback(error)}error: {_cause(error)}\n")
+        raise SystemExit(1) from error

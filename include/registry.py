@@ -9,7 +9,6 @@ import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from difflib import get_close_matches
 from pkgutil import iter_modules
 from types import ModuleType
 
@@ -18,6 +17,7 @@ from include.fold.records import DefinitionError
 from include.settings import AS_SOURCE, SettingsError, Source, Stream
 from include.stream_definition import check_stream
 from include.streams import sources
+from include.text_table import did_you_mean
 
 
 def stream_names() -> tuple[str, ...]:
@@ -45,7 +45,7 @@ def loadable_streams() -> list[Stream]:
 def stream_named(name: str) -> Stream:
     """The stream of that name. SettingsError lists the known ones, or says what its file lacks."""
     if name not in _files():
-        raise SettingsError(_unknown("stream", name, stream_names()))
+        raise SettingsError(unknown("stream", name, stream_names()))
     return _stream(name)
 
 
@@ -72,8 +72,7 @@ def source_named(name: str) -> Source:
     if len(found) > 1:
         raise SettingsError(f"include/streams/sources.py has {len(found)} sources {name!r}")
     if not found:
-        known = sorted(source.name for source in sources.SOURCES)
-        raise SettingsError(_unknown("source", name, known))
+        raise SettingsError(unknown("source", name, sorted(source_names())))
     return found[0]
 
 
@@ -82,16 +81,22 @@ def all_sources() -> tuple[Source, ...]:
     return tuple(source_named(source.name) for source in sources.SOURCES)
 
 
+def source_names() -> list[str]:
+    """All sources, in the order of `sources.py`."""
+    return [source.name for source in sources.SOURCES]
+
+
 def streams_of(source: str) -> Iterator[Stream]:
     """The streams that read a source."""
     return (stream for stream in all_streams() if stream.source == source)
 
 
-def _unknown(kind: str, name: str, known: Sequence[str]) -> str:
-    meant = get_close_matches(name, known, n=1)
-    hint = f". Did you mean {meant[0]}?" if meant else ""
+def unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    """Of a name that is none: what there is, and what may be meant."""
     where = " (those of SOURCES in include/streams/sources.py)" if kind == "source" else ""
-    return f"unknown {kind} {name!r}: known are {', '.join(known)}{where}{hint}"
+    return (
+        f"unknown {kind} {name!r}: known are {', '.join(known)}{where}{did_you_mean(name, known)}"
+    )
 
 
 def _files() -> set[str]:

@@ -12,12 +12,17 @@ from tempfile import TemporaryDirectory
 from pyarrow import fs
 
 from include.checkpoint.committed_batch import committed_batch
+from include.job import LOG_LEVEL
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
 from include.settings import PROJECT, Stream
 from include.spark.local_jobs import run_job, say
 from include.steps import STEPS, JobStep, LookStep, StreamRun
+
+REFUSED = 2  # a job's exit code: its message has the way out
+INTERRUPTS = (130, -2)
+CELL_WIDTH = 48  # of a value on a terminal; what is piped is for machines, and whole
 
 
 def run_stream(lake: Lake, stream: Stream) -> int:
@@ -49,6 +54,8 @@ def take_steps(run: StreamRun, taken: Collection[str] = ()) -> int:
             say(f"{step.name}: {reason}")
             continue
         if code := _take(step, run):
+            if step.name == "run_stream" and code not in INTERRUPTS:
+                say(_advice(run, code))
             return code
         done.add(step.name)
     return 0
@@ -65,6 +72,20 @@ def _take(step: JobStep | LookStep, run: StreamRun) -> int:
     return int(told.wrong is not None)
 
 
+def _advice(run: StreamRun, code: int) -> str:
+    """What the checkpoint says after a run that failed, and how to go on."""
+    name = run.stream.name
+    if errors := [found for found in run.checked.findings if found.severity == "error"]:
+        return "\n".join(f"{e.finding}: {e.detail}.\n  To do: {e.action}." for e in errors)
+    again = f"`./stateful stream {name}` goes on where it stopped"
+    if code == REFUSED:
+        return f"the checkpoint of {name} is sound: do what the error says, and {again}"
+    return (
+        f"the checkpoint of {name} is sound: mend what the error names, and {again}. "
+        f"With {LOG_LEVEL}=warn before it, all is shown that Spark says"
+    )
+
+
 def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:
     """Show a stream's state; LakeError, before a JVM starts, when it has none yet."""
     committed_batch(lake, read_generations(lake, stream.name))
@@ -72,7 +93,8 @@ def inspect_state(lake: Lake, stream: Stream, as_json: bool) -> int:
         report = Path(folder, "report")
         args = ["--stream", stream.name, "--lake", lake.root, "--output", str(report)]
         # Not by stdout, which is the report's alone: spark-submit mixes a job's stderr into it.
-        code = run_job("inspect_state", args + ["--json"] * as_json, stream, sys.stderr)
+        args += ["--json"] * as_json + ["--wide"] * (not sys.stdout.isatty())
+        code = run_job("inspect_state", args, stream, sys.stderr)
         if code == 0:
             say(report.read_text())
     return code
@@ -89,7 +111,8 @@ def show_result(lake: Lake, stream: str) -> None:
     """Show a stream's table to whoever is at the terminal."""
     result = read_result(lake, stream)
     say("")
-    say(f"{stream}: no table yet" if result is None else format_result(result))
+    most = CELL_WIDTH if sys.stdout.isatty() else None
+    say(f"{stream}: no table yet" if result is None else format_result(result, most))
 
 
 def has_landing_files(lake: Lake) -> bool:

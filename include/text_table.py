@@ -1,6 +1,11 @@
-"""Figures for people who read a task log."""
+"""Words and figures for people who read a terminal or a task's log."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from difflib import get_close_matches
+from itertools import starmap
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -11,6 +16,51 @@ def bytes_text(count: float) -> str:
     while abs(scaled) >= 1024 and unit < len(UNITS) - 1:
         scaled, unit = scaled / 1024, unit + 1
     return f"{scaled:,.1f} {UNITS[unit]}" if unit else f"{count:,.0f} bytes"
+
+
+def counted(count: int, thing: str) -> str:
+    """How many of a thing: 1 late row, 2,000 late rows, 0 batches."""
+    many = "" if count == 1 else "es" if thing.endswith("ch") else "s"
+    return f"{count:,} {thing}{many}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is none: what it may have been, if anything."""
+    meant = get_close_matches(name, known, n=1)
+    return f". Did you mean {meant[0]}?" if meant else ""
+
+
+def value_text(value: object) -> str:
+    """A value of a table on one line: records, dicts and lists as JSON, decimals with their digits."""
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, (Mapping, list, tuple)):
+        return _json(value)
+    return "" if value is None else str(value)
+
+
+def _json(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{','.join(starmap(_member, value.items()))}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(_json, value))}]"
+    if isinstance(value, Decimal):
+        return value_text(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    return json.dumps(value_text(value), ensure_ascii=False)
+
+
+def _member(name: object, value: object) -> str:
+    return f"{json.dumps(value_text(name), ensure_ascii=False)}:{_json(value)}"
+
+
+def cut(text: str, width: int) -> str:
+    """One line of at most `width` characters, without any that would move the cursor."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[: width + 1])
+    return shown if len(shown) <= width else f"{shown[: width - 3]}..."
 
 
 def text_table(

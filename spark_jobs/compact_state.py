@@ -124,7 +124,8 @@ def check_unchanged(lake: Lake, stream: Stream, run_id: str, before: Any, after:
         return
     error = StateChangedError(
         f"the state of {stream.name} was {before} before its compaction and is {after} now. Keep "
-        "the lake as it is, stop the stream's Dag, and compare the table with bronze"
+        "the lake as it is, run the stream no more (its Dag: pause it), and compare the table with "
+        "bronze"
     )
     record_error(lake, run_id, stream.name, "state_changed", error)
     raise error

@@ -130,6 +130,7 @@ def _first_line(error: PySparkException | Py4JJavaError) -> str:
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     parser = job_parser(__doc__, "stream")
     parser.add_argument("--json", action="store_true", help="one JSON object in place of tables")
+    parser.add_argument("--wide", action="store_true", help="no value cut to a terminal's width")
     parser.add_argument("--output", type=Path, help="a file for the report, in place of stdout")
     return parser.parse_args(argv)
 
@@ -141,7 +142,7 @@ def main() -> None:
     # What goes wrong is said in one line; Spark logs it as well, in some hundred.
     spark.sparkContext.setLogLevel("OFF")
     report = inspect_state(spark, lake, stream)
-    text = report_json(report) if args.json else format_report(report)
+    text = report_json(report) if args.json else format_report(report, args.wide)
     if args.output is None:
         sys.stdout.write(f"{text}\n")
     else:

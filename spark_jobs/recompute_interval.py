@@ -31,6 +31,7 @@ from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_recompute
 from include.registry import stream_named
 from include.settings import Stream
+from include.text_table import counted
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
@@ -131,7 +132,7 @@ def report(stream: Stream, plan: RecomputePlan, row: dict[str, Any]) -> str:
     """What was done, in words, for the task's log."""
     done = (
         f"{stream.name} from {plan.start:%Y-%m-%d %H:%M} until {plan.until:%Y-%m-%d %H:%M} UTC: "
-        f"{row['rows_read']:,} rows replayed in {row['seconds']:.1f} s"
+        f"{counted(row['rows_read'], 'row')} replayed in {row['seconds']:.1f} s"
     )
     if plan.identity.output_mode == "update":
         return (
@@ -139,7 +140,7 @@ def report(stream: Stream, plan: RecomputePlan, row: dict[str, Any]) -> str:
             f"come into it by `./stateful reseed {stream.name} --apply`"
         )
     return (
-        f"{done}; {row['rows_before']:,} rows of the table became {row['rows_after']:,} "
+        f"{done}; {counted(row['rows_before'], 'row')} of the table became {row['rows_after']:,} "
         f"({row['rows_removed']:,} removed, {row['rows_added']:,} added)"
     )
 

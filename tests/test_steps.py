@@ -10,7 +10,7 @@ import pytest
 
 from dags.streams import trigger_rule
 from include import run_local
-from include.lake.ops import read_ops
+from include.lake.ops import append_ops, read_ops
 from include.registry import source_named, stream_named
 from include.steps import STEPS, JobStep, Step, StreamRun, Told
 from include.streams import sources
@@ -127,6 +127,27 @@ def test_an_ingestion_without_a_jvm_that_fails_ends_it(lake, monkeypatch, capfd)
     monkeypatch.setattr(run_local, "STEPS", steps)
     assert run_local.take_steps(StreamRun(lake, STREAM)) == 2
     assert "error: the log of" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (1, "the checkpoint of user_counts is sound: mend what the error names, and `./stateful"),
+        (2, "the checkpoint of user_counts is sound: do what the error says, and `./stateful"),
+        (130, ""),
+    ],
+)
+def test_after_a_run_that_failed_the_checkpoint_is_looked_at(lake, monkeypatch, capsys, code, said):
+    steps = [planted(step, RIGHT, []) for step in STEPS if step.name == "run_stream"]
+    monkeypatch.setattr(run_local, "STEPS", steps)
+    monkeypatch.setattr(run_local, "run_job", lambda *_: code)
+    assert run_local.take_steps(StreamRun(lake, STREAM)) == code
+    assert capsys.readouterr().out.startswith(said)
+
+    append_ops(lake, "batches", [{"stream": "user_counts", "generation": 1, "batch_id": 3}])
+    assert run_local.take_steps(StreamRun(lake, STREAM)) == code
+    told = capsys.readouterr().out
+    assert ("checkpoint_missing: " in told) == ("`./stateful reseed` with" in told) == bool(said)
 
 
 def test_care_is_the_steps_after_a_run(lake, monkeypatch):

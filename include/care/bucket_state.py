@@ -4,7 +4,6 @@ Only this leaves there: sums, some of the sizes and times, and the biggest keys.
 size can be reported.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from include.fold.arrow_values import plain_values
 from include.fold.conform import conformed
+from include.text_table import value_text
 
 BIGGEST_KEYS = 10
 STATE_CHARACTERS = 200  # shown of a big key's state
@@ -63,7 +64,7 @@ def measure_bucket(rows: pa.Table, due_until_us: int | None) -> BucketState:
         sizes=_sample(sized["bytes"]),
         changed_us=_sample(rows["changed_at_us"]),
         timeouts_us=_sample(rows["timeout_at_us"]),
-        biggest=[row | {"state": _shown(row["state"])} for row in biggest.to_pylist()],
+        biggest=_plain_rows(biggest),
     )
 
 
@@ -104,9 +105,11 @@ def _sample(figures: pa.ChunkedArray) -> Sample:
     return Sample(len(ordered), ordered[ranks.astype(int)])
 
 
+def _plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    columns = zip(*map(plain_values, rows.columns), strict=True)
+    found = [dict(zip(rows.column_names, values, strict=True)) for values in columns]
+    return [row | {"state": _shown(row["state"])} for row in found]
+
+
 def _shown(state: dict[str, Any] | None) -> str | None:
-    if state is None:
-        return None
-    # Lists of pairs for maps, as Arrow has them; what JSON does not know as text.
-    text = json.dumps(state, separators=(",", ":"), ensure_ascii=False, default=str)
-    return text[:STATE_CHARACTERS]
+    return None if state is None else value_text(state)[:STATE_CHARACTERS]

@@ -10,11 +10,11 @@ from include.checkpoint.checkpoint_size import CheckpointSize
 from include.checkpoint.store_size import StoreSize
 from include.lake.findings import Finding, Severity
 from include.settings import MIB, Limits, Stream
-from include.text_table import bytes_text
+from include.text_table import bytes_text, counted
 
 # However unevenly so little is spread, all of it is loaded in no time.
 SKEW_FLOOR_BYTES = 16 * MIB
-COMPACTED = "nothing, compact_state does away with it"
+COMPACTED = "nothing, the compaction after a run does away with it, as `./stateful care` does"
 
 
 def limit_findings(stream: Stream, size: CheckpointSize, recorded: Recorded) -> list[Finding]:
@@ -41,7 +41,7 @@ def _sizes(stream: Stream, size: CheckpointSize, recorded: Recorded) -> Iterator
     )
     yield _held(
         ("checkpoint_files", size.files, limits.checkpoint_files, "files"),
-        f"the checkpoint has {size.files:,} files",
+        f"the checkpoint has {counted(size.files, 'file')}",
         "lower limits.replay_versions, which compacts more often; or raise limits.checkpoint_files",
     )
     if recorded.bytes is not None:
@@ -97,14 +97,14 @@ def _rows(stream: Stream, recorded: Recorded) -> Iterator[Finding]:
     pending = (recorded.batch or {}).get("rows_pending") or 0
     yield _held(
         ("pending_rows", pending, limits.pending_rows, "rows"),
-        f"{pending:,} rows wait to be settled",
+        f"{counted(pending, 'row')} not settled yet",
         f"they are newer than the watermark of source {stream.source}. If it falls silent, give it "
         "a clock_grace; if rows come less late than watermark_delay, a shorter delay",
     )
     late = (recorded.run or {}).get("rows_late") or 0
     yield _held(
         ("many_late_rows", late, limits.late_rows, "rows"),
-        f"{late:,} rows of the last run came late: they are in bronze, not in the table",
+        f"{counted(late, 'row')} of the last run came late: in bronze, and not in the table",
         "the finding late_rows of that run has their times: a watermark_delay as long would have "
         "admitted them. If they may be missing, raise limits.late_rows",
     )

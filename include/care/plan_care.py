@@ -23,7 +23,7 @@ from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake, LakeError
 from include.savepoints.retention import left_over_ids
 from include.settings import TableCare
-from include.text_table import bytes_text
+from include.text_table import bytes_text, counted
 
 NOT_THERE = "not there yet"
 
@@ -110,8 +110,7 @@ def _guard(
 def _with_left_over(plan: TablePlan, left_over: Sequence[str]) -> TablePlan:
     if not left_over:
         return plan
-    many = "s" * (len(left_over) > 1)
-    reason = f"delete the rows of {len(left_over):,} left-over savepoint{many}"
+    reason = f"delete the rows of {counted(len(left_over), 'left-over savepoint')}"
     return replace(plan, left_over=tuple(left_over), reasons=(*plan.reasons, reason))
 
 
@@ -121,7 +120,7 @@ def _with_vacuum(
     enough_files = figures.garbage_files >= care.min_garbage_files
     if not enough_files and figures.garbage_bytes < care.min_garbage_bytes:
         return plan
-    garbage = f"{figures.garbage_files:,} files ({bytes_text(figures.garbage_bytes)})"
+    garbage = f"{counted(figures.garbage_files, 'file')} ({bytes_text(figures.garbage_bytes)})"
     if refusal is None:
         reason = f"vacuum {garbage} that no version needs"
         return replace(plan, vacuum=True, reasons=(*plan.reasons, reason))
@@ -159,8 +158,8 @@ def _partitions(partitions: Sequence[Partition]) -> str:
     size = bytes_text(sum(partition.small_bytes for partition in partitions))
     values = [partition.value for partition in partitions if partition.value is not None]
     kind = "savepoint" if any(isinstance(value, str) for value in values) else "date"
-    of_values = f", {len(values):,} {kind}" + "s" * (len(values) > 1) if values else ""
-    return f"{small:,} small files ({size}{of_values})"
+    of_values = f", {counted(len(values), kind)}" if values else ""
+    return f"{counted(small, 'small file')} ({size}{of_values})"
 
 
 def _above_budget(table: CaredTable, partition: Partition, care: TableCare) -> Finding:

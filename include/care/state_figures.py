@@ -162,8 +162,14 @@ def _timeouts(fold: KeyedFold, measured: Sequence[BucketState]) -> Timeouts:
 
 def _biggest(measured: Sequence[BucketState], settled_us: int | None) -> list[Row]:
     rows = [row for each in measured for row in each.biggest]
-    rows.sort(key=lambda row: (-row["bytes"], row["key"]))
+    rows.sort(key=lambda row: (-row["bytes"], _order(row["key"])))
     return [_key_row(row, settled_us) for row in rows[:BIGGEST_KEYS]]
+
+
+def _order(key: Any) -> tuple[bool, Any]:
+    """Keys may be None, or of several fields: these have no order of their own."""
+    is_plain = isinstance(key, (int, str))
+    return not is_plain, key if is_plain else repr(key)
 
 
 def _key_row(row: Row, settled_us: int | None) -> Row:

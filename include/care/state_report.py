@@ -8,25 +8,30 @@ from itertools import pairwise
 
 from include.care.bucket_state import POINTS
 from include.care.state_figures import QUANTILE_ERROR, Row, Skew, StateReport
-from include.text_table import text_table
+from include.text_table import counted, cut, text_table, value_text
 
 MOST_BUCKETS = 5
 KEY_WIDTH, STATE_WIDTH = 32, 60
+WIDE = 10_000
 SECOND_US = 1_000_000
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def report_json(report: StateReport) -> str:
     """`report` as one JSON object; instants are ISO 8601 in UTC."""
-    return json.dumps(asdict(report), default=datetime.isoformat, indent=2)
+    return json.dumps(asdict(report), default=_plain, indent=2)
 
 
-def format_report(report: StateReport) -> str:
-    """`report` as tables for a terminal."""
-    return "\n".join(_lines(report))
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else value_text(value)
 
 
-def _lines(report: StateReport) -> Iterator[str]:
+def format_report(report: StateReport, is_wide: bool = False) -> str:
+    """`report` as tables; keys and states cut to what fits a terminal, unless `is_wide`."""
+    return "\n".join(_lines(report, is_wide))
+
+
+def _lines(report: StateReport, is_wide: bool) -> Iterator[str]:
     settled = f"complete until {_instant(report.until)}" if report.until else "nothing settled yet"
     yield f"{report.stream}: state after batch {report.batch_id}, {settled} ({report.clock})"
     yield f"  {report.checkpoint}"
@@ -36,7 +41,7 @@ def _lines(report: StateReport) -> Iterator[str]:
         yield ""
         yield from _spreads(report)
         yield ""
-        yield from _biggest_keys(report)
+        yield from _biggest_keys(report, is_wide)
     yield ""
     yield from _partitions(report)
     yield ""
@@ -48,7 +53,7 @@ def _summary(report: StateReport) -> Iterator[str]:
     only_timeouts = f", {empty:,} of them with a timeout only" if empty else ""
     yield f"keys      {report.keys:,}{only_timeouts}"
     yield f"bytes     {report.bytes:,} (of keys and states, uncompressed, as Arrow holds them)"
-    yield f"pending   {report.pending_events:,} events in {report.pending_bytes:,} bytes"
+    yield f"pending   {counted(report.pending_events, 'event')} in {counted(report.pending_bytes, 'byte')}"
     yield f"timeouts  {_timeouts(report)}"
     if report.timeouts.ttl is not None:
         yield f"ttl       {report.timeouts.ttl} after its last call a state is taken away"
@@ -58,7 +63,7 @@ def _timeouts(report: StateReport) -> str:
     timeouts = report.timeouts
     if timeouts.kind == "NoTimeout":
         return "none in this stream: a key stays until its function removes it"
-    text = f"{timeouts.keys_with:,} keys with, {timeouts.keys_without:,} without"
+    text = f"{counted(timeouts.keys_with, 'key')} with, {timeouts.keys_without:,} without"
     if timeouts.due:
         text += f"; {timeouts.due:,} due, which the next run fires"
     if timeouts.next_at and timeouts.last_at:
@@ -79,7 +84,7 @@ def _spreads(report: StateReport) -> Iterator[str]:
         yield f"  (median, 90 % and 99 % are approximate: off by {off} of the keys at most)"
 
 
-def _biggest_keys(report: StateReport) -> Iterator[str]:
+def _biggest_keys(report: StateReport, is_wide: bool) -> Iterator[str]:
     spread, shown = report.bytes_per_key, len(report.biggest_keys)
     if spread and spread.least == spread.most:
         yield f"{shown} of the keys, which are all of one size"
@@ -88,12 +93,12 @@ def _biggest_keys(report: StateReport) -> Iterator[str]:
     names = [report.key, "bytes", "bucket", "changed", "timeout at", "state"]
     rows = [
         [
-            _cut(str(row["key"]), KEY_WIDTH),
+            cut(value_text(row["key"]), WIDE if is_wide else KEY_WIDTH),
             f"{row['bytes']:,}",
             str(row["bucket"]),
             "" if row["age_us"] is None else f"{_span(row['age_us'])} ago",
             _instant(row["timeout_at"]) if row["timeout_at"] else "none",
-            _cut(row["state"] or "none", STATE_WIDTH),
+            cut(row["state"] or "none", WIDE if is_wide else STATE_WIDTH),
         ]
         for row in report.biggest_keys
     ]
@@ -105,13 +110,13 @@ def _biggest_keys(report: StateReport) -> Iterator[str]:
 
 
 def _partitions(report: StateReport) -> Iterator[str]:
-    yield f"{_number(report.partitions, 'state partition')}{_skew(report.partition_skew)}"
+    yield f"{counted(len(report.partitions), 'state partition')}{_skew(report.partition_skew)}"
     yield from _parts(("partition", "buckets"), report.partitions)
 
 
 def _buckets(report: StateReport) -> Iterator[str]:
     largest = sorted(report.buckets, key=lambda bucket: -bucket["bytes"])[:MOST_BUCKETS]
-    heading = f"{_number(report.buckets, 'bucket')}{_skew(report.bucket_skew)}"
+    heading = f"{counted(len(report.buckets), 'bucket')}{_skew(report.bucket_skew)}"
     yield heading if len(largest) == len(report.buckets) else f"{heading}; the largest:"
     yield from _parts(("bucket", "partition"), largest)
 
@@ -123,10 +128,6 @@ def _parts(names: tuple[str, str], parts: Sequence[Row]) -> list[str]:
         for part in parts
     ]
     return text_table((*names, "keys", "bytes", "pending"), rows)
-
-
-def _number(parts: Sequence[object], name: str) -> str:
-    return f"{len(parts)} {name}" if len(parts) == 1 else f"{len(parts)} {name}s"
 
 
 def _skew(skew: Skew) -> str:
@@ -146,9 +147,3 @@ def _span(us: int) -> str:
         if seconds >= length:
             return f"{seconds // length} {name} {seconds % length // part} {part_name}"
     return f"{us / SECOND_US:.3f} s"
-
-
-def _cut(text: str, width: int) -> str:
-    """One line of at most `width` characters, without any that would move the cursor."""
-    shown = "".join(c if c.isprintable() else "?" for c in text[: width + 1])
-    return shown if len(shown) <= width else f"{shown[: width - 3]}..."

@@ -8,6 +8,7 @@ from include.checkpoint.batches import last_batch, running_totals
 from include.checkpoint.position import consumed_version
 from include.lake.delta_log import open_rows_of
 from include.lake.paths import Lake, files_of
+from include.text_table import counted
 
 RECORDS, WITHOUT_FILE = "num_records", "null_count.source_file"
 
@@ -32,7 +33,7 @@ def check_rows_add_up(lake: Lake, stream: str, source: str, generation: int) -> 
     done["rows_pending"] = newest["rows_pending"] if newest else 0
     if not in_bronze == rows_in == sum(done.values()):
         raise RowCountError(
-            f"stream {stream}: {lake.bronze(source)} has {in_bronze} events up to version "
+            f"stream {stream}: {lake.bronze(source)} has {counted(in_bronze, 'event')} up to version "
             f"{version}, but ops/batches says {rows_in} were read, and {sum(done.values())} "
             f"accounted for ({done}). The table cannot be trusted: keep the lake as it is, and "
             "find out which batch of ops/batches is wrong before the next run; or make table and "

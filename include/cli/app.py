@@ -18,7 +18,7 @@ from include.fold.records import DefinitionError
 from include.lake.lease import LeaseTakenError
 from include.lake.paths import Lake, LakeError, open_lake
 from include.plans.plan_recompute import parse_instant
-from include.registry import all_sources, source_named, stream_named, stream_names
+from include.registry import source_named, source_names, stream_named, stream_names
 from include.savepoints.contents import SavepointError
 from include.settings import PROJECT, SettingsError, Source, Stream
 from include.spark.local_jobs import absolute_lake
@@ -98,11 +98,6 @@ def _checked(find: Callable[[str], T]) -> Callable[[str], T]:
             raise MistakeError(str(error)) from error
 
     return parse
-
-
-def source_names() -> list[str]:
-    """All sources, to complete by."""
-    return [source.name for source in all_sources()]
 
 
 def instant(name: str) -> Callable[[str], datetime]:

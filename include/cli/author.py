@@ -16,15 +16,19 @@ from include.cli.app import (
     JsonOption,
     LakeOption,
     MistakeError,
-    StreamArgument,
     app,
     command,
     show_json,
-    source_names,
 )
 from include.lake.paths import Lake, open_lake
 from include.landing.bronze_changes import refuse_other_fields
-from include.registry import all_sources, source_named, stream_named, stream_names
+from include.registry import (
+    all_sources,
+    source_named,
+    source_names,
+    stream_named,
+    stream_names,
+)
 from include.settings import PROJECT, SettingsError
 from include.spark.local_jobs import say
 from include.spark.submit import shell_command, shell_environment
@@ -53,7 +57,7 @@ def new_source(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case, such as page_requests.")],
 ) -> int:
     """Add a source with a key and a value to include/streams/sources.py, and its test."""
-    return _written(scaffold.new_source(PROJECT, name, source_names()), "validate")
+    return _written(scaffold.new_source(PROJECT, name), f"test {name}")
 
 
 def _written(files: list[Path], then: str) -> int:
@@ -97,15 +101,27 @@ def _why_wrong(lake: Lake | None, name: str) -> str | None:
 
 
 @command("test", "test user_counts", PANEL)
-def test(stream: StreamArgument) -> int:
-    """Run the test of a stream, tests/streams/test_NAME.py, without a JVM."""
-    file = scaffold.test_file(PROJECT, stream.name)
-    if not file.is_file():
+def test(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            autocompletion=lambda: [*stream_names(), *source_names()],
+            help="A stream or a source.",
+        ),
+    ],
+) -> int:
+    """Run the test of a stream or of a source, which is in tests/streams, without a JVM."""
+    files = scaffold.files_of_tests(PROJECT, name)
+    if name in stream_names():
+        stream_named(name)  # says what is wrong with its file
+    there = [str(file) for file in files if file.is_file()]
+    if not there:
+        missing = " and ".join(str(file.relative_to(PROJECT)) for file in files)
         raise MistakeError(
-            f"{file.relative_to(PROJECT)} is not there: `./stateful new stream` writes one beside a "
-            "new stream, to go by"
+            f"{missing} is not there: `./stateful new` writes one beside what is new, to go by"
         )
-    command = [sys.executable, "-m", "pytest", "-q", str(file)]
+    command = [sys.executable, "-m", "pytest", "-q", *there]
     return subprocess.run(command, cwd=PROJECT, check=False).returncode
 
 

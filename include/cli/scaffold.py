@@ -8,7 +8,7 @@ import ast
 from keyword import iskeyword
 from pathlib import Path
 
-from include.registry import stream_names
+from include.registry import source_names, stream_names, unknown
 from include.settings import IDENTIFIER, Field, SettingsError, Source
 
 PYTHON_TYPES = {"bigint": "int", "double": "float", "string": "str"}
@@ -112,31 +112,40 @@ SOURCE = """\
 """
 
 SOURCE_TEST = '''\
-"""Which rows of {name} are admitted, without Spark."""
+"""Which rows of {name} are admitted, without Spark: `./stateful test {name}`."""
+
+import json
 
 import pytest
 
 from include.landing.landed_file import row_of_raw
-from include.landing.landed_row import Event, to_event
+from include.landing.landed_row import to_event
 from include.landing.refusals import RefusedError
 from include.registry import source_named
 
+SOURCE = source_named("{name}")
 NOW_US = 1_800_000_000_000_000  # in 2027
-SENT = '{{"id": "a", "value": 1.5, "timestamp": "2026-01-05T00:00:00Z"}}'
+
+# Yours to change, with the source: a row as producers write it, and what bronze has of it.
+SENT = {{"id": "a", "value": 1.5, "timestamp": "2026-01-05T00:00:00Z"}}
+ADMITTED = {{"id": "a", "value": 1.5}}
 
 
-def admitted(raw: str) -> Event:
-    source = source_named("{name}")
-    return to_event(source, row_of_raw("{name}.jsonl", raw, source), NOW_US)
+def admitted(sent: dict[str, object]) -> dict[str, object]:
+    row = row_of_raw("{name}.jsonl", json.dumps(sent), SOURCE)
+    names = [field.name for field in SOURCE.fields]
+    return dict(zip(names, to_event(SOURCE, row, NOW_US).values, strict=True))
 
 
 def test_a_row_as_producers_send_it_is_admitted():
-    assert admitted(SENT).values == ("a", 1.5)
+    # It fails when the source was changed, and SENT and ADMITTED above were not.
+    found = admitted(SENT)
+    assert {{name: found.get(name) for name in ADMITTED}} == ADMITTED
 
 
 def test_a_row_without_its_time_goes_to_the_quarantine():
-    with pytest.raises(RefusedError):
-        admitted('{{"id": "a"}}')
+    with pytest.raises(RefusedError, match="missing_field"):
+        admitted({{**SENT, SOURCE.time_field: None}})
 '''
 
 
@@ -160,25 +169,36 @@ def new_stream(project: Path, name: str, source: Source) -> list[Path]:
     return [
         _write(project / "include" / "streams" / f"{name}.py", STREAM.format(**given)),
         _write(
-            test_file(project, name),
+            _test_file(project, name),
             STREAM_TEST.format(name=name, key=SAMPLES[key.type], **values),
         ),
     ]
 
 
-def new_source(project: Path, name: str, known: list[str]) -> list[Path]:
+def new_source(project: Path, name: str) -> list[Path]:
     """Add a source of that name to sources.py, and write its test; the files."""
     _refuse_name("source", name)
-    if name in known:
+    if name in source_names():
         raise SettingsError(f"source {name} is in include/streams/sources.py already")
     file = project / "include" / "streams" / "sources.py"
     given = {"name": name, "title": _title(name)}
     file.write_text(_with_source(file.read_text(), SOURCE.format(**given)))
-    return [file, _write(test_file(project, f"source_{name}"), SOURCE_TEST.format(**given))]
+    return [file, _write(_test_file(project, f"source_{name}"), SOURCE_TEST.format(**given))]
 
 
-def test_file(project: Path, name: str) -> Path:
-    """Where the test of a stream is."""
+def files_of_tests(project: Path, name: str) -> list[Path]:
+    """Where the tests of what has that name are: of a stream, of a source, of one of each.
+
+    SettingsError says what there is when nothing has it.
+    """
+    streams, sources = stream_names(), source_names()
+    if name not in (*streams, *sources):
+        raise SettingsError(unknown("stream or source", name, (*streams, *sources)))
+    files = [_test_file(project, name)] if name in streams else []
+    return files + ([_test_file(project, f"source_{name}")] if name in sources else [])
+
+
+def _test_file(project: Path, name: str) -> Path:
     return project / "tests" / "streams" / f"test_{name}.py"
 
 

@@ -9,7 +9,7 @@ from include.coverage.segments import BEGINNING_US
 from include.fold.instants import instant_of
 from include.lake.findings import Finding
 from include.settings import Stream
-from include.text_table import first_names
+from include.text_table import counted, first_names
 
 ONE_DAY = timedelta(days=1)
 SHOWN = 5
@@ -28,7 +28,8 @@ def coverage_findings(stream: Stream, coverage: Coverage, is_append: bool) -> li
     others = [span for span in coverage.wrong if span.reason != "late rows"]
     found = []
     if groups := not_recomputed(late):
-        found.append(_late_rows(stream, groups, late, is_append))
+        action = _action(stream, coverage, groups, is_append)
+        found.append(_late_rows(groups, late, action))
     elif late or _reason(coverage) == "late rows":
         found.append(_state_lacks(stream, coverage, late))
     if others or _reason(coverage) not in (None, "late rows"):
@@ -72,12 +73,10 @@ def _why(span: Span) -> str:
     if span.reason != "late rows":
         return WHY[span.reason] if span.reason else "right"
     rows = sum(group.rows for group in span.missing)
-    return f"without {rows:,} late rows of {_dates_text(span.missing)}"
+    return f"without {counted(rows, 'late row')} of {_dates_text(span.missing)}"
 
 
-def _late_rows(
-    stream: Stream, groups: Sequence[LateGroup], spans: Sequence[Span], is_append: bool
-) -> Finding:
+def _late_rows(groups: Sequence[LateGroup], spans: Sequence[Span], action: str) -> Finding:
     rows = sum(group.rows for group in groups)
     return Finding(
         finding="late_rows_not_recomputed",
@@ -87,19 +86,33 @@ def _late_rows(
         event_time_to=_instant(max(span.until_us for span in spans)),
         detail=f"Late rows ({rows:,}) of {_dates_text(groups)} are in bronze, and the table was "
         "computed without them",
-        action=_action(stream, groups, is_append),
+        action=action,
     )
 
 
-def _action(stream: Stream, groups: Sequence[LateGroup], is_append: bool) -> str:
+def _action(
+    stream: Stream, coverage: Coverage, groups: Sequence[LateGroup], is_append: bool
+) -> str:
     promote = promote_text(stream)
     if not is_append:
         return f"{promote} takes them into the table and the live state"
     return (
-        f"backfill the Dag stream_{stream.name}: {ranges_text(groups)} (UTC), Reprocess "
+        f"{_recomputes(stream, coverage, groups)}; or in Airflow backfill the Dag "
+        f"stream_{stream.name}: {ranges_text(groups)} (UTC), Reprocess "
         "Behavior: All Runs. Runs for these dates exist: with Missing Runs nothing would be "
         f"done. Later rows and the live state take them in only by {promote}"
     )
+
+
+def _recomputes(stream: Stream, coverage: Coverage, groups: Iterable[LateGroup]) -> str:
+    """The commands that take late rows into the table; none goes beyond what is settled."""
+    commands = []
+    for first, last in _ranges(groups):
+        start, until = f"{first:%F}", f"{last + ONE_DAY:%F}"
+        if (settled := _instant(coverage.until_us)) and f"{settled:%F}" < until:
+            until = f"{settled.replace(tzinfo=None).isoformat()}Z"
+        commands.append(f"`./stateful recompute {stream.name} {start} {until}`")
+    return _first(commands)
 
 
 def _state_lacks(stream: Stream, coverage: Coverage, late: Sequence[Span]) -> Finding:
@@ -128,7 +141,7 @@ def _not_right(
     what = f"the table of {stream.name} is right {spans_text(spans)}"
     if not spans and coverage.live is not None:
         what = f"what {stream.name} emits from here on is right ({_why(coverage.live)})"
-    backfill = ". A backfill of dates among them makes these right, too" if spans else ""
+    dates = f"; `./stateful recompute {stream.name} FROM UNTIL` does it for some dates"
     first = spans[0].from_us if spans else coverage.until_us
     return Finding(
         finding="table_not_right",
@@ -137,15 +150,15 @@ def _not_right(
         event_time_to=_instant(spans[-1].until_us if spans else coverage.until_us),
         detail=f"Nothing proves that {what}",
         action=f"`./stateful reseed {stream.name} --apply` makes it anew from bronze by today's "
-        f"code; without --apply it shows the plan{backfill if is_append else ''}",
+        f"code; without --apply it shows the plan{dates if is_append and spans else ''}",
     )
 
 
 def promote_text(stream: Stream) -> str:
     """The ways to take late rows into the live state."""
     return (
-        f"`./stateful reseed {stream.name} --apply` or a backfill with the parameter promote "
-        "(tick Override parameters on existing runs)"
+        f"`./stateful reseed {stream.name} --apply` (or in Airflow a backfill with the parameter "
+        "promote: tick Override parameters on existing runs)"
     )
 
 
@@ -155,15 +168,23 @@ def _dates_text(groups: Iterable[LateGroup]) -> str:
 
 def ranges_text(groups: Iterable[LateGroup]) -> str:
     """The dates of late rows as Airflow's dialog takes them."""
+    return _first([f"From {first:%F} 00:00, To {last:%F} 23:59" for first, last in _ranges(groups)])
+
+
+def _ranges(groups: Iterable[LateGroup]) -> list[tuple[date, date]]:
+    """Their dates, first and last of each that are next to each other."""
     ranges: list[tuple[date, date]] = []
     for day in sorted({group.date for group in groups}):
         if ranges and day - ranges[-1][1] <= ONE_DAY:
             ranges[-1] = (ranges[-1][0], day)
         else:
             ranges.append((day, day))
-    texts = [f"From {first:%F} 00:00, To {last:%F} 23:59" for first, last in ranges[:SHOWN]]
-    more = len(ranges) - SHOWN
-    return "; then ".join(texts) + (f"; and {more} more" if more > 0 else "")
+    return ranges
+
+
+def _first(texts: Sequence[str]) -> str:
+    more = len(texts) - SHOWN
+    return "; then ".join(texts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def instant_text(micros: int) -> str:

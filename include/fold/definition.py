@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from include.fold.admission import MICROSECOND
+from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
 from include.fold.deduplicate import Deduplicate, SeenValues, seen_values
 from include.fold.fold_key import FoldKey, GivenKey, fold_key
 from include.fold.group_state import GroupState, GroupStateTimeout
@@ -85,6 +85,10 @@ class KeyedFold:
                 raise DefinitionError(f"initial_timeout= must be above 0: {self.initial_timeout}")
         if self.ttl is not None and self.ttl < MICROSECOND:
             raise DefinitionError(f"ttl= must be above 0: {self.ttl}")
+        if (self.ttl_us or 0) > NEVER_US - LAST_INSTANT_US:
+            raise DefinitionError(
+                f"ttl={self.ttl} ends no state before the year 9999: leave it out"
+            )
         _ = self.beside
         if self.output_mode == "update":
             self._check_update()

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 from include.fold.records import Column, DefinitionError, UnknownTypeError, shape_of
 from include.fold.shapes import Nested, Scalar, Shape
 from include.fold.sql_types import SqlType, sql_type
+from include.text_table import did_you_mean
 
 GivenKey = str | tuple[str, ...] | Callable[[Any], Any]
 
@@ -57,7 +58,10 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
         raise DefinitionError("key=() names no field")
     for name in names:
         if name not in known:
-            raise DefinitionError(f"key {name!r} is not a field of {event.__name__}")
+            raise DefinitionError(
+                f"key {name!r} is not a field of {event.__name__}, which has {', '.join(known)}"
+                f"{did_you_mean(name, known)}"
+            )
     parts = tuple((name, _groupable(name, known[name].shape)) for name in names)
     if isinstance(given, str):
         return FoldKey(names, parts[0][1], attrgetter(given), False)

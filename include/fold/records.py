@@ -159,6 +159,9 @@ def _member(members: type[Enum], nullable: bool) -> Shape:
     kinds = {type(member.value) for member in members}
     if kinds not in ({str}, {int}):
         raise UnknownTypeError(f"the values of {members.__name__} must be all texts or all ints")
+    for member in members:
+        if isinstance(member.value, int) and not MIN_INT <= member.value <= MAX_INT:
+            raise UnknownTypeError(f"{member} = {member.value} is beyond the 64 bits of a bigint")
     if issubclass(members, Flag):
         raise UnknownTypeError("flags together are no member, and could not be read again: use int")
     return Member(SCALARS[kinds.pop()], nullable, members)

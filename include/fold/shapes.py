@@ -14,7 +14,10 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NoReturn
 
+from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
+
 MIN_INT, MAX_INT = -(2**63), 2**63 - 1
+FIRST_INSTANT_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 # What functions reckon by: Python's own context rounds a sum to 28 digits without a word, and a
 # column has up to 38. No sum or product of two such columns has more than these.
 ARITHMETIC = Context(prec=76)
@@ -89,8 +92,16 @@ class Scalar(Shape):
         if self.plain is int and not MIN_INT <= value <= MAX_INT:
             raise TypeError(f"{name} = {value!r} is beyond the 64 bits of a {self.kind}")
         if self.plain is str:
-            value.encode()
+            _check_text(value, name)
         return value
+
+
+def _check_text(value: str, name: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        error.reason = f"{error.reason}, and {name} has half a pair"
+        raise
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,10 @@ class Moment(Shape):
 
     def _stored(self, value: Any, name: str) -> Any:
         if self.is_count:
-            return Scalar(self.kind, False, int).stored(value, name)
+            count = Scalar(self.kind, False, int).stored(value, name)
+            if not FIRST_INSTANT_US <= count <= LAST_INSTANT_US:
+                raise TypeError(f"{name} = {value!r} is beyond the years 1 to 9999")
+            return count
         if type(value) is not datetime:  # that of pandas has nanoseconds, which would be cut off
             self._refuse(value, name)
         if value.tzinfo is None:

@@ -4,8 +4,9 @@ Those that Delta stores, nested at will. Text alone: whoever declares types need
 """
 
 import re
-from difflib import get_close_matches
 from typing import NamedTuple
+
+from include.text_table import did_you_mean
 
 SCALARS = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
@@ -122,10 +123,9 @@ def _type(tokens: _Tokens) -> SqlType:
 
 
 def _unknown(word: str) -> str:
-    meant = get_close_matches(word.lower(), [*SCALARS, "decimal", "array", "map", "struct"], n=1)
-    hint = f". Did you mean {meant[0]}?" if meant else ""
+    meant = did_you_mean(word.lower(), [*SCALARS, "decimal", "array", "map", "struct"])
     known = ", ".join([*SCALARS, "decimal(p,s)", *NESTED])
-    return f"unknown type {word!r}: known are {known}{hint}"
+    return f"unknown type {word!r}: known are {known}{meant}"
 
 
 def _decimal(tokens: _Tokens) -> SqlType:

@@ -17,7 +17,11 @@ RUNS = pa.schema(
     [
         ops_column("run_id", pa.string(), "Key: one execution of one job"),
         ops_column("job", pa.string(), "The entry point, such as run_stream"),
-        ops_column("subject", pa.string(), "The source, stream or table it worked on"),
+        ops_column(
+            "subject",
+            pa.string(),
+            "The name of the source, stream or table it worked on: of a stream's runs `subject = 'user_counts'`",
+        ),
         ops_column("dag_run_id", pa.string(), "The Airflow Dag run; null when started by hand"),
         ops_column("started_at", INSTANT, "When the job began"),
         ops_column("ended_at", INSTANT, "When it ended"),
@@ -187,7 +191,11 @@ FINDINGS = pa.schema(
     [
         ops_column("run_id", pa.string(), "The run (ops/runs) that found it"),
         ops_column("found_at", INSTANT, "When"),
-        ops_column("subject", pa.string(), "The source, stream or table it is about"),
+        ops_column(
+            "subject",
+            pa.string(),
+            "The name of the source, stream or table it is about: of a stream `subject = 'user_counts'`",
+        ),
         ops_column("finding", pa.string(), "What it is: a stable word, such as late_rows"),
         ops_column("severity", pa.string(), "info, warning, or error: the run failed with it"),
         ops_column("count", pa.int64(), "How many rows or keys it is about"),

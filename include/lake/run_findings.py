@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from include.lake.findings import Finding
+from include.text_table import counted
 
 KEY_REJECTED_AGAIN = 10  # times in one run; above that the key is named
 NAMED_KEYS = 5
@@ -75,8 +76,8 @@ def rejected_findings(
         finding="rows_rejected",
         severity="warning",
         count=events + timeouts,
-        detail=f"The state function failed for {events:,} events and {timeouts:,} timeouts: they "
-        f"are in rejected/{stream} with the error, and not in the table",
+        detail=f"The state function failed for {counted(events, 'event')} and "
+        f"{counted(timeouts, 'timeout')}: they are in rejected/{stream} with the error, and not in the table",
         event_time_from=first,
         event_time_to=last,
         action=f"look at rejected/{stream} and mend the function; then `./stateful reseed {stream} "
@@ -110,7 +111,7 @@ def _late_rows(late: int, batches: Sequence[Mapping[str, Any]]) -> Finding:
     last = max(batch["late_to"] for batch in batches if batch["late_to"])
     detail = (
         "Rows behind the watermark when they were ingested: in bronze, not in the table. "
-        "The README, Position and completeness, has the query that shows them"
+        "docs/operations.md, Position and completeness, has the query that shows them"
     )
     return Finding(
         finding="late_rows",

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from include.fold.arrow_values import plain_values
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, dataset_of
+from include.text_table import counted, cut, value_text
 
 FIRST_ROWS = 5
 
@@ -36,7 +38,7 @@ def read_result(lake: Lake, stream: str) -> StreamResult | None:
         rows=dataset.count_rows(),
         until=run["until"] if run else None,
         columns=tuple(head.column_names),
-        first_rows=tuple(tuple(row.values()) for row in head.to_pylist()),
+        first_rows=tuple(zip(*map(plain_values, head.columns), strict=True)),
         duplicates=(run["rows_duplicate"] or 0) if run else 0,
     )
 
@@ -107,15 +109,15 @@ def newest_state_bytes(lake: Lake, stream: str) -> int | None:
     return sum(row["bytes"] for row in sizes if row["measured_at"] == newest) if sizes else None
 
 
-def format_result(result: StreamResult) -> str:
-    """`result` as a short table for a terminal."""
+def format_result(result: StreamResult, most: int | None = None) -> str:
+    """`result` as a short table; its values with `most` characters at most, if that is said."""
     until = f"{result.until:%Y-%m-%d %H:%M:%S} UTC" if result.until else "nothing yet"
-    heading = f"{result.stream}: {result.rows:,} rows, complete until {until}"
+    heading = f"{result.stream}: {counted(result.rows, 'row')}, complete until {until}"
     if result.duplicates:
-        heading += f"; {result.duplicates:,} duplicates in the last run"
+        heading += f"; {counted(result.duplicates, 'duplicate')} in the last run"
     if not result.first_rows:
         return heading
-    cells = [tuple(_cell(value) for value in row) for row in result.first_rows]
+    cells = [tuple(_cell(value, most) for value in row) for row in result.first_rows]
     lines = [_aligned(row, result.columns, cells) for row in (result.columns, *cells)]
     if result.rows > len(cells):
         lines.append("...")
@@ -128,7 +130,6 @@ def _aligned(row: Sequence[str], columns: Sequence[str], cells: Iterable[Sequenc
     return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
-    return "" if value is None else str(value)
+def _cell(value: object, most: int | None) -> str:
+    text = value_text(value)
+    return text if most is None else cut(text, most)

@@ -21,6 +21,7 @@ from include.lake.delta_log import (
     unreadable_log,
 )
 from include.lake.paths import Lake, files_of
+from include.text_table import counted
 
 Actions = Sequence[Mapping[str, Any]]
 # Whether a commit is one of ours, by its commitInfo and all its actions.
@@ -197,11 +198,11 @@ def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> str:
     """Which dates have other counts of rows, in words; empty when none has."""
     dates = sorted(d for d in {*before, *after} if before.get(d, 0) != after.get(d, 0))
     words = [
-        f"{f'on {d} ' if d else ''}{after.get(d, 0)} rows and not {before.get(d, 0)}"
+        f"{f'on {d} ' if d else ''}{counted(after.get(d, 0), 'row')} and not {before.get(d, 0):,}"
         for d in dates[:DATES_NAMED]
     ]
     more = len(dates) - DATES_NAMED
-    return ", ".join(words) + (f", and {more} more dates" if more > 0 else "")
+    return ", ".join(words) + (f", and {counted(more, 'more date')}" if more > 0 else "")
 
 
 def _actions(lake: Lake, path: str, version: int) -> list[dict[str, Any]] | None:

@@ -127,8 +127,8 @@ def _late(groups: Groups, watermark_us: int) -> list[Finding]:
             detail=f"{_names(groups.per, late)} came when the watermark was beyond them already, as "
             f"they were new or had been idle; it stays at {as_text(watermark_us)} until they have "
             "come up to it, and their rows may be late",
-            action="rows that are late are taken in by a backfill; if these producers are always "
-            "this far apart, raise idle_after",
+            action="`./stateful reseed` of a stream takes late rows in; if these producers are "
+            "always this far apart, raise idle_after",
         )
     ]
 

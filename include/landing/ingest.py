@@ -40,6 +40,7 @@ from include.landing.unknown_fields import new_fields
 from include.landing.watermark_jump import Jump, find_jump, jump_findings
 from include.origins import KafkaTopic
 from include.settings import Source
+from include.text_table import counted
 
 
 class RowsLostError(Exception):
@@ -123,7 +124,7 @@ class BatchWriter:
         if isinstance(self._source.origin, KafkaTopic) and written > judged:
             return written  # a run that died had read messages that were compacted away since
         raise RowsLostError(
-            f"batch {batch.number} of {self._source.name} has {judged} rows for {path}, but its "
+            f"batch {batch.number} of {self._source.name} has {counted(judged, 'row')} for {path}, but its "
             f"commit there has {written}. If an earlier run began the batch, and one of its "
             "files or the source's entry was changed since, put that back as it was and "
             f"run again; else keep the lake as it is and compare the table with "
@@ -209,5 +210,5 @@ def skip_findings(source: Source, count: int) -> list[Finding]:
     """Of messages that were passed over, as the source says."""
     if not count:
         return []
-    detail = f"{count} messages of {place_of(source)} had no value, and were passed over"
+    detail = f"passed over: {counted(count, 'message')} without a value of {place_of(source)}"
     return [Finding(finding="tombstones_skipped", severity="info", count=count, detail=detail)]

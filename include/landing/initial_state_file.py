@@ -17,6 +17,7 @@ import pyarrow as pa
 from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND, NEVER_US
 from include.fold.arrow_values import decode
 from include.fold.definition import KeyedFold
+from include.fold.instants import no_such_day
 from include.fold.records import Column, DefinitionError
 from include.fold.rejected_call import key_text
 from include.fold.shapes import Items, Nested, Pairs, Scalar, Shape
@@ -185,7 +186,8 @@ def _instant_us(name: str, value: Any) -> int:
     try:
         micros = (datetime.fromisoformat(value) - EPOCH) // MICROSECOND
     except ValueError as error:
-        raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {error}") from None
+        why = no_such_day(value) or error
+        raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {why}") from None
     if not MIN_US <= micros <= LAST_INSTANT_US:  # in UTC: the zone can take it there
         raise wrong_type(name, value, "a time in the years 1 to 9999")
     return int(micros)

@@ -13,6 +13,7 @@ from include.landing.arrivals import Cut, OriginError
 from include.landing.batch import Position
 from include.origins import KafkaTopic
 from include.settings import Source
+from include.text_table import counted
 
 # What is read in one piece: of a backlog, all cores and workers read some.
 MESSAGES_A_RANGE = 50_000
@@ -126,7 +127,7 @@ def told(origin: KafkaTopic, lost: Sequence[Loss]) -> str:
     """Losses, for people."""
     count = sum(loss.offsets or 0 for loss in lost)
     parts = "; ".join(f"partition {loss.partition}: {loss.why}" for loss in lost)
-    return f"topic {origin.topic} has lost {count} offsets that were not taken ({parts})"
+    return f"topic {origin.topic} has lost {counted(count, 'offset')}, not taken yet ({parts})"
 
 
 class TopicArrivals(NamedTuple):

@@ -10,6 +10,7 @@ from include.landing.landed_row import check_columns
 from include.landing.landed_values import Text, is_read_of_text
 from include.landing.refusals import RefusedError, UnreadableFileError, shown
 from include.settings import Csv, Source
+from include.text_table import counted
 
 DELIMITERS = ",;\t|"
 # A refused row is kept with its header, which may be much longer than it.
@@ -79,7 +80,7 @@ class CsvRows:
         if len(item.cells) != len(self._columns):
             told = "the header" if self._header else "the declared header"
             raise RefusedError(
-                "not_csv", f"{len(item.cells)} cells, {told} has {len(self._columns)}"
+                "not_csv", f"{counted(len(item.cells), 'cell')}, {told} has {len(self._columns)}"
             )
         cells = zip(self._columns, item.cells, strict=True)
         texts = self._read_of_text
@@ -102,7 +103,7 @@ def csv_row(raw: str, source: Source) -> Mapping[str, object]:
         raise RefusedError("not_csv", str(error)) from None
     if len(items) != 1:
         expected = "one row" if source.csv.header else "the header and one row"
-        raise RefusedError("not_csv", f"expected {expected}, found {len(items)} rows")
+        raise RefusedError("not_csv", f"expected {expected}, found {counted(len(items), 'row')}")
     return rows.values(items[0])
 
 

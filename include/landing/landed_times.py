@@ -10,6 +10,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.instants import no_such_day
 from include.landing.refusals import RefusedError, shown
 from include.settings import Times
 
@@ -76,7 +77,8 @@ def _text_us(name: str, value: object, times: Times) -> int:
     try:
         found = _parser(times.format)(value)
     except ValueError as error:
-        raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {error}") from None
+        why = no_such_day(value) or error
+        raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {why}") from None
     if found is None or (found.tzinfo is None and times.zone is None):
         raise _unreadable(name, value, _expected(times))
     try:
@@ -130,7 +132,8 @@ def _local_us(name: str, value: object) -> int:
     try:
         return (datetime.fromisoformat(value).replace(tzinfo=UTC) - EPOCH) // MICROSECOND
     except ValueError as error:
-        raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {error}") from None
+        why = no_such_day(value) or error
+        raise RefusedError("unreadable_time", f"{name} is {shown(value)}: {why}") from None
 
 
 def _wall(name: str, micros: int) -> datetime:

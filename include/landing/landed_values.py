@@ -16,9 +16,10 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from include.fold.instants import no_such_day
 from include.fold.sql_types import MAX_PRECISION, SqlType, sql_type
 from include.landing.landed_times import instant_us, local_us
-from include.landing.refusals import RefusedError, wrong_type
+from include.landing.refusals import RefusedError, shown, wrong_type
 from include.settings import Times
 
 INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -156,7 +157,8 @@ def _date(name: str, value: object) -> date:
         if isinstance(value, str) and DAY.fullmatch(value):
             return date.fromisoformat(value)
     except ValueError:
-        pass
+        why = no_such_day(str(value)) or "there is no year 0"
+        raise RefusedError("wrong_type", f"{name} is {shown(value)}: {why}") from None
     raise wrong_type(name, value, "date, as 2026-01-31")
 
 

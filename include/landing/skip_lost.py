@@ -21,6 +21,7 @@ from include.landing.origin import place_of
 from include.landing.origin_position import write_taken
 from include.origins import DeltaTable
 from include.settings import Source
+from include.text_table import counted
 
 Closed = tuple[Batch, int, int]  # with its rows in bronze and in quarantine
 
@@ -83,7 +84,7 @@ def _of_table(
     gone = arrived.gone(batch)
     if not gone:
         return None
-    what = f"{len(gone)} files of {origin.uri} are gone ({', '.join(gone)})"
+    what = f"{origin.uri} has lost {counted(len(gone), 'file')} ({', '.join(gone)})"
     if any(begun):
         words = f"batch {batch.number} is written but for its end; {what}"
         return SkipPlan(words, len(gone), (batch,), ((batch, *begun),))

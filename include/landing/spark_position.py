@@ -21,6 +21,7 @@ from include.lake.findings import Finding
 from include.lake.paths import Lake, LakeError, dataset_of
 from include.lake.table_seal import read_seal
 from include.landing.landed_files import landing_root
+from include.text_table import counted
 
 MODULUS = 2**256
 # Rows of a re-ingestion: file#quarantine_id. Quarantine has such a file under its own name.
@@ -192,7 +193,7 @@ def _damaged(lake: Lake, source: str, lost: set[str]) -> Finding:
         finding="file_log_damaged",
         severity="warning",
         count=len(lost),
-        detail=f"{lake.ingest_checkpoint(source)}/sources/0 no longer has {len(lost)} files of which "
+        detail=f"{lake.ingest_checkpoint(source)}/sources/0 no longer has {counted(len(lost), 'file')} of which "
         f"bronze or quarantine has rows ({names}{', ...' if len(lost) > FILES_NAMED else ''}): as "
         "after a power cut. They are not taken again, and no row is there twice",
         action="nothing, for the rows; look at the disk, as other files may be damaged",

@@ -15,6 +15,7 @@ from include.landing.clock_repair import ClockRepair, open_repair, repaired_stre
 from include.savepoints.bronze_files import BronzeFiles, known, read_files
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.settings import SettingsError, Source, Stream
+from include.text_table import counted
 
 # Later than any instant of bronze.
 END_US = micros_of(datetime.max.replace(tzinfo=UTC))
@@ -37,8 +38,8 @@ class ClockRepairPlan:
         return (
             f"repair the clock of bronze/{self.source}: it is at {as_text(self.pin.watermark_us)}, "
             f"and is set back to {as_text(self.to_us)}, which it passed with what was ingested at "
-            f"{as_text(self.passed_at_us)}. {self.ahead:,} rows lie after that: they wait until "
-            f"the clock comes to them. Late since then, and taken in: {late or 'none: no stream'}. "
+            f"{as_text(self.passed_at_us)}. {counted(self.ahead, 'row')} after that must "
+            f"wait until the clock comes so far. Late since then, and taken in: {late or 'none: no stream'}. "
             "All runs of these streams wait until each is reseeded"
         )
 

@@ -11,6 +11,7 @@ from include.savepoints.choose_base import Base, choose_mapped_base
 from include.savepoints.manifest import savepoints_of
 from include.settings import SettingsError
 from include.stream_definition import pinned_settings
+from include.text_table import counted
 
 MIGRATE = "migrate"  # why a generation was seeded, in ops/generations
 IN_PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
@@ -81,7 +82,7 @@ def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
     base = choose_mapped_base(older, opened.identity, pin, at_most_us)
     if base is None:
         raise SettingsError(
-            f"none of the {len(older)} savepoints of the older state of {name} holds all rows of "
+            f"of {counted(len(older), 'savepoint')} of the older state of {name} none holds all rows of "
             "bronze before it, late ones too, with a table that is right until there: put its "
             f"former file back, `./stateful reseed {name} --apply` (it takes late rows in, and "
             "writes one), and then the new file again; or give --recompute"

@@ -24,7 +24,7 @@ from include.savepoints.choose_base import choose_base
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.manifest import savepoints_of
 from include.settings import SettingsError, Stream
-from include.text_table import text_table
+from include.text_table import counted, text_table
 
 COLUMNS = ("from (UTC)", "until", "now", "base", "rows to read", "rows replaced", "seconds")
 WORDS = (0, 1, 2, 3)
@@ -58,8 +58,8 @@ class BackfillPlan:
         """The plan for people."""
         runs = self.runs
         lines = [
-            f"a backfill of stream_{self.stream} would make {len(runs):,} runs that replay "
-            f"{sum(run.rows_to_read for run in runs):,} rows{self._took()}",
+            f"a backfill of stream_{self.stream} would make {counted(len(runs), 'run')} and "
+            f"replay {counted(sum(run.rows_to_read for run in runs), 'row')}{self._took()}",
             *text_table(COLUMNS, [_cells(run) for run in runs[:SHOWN]], WORDS),
         ]
         if len(runs) > SHOWN:
@@ -69,12 +69,19 @@ class BackfillPlan:
                 f"and {self.unsettled:,} that would be refused: the stream is complete until "
                 f"{self.settled:%Y-%m-%d %H:%M:%S} UTC"
             )
+        if any(run.rows_replaced is None for run in runs):
+            lines.append(
+                f"no run changes the table of {self.stream}, which shows the live state: late rows "
+                f"come into both by `./stateful reseed {self.stream} --apply`"
+            )
         return "\n".join(lines)
 
     def _took(self) -> str:
         estimates = [run.estimated_seconds for run in self.runs]
         known = [seconds for seconds in estimates if seconds is not None]
-        return f", in about {timedelta(seconds=round(sum(known)))}" if known else ""
+        if not known:
+            return "; none is recorded yet to estimate the time by"
+        return f", in about {timedelta(seconds=round(sum(known)))}"
 
 
 def plan_backfill(

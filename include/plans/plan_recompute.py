@@ -16,7 +16,7 @@ from include.checkpoint.position import settled_watermark_ms
 from include.coverage.effect import recompute_effect
 from include.coverage.judge import Coverage
 from include.coverage.table_coverage import trusted_coverage
-from include.fold.instants import US_PER_MS, instant_of, micros_of
+from include.fold.instants import US_PER_MS, instant_of, micros_of, no_such_day
 from include.lake.generations import is_reseeded, read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError, dataset_of
@@ -26,6 +26,7 @@ from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import is_mapped
 from include.savepoints.manifest import savepoints_of
 from include.settings import SettingsError, Stream
+from include.text_table import counted
 
 
 class NotSettledError(SettingsError):
@@ -53,17 +54,18 @@ class RecomputePlan:
             took = f"about {self.estimated_seconds:.0f} s"
         replaced = "no row of its table, which shows the live state"
         if self.rows_replaced is not None:
-            replaced = f"{self.rows_replaced:,} rows of its table"
+            replaced = f"{counted(self.rows_replaced, 'row')} of its table"
         return (
             f"recompute {self.identity.stream} from {self.start:%Y-%m-%d %H:%M:%S} until "
-            f"{self.until:%Y-%m-%d %H:%M:%S} UTC: replays {self.rows_to_read:,} rows of bronze "
+            f"{self.until:%Y-%m-%d %H:%M:%S} UTC: replays {counted(self.rows_to_read, 'row')} of bronze "
             f"(version {self.pin.version}) from {base_text(self.base)}, replaces {replaced}; {took}. "
             f"{self._effect()}"
         )
 
     def _effect(self) -> str:
         if self.identity.output_mode == "update":
-            return "It changes nothing but the savepoints"
+            reseed = f"`./stateful reseed {self.identity.stream} --apply`"
+            return f"It changes nothing but the savepoints: {reseed} takes late rows in"
         return recompute_effect(self.coverage, micros_of(self.start), micros_of(self.until))
 
 
@@ -79,11 +81,16 @@ def parse_instant(name: str, text: str) -> datetime:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError as error:
-        raise SettingsError(
-            f"{name} is {text!r}: give a date such as 2026-01-05, or an instant such as "
-            "2026-01-05T13:00:00Z"
-        ) from error
+        raise SettingsError(f"{name} is {text!r}: {_why_none(text, error)}") from error
     return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+
+
+def _why_none(text: str, error: ValueError) -> str:
+    if no_day := no_such_day(text):
+        return no_day
+    if not str(error).startswith("Invalid isoformat"):
+        return str(error)  # such as: hour must be in 0..23
+    return "give a date such as 2026-01-05, or an instant such as 2026-01-05T13:00:00Z"
 
 
 def plan_recompute(

@@ -10,6 +10,7 @@ from include.coverage.table_coverage import table_coverage
 from include.lake.paths import Lake
 from include.plans.plan_recompute import settled_until
 from include.settings import Stream
+from include.text_table import counted
 
 # To either side. Airflow takes the dates in a URL, and a backfill starts its runs in order, so
 # those of it that wait are next to the one that runs.
@@ -31,7 +32,7 @@ def why_not_promote(
     # Not asked about no dates: Airflow would count the runs of all.
     waiting = sum(queued(side) for side in dates if side)
     if waiting:
-        return f"{waiting} more runs of the backfill are queued: the last one promotes"
+        return f"the backfill has {counted(waiting, 'more run')} queued: the last one promotes"
     return None
 
 

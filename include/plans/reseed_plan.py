@@ -32,6 +32,7 @@ from include.savepoints.choose_base import Base
 from include.savepoints.identity import StreamIdentity
 from include.settings import SettingsError, Stream
 from include.stream_definition import pinned_settings
+from include.text_table import counted
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,10 @@ class ReseedPlan:
         took = "" if self.estimated_seconds is None else f", about {self.estimated_seconds:.0f} s"
         return (
             f"reseed {self.identity.stream} as of {_at(self.until_us)}: replays "
-            f"{self.events - self.base.events:,} rows of bronze (version {self.pin.version}) {base}; "
-            f"replaces the {self.rows_replaced:,} rows of {where}, and goes on with "
-            f"{self.pending:,} rows that wait; {self.buckets} buckets, {self.partitions} state "
-            f"partitions{took}. {self._effect()}"
+            f"{counted(self.events - self.base.events, 'row')} of bronze (version "
+            f"{self.pin.version}) {base}; replaces {counted(self.rows_replaced, 'row')} of {where}, "
+            f"and goes on with {counted(self.pending, 'waiting row')}; {counted(self.buckets, 'bucket')}, "
+            f"{counted(self.partitions, 'state partition')}{took}. {self._effect()}"
         )
 
     def _effect(self) -> str:

@@ -15,6 +15,13 @@ from include.settings import Stream
 from include.spark.master import check_reachable
 from include.spark.submit import default_master, job_environment, submit_command
 
+# For log4j2.properties and include/job.py: errors alone, and each in a line. By SPARK_LOG_LEVEL=warn
+# in the caller's environment all is shown.
+QUIET = (
+    {}
+    if "SPARK_LOG_LEVEL" in os.environ
+    else {"SPARK_LOG_LEVEL": "error", "SPARK_LOG_TRACE": "none"}
+)
 THEME = Theme(
     {
         "people.command": "bold cyan",
@@ -49,7 +56,7 @@ def run_job(
     master = default_master()
     check_reachable(master)
     command = submit_command(job, args, stream, master)
-    environment = os.environ | job_environment(master)
+    environment = QUIET | os.environ | job_environment(master)
     return subprocess.run(command, env=environment, stdout=stdout, check=False).returncode
 
 

@@ -83,7 +83,7 @@ def _new_state(key: Key, old: dict[str, Any], fold: KeyedFold, migrate: MigrateS
 def _put(states: States, key: Key, new: Any, changed_at_us: int | None, timeout_us: int) -> None:
     try:
         states.put(key, new, NO_STATE_US if changed_at_us is None else changed_at_us, timeout_us)
-    except TypeError as error:
+    except (TypeError, UnicodeEncodeError) as error:
         raise MigrationError(f"{_at(key)}: it returned {new!r}: {error}") from error
 
 

@@ -15,6 +15,7 @@ from include.landing.initial_state_file import REPEATED_KEYS_SHOWN, refuse_repea
 from include.landing.landed_times import MIN_US
 from include.landing.refusals import shown
 from include.settings import SettingsError
+from include.text_table import counted
 
 STATE, TIMEOUT_AT, TIMEOUT_AT_US = "state", "timeout_at", "timeout_at_us"
 
@@ -97,12 +98,14 @@ def _check_values(path: str, table: DataFrame, fold: KeyedFold) -> int:
     ).collect()[0]
     instant_us = _one_instant(path, *found[:4])
     if found[4]:
-        raise SettingsError(f"initial state {path}: key is null in {found[4]} rows: mend them")
+        raise SettingsError(
+            f"initial state {path}: key is null in {counted(found[4], 'row')}: mend them"
+        )
     counts, keys = found[5 : 5 + len(wrong)], found[5 + len(wrong) :]
     for reason, count, key in zip(wrong, counts, keys, strict=True):
         if count:
             raise SettingsError(
-                f"initial state {path}, key {shown(key)}: {reason} (in {count} rows): mend them"
+                f"initial state {path}, key {shown(key)}: {reason} (in {counted(count, 'row')}): mend them"
             )
     return instant_us
 
@@ -115,7 +118,7 @@ def _one_instant(path: str, rows: int, null: int, first_us: int, last_us: int) -
         )
     if null:
         raise SettingsError(
-            f"initial state {path}: as_of is null in {null} rows: give the same instant in each"
+            f"initial state {path}: as_of is null in {counted(null, 'row')}: give the same instant in each"
         )
     if not MIN_US <= first_us <= last_us <= LAST_INSTANT_US:
         raise SettingsError(f"initial state {path}: as_of is outside the years 1 to 9999: mend it")

@@ -119,7 +119,7 @@ def test_the_last_run_of_a_backfill_promotes(lake, lake_dags):
     lived(lake)
     settle(lake, LATER + HOUR)
     for queued in (LATER, LATER - 2 * HOUR):
-        with pytest.raises(AirflowSkipException, match="1 more runs of the backfill are queued"):
+        with pytest.raises(AirflowSkipException, match="the backfill has 1 more run queued"):
             before_promote(lake_dags, queued)
     # It runs itself; and what is not settled yet is a run of live, or one that will be refused.
     before_promote(lake_dags, LATER - HOUR, LATER + HOUR)

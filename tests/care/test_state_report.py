@@ -3,7 +3,8 @@
 import json
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import pytest
 
@@ -58,10 +59,24 @@ def test_a_key_cannot_break_the_table():
     assert "a?b?[31mxxx" in text
     assert not re.search(r"[^\x20-\x7e\n]", text)
     assert max(map(len, text.splitlines())) < 140
+    assert key["key"][-500:] in format_report(replace(NOTHING, keys=1, biggest_keys=(key,)), True)
     assert (
         json.loads(report_json(replace(NOTHING, biggest_keys=(key,))))["biggest_keys"][0]["key"]
         == key["key"]
     )
+
+
+def test_a_key_of_several_fields_is_shown_as_json_and_told_to_scripts():
+    key = {
+        "key": {"shop": "Köln", "price": Decimal("1.50"), "on": date(2026, 3, 1)},
+        **dict.fromkeys(("changed_at", "age_us", "timeout_at", "state")),
+        "bucket": 3,
+        "bytes": 600,
+    }
+    report = replace(NOTHING, keys=1, biggest_keys=(key,))
+    assert '{"shop":"Köln","price":1.50,"on":"2026-03-01"}' in format_report(report, is_wide=True)
+    told = json.loads(report_json(report))["biggest_keys"][0]["key"]
+    assert told == {"shop": "Köln", "price": "1.50", "on": "2026-03-01"}
 
 
 def same(figure: int) -> Spread:

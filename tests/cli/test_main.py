@@ -26,19 +26,20 @@ def test_every_file_of_commands_is_loaded():
     assert files - {"__init__", "__main__", "app", "scaffold"} == set(FILES)
 
 
-def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path):
+@pytest.mark.parametrize(("command", "code"), [("validate", 1), ("check", 2)])
+def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
     copied = shutil.copytree(PROJECT / "include", tmp_path / "include")
     with (copied / "streams" / "sources.py").open("a") as file:
         file.write("\nSOURCES += (Source(name='Bad'),)\n")
     done = subprocess.run(
-        [*CLI, "validate"],
+        [*CLI, command],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
     assert done.stderr.startswith("error: include/streams/sources.py: TypeError: ")
 
 
@@ -55,12 +56,18 @@ def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path):
         (["reseed", "user_counts", "--buckets", "many"], "'--buckets'"),
         (["reseed", "user_counts", "--until", "soon"], "--until is 'soon': give a date"),
         (["recompute", "user_counts", "2026-01-05", "soon"], "UNTIL is 'soon': give a date"),
+        (["recompute", "user_counts", "2026-11-31", "2026-12-02"], "November 2026 has 30 days"),
+        (["recompute", "user_counts", "2026-02-29T13:00Z", "2026-03-01"], "2026 has 28 days"),
+        (["recompute", "user_counts", "2026-13-01", "2026-12-02"], "there is no month 13"),
+        (["recompute", "user_counts", "2026-11-30T25:00", "2026-12-02"], "hour must be in 0..23"),
         (["check", "user_counts", "--lake", "/no/lake"], "no lake at /no/lake"),
         (["validate", "user_count"], "Did you mean user_counts?"),
         (["new", "stream", "Page-Views"], "must be lower case letters"),
         (["new", "stream", "user_counts"], "is there already"),
         (["new", "stream", "class"], "must be lower case letters"),
         (["new", "source", "signals"], "source signals is in"),
+        (["test", "signal"], "Did you mean signals?"),
+        (["test", "signals"], "tests/streams/test_source_signals.py is not there"),
         (["completion", "tcsh"], "'tcsh' is not one of 'bash'"),
         (["care", "nobody"], "unknown stream 'nobody'"),
         (["sample-data", "--source", "nothing"], "unknown source 'nothing'"),

@@ -37,6 +37,8 @@ def filled(value: ast.expr) -> str:
     name = ast.unparse(value).replace("'", "").rpartition(".")[0] or ast.unparse(value)
     if name in ("option", "example", "then"):
         return ""
+    if name in ("start", "until"):
+        return "2026-01-05"
     return "signals" if "source" in name or "repair" in name else "user_counts"
 
 

@@ -1,17 +1,22 @@
 """What `new` writes is right as it stands, and its own test says so."""
 
+import inspect
 import os
 import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from include.cli import author
 from include.cli.__main__ import main
-from include.cli.scaffold import new_stream
+from include.cli.scaffold import files_of_tests, new_source, new_stream
+from include.landing.refusals import RefusedError
 from include.settings import PROJECT, Field, SettingsError, Source
 
 
@@ -46,7 +51,9 @@ def run(project: Path, *words: str) -> str:
 def test_a_new_source_and_new_streams_are_right_and_pass_their_tests(project, monkeypatch, capsys):
     monkeypatch.setattr(author, "PROJECT", project)
     assert main(["new", "source", "page_requests"]) == 0
-    assert "wrote tests/streams/test_source_page_requests.py" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "wrote tests/streams/test_source_page_requests.py" in said
+    assert "`./stateful test page_requests` says" in said
     written = runpy.run_path(str(project / "include/streams/sources.py"))["SOURCES"]
     monkeypatch.setattr("include.streams.sources.SOURCES", written)
     assert main(["new", "stream", "pages", "--source", "page_requests"]) == 0
@@ -57,6 +64,7 @@ def test_a_new_source_and_new_streams_are_right_and_pass_their_tests(project, mo
     assert {name for name, _ in right} >= {"pages", "per_device", "user_counts"}
     assert {said for _, said in right} == {"right"}
     assert "3 passed" in run(project, "include.cli", "test", "pages")
+    assert "2 passed" in run(project, "include.cli", "test", "page_requests")
     assert "8 passed" in run(project, "pytest", "-q", "tests/streams")
     run(project, "ruff", "check", ".")
     run(project, "ruff", "format", "--check", ".")
@@ -79,3 +87,52 @@ def test_a_stream_leaves_out_what_events_cannot_have(tmp_path):
 def test_a_source_without_a_key_is_refused(tmp_path):
     with pytest.raises(SettingsError, match="orders has no field to group by"):
         new_stream(tmp_path, "orders_so_far", orders(AMOUNT))
+
+
+@pytest.fixture
+def page_requests(tmp_path, monkeypatch) -> dict[str, Any]:
+    """The names of the test that `new` writes beside a source, whose declaration is as it was."""
+    shutil.copytree(PROJECT / "include" / "streams", tmp_path / "include" / "streams")
+    sources, test = new_source(tmp_path, "page_requests")
+    monkeypatch.setattr("include.streams.sources.SOURCES", runpy.run_path(str(sources))["SOURCES"])
+    return runpy.run_path(str(test))
+
+
+def declared(page_requests: dict[str, Any], **changed: object) -> dict[str, Any]:
+    """These names with another declaration, as after an edit of sources.py."""
+    source = replace(page_requests["SOURCE"], **changed)
+    page_requests["test_a_row_as_producers_send_it_is_admitted"].__globals__["SOURCE"] = source
+    return page_requests
+
+
+def passes(test: Callable[[], None]) -> bool:
+    try:
+        test()
+    except (AssertionError, RefusedError, pytest.fail.Exception):
+        return False
+    return True
+
+
+NOTE = Field(name="note", type="string", comment="Remarks", required=False)
+LOCALE = Field(name="locale", type="string", comment="Language")
+
+
+def test_the_test_of_a_source_goes_on_passing_where_a_row_as_it_was_is_still_right(page_requests):
+    fields = (NOTE, *page_requests["SOURCE"].fields[::-1])
+    tests = declared(page_requests, fields=fields, comment="Other", rescue=False)
+    assert all(passes(test) for name, test in tests.items() if name.startswith("test_"))
+
+
+@pytest.mark.parametrize("changed", [{"time_field": "at"}, {"fields": (LOCALE,)}])
+def test_the_test_of_a_source_says_where_its_row_is_to_follow_an_edit(page_requests, changed):
+    tests = declared(page_requests, **changed)
+    assert passes(tests["test_a_row_without_its_time_goes_to_the_quarantine"])
+    as_sent = tests["test_a_row_as_producers_send_it_is_admitted"]
+    assert not passes(as_sent)
+    assert "SENT and ADMITTED above" in inspect.getsource(as_sent)
+
+
+def test_a_stream_and_a_source_of_one_name_are_tested_together(monkeypatch):
+    monkeypatch.setattr("include.cli.scaffold.stream_names", lambda: ("signals",))
+    names = [file.name for file in files_of_tests(PROJECT, "signals")]
+    assert names == ["test_signals.py", "test_source_signals.py"]

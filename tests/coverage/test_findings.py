@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from include.coverage.findings import coverage_findings
+from include.coverage.findings import coverage_findings, spans_text
 from include.coverage.judge import Coverage, Span
 from include.coverage.late_groups import LateGroup
 from include.coverage.segments import BEGINNING_US
@@ -47,7 +47,24 @@ def test_the_finding_says_what_to_enter_into_the_dialog():
         "then From 2026-03-05 00:00, To 2026-03-05 23:59 (UTC), Reprocess Behavior: All Runs"
     )
     assert dialog in finding.action
+    commands = (
+        "`./stateful recompute user_counts 2026-03-01 2026-03-03`; "
+        "then `./stateful recompute user_counts 2026-03-05 2026-03-06`; or in Airflow"
+    )
+    assert finding.action.startswith(commands)
     assert "`./stateful reseed user_counts --apply`" in finding.action
+
+
+def test_a_command_ends_where_the_table_does_which_may_be_within_the_day():
+    at = START + timedelta(hours=13, microseconds=1)
+    rows = (LateGroup(START.date(), 0, 1, micros_of(START), micros_of(START)),)
+    coverage = Coverage(
+        micros_of(at), (Span(BEGINNING_US, micros_of(at), "late rows", rows),), None
+    )
+    (finding,) = coverage_findings(STREAM, coverage, True)
+    command = "`./stateful recompute user_counts 2026-03-01 2026-03-01T13:00:00.000001Z`"
+    assert finding.action.startswith(command)
+    assert "without 1 late row of 2026-03-01" in spans_text(coverage.wrong)
 
 
 def test_an_update_table_is_reseeded():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from enum import Enum, Flag
 from typing import Annotated, NamedTuple
@@ -11,7 +12,7 @@ import pytest
 from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
 from include.fold.group_state import GroupState, GroupStateError
 from include.fold.local import LocalFold
-from include.fold.records import DefinitionError, columns_of
+from include.fold.records import DefinitionError, Instant, columns_of
 from include.fold.settle import StateFunctionError
 from tests.bronze import stamp
 
@@ -150,6 +151,19 @@ class NoState(NamedTuple):
     pass
 
 
+class Far(Enum):
+    NEAR = 1
+    BEYOND = 2**63
+
+
+class Numbered(NamedTuple):
+    at: Far
+
+
+class LastSeen(NamedTuple):
+    last: Instant
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -162,6 +176,9 @@ class NoState(NamedTuple):
         ({"key": ("key", "user")}, "'user' is not a field of Event"),
         ({"key": by_nothing}, "does not say what it returns"),
         ({"key": by_amounts}, "by_amounts' is array<double>"),
+        ({"key": "amonut"}, r"which has key, event_time_us, amount. Did you mean amount\?"),
+        ({"ttl": timedelta(days=400 * 365_000)}, "ends no state before the year 9999: leave"),
+        ({"state": Numbered}, r"Numbered.at is .*: Far.BEYOND = 9.* is beyond the 64 bits"),
         ({"output": Reserved}, "cannot have a field emitted_at"),
         ({"state": KeyedState}, "cannot have a field key"),
         ({"state": NoState}, "NoState has no field"),
@@ -172,6 +189,17 @@ class NoState(NamedTuple):
 def test_a_definition_that_cannot_work_is_refused_where_it_is_written(changes, message):
     with pytest.raises(DefinitionError, match=message):
         a_fold(nothing, **changes)
+
+
+@pytest.mark.parametrize("micros", [253_402_300_800_000_000, -62_135_596_800_000_001])
+def test_an_instant_in_a_state_is_one_that_a_table_can_show(micros):
+    def look(key, events, state):
+        state.update(LastSeen(Instant(micros)))
+        return ()
+
+    message = rf"look failed for key 'a'.*last = {micros} is beyond the years 1 to 9999"
+    with pytest.raises(StateFunctionError, match=message):
+        run(a_fold(look, state=LastSeen), [Event("a", 1_000)])
 
 
 def count_to_two(key, events: Iterator[Event], state: GroupState[State]) -> Iterator[Output]:

@@ -25,7 +25,7 @@ def test_rejected_rows_are_found_with_their_time_and_the_way_out():
     assert (found.finding, found.severity, found.count) == ("rows_rejected", "warning", 4)
     assert found.event_time_from == START + timedelta(days=1)
     assert found.event_time_to == START + timedelta(days=3, hours=1)
-    assert "3 events and 1 timeouts" in found.detail
+    assert "3 events and 1 timeout:" in found.detail
     assert "rejected/user_counts" in found.detail
     assert "`./stateful reseed user_counts --recompute --apply`" in found.action
 

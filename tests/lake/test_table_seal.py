@@ -175,7 +175,7 @@ def test_data_that_somebody_else_changed_is_noticed(lake: Lake, path: Path):
     assert told.startswith(
         f"commit 3 of {path} is not ours and changes its data: DELETE, delta-rs:py-"
     )
-    assert told.endswith(", on 2026-03-01 1 rows and not 2, on 2026-03-02 2 rows and not 4")
+    assert told.endswith(", on 2026-03-01 1 row and not 2, on 2026-03-02 2 rows and not 4")
 
 
 def test_rows_that_somebody_else_appended_are_noticed_behind_ours(lake: Lake, path: Path):
@@ -240,7 +240,7 @@ def test_many_dates_are_told_in_a_few_words(lake: Lake, path: Path):
     data = pa.table({"day": days, "n": [1] * len(days)})
     write_deltalake(path, data, mode="append")
     assert str(what_changed(lake, TABLE)).endswith(
-        "on 2026-04-05 1 rows and not 0, and 3 more dates"
+        "on 2026-04-05 1 row and not 0, and 3 more dates"
     )
 
 

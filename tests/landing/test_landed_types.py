@@ -157,6 +157,21 @@ def test_what_is_the_same_in_another_writing_is_taken(kind, value, expected):
     assert taken(source_of(kind), "a.jsonl", line.encode()) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("kind", "written", "why"),
+    [
+        ("date", "2026-11-31", "November 2026 has 30 days"),
+        ("date", "2026-13-01", "there is no month 13"),
+        ("date", "0000-01-01", "there is no year 0"),
+        ("timestamp", "2026-02-29T12:00:00Z", "February 2026 has 28 days"),
+        ("timestamp_ntz", "2100-02-29T12:00:00", "February 2100 has 28 days"),
+    ],
+)
+def test_a_day_that_there_is_not_is_told_from_another_way_to_write_days(kind, written, why):
+    with pytest.raises(RefusedError, match=f"value is .{written}.: {why}"):
+        reader_of_events(source_of(kind))({"at": AT, "value": written}, AT_US)
+
+
 MINUTE_US = timedelta(minutes=1) // timedelta(microseconds=1)
 
 

@@ -91,6 +91,7 @@ def test_key_timeout_and_last_change_carry_over(known, times_out):
         (lambda old: New(None, (), 1.0, None), "count is None, but is not declared"),
         (lambda old: New(2**63, (), 1.0, None), "beyond the 64 bits of a bigint"),
         (lambda old: New(1, [1], 1.0, None), r"days = \[1\] is a list"),
+        (lambda old: New(1, (), 1.0, "\ud800"), "surrogates not allowed, and note has half a pair"),
     ],
 )
 def test_a_wrong_mapping_is_told_with_key_and_field(migrate, message):

@@ -77,6 +77,7 @@ def test_each_run_reads_and_replaces_what_lies_in_its_interval(planned_lake):
     assert [run.rows_replaced for run in plan.runs] == [len(within(EMITTED, n)) for n in (1, 2, 3)]
     assert "the beginning" in plan.text()
     assert "the run before" in plan.text()
+    assert "would make 3 runs and replay 13 rows; none is recorded yet" in plan.text()
 
 
 def test_the_first_run_begins_with_the_newest_clean_savepoint(planned_lake):
@@ -105,6 +106,8 @@ def test_of_an_update_table_nothing_is_replaced(planned_lake):
     plan = plan_backfill(planned_lake, STREAM, identity, START, START + 2 * HOUR)
     assert [run.rows_replaced for run in plan.runs] == [None, None]
     assert "none" in plan.text()
+    assert "late rows come into both by `./stateful reseed user_counts --apply`" in plan.text()
+    assert "reseed" not in planned(planned_lake, 0, 2).text()
 
 
 def test_states_that_were_mapped_have_no_beginning_to_go_back_to(planned_lake):

@@ -80,15 +80,15 @@ SEEN_AS_INT = pa.struct([*(field for field in STATE if field.name != "seen"), ("
         ),
         (rows_table(Row(timeout_at=7), timeout_at=pa.int64()), "column timeout_at is bigint"),
         (rows_table(), "has no rows, so its as_of is not known: add them, or give a file"),
-        (rows_table(Row("a"), Row("b", as_of=None)), "as_of is null in 1 rows: give the same"),
+        (rows_table(Row("a"), Row("b", as_of=None)), "as_of is null in 1 row: give the same"),
         (
             rows_table(Row("a"), Row("b", as_of=AS_OF + timedelta(microseconds=1))),
             "as_of differs between rows, from 2026-03-01 00:00:00.000001+00:00 to 2026-03-01 "
             "00:00:00.000002+00:00",
         ),
         (rows_table(Row(as_of=LAST_INSTANT_US + 1)), "as_of is outside the years 1 to 9999"),
-        (rows_table(Row("a"), Row(None)), "key is null in 1 rows"),
-        (rows_table(Row("a"), Row("b", None)), 'key "b": state is null (in 1 rows): mend them'),
+        (rows_table(Row("a"), Row(None)), "key is null in 1 row"),
+        (rows_table(Row("a"), Row("b", None)), 'key "b": state is null (in 1 row): mend them'),
         (
             rows_table(*(Row(key, HEALTH | {"seen": None}) for key in "cb"), Row("a")),
             'key "b": state.seen is null (in 2 rows)',

@@ -22,6 +22,7 @@ from include.care.rocksdb.settings import (
     WRITE_BUFFER_RATIO_CEILING,
 )
 from include.settings import MIB
+from include.text_table import counted
 
 # Each doubling saves about as many bytes of rewriting; two are well above noise.
 MEMORY_STEP = 4
@@ -170,7 +171,7 @@ def judge(trial: Sequence[Batch], before: Sequence[Batch], figure: str, runs: in
         return _wait(len(judged), runs)
     margin = max(MARGIN, NOISES * (noise(before, figure) or 0))
     found = changes(judged, before, figure)
-    said = f"{figure} {as_percent(median(found))} in {len(found)} like batches"
+    said = f"{figure} {as_percent(median(found))} in {counted(len(found), 'like batch')}"
     needed = f"kept from {as_percent(-margin)} on, which is above the noise"
     if median(found) > -margin or max(found) > -LEAST * margin:
         return Judgement("rolled_back", f"{said}: no clear gain ({needed})")
@@ -183,8 +184,8 @@ def judge(trial: Sequence[Batch], before: Sequence[Batch], figure: str, runs: in
 def _wait(batches: int, runs: int) -> Judgement:
     have = f"{batches} of {MIN_BATCHES} batches that have their like before the trial"
     if runs >= MAX_RUNS:
-        return Judgement("rolled_back", f"given up after {runs} runs with {have}")
-    return Judgement("waiting", f"{have}, after {runs} runs")
+        return Judgement("rolled_back", f"given up after {counted(runs, 'run')} with {have}")
+    return Judgement("waiting", f"{have}, after {counted(runs, 'run')}")
 
 
 def _slower(judged: Sequence[Batch], before: Sequence[Batch]) -> float | None:

@@ -26,7 +26,7 @@ from include.care.rocksdb.trial import Judgement, Proposal, Situation, judge, pr
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.settings import Stream
-from include.text_table import bytes_text, text_table
+from include.text_table import bytes_text, counted, text_table
 
 # The newest batches of a profile, that rules and trials look at: some weeks of state at most.
 WINDOW = 40
@@ -253,7 +253,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     rows = [(n, profile.settings[n], "hand" if n in profile.held else "tuner") for n in shown]
     yield from text_table(("setting", "value", "by"), rows, left=(0, 1, 2))
     if batches:
-        yield f"medians of the newest {len(batches)} batches with data of one profile"
+        yield f"medians of {counted(len(batches), 'batch')} with data, the newest of one profile"
         yield from text_table(("", ""), list(_figures(batches)), left=(0,))[1:]
 
 

@@ -1,0 +1,57 @@
+"""How a job that fails ends: with its cause in the last line, and of Spark no more than is asked for."""
+
+import pytest
+
+from include.job import exit_with_main
+from include.lake.paths import LakeError
+
+WORKER = """Traceback (most recent call last):
+  File "/lake/include/streams/spending.py", line 41, in add_purchases
+    total += purchase.value
+include.fold.settle.StateFunctionError: add_purchases failed for key 'ann': TypeError: no number"""
+JAVA = "\n\tat org.apache.spark.api.python.BasePythonRunner.compute(PythonRunner.scala:1)" * 100
+OF_USER = f"An exception was thrown from the Python worker:\n{WORKER}\n\nJVM stacktrace:{JAVA}\n"
+OF_MACHINE = f"org.apache.spark.SparkException: Python worker failed to connect back.{JAVA}\n"
+
+
+def said_of(error: Exception, capsys: pytest.CaptureFixture[str]) -> tuple[object, list[str]]:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        exit_with_main(fail)
+    return ended.value.code, capsys.readouterr().err.splitlines()
+
+
+def test_on_a_terminal_a_failure_of_the_function_is_its_own_lines(monkeypatch, capsys):
+    monkeypatch.setenv("SPARK_LOG_LEVEL", "error")
+    code, lines = said_of(RuntimeError(OF_USER), capsys)
+    assert code == 1
+    assert lines[:4] == WORKER.splitlines()
+    assert lines[4:] == [f"error: {WORKER.splitlines()[-1]}"]
+
+
+def test_on_a_terminal_a_busy_machine_is_one_line(monkeypatch, capsys):
+    monkeypatch.setenv("SPARK_LOG_LEVEL", "error")
+    (line,) = said_of(RuntimeError(OF_MACHINE), capsys)[1]
+    assert line.startswith("error: Python worker failed to connect back: the machine was too busy")
+    assert line.endswith("Run it again, with fewer jobs at once")
+
+
+@pytest.mark.parametrize("level", [None, "warn"])
+def test_a_log_has_all_and_the_cause_last(monkeypatch, capsys, level):
+    if level is None:
+        monkeypatch.delenv("SPARK_LOG_LEVEL", raising=False)
+    else:
+        monkeypatch.setenv("SPARK_LOG_LEVEL", level)
+    lines = said_of(RuntimeError(OF_MACHINE), capsys)[1]
+    assert len(lines) > 100
+    assert lines[-1].startswith("error: Python worker failed to connect back: the machine")
+
+
+def test_what_is_not_of_spark_keeps_its_traceback(monkeypatch, capsys):
+    monkeypatch.setenv("SPARK_LOG_LEVEL", "error")
+    lines = said_of(KeyError("rows"), capsys)[1]
+    assert lines[0].startswith("Traceback")
+    assert "in fail" in "".join(lines)
+    assert said_of(LakeError("no lake"), capsys) == (2, ["error: no lake"])
