@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
 
+from include.fold.definition import KEY
+from include.fold.event_order import keys_of
 from include.fold.schemas import event_schema
 from spark_jobs.engines.engine import LiveQuery
 from spark_jobs.engines.local_engine import as_events
@@ -39,7 +41,7 @@ class Operator(PlainOperator):
         super().__init__(query.fold, delay_us, query.stream.buckets, since_us)
         self.watermark_ms = watermark_ms
         self.reports: list[dict[str, Any]] = []
-        names = {INSTANTS.get(name, name) for name in event_schema(query.fold).names}
+        names = {INSTANTS.get(n, n) for n in event_schema(query.fold).names if n != KEY}
         self.columns = sorted(names | set(BRONZE_COLUMNS))
 
     def load(self, parts: Iterable[Any]) -> None:
@@ -60,8 +62,10 @@ class Operator(PlainOperator):
     def take_seed(self, states: pa.Table, waiting: pa.Table | None) -> None:
         """The initial state, before the first batch: once for each bucket's states and events."""
         for column, rows in (("states", states), ("events", waiting)):
-            keys = [] if rows is None else rows["key" if column == "states" else self._fold.key]
-            buckets = pa.array([bucket_of(key.as_py(), self._buckets) for key in keys], pa.int64())
+            if rows is None:
+                continue
+            keys = rows["key"] if column == "states" else keys_of(self._fold, rows)
+            buckets = self._bucket_of_each(keys)
             for bucket in buckets.unique().to_pylist():
                 stream = to_stream(rows.filter(pc.equal(buckets, bucket)))
                 row = SimpleNamespace(**({"states": None, "events": None} | {column: stream}))
@@ -86,17 +90,19 @@ class Operator(PlainOperator):
 
     def _marked(self, rows: pa.Table) -> pa.Table:
         """What `pack_events` hands to `packed_rows`."""
-        keys = rows[self._fold.key].to_pylist()
+        table = as_events(rows, self._fold)
         marks = {
-            BUCKET: pa.array([bucket_of(key, self._buckets) for key in keys], pa.int32()),
+            BUCKET: self._bucket_of_each(keys_of(self._fold, table)).cast(pa.int32()),
             KIND: self._kinds(rows),
             COMMIT_US: rows[clock_column(self._fold)].cast(pa.int64()),
             HAPPENED_US: rows["event_time"].cast(pa.int64()),
         }
-        table = as_events(rows, self._fold)
         for name, values in marks.items():
             table = table.append_column(name, values)
         return table
+
+    def _bucket_of_each(self, keys: pa.ChunkedArray) -> pa.Array:
+        return pa.array([bucket_of(key, self._buckets) for key in keys.to_pylist()], pa.int64())
 
     def _kinds(self, rows: pa.Table) -> pa.ChunkedArray:
         never = pa.scalar(False)
