@@ -8,11 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
 
+from include.fold.conform import conformed
 from include.fold.definition import KEY
 from include.fold.event_order import keys_of
 from include.fold.schemas import event_schema
+from include.fold.spark_hash import buckets_of
+from include.lake.columns import arrow_type
 from spark_jobs.engines.engine import LiveQuery
-from spark_jobs.engines.local_engine import as_events
 from spark_jobs.engines.packing import (
     ADMITTED,
     BUCKET,
@@ -27,8 +29,9 @@ from spark_jobs.engines.packing import (
     clock_column,
     packed_rows,
     to_stream,
+    with_derived_keys,
 )
-from tests.engines.plain_operator import PlainOperator, bucket_of
+from tests.engines.plain_operator import PlainOperator
 
 BRONZE_COLUMNS = ("event_time", "ingested_at", "arrival_watermark", "commit_watermark", "is_clock")
 
@@ -65,7 +68,7 @@ class Operator(PlainOperator):
             if rows is None:
                 continue
             keys = rows["key"] if column == "states" else keys_of(self._fold, rows)
-            buckets = self._bucket_of_each(keys)
+            buckets = pa.array(self._buckets_of(keys))
             for bucket in buckets.unique().to_pylist():
                 stream = to_stream(rows.filter(pc.equal(buckets, bucket)))
                 row = SimpleNamespace(**({"states": None, "events": None} | {column: stream}))
@@ -90,19 +93,30 @@ class Operator(PlainOperator):
 
     def _marked(self, rows: pa.Table) -> pa.Table:
         """What `pack_events` hands to `packed_rows`."""
-        table = as_events(rows, self._fold)
+        fold = self._fold
+        events = {
+            name: rows[INSTANTS[name]].cast(pa.int64()) if name in INSTANTS else rows[name]
+            for name in event_schema(fold).names
+            if name != KEY
+        }
+        ids = list(range(self._buckets))
         marks = {
-            BUCKET: self._bucket_of_each(keys_of(self._fold, table)).cast(pa.int32()),
+            BUCKET: pa.array([0] * rows.num_rows if fold.keys.is_derived else self._of(rows), "i4"),
             KIND: self._kinds(rows),
-            COMMIT_US: rows[clock_column(self._fold)].cast(pa.int64()),
+            COMMIT_US: rows[clock_column(fold)].cast(pa.int64()),
             HAPPENED_US: rows["event_time"].cast(pa.int64()),
         }
-        for name, values in marks.items():
-            table = table.append_column(name, values)
-        return table
+        table = pa.table(marks | events)
+        return with_derived_keys(table, fold, ids) if fold.keys.is_derived else table
 
-    def _bucket_of_each(self, keys: pa.ChunkedArray) -> pa.Array:
-        return pa.array([bucket_of(key, self._buckets) for key in keys.to_pylist()], pa.int64())
+    def _of(self, rows: pa.Table) -> Any:
+        """The bucket of each row, by fields of it."""
+        parts = self._fold.keys.parts
+        keys = {name: conformed(rows[name], arrow_type(part.kind)) for name, part in parts}
+        return self._buckets_of(keys_of(self._fold, pa.table(keys)))
+
+    def _buckets_of(self, keys: pa.ChunkedArray) -> Any:
+        return buckets_of(keys, list(range(self._buckets)))
 
     def _kinds(self, rows: pa.Table) -> pa.ChunkedArray:
         never = pa.scalar(False)

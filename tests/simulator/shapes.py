@@ -46,7 +46,7 @@ class Shape:
     format: str | None = None  # of landed files; None: rows go straight to bronze
     times: str = "iso"
     seed: int = 0
-    _known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def ttl_us(self) -> int | None:
