@@ -10,7 +10,7 @@ from tests.simulator.stream_files import KINDS
 from tests.simulator.world import GROUPED, SOURCE, open_world
 
 KIND_OF_STREAM = st.sampled_from(KINDS)
-ANY_SHAPE = st.just(FLAT) | shapes()
+ANY_SHAPE = st.just(FLAT) | shapes() | shapes()
 SOME_FEATURES = st.frozensets(st.sampled_from(sorted(FEATURES)))
 
 

@@ -23,14 +23,21 @@ MOMENT = pa.timestamp("us", "UTC")
 
 def shaped_source(source: Source, shape: Shape) -> Source:
     """The source with the shape's fields."""
-    if shape.format is None:
-        return source
     more = tuple(
         Field(name=f"f{n}", type=kind.sql, required=not kind.nullable, comment="One more")
         for n, kind in enumerate(shape.fields)
     )
     fields = (*source.fields, *more)
     return replace(source, fields=fields, times=Times(format=shape.times))
+
+
+def landed_columns(rows: Sequence[Landed], shape: Shape) -> dict[str, pa.Array]:
+    """The shape's fields of the rows, as bronze has them."""
+    values = list(zip(*map(shape.values, rows), strict=True))
+    return {
+        name: pa.array([_as_arrow(kind, each) for each in of], arrow_type(kind.sql))
+        for name, kind, of in zip(_names(shape), shape.fields, values, strict=True)
+    }
 
 
 def write_landed(folder: Path, number: int, rows: Sequence[Landed], shape: Shape) -> None:
@@ -100,18 +107,13 @@ def _cell(kind: Kind, value: Any) -> str:
 
 
 def _parquet(rows: Sequence[Landed], shape: Shape) -> bytes:
-    values = list(zip(*map(shape.values, rows), strict=True))
-    columns = {
-        name: pa.array([_as_arrow(kind, each) for each in of], arrow_type(kind.sql))
-        for name, kind, of in zip(_names(shape), shape.fields, values, strict=True)
-    }
     own = {
         "key": [row.key for row in rows],
         "value": [row.value for row in rows],
         "sent_at": pa.array([row.time_us for row in rows], MOMENT),
     }
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({**own, **columns}), sink)
+    pq.write_table(pa.table({**own, **landed_columns(rows, shape)}), sink)
     return bytes(sink.getvalue())
 
 

@@ -47,7 +47,7 @@ from tests.declared import NOT_WRITTEN, deploy
 from tests.simulator.live_model import LiveModel
 from tests.simulator.oracle import Commit, Emitted
 from tests.simulator.quick_tables import QuickTables
-from tests.simulator.shaped_rows import shaped_source, write_landed
+from tests.simulator.shaped_rows import landed_columns, shaped_source, write_landed
 from tests.simulator.shapes import FLAT, Landed, Shape
 from tests.simulator.stream_files import KINDS, stream_file
 from tests.simulator.writes import is_killing, killed_at
@@ -83,6 +83,7 @@ STREAMS = tuple(
     for kind in KINDS
 )
 PROJECT = ("include", "spark_jobs")
+FROM_FILE = 0.25
 FOLD = ["include", "fold"]
 
 
@@ -146,11 +147,13 @@ class World:
     # Bronze
 
     def ingest(self, rows: Sequence[Landed]) -> None:
-        """One commit of bronze, stamped as ingestion does it; by ingestion itself, of a file, where
-        the shape says of which format."""
+        """One commit of bronze, stamped as ingestion does it. Now and then by ingestion itself, of a
+        file, where the shape says of which format: that takes ten times as long."""
         if self.shape.format is not None:
-            self._ingest_file(rows)
-            return
+            chance = Random(f"{self.shape.seed} {len(self.commits)}")
+            if not self.commits or chance.random() < FROM_FILE:
+                self._ingest_file(rows, kill=chance.randrange(-8, 8))
+                return
         newest: dict[str, int] = {}
         for row in rows:
             newest[row.key] = max(row.time_us, newest.get(row.key, row.time_us))
@@ -160,13 +163,12 @@ class World:
 
         self._append(rows, after, Commit(self.now_us, tuple(rows)))
 
-    def _ingest_file(self, rows: Sequence[Landed]) -> None:
+    def _ingest_file(self, rows: Sequence[Landed], kill: int) -> None:
         """Of files that are written at one instant by a run, which may be killed and repeated."""
         folder = Path(self.lake.landing(self.source.name))
         write_landed(folder, len(self.commits), rows, self.shape)
         now_us = self.now_us
         run = lambda: ingest(self.lake, self.source, interval_end=EPOCH)  # noqa: E731
-        kill = Random(f"{self.shape.seed} {len(self.commits)}").randrange(-20, 8)
         if kill > 0 and not is_killing():
             killed_at(kill, run)
         run()
@@ -208,6 +210,7 @@ class World:
                 "value": [r.value for r in rows],
                 "event_time_us": [r.time_us for r in rows],
                 "source_file": ["a.jsonl"] * len(rows),
+                **landed_columns(rows, self.shape),
             }
         )
         append_next(table, bronze_rows(self.source, events, before, after), after)
