@@ -151,7 +151,11 @@ def came_to(
     fold: KeyedFold, engine: LocalFold, initial: Mapping[Any, Known] | None = None
 ) -> Result:
     """What a run came to, as the oracle says it."""
-    rows = [oracle.stored(fold, row) for row in engine.emitted.rows]
+    removed = engine.emitted.removed or [False] * len(engine.emitted.rows)
+    rows = [
+        row if is_gone else oracle.stored(fold, row)
+        for row, is_gone in zip(engine.emitted.rows, removed, strict=True)
+    ]
     emitted = list(zip(rows, engine.emitted.emitted_at_us, strict=True))
     table: Mapping[Any, Any] = Counter(emitted)
     if fold.output_mode == "update":

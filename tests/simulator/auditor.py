@@ -31,7 +31,8 @@ from include.plans.stream_identity import stream_identity
 from include.savepoints.lineage import code_of, is_mapped, rejects
 from include.settings import Source, Stream
 from tests.simulator import oracle
-from tests.simulator.oracle import Emitted, Folded, Landed, Marks
+from tests.simulator.oracle import Emitted, Folded, Marks
+from tests.simulator.shapes import FLAT, Landed, Shape
 from tests.simulator.world import World
 
 STAMPS = ("arrival_watermark", "commit_watermark", "ingested_at")
@@ -49,17 +50,18 @@ class Truth:
     variant: str
     before: "Truth | None" = None  # what was mapped, as of `since_us`
     since_us: int | None = None
+    shape: Shape = FLAT
 
     def folded(self, rows: list[Landed], until_us: int) -> Folded:
         """The fold of all rows before an instant, with all its outputs."""
         if self.before is None or self.since_us is None:
-            return oracle.folded(self.kind, self.variant, rows, until_us)
+            return oracle.folded(self.kind, self.variant, rows, until_us, shape=self.shape)
         if until_us < self.since_us:
             return self.before.folded(rows, until_us)
         before = self.before.folded(rows, self.since_us)
         later = [row for row in rows if row.time_us >= (self.since_us or 0)]
         mapped = oracle.mapped(before)
-        after = oracle.folded(self.kind, self.variant, later, until_us, base=mapped)
+        after = oracle.folded(self.kind, self.variant, later, until_us, mapped, self.shape)
         rejected = before.rejected + after.rejected
         return Folded(after.keys, before.outputs + after.outputs, rejected)
 
@@ -136,14 +138,19 @@ class Auditor:
         """The truth by today's code, and what its states go back to."""
         variant = self.world.deployed[self.kind]
         if not is_mapped(code):
-            return Truth(self.kind, variant)
+            return self._truth(variant)
         # Noted when it is first seen: what it goes back to may be lost later.
         if code not in self.mapped:
             rows = read_generations(self.world.lake, self.stream.name).rows
             row = next(row for row in rows if row["code"] == code and row["reseed"] == "migrate")
-            before = Truth(self.kind, self.codes[self._code_of(row["base_savepoint"])])
-            self.mapped[code] = Truth(self.kind, variant, before, micros_of(row["base_until"]))
+            before = self._truth(self.codes[self._code_of(row["base_savepoint"])])
+            self.mapped[code] = self._truth(variant, before, micros_of(row["base_until"]))
         return self.mapped[code]
+
+    def _truth(
+        self, variant: str, before: Truth | None = None, since_us: int | None = None
+    ) -> Truth:
+        return Truth(self.kind, variant, before, since_us, self.world.shape)
 
     def _code_of(self, savepoint_id: str) -> str:
         rows = read_ops(self.world.lake, "savepoints", {"savepoint_id": savepoint_id})
@@ -157,7 +164,9 @@ class Auditor:
         folded = truth.folded(rows, coverage.until_us)
         if self.kind == "counts_per_key":
             if not coverage.wrong:
-                self._equal(table, _projection(truth, folded), BEGINNING_US, coverage.until_us)
+                rows_of_keys = oracle.rows_of_keys(truth.variant, folded, truth.shape)
+                expected = Counter(rows_of_keys.values())
+                self._equal(table, expected, BEGINNING_US, coverage.until_us)
             return
         expected = Counter(folded.outputs)
         for span in coverage.spans:
@@ -213,13 +222,6 @@ class Auditor:
 
 def _micros(instant: datetime | None) -> int | None:
     return None if instant is None else micros_of(instant)
-
-
-def _projection(truth: Truth, folded: Folded) -> Counter[Emitted]:
-    return Counter(
-        Emitted((name, "count", oracle.amount(truth.variant, key)), key.changed_us)
-        for name, key in folded.keys.items()
-    )
 
 
 def _holds(finding: Finding, from_us: int, until_us: int) -> bool:

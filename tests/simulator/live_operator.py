@@ -8,9 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
 
+from include.fold.conform import conformed
+from include.fold.definition import KEY
+from include.fold.event_order import keys_of
 from include.fold.schemas import event_schema
+from include.fold.spark_hash import buckets_of
+from include.lake.columns import arrow_type
 from spark_jobs.engines.engine import LiveQuery
-from spark_jobs.engines.local_engine import as_events
 from spark_jobs.engines.packing import (
     ADMITTED,
     BUCKET,
@@ -25,8 +29,9 @@ from spark_jobs.engines.packing import (
     clock_column,
     packed_rows,
     to_stream,
+    with_derived_keys,
 )
-from tests.engines.plain_operator import PlainOperator, bucket_of
+from tests.engines.plain_operator import PlainOperator
 
 BRONZE_COLUMNS = ("event_time", "ingested_at", "arrival_watermark", "commit_watermark", "is_clock")
 
@@ -39,7 +44,7 @@ class Operator(PlainOperator):
         super().__init__(query.fold, delay_us, query.stream.buckets, since_us)
         self.watermark_ms = watermark_ms
         self.reports: list[dict[str, Any]] = []
-        names = {INSTANTS.get(name, name) for name in event_schema(query.fold).names}
+        names = {INSTANTS.get(n, n) for n in event_schema(query.fold).names if n != KEY}
         self.columns = sorted(names | set(BRONZE_COLUMNS))
 
     def load(self, parts: Iterable[Any]) -> None:
@@ -60,8 +65,10 @@ class Operator(PlainOperator):
     def take_seed(self, states: pa.Table, waiting: pa.Table | None) -> None:
         """The initial state, before the first batch: once for each bucket's states and events."""
         for column, rows in (("states", states), ("events", waiting)):
-            keys = [] if rows is None else rows["key" if column == "states" else self._fold.key]
-            buckets = pa.array([bucket_of(key.as_py(), self._buckets) for key in keys], pa.int64())
+            if rows is None:
+                continue
+            keys = rows["key"] if column == "states" else keys_of(self._fold, rows)
+            buckets = pa.array(self._buckets_of(keys))
             for bucket in buckets.unique().to_pylist():
                 stream = to_stream(rows.filter(pc.equal(buckets, bucket)))
                 row = SimpleNamespace(**({"states": None, "events": None} | {column: stream}))
@@ -86,17 +93,30 @@ class Operator(PlainOperator):
 
     def _marked(self, rows: pa.Table) -> pa.Table:
         """What `pack_events` hands to `packed_rows`."""
-        keys = rows[self._fold.key].to_pylist()
+        fold = self._fold
+        events = {
+            name: rows[INSTANTS[name]].cast(pa.int64()) if name in INSTANTS else rows[name]
+            for name in event_schema(fold).names
+            if name != KEY
+        }
+        ids = list(range(self._buckets))
         marks = {
-            BUCKET: pa.array([bucket_of(key, self._buckets) for key in keys], pa.int32()),
+            BUCKET: pa.array([0] * rows.num_rows if fold.keys.is_derived else self._of(rows), "i4"),
             KIND: self._kinds(rows),
-            COMMIT_US: rows[clock_column(self._fold)].cast(pa.int64()),
+            COMMIT_US: rows[clock_column(fold)].cast(pa.int64()),
             HAPPENED_US: rows["event_time"].cast(pa.int64()),
         }
-        table = as_events(rows, self._fold)
-        for name, values in marks.items():
-            table = table.append_column(name, values)
-        return table
+        table = pa.table(marks | events)
+        return with_derived_keys(table, fold, ids) if fold.keys.is_derived else table
+
+    def _of(self, rows: pa.Table) -> Any:
+        """The bucket of each row, by fields of it."""
+        parts = self._fold.keys.parts
+        keys = {name: conformed(rows[name], arrow_type(part.kind)) for name, part in parts}
+        return self._buckets_of(keys_of(self._fold, pa.table(keys)))
+
+    def _buckets_of(self, keys: pa.ChunkedArray) -> Any:
+        return buckets_of(keys, list(range(self._buckets)))
 
     def _kinds(self, rows: pa.Table) -> pa.ChunkedArray:
         never = pa.scalar(False)

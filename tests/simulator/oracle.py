@@ -1,24 +1,19 @@
 """What the tables of a simulation must hold, written a second time, plainly.
 
 It imports nothing of the project: what it shares with it is what the design promises. Instants
-are microseconds since 1970.
+are microseconds since 1970. What rows hold beside a key and a value says a `Shape`.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from tests.simulator.shapes import FLAT, Shape
+from tests.simulator.shapes import Landed as Landed
 
 SILENCE_US = 40 * 60_000_000  # of `silences`: a key that long without a row is silent
 MAPPED_VALUE = 50  # what `migrate_state` takes the value of each old row for
-
-
-class Landed(NamedTuple):
-    """A row that a producer has sent."""
-
-    key: str
-    time_us: int
-    value: int
 
 
 class Commit(NamedTuple):
@@ -43,7 +38,7 @@ class Stamped(NamedTuple):
 class Emitted(NamedTuple):
     """A row of a table, and its `emitted_at`."""
 
-    row: tuple[str, str, int]
+    row: tuple[Any, ...]
     at_us: int
 
 
@@ -55,13 +50,14 @@ class Key:
     total: int = 0
     timeout_us: int | None = None
     changed_us: int = 0
+    kept: tuple[Any, ...] = ()
 
 
 @dataclass
 class Folded:
     """A fold up to an instant."""
 
-    keys: dict[str, Key] = field(default_factory=dict)
+    keys: dict[tuple[Any, ...], Key] = field(default_factory=dict)
     outputs: list[Emitted] = field(default_factory=list)
     rejected: list[tuple[str, int]] = field(default_factory=list)
 
@@ -167,26 +163,25 @@ def outputs(kind: str, variant: str, rows: Iterable[Landed], until_us: int) -> l
 
 def projection(
     kind: str, variant: str, rows: Iterable[Landed], until_us: int
-) -> dict[str, Emitted]:
+) -> dict[tuple[Any, ...], Emitted]:
     """An update table's row of each key, of the state at an instant."""
     assert kind == "counts_per_key"
     return rows_of_keys(variant, folded(kind, variant, rows, until_us))
 
 
-def rows_of_keys(variant: str, known: Folded) -> dict[str, Emitted]:
+def rows_of_keys(
+    variant: str, known: Folded, shape: Shape = FLAT
+) -> dict[tuple[Any, ...], Emitted]:
     """An update table's row of each key."""
     return {
-        name: Emitted((name, "count", amount(variant, key)), key.changed_us)
+        name: _row(shape, variant, name, "count", key, key.changed_us)
         for name, key in known.keys.items()
     }
 
 
 def mapped(before: Folded) -> Folded:
     """The states of variant a as `migrate_state` makes states of variant d of them."""
-    keys = {
-        name: Key(key.n, key.n * MAPPED_VALUE, key.timeout_us, key.changed_us)
-        for name, key in before.keys.items()
-    }
+    keys = {name: replace(key, total=key.n * MAPPED_VALUE) for name, key in before.keys.items()}
     return Folded(keys)
 
 
@@ -196,50 +191,74 @@ def folded(
     rows: Iterable[Landed],
     until_us: int,
     base: Folded | None = None,
+    shape: Shape = FLAT,
 ) -> Folded:
     """The rows before an instant, folded into the states of `base`, which may not have them.
 
     Its outputs are those since the base.
     """
-    result = Folded()
-    for name, key in () if base is None else base.keys.items():
-        result.keys[name] = Key(key.n, key.total, key.timeout_us, key.changed_us)
-    for row in sorted((row for row in rows if row.time_us < until_us), key=_order):
-        if kind == "silences":
-            _fall_silent(result, variant, row.key, row.time_us)
-        if fails(variant, row):
-            result.rejected.append((row.key, row.time_us))
-            continue  # as if it had never come
-        _add(result, kind, variant, row)
-    for name in list(result.keys):
-        _fall_silent(result, variant, name, until_us)
-    return result
+    fold = _Fold(kind, variant, shape)
+    if base is not None:
+        fold.result.keys = {name: replace(key) for name, key in base.keys.items()}
+    before = (row for row in rows if row.time_us < until_us)
+    for row in sorted(before, key=lambda row: shape.order(row, variant in "cde")):
+        fold.take(row)
+    for name in list(fold.result.keys):
+        fold.pass_time(name, until_us)
+    return fold.result
 
 
-def _order(row: Landed) -> tuple[int, str, int]:
-    return row.time_us, row.key, row.value
+@dataclass
+class _Fold:
+    """The rows of all keys, one after the other."""
+
+    kind: str
+    variant: str
+    shape: Shape
+    result: Folded = field(default_factory=Folded)
+
+    def take(self, row: Landed) -> None:
+        name = self.shape.key_of(row)
+        self.pass_time(name, row.time_us)
+        if fails(self.variant, row):  # as if it had never come
+            self.result.rejected.append((self.shape.key_text(name), row.time_us))
+            return
+        woke = name not in self.result.keys
+        key = self.result.keys.setdefault(name, Key(kept=self.shape.begin()))
+        key.kept = self.shape.step(key.kept, key.n, row)
+        key.n += weight(self.variant, row)
+        key.total += row.value
+        key.changed_us = row.time_us
+        if self.kind == "silences":
+            key.timeout_us = row.time_us + SILENCE_US
+            if woke:
+                self._emit(name, "woke", row.time_us)
+        elif self.kind == "counts":
+            self._emit(name, "count", row.time_us)
+
+    def pass_time(self, name: tuple[Any, ...], before_us: int) -> None:
+        """A key falls silent, or its state ends as nothing has touched it."""
+        key = self.result.keys.get(name)
+        if key is None:
+            return
+        ttl_us = self.shape.ttl_us
+        end_us = before_us if ttl_us is None else key.changed_us + ttl_us
+        silent_us = before_us if key.timeout_us is None else key.timeout_us
+        if min(end_us, silent_us) >= before_us:
+            return
+        if silent_us <= end_us:
+            self._emit(name, "silent", silent_us)
+        del self.result.keys[name]
+
+    def _emit(self, name: tuple[Any, ...], what: str, at_us: int) -> None:
+        key = self.result.keys[name]
+        self.result.outputs.append(_row(self.shape, self.variant, name, what, key, at_us))
 
 
-def _fall_silent(result: Folded, variant: str, name: str, before_us: int) -> None:
-    key = result.keys.get(name)
-    if key is None or key.timeout_us is None or key.timeout_us >= before_us:
-        return
-    result.outputs.append(Emitted((name, "silent", amount(variant, key)), key.timeout_us))
-    del result.keys[name]
-
-
-def _add(result: Folded, kind: str, variant: str, row: Landed) -> None:
-    woke = row.key not in result.keys
-    key = result.keys.setdefault(row.key, Key())
-    key.n += weight(variant, row)
-    key.total += row.value
-    key.changed_us = row.time_us
-    if kind == "silences":
-        key.timeout_us = row.time_us + SILENCE_US
-        if woke:
-            result.outputs.append(Emitted((row.key, "woke", amount(variant, key)), row.time_us))
-    elif kind == "counts":
-        result.outputs.append(Emitted((row.key, "count", amount(variant, key)), row.time_us))
+def _row(
+    shape: Shape, variant: str, name: tuple[Any, ...], what: str, key: Key, at_us: int
+) -> Emitted:
+    return Emitted((*name, what, amount(variant, key), *shape.shown(key.kept)), at_us)
 
 
 def fails(variant: str, row: Landed) -> bool:

@@ -6,33 +6,61 @@
     d   another state, with a `migrate_state` from a's (and b's, and c's)
     e   as a, but fails for rows of the value 3: for streams with on_error="quarantine"
 
-`oracle.py` says what each must come to.
+`oracle.py` says what each must come to. A shape adds fields to the records, which the states keep
+something of.
 """
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tests.simulator.kept import HELPERS, text_of
+from tests.simulator.kinds import Kind, annotation, classes, named_records, revived
+from tests.simulator.shapes import FLAT, Shape
 
 KINDS = ("counts", "silences", "counts_per_key")
 VARIANTS = ("a", "b", "c", "d")
 
 RECORDS = '''
 """{title}"""
-from typing import Any, NamedTuple
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, NamedTuple
 from include.fold.definition import flat_map_groups_with_state
+from include.fold.records import Instant
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TTL = {ttl}
+
+class Color(Enum):
+    RED, BLUE = "red", "blue"
+
+class Level(Enum):
+    LOW, HIGH = 1, 2
+
+{records}
 class Landed(NamedTuple):
     key: str
-    event_time_us: int{field}
+    event_time_us: int{event}{field}
 
 class Known(NamedTuple):
-    n: int{total}
+    n: int{total}{kept}
 
-class Row(NamedTuple):
-    key: str
+class Row(NamedTuple):{key_columns}
     what: str
-    amount: int
+    amount: int{kept}
 
-COMMENTS = {{"key": "The key", "what": "What happened", "amount": "How much"}}
+COMMENTS = {{name: "Of a simulation" for name in Row._fields}}
+{key}
+{helpers}
+def keep(known, n, event):
+    return ({steps})
 
 def amount(known):
     return {amount}
+
+def row(key, what, known):
+    return Row({key_values}, what, amount(known), *known[{own}:])
 
 def add(known, event):
     {add}
@@ -46,17 +74,18 @@ AMOUNTS = {
     "d": "known.n * 1000 + known.total",
     "e": "known.n",
 }
+ADD = "n = known.n if known else 0\n    return Known(n + {}, *keep(known, n, event))"
 ADDS = {
-    "a": "return Known((known.n if known else 0) + 1)",
-    "b": "return Known((known.n if known else 0) + 1)",
-    "c": "return Known((known.n if known else 0) + (2 if event.value % 2 == 0 else 1))",
-    "d": "known = known or Known(0, 0)\n    return Known(known.n + 1, known.total + event.value)",
-    "e": "if event.value == 3:\n        raise ValueError(event.value)\n"
-    "    return Known((known.n if known else 0) + 1)",
+    "a": ADD.format("1"),
+    "b": ADD.format("1"),
+    "c": ADD.format("(2 if event.value % 2 == 0 else 1)"),
+    "d": "n, total = known[:2] if known else (0, 0)\n"
+    "    return Known(n + 1, total + event.value, *keep(known, n, event))",
+    "e": "if event.value == 3:\n        raise ValueError(event.value)\n    " + ADD.format("1"),
 }
 MIGRATE = """
 def migrate_state(old: dict[str, Any]) -> Known:
-    return Known(old["n"], old["n"] * 50)
+    return Known(old["n"], old["n"] * 50{kept})
 """
 FUNCTIONS = {
     "counts": """
@@ -64,35 +93,35 @@ def fold(key, events, state):
     known = state.getOption
     for event in events:
         known = add(known, event)
-        yield Row(key, "count", amount(known))
+        yield row(key, "count", known)
     state.update(known)
 
 FOLD = flat_map_groups_with_state(
-    fold, key="key", event=Landed, state=Known, output=Row, output_mode="append")
+    fold, key=KEY, ttl=TTL, event=Landed, state=Known, output=Row, output_mode="append")
 """,
     "silences": """
 SILENCE_US = 40 * 60_000_000
 
 def fold(key, events, state):
     if state.hasTimedOut:
-        yield Row(key, "silent", amount(state.get))
+        yield row(key, "silent", state.get)
         state.remove()
         return
     known = state.getOption
     for event in events:
         woke, known = known is None, add(known, event)
         if woke:
-            yield Row(key, "woke", amount(known))
+            yield row(key, "woke", known)
     state.update(known)
     state.setTimeoutTimestamp(timestampUs=state.clock_us + SILENCE_US)
 
 FOLD = flat_map_groups_with_state(
-    fold, key="key", event=Landed, state=Known, output=Row, output_mode="append",
+    fold, key=KEY, ttl=TTL, event=Landed, state=Known, output=Row, output_mode="append",
     timeout="EventTimeTimeout")
 """,
     "counts_per_key": """
 def project(key, known):
-    return Row(key, "count", amount(known))
+    return row(key, "count", known)
 
 def fold(key, events, state):
     known = state.getOption
@@ -102,9 +131,14 @@ def fold(key, events, state):
     yield project(key, known)
 
 FOLD = flat_map_groups_with_state(
-    fold, key="key", event=Landed, state=Known, output=Row, output_mode="update",
+    fold, key=KEY, ttl=TTL, event=Landed, state=Known, output=Row, output_mode="update",
     project=project)
 """,
+}
+# What a key's function makes of a field.
+DERIVED = {
+    "str": "({0} if {0} is None else {0}.lower())",
+    "int": "({0} if {0} is None else {0} % 2)",
 }
 TITLES = {
     "counts": "How many rows of each key",
@@ -113,13 +147,68 @@ TITLES = {
 }
 
 
-def stream_file(kind: str, variant: str) -> str:
+def stream_file(kind: str, variant: str, shape: Shape = FLAT) -> str:
     """The text of the stream's file."""
-    records = RECORDS.format(
+    kept, records = shape.kept_kinds, named_records((*shape.fields, *shape.kept_kinds))
+    parts = RECORDS.format(
         title=TITLES[kind],
+        ttl=f"timedelta(minutes={shape.ttl})" if shape.ttl else None,
+        records="\n".join(classes(records)),
+        event=_columns("f", shape.fields, records),
         field=FIELD if variant in "cde" else "",
         total=TOTAL if variant == "d" else "",
+        kept=_columns("g", kept, records),
+        key_columns=_key_columns(shape, records),
+        key=_key(shape, records),
+        helpers=HELPERS + "".join(_steps(shape, records)),
+        steps="".join(f"g{n}(known, n, event.f{of}), " for n, (_, of) in enumerate(shape.kept)),
+        key_values="*key" if len(shape.key) > 1 else "key",
+        own=2 if variant == "d" else 1,
         amount=AMOUNTS[variant],
         add=ADDS[variant],
     )
-    return records + FUNCTIONS[kind] + (MIGRATE if variant == "d" else "")
+    return parts + FUNCTIONS[kind] + (_migration(kept, records) if variant == "d" else "")
+
+
+Records = Mapping[Kind, str]
+
+
+def _columns(letter: str, kinds: Sequence[Kind], records: Records) -> str:
+    declared = (annotation(kind, records) for kind in kinds)
+    return "".join(f"\n    {letter}{number}: {text}" for number, text in enumerate(declared))
+
+
+def _key_columns(shape: Shape, records: Records) -> str:
+    columns = zip(shape.key_names, shape.key_kinds, strict=True)
+    return "".join(f"\n    {name}: {annotation(kind, records)}" for name, kind in columns)
+
+
+def _steps(shape: Shape, records: Records) -> Iterator[str]:
+    for number, ((how, field), kind) in enumerate(zip(shape.kept, shape.kept_kinds, strict=True)):
+        record = records.get(replace(kind, nullable=False))
+        yield text_of(number, how, shape.fields[field], record)
+
+
+def _migration(kept: Sequence[Kind], records: Records) -> str:
+    old = (revived(kind, f'old["g{number}"]', records) for number, kind in enumerate(kept))
+    return MIGRATE.format(kept="".join(f", {text}" for text in old))
+
+
+def _key(shape: Shape, records: Records) -> str:
+    """Of fields, or a function of the event."""
+    if not (shape.key and shape.derived):
+        names = shape.key_names
+        return f"KEY = {names if len(names) > 1 else names[0]!r}"
+    of = [DERIVED.get(shape.fields[n].name, "{0}").format(f"event.f{n}") for n in shape.key]
+    if len(of) == 1:
+        returned, made = annotation(shape.key_kinds[0], records), of[0]
+    else:
+        returned, made = "Derived", f"Derived({', '.join(of)})"
+    return f"""
+class Derived(NamedTuple):{_key_columns(shape, records)}
+
+def derived(event: Landed) -> {returned}:
+    return {made}
+
+KEY = derived
+"""

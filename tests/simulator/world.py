@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from deltalake import DeltaTable
 
 import include.streams
 from include import registry
+from include.fold.admission import EPOCH
 from include.fold.instants import instant_of, micros_of
 from include.lake.paths import Lake, dataset_of
 from include.landing.bronze_commits import (
@@ -31,19 +33,24 @@ from include.landing.bronze_commits import (
     bronze_rows,
     clock_after,
     clock_after_row,
+    clock_row,
     read_clock,
 )
 from include.landing.bronze_tables import create_tables
 from include.landing.clock import RESET_KEY, Clock
+from include.landing.ingest import ingest
 from include.landing.ingest_seal import WATERMARK_KEY
 from include.settings import Field, SavepointRules, Source, Stream
 from include.streams import sources
 from spark_jobs.engines.local_engine import LocalEngine
 from tests.declared import NOT_WRITTEN, deploy
 from tests.simulator.live_model import LiveModel
-from tests.simulator.oracle import Commit, Emitted, Landed
+from tests.simulator.oracle import Commit, Emitted
 from tests.simulator.quick_tables import QuickTables
+from tests.simulator.shaped_rows import landed_columns, shaped_source, write_landed
+from tests.simulator.shapes import FLAT, Landed, Shape
 from tests.simulator.stream_files import KINDS, stream_file
+from tests.simulator.writes import is_killing, killed_at
 
 START_US = 1_750_032_000_000_000  # 2025-06-16T00:00:00Z
 MINUTE_US = 60_000_000
@@ -76,6 +83,8 @@ STREAMS = tuple(
     for kind in KINDS
 )
 PROJECT = ("include", "spark_jobs")
+FROM_FILE = 0.25
+FOLD = ["include", "fold"]
 
 
 @dataclass
@@ -88,8 +97,9 @@ class Entry:
 class World:
     """One lake, and what producers have sent to it. `commits` is for the oracle."""
 
-    def __init__(self, folder: Path, source: Source) -> None:
-        self.source = source
+    def __init__(self, folder: Path, source: Source, shape: Shape) -> None:
+        self.source = shaped_source(source, shape)
+        self.shape = shape
         self.lake = Lake(str(folder / "lake"))
         Path(self.lake.root).mkdir()
         self.engine = LocalEngine(LiveModel())
@@ -99,7 +109,7 @@ class World:
         self.deployed: dict[str, str] = {}  # the variant of each kind
         self._files = folder / "streams"
         self._files.mkdir()
-        create_tables(self.lake, source)
+        create_tables(self.lake, self.source)
 
     # Time
 
@@ -122,7 +132,7 @@ class World:
     def deploy(self, kind: str, variant: str) -> None:
         """Put a variant's file in its place, as a new process would load it."""
         name = self.streams[kind].name
-        (self._files / f"{name}.py").write_text(stream_file(kind, variant))
+        (self._files / f"{name}.py").write_text(stream_file(kind, variant, self.shape))
         sys.modules.pop(f"include.streams.{name}", None)
         importlib.invalidate_caches()
         deploy(self.streams[kind], importlib.import_module(f"include.streams.{name}"))
@@ -137,7 +147,13 @@ class World:
     # Bronze
 
     def ingest(self, rows: Sequence[Landed]) -> None:
-        """One commit of bronze, stamped as ingestion does it."""
+        """One commit of bronze, stamped as ingestion does it. Now and then by ingestion itself, of a
+        file, where the shape says of which format: that takes ten times as long."""
+        if self.shape.format is not None:
+            chance = Random(f"{self.shape.seed} {len(self.commits)}")
+            if not self.commits or chance.random() < FROM_FILE:
+                self._ingest_file(rows, kill=chance.randrange(-8, 8))
+                return
         newest: dict[str, int] = {}
         for row in rows:
             newest[row.key] = max(row.time_us, newest.get(row.key, row.time_us))
@@ -146,6 +162,17 @@ class World:
             return clock_after(before, max(newest.values()), self.now_us, newest)
 
         self._append(rows, after, Commit(self.now_us, tuple(rows)))
+
+    def _ingest_file(self, rows: Sequence[Landed], kill: int) -> None:
+        """Of files that are written at one instant by a run, which may be killed and repeated."""
+        folder = Path(self.lake.landing(self.source.name))
+        write_landed(folder, len(self.commits), rows, self.shape)
+        now_us = self.now_us
+        run = lambda: ingest(self.lake, self.source, interval_end=EPOCH)  # noqa: E731
+        if kill > 0 and not is_killing():
+            killed_at(kill, run)
+        run()
+        self.commits.append(Commit(now_us, tuple(rows)))
 
     def ingest_clock(self, clock_us: int) -> None:
         """A clock row, which says that all until then has landed; none if it says nothing new."""
@@ -173,16 +200,20 @@ class World:
         before = read_clock(self.lake, self.source)
         after = next_clock(before)
         is_clock = not rows
+        if is_clock:
+            append_next(table, clock_row(self.source, before, after), after, {"clock": True})
+            self.commits.append(commit)
+            return
         events = pa.table(
             {
-                "key": pa.array([r.key for r in rows] or [None], pa.string()),
-                "value": pa.array([r.value for r in rows] or [None], pa.int64()),
-                "event_time_us": [r.time_us for r in rows] or [after.watermark_us],
-                "source_file": pa.array([None if is_clock else "a.jsonl"] * max(len(rows), 1)),
+                "key": [r.key for r in rows],
+                "value": [r.value for r in rows],
+                "event_time_us": [r.time_us for r in rows],
+                "source_file": ["a.jsonl"] * len(rows),
+                **landed_columns(rows, self.shape),
             }
         )
-        marks = {"clock": True} if is_clock else None
-        append_next(table, bronze_rows(self.source, events, before, after), after, marks)
+        append_next(table, bronze_rows(self.source, events, before, after), after)
         self.commits.append(commit)
 
     # Tables
@@ -203,13 +234,12 @@ class World:
         if not DeltaTable.is_deltatable(path):
             return Counter()
         rows = dataset_of(path).to_table().to_pylist()
-        return Counter(
-            Emitted((r["key"], r["what"], r["amount"]), micros_of(r["emitted_at"])) for r in rows
-        )
+        of = self.shape.row_of_table
+        return Counter(Emitted(of(row), micros_of(row["emitted_at"])) for row in rows)
 
 
 @contextmanager
-def open_world(quick: bool = True, source: Source = SOURCE) -> Iterator[World]:
+def open_world(quick: bool = True, source: Source = SOURCE, shape: Shape = FLAT) -> Iterator[World]:
     """A world in a fresh folder, in memory where the machine has a file system there.
 
     `quick`: tables stay open, see `quick_tables.py`.
@@ -218,12 +248,12 @@ def open_world(quick: bool = True, source: Source = SOURCE) -> Iterator[World]:
     folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None, prefix="world-"))
     try:
         with pytest.MonkeyPatch.context() as patch:
-            world = World(folder, source)
+            world = World(folder, source, shape)
             paths = [*include.streams.__path__, str(world.files)]
             patch.setattr(include.streams, "__path__", paths)
             # A file that is written again within a second would be taken from the cache.
             patch.setattr(sys, "dont_write_bytecode", True)
-            patch.setattr(sources, "SOURCES", (source,))
+            patch.setattr(sources, "SOURCES", (world.source,))
             patch.setattr(registry, "_files", world.entries)
             patch.setattr(registry, "_module", lambda name: Entry(world.entries()[name]))
             _patch_everywhere(patch, "datetime", datetime, _clock_of(world))
@@ -245,7 +275,9 @@ def _patch_everywhere(patch: pytest.MonkeyPatch, name: str, old: Any, new: Any) 
 
 
 def _project_modules() -> list[Any]:
-    return [m for n, m in list(sys.modules.items()) if n.partition(".")[0] in PROJECT]
+    # But for the fold, which knows of no now, and by the type of a value what it is.
+    named = [(name, module) for name, module in sys.modules.items() if name.split(".")[:2] != FOLD]
+    return [module for name, module in named if name.partition(".")[0] in PROJECT]
 
 
 def _clock_of(world: World) -> type[datetime]:

@@ -66,6 +66,11 @@ def write_point(name: str) -> None:
         _current.before(name)
 
 
+def is_killing() -> bool:
+    """Whether writes are being counted just now."""
+    return _current is not None
+
+
 @contextmanager
 def killing(at: int | None = None, meanwhile: Callable[[], None] | None = None) -> Iterator[Writes]:
     """Count the writes while the body runs; die before write number `at`, from 1. None: never.

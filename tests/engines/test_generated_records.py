@@ -1,0 +1,85 @@
+"""The fold law over records that nobody has written: types, keys and what states keep are drawn."""
+
+import types
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from include.fold.arrow_values import column_values
+from include.fold.conform import conformed
+from include.lake.columns import arrow_type
+from tests.engines.plain_operator import replay
+from tests.engines.test_live_law import KILLED, live
+from tests.examples import examples
+from tests.fold.arrivals import TIMES, arrivals, came_to, delay_us, engine_for, happenings
+from tests.fold.arrivals import run as run_engine
+from tests.fold.oracle import admit, calls_of, expected, until
+from tests.simulator.shaped_rows import landed_columns
+from tests.simulator.shapes import Landed, shapes
+from tests.simulator.stream_files import KINDS, stream_file
+
+MILLISECONDS = timedelta(milliseconds=1)
+few = settings(examples(40), suppress_health_check=list(HealthCheck))
+
+
+def fold_of(kind, shape):
+    """As a stream's file has it, but for its spans: minutes are tenths of a millisecond."""
+    module = types.ModuleType("generated")
+    exec(stream_file(kind, "c", shape), vars(module))
+    if kind == "silences":
+        module.SILENCE_US = 4_000
+    return (
+        module.FOLD
+        if shape.ttl is None
+        else replace(module.FOLD, ttl=MILLISECONDS * shape.ttl / 10)
+    )
+
+
+def events_of(fold, shape):
+    """Events that arrive, made of what bronze has."""
+
+    def event(us, key, value):
+        row = Landed(key, us, value)
+        columns = landed_columns([row], shape)
+        given = {"key": key, "event_time_us": us, "value": value}
+        for column in fold.event_columns:
+            if column.name not in given:
+                of = conformed(columns[column.name], arrow_type(column.kind))
+                (given[column.name],) = column_values(column, of)
+        return fold.event(**given)
+
+    return happenings(event, st.sampled_from("aab"), st.integers(0, 3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@few
+@given(data=st.data())
+def test_the_live_and_the_local_engine_come_to_what_the_oracle_says(data, kind):
+    shape = data.draw(shapes())
+    fold = fold_of(kind, shape)
+    arrived = data.draw(arrivals(events_of(fold, shape)))
+    oracle = expected(fold, calls_of(fold), arrived.rows(), delay_us(fold))
+    assert came_to(fold, live(fold, arrived, data.draw(KILLED))) == oracle
+    engine = run_engine(engine_for(fold, arrived.buckets), arrived.batches())
+    assert came_to(fold, engine) == oracle
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@few
+@given(data=st.data())
+def test_a_replay_in_any_two_parts_comes_to_the_same(data, kind):
+    shape = data.draw(shapes())
+    fold = fold_of(kind, shape)
+    arrived = data.draw(arrivals(events_of(fold, shape)))
+    rows, _, _ = admit(fold, arrived.rows(), delay_us(fold))
+    end_us = until(arrived.rows(), delay_us(fold))
+    split_us = min(data.draw(TIMES), end_us)
+    first = replay(fold, rows, split_us, {})
+    second = replay(fold, [r for r in rows if r.time_us >= split_us], end_us, first.states)
+    whole = replay(fold, rows, end_us, {})
+    assert second.states == whole.states
+    if fold.output_mode == "append":
+        assert first.emitted + second.emitted == whole.emitted

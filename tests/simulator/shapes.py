@@ -1,0 +1,178 @@
+"""What the records of a simulation's streams hold beside a key and a number, drawn from a seed.
+
+Actions land rows of a key, a time and a number; a shape makes rows of many fields of these, always
+the same ones. It says what a stream's file declares (`shaped_files.py`), what producers write
+(`shaped_rows.py`), and, for the oracle, what the states keep.
+"""
+
+import base64
+import json
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from decimal import Decimal
+from random import Random
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from tests.fold.oracle import rank
+from tests.simulator.kept import KEEPINGS
+from tests.simulator.kinds import EPOCH, MOMENTS, TEXT, Kind, draw, kinds, shown
+
+FORMATS = ("jsonl", "csv", "parquet")
+TTLS = (None, 25, 40, 90, 1440)  # minutes; a key is silent after 40
+
+
+class Landed(NamedTuple):
+    """A row that a producer has sent."""
+
+    key: str
+    time_us: int
+    value: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The records of all streams of a simulation. By default as flat as can be.
+
+    Numbers are those of `fields`: f0, f1, ... `key`: what groups, none: the row's own key alone.
+    """
+
+    fields: tuple[Kind, ...] = ()
+    key: tuple[int, ...] = ()
+    derived: bool = False  # the key is a function of these fields
+    kept: tuple[tuple[str, int], ...] = ()  # the state's: how, and of which field
+    ttl: int | None = None  # minutes
+    format: str | None = None  # of landed files; None: rows go straight to bronze
+    times: str = "iso"
+    seed: int = 0
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def ttl_us(self) -> int | None:
+        return None if self.ttl is None else self.ttl * 60_000_000
+
+    # Rows
+
+    def values(self, row: Landed) -> tuple[Any, ...]:
+        """The fields of a row. Those that group have two values for each key at most."""
+        if row not in self._known:
+            self._known[row] = tuple(self._draw(number, row) for number in range(len(self.fields)))
+        return self._known[row]  # type: ignore[no-any-return]
+
+    def _draw(self, number: int, row: Landed) -> Any:
+        seed = f"{self.seed} {number} {row.key} "
+        seed += str(row.value % 2) if number in self.key else f"{row.time_us} {row.value}"
+        return draw(self.fields[number], Random(seed))
+
+    def order(self, row: Landed, with_value: bool) -> tuple[Any, ...]:
+        """By time, then by the whole event, in the order of its fields."""
+        asked = "order", row, with_value
+        if asked not in self._known:
+            values = (row.key, *self.values(row), *((row.value,) if with_value else ()))
+            self._known[asked] = row.time_us, [rank(value) for value in values]
+        return self._known[asked]  # type: ignore[no-any-return]
+
+    # Keys
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The columns of a table that have the key."""
+        if not self.key:
+            return ("key",)
+        is_function = self.derived and len(self.key) == 1
+        return ("derived",) if is_function else tuple(f"f{number}" for number in self.key)
+
+    @property
+    def key_kinds(self) -> tuple[Kind, ...]:
+        return tuple(self.fields[number] for number in self.key) or (TEXT,)
+
+    def key_of(self, row: Landed) -> tuple[Any, ...]:
+        """The key in one form that can be counted, by its columns."""
+        if not self.key:
+            return (row.key,)
+        values = self.values(row)
+        parts = zip(self.key_kinds, (values[number] for number in self.key), strict=True)
+        return tuple(shown(kind, derived(kind, of) if self.derived else of) for kind, of in parts)
+
+    def key_text(self, key: tuple[Any, ...]) -> str:
+        """As the table of rejected calls has it."""
+        values = [_said(kind, of) for kind, of in zip(self.key_kinds, key, strict=True)]
+        if len(values) == 1:
+            return str(values[0])
+        return json.dumps(dict(zip(self.key_names, values, strict=True)), ensure_ascii=False)
+
+    # States
+
+    def begin(self) -> tuple[Any, ...]:
+        return tuple(KEEPINGS[how].begins(self.fields[number]) for how, number in self.kept)
+
+    def step(self, kept: tuple[Any, ...], n: int, row: Landed) -> tuple[Any, ...]:
+        """What the state keeps after a row; `n`: what it had counted before."""
+        values = self.values(row)
+        each = zip(self.kept, kept, strict=True)
+        return tuple(KEEPINGS[how].step(old, values[number], n) for (how, number), old in each)
+
+    @property
+    def kept_kinds(self) -> tuple[Kind, ...]:
+        return tuple(KEEPINGS[how].kind(self.fields[number]) for how, number in self.kept)
+
+    def shown(self, kept: tuple[Any, ...]) -> tuple[Any, ...]:
+        """As a table has it, in one form that can be counted."""
+        return tuple(shown(kind, of) for kind, of in zip(self.kept_kinds, kept, strict=True))
+
+    def row_of_table(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        """A row of a stream's table in that form."""
+        named = zip(self.key_names, self.key_kinds, strict=True)
+        key = (shown(kind, row[name]) for name, kind in named)
+        kept = (shown(kind, row[f"g{n}"]) for n, kind in enumerate(self.kept_kinds))
+        return (*key, row["what"], row["amount"], *kept)
+
+
+FLAT = Shape()
+
+
+def derived(kind: Kind, value: Any) -> Any:
+    """What the key's function makes of a field."""
+    if value is None:
+        return None
+    if kind.name == "str":
+        return value.lower()
+    return value % 2 if kind.name == "int" else value
+
+
+def _said(kind: Kind, value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, (date, Decimal)):
+        return str(value)
+    if kind.name == "datetime" and value is not None:
+        return (EPOCH + timedelta(microseconds=value)).isoformat()
+    return value
+
+
+@st.composite
+def shapes(draw_one: st.DrawFn) -> Shape:
+    """Any shape but the flat ones."""
+    fields = tuple(draw_one(st.lists(kinds, min_size=1, max_size=4)))
+    groupable = [number for number, kind in enumerate(fields) if kind.is_groupable]
+    some = st.lists(st.sampled_from(groupable or [0]), max_size=3, unique=True)
+    kept = [
+        (how, number)
+        for number, kind in enumerate(fields)
+        for how, keeping in KEEPINGS.items()
+        if keeping.fits(kind)
+    ]
+    return Shape(
+        fields=fields,
+        key=tuple(draw_one(some)) if groupable else (),
+        derived=draw_one(st.booleans()),
+        kept=tuple(draw_one(st.lists(st.sampled_from(kept), min_size=1, max_size=4))),
+        ttl=draw_one(st.sampled_from(TTLS)),
+        format=draw_one(st.sampled_from(FORMATS)),
+        times=draw_one(st.sampled_from(("iso", "epoch_us"))),
+        seed=draw_one(st.integers(0, 999)),
+    )
+
+
+__all__ = ["FLAT", "MOMENTS", "Landed", "Shape", "shapes"]
