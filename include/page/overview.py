@@ -43,6 +43,7 @@ class StreamLine:
     last_run: datetime | None = None
     last_outcome: str | None = None
     last_error: str | None = None
+    last_seconds: float | None = None
     runs: int = 0
     rows_per_run: tuple[int, ...] = ()  # the newest SPARK_RUNS, the newest last
     rows_in: int = 0
@@ -52,6 +53,7 @@ class StreamLine:
     keys: int | None = None  # of the newest savepoint
     keys_at: datetime | None = None  # the instant of that
     state_bytes: int | None = None
+    checkpoint_bytes: int | None = None
     findings: Mapping[str, int]  # open ones, by severity
     days: tuple[Day, ...] = ()
     trouble: str | None = None  # why the rest of the line is not there
@@ -115,6 +117,11 @@ def line_of(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
     return StreamLine(**known, days=days_of(coverage, now, WINDOW_DAYS))
 
 
+def bare_line(stream: Stream, now: datetime, trouble: str) -> StreamLine:
+    """The line of a stream of which nothing can be read."""
+    return StreamLine(**_by_schedule(stream, now), findings=_counted([]), trouble=trouble)
+
+
 def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
     ticks = croniter(stream.schedule, now)
     first, second = (ticks.get_next(datetime) for _ in range(2))
@@ -141,6 +148,7 @@ def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
         "last_run": last["ended_at"],
         "last_outcome": last["outcome"],
         "last_error": last["error"],
+        "last_seconds": (last["ended_at"] - last["started_at"]).total_seconds(),
         "runs": _in_window(recorded, runs).num_rows,
         "rows_per_run": tuple(n or 0 for n in runs["rows_in"][-SPARK_RUNS:].to_pylist()),
         "rows_in": _sum(recorded, runs, "rows_in"),
@@ -170,7 +178,8 @@ def _state(recorded: Recorded, stream: Stream) -> dict[str, Any]:
     return {
         "keys": newest and newest["keys"],
         "keys_at": newest and newest["until"],
-        "state_bytes": recorded.state_bytes.get(stream.name),
+        "state_bytes": recorded.sizes.get((stream.name, "state")),
+        "checkpoint_bytes": recorded.sizes.get((stream.name, "all")),
     }
 
 

@@ -81,20 +81,18 @@ class Recorded:
         return _grouped(read_ops(self.lake, "savepoints", columns=columns).to_pylist(), "stream")
 
     @cached_property
-    def state_bytes(self) -> Mapping[str, int]:
-        """Of each stream, the bytes of its state when it was last measured."""
-        rows = read_ops(self.lake, "checkpoint_sizes", {"part": "state"}, columns=SIZE_COLUMNS)
+    def sizes(self) -> Mapping[tuple[str, str], int]:
+        """Bytes of each stream's checkpoint when it was last measured: of its `state`, and `all`."""
+        rows = read_ops(self.lake, "checkpoint_sizes", columns=SIZE_COLUMNS)
         newest = rows.group_by("stream").aggregate([("measured_at", "max")])
-        at = dict(zip(*(column.to_pylist() for column in newest.columns), strict=True))
-        sums = rows.group_by(["stream", "measured_at"]).aggregate([("bytes", "sum")])
-        kept = sums.filter(
-            pc.is_in(sums["measured_at"], pa.array(set(at.values()), sums["measured_at"].type))
-        )
-        return {
-            row["stream"]: row["bytes_sum"]
-            for row in kept.to_pylist()
-            if at[row["stream"]] == row["measured_at"]
-        }
+        newest = newest.rename_columns(["stream", "measured_at"])
+        # Few of the rows, so that what is joined is not all of them.
+        recent = rows.filter(pc.is_in(rows["measured_at"], newest["measured_at"].combine_chunks()))
+        sizes: dict[tuple[str, str], int] = defaultdict(int)
+        for row in recent.join(newest, ["stream", "measured_at"], join_type="inner").to_pylist():
+            for part in {"all", "state"} & {"all", row["part"]}:
+                sizes[row["stream"], part] += row["bytes"]
+        return sizes
 
     @cached_property
     def generations(self) -> Mapping[str, Generations]:

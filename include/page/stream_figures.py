@@ -18,7 +18,7 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.page.big_keys import BigKeys, biggest_keys
 from include.page.days import Day, days_of
-from include.page.overview import READ_ERRORS, StreamLine, line_of, open_findings
+from include.page.overview import READ_ERRORS, StreamLine, bare_line, line_of, open_findings
 from include.page.recorded import Recorded, Row
 from include.settings import Stream
 
@@ -128,7 +128,7 @@ def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) ->
     read, troubles = _each(parts)
     judged, trouble = _each({"coverage": lambda: _coverage(lake, stream, now, window)})
     return StreamFigures(
-        line=line_of(recorded, stream, now),
+        line=_line(recorded, stream, now),
         title=stream.title or stream.name,
         now=now,
         window=window,
@@ -137,6 +137,13 @@ def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) ->
         **read,
         **judged.get("coverage", {}),
     )
+
+
+def _line(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
+    try:
+        return line_of(recorded, stream, now)
+    except READ_ERRORS as error:
+        return bare_line(stream, now, f"its figures cannot be read: {error}")
 
 
 def _each(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], list[str]]:
