@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Literal
 
 from include.coverage.findings import WHY
@@ -29,7 +29,8 @@ WORDS: dict[Status, str] = {
     "unsettled": "not yet settled",
     "none": "nothing yet",
 }
-ONE_DAY = timedelta(days=1)
+DAY_US = 86_400 * 10**6
+EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Day:
 
 def days_of(coverage: Coverage, now: datetime, count: int) -> tuple[Day, ...]:
     """The newest `count` days up to that of `now`, in order."""
-    newest = now.astimezone(UTC).date()
-    return tuple(_day(coverage, newest - n * ONE_DAY) for n in reversed(range(count)))
+    newest = micros_of(now) // DAY_US
+    return tuple(_day(coverage, number) for number in range(newest - count + 1, newest + 1))
 
 
 def days_text(days: Sequence[Day]) -> str:
@@ -58,9 +59,9 @@ def _days(count: int) -> str:
     return "day" if count == 1 else "days"
 
 
-def _day(coverage: Coverage, day: date) -> Day:
-    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
-    from_us, until_us = micros_of(midnight), micros_of(midnight + ONE_DAY)
+def _day(coverage: Coverage, number: int) -> Day:
+    """Of the day of that number since 1970."""
+    from_us, until_us = number * DAY_US, (number + 1) * DAY_US
     spans = [s for s in coverage.spans if s.from_us < until_us and from_us < s.until_us]
     statuses = {STATUS_OF[span.reason] for span in spans}
     if coverage.until_us is None:
@@ -68,7 +69,7 @@ def _day(coverage: Coverage, day: date) -> Day:
     elif coverage.until_us < until_us:
         statuses.add("unsettled")
     status = next(status for status in WORST if status in statuses)
-    return Day(day, status, _why(status, spans))
+    return Day(EPOCH + timedelta(days=number), status, _why(status, spans))
 
 
 def _why(status: Status, spans: Sequence[Span]) -> str:

@@ -7,22 +7,21 @@ is wrong with it is what a page has to show.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from croniter import croniter
 from deltalake.exceptions import DeltaError
 
 from include.fold.instants import instant_of
 from include.lake.paths import Lake, LakeError
 from include.page.days import Day, days_of
-from include.page.recorded import Recorded, Row
+from include.page.recorded import INGEST, RUN, Recorded, Row
 from include.registry import stream_named, stream_names
 from include.settings import SettingsError, Stream
 
 WINDOW_DAYS = 30
-SPARK_RUNS = 30
 SEVERITIES = ("error", "warning", "info")
 # Of what was recorded or lies there: a page says so, and shows the rest.
 READ_ERRORS = (LakeError, OSError, ValueError, KeyError, pa.ArrowException, DeltaError)
@@ -123,8 +122,7 @@ def bare_line(stream: Stream, now: datetime, trouble: str) -> StreamLine:
 
 
 def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
-    ticks = croniter(stream.schedule, now)
-    first, second = (ticks.get_next(datetime) for _ in range(2))
+    first, second = _ticks(stream.schedule, now)
     return {
         "stream": stream.name,
         "source": stream.source,
@@ -134,42 +132,32 @@ def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=1_000)
+def _ticks(schedule: str, now: datetime) -> tuple[datetime, datetime]:
+    ticks = croniter(schedule, now)
+    return ticks.get_next(datetime), ticks.get_next(datetime)
+
+
 def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
-    runs = recorded.runs.get(("run_stream", stream.name))
-    taken_in = recorded.runs.get(("ingest_source", stream.source))
-    quarantined = _sum(recorded, taken_in, "rows_quarantined")
+    taken_in = recorded.runs.get((INGEST, stream.source))
+    quarantined = 0 if taken_in is None else taken_in.sums["rows_quarantined"]
+    runs = recorded.runs.get((RUN, stream.name))
     if runs is None:
         return {"until": None, "rows_quarantined": quarantined}
-    last, done = _row(runs), runs.filter(pc.equal(runs["outcome"], "succeeded"))
-    newest: Row = _row(done) if done.num_rows else {}
+    last = runs.newest
     return {
-        "until": newest.get("until"),
+        "until": runs.succeeded.get("until"),
         "rows_quarantined": quarantined,
         "last_run": last["ended_at"],
         "last_outcome": last["outcome"],
         "last_error": last["error"],
         "last_seconds": (last["ended_at"] - last["started_at"]).total_seconds(),
-        "runs": _in_window(recorded, runs).num_rows,
-        "rows_per_run": tuple(n or 0 for n in runs["rows_in"][-SPARK_RUNS:].to_pylist()),
-        "rows_in": _sum(recorded, runs, "rows_in"),
-        "rows_late": _sum(recorded, runs, "rows_late"),
-        "rows_pending": newest.get("rows_pending"),
+        "runs": runs.count,
+        "rows_per_run": runs.rows_in,
+        "rows_in": runs.sums["rows_in"],
+        "rows_late": runs.sums["rows_late"],
+        "rows_pending": runs.succeeded.get("rows_pending"),
     }
-
-
-def _row(rows: pa.Table) -> Row:
-    row: Row = rows.slice(rows.num_rows - 1).to_pylist()[0]
-    return row
-
-
-def _in_window(recorded: Recorded, runs: pa.Table) -> pa.Table:
-    return runs.filter(pc.greater_equal(runs["ended_at"], pa.scalar(recorded.since)))
-
-
-def _sum(recorded: Recorded, runs: pa.Table | None, column: str) -> int:
-    if runs is None:
-        return 0
-    return int(pc.sum(_in_window(recorded, runs)[column]).as_py() or 0)
 
 
 def _state(recorded: Recorded, stream: Stream) -> dict[str, Any]:
@@ -189,15 +177,15 @@ def open_findings(recorded: Recorded, stream: Stream) -> list[Row]:
     Each run is followed by a check, so what an earlier one found, and this one did not, is over.
     """
     found = [
-        *_found_since(recorded, "run_stream", stream.name),
-        *_found_since(recorded, "ingest_source", stream.source),
+        *_found_since(recorded, RUN, stream.name),
+        *_found_since(recorded, INGEST, stream.source),
     ]
     return sorted(found, key=lambda row: (SEVERITIES.index(row["severity"]), row["finding"]))
 
 
 def _found_since(recorded: Recorded, job: str, subject: str) -> list[Row]:
     runs = recorded.runs.get((job, subject))
-    began = recorded.since if runs is None else _row(runs)["started_at"]
+    began = recorded.since if runs is None else runs.newest["started_at"]
     newest: dict[str, Row] = {}
     for row in sorted(recorded.findings.get(subject, ()), key=lambda row: row["found_at"]):
         if row["found_at"] >= began:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -51,7 +51,23 @@ FINDING_COLUMNS = (
     "event_time_from",
     "event_time_to",
 )
+RUN, INGEST = "run_stream", "ingest_source"
+SUMMED = ("rows_in", "rows_late", "rows_quarantined")
+SPARK_RUNS = 30
+# A check comes after each run. Some of these may have failed.
+UNCHECKED = timedelta(days=2)
 SIZE_COLUMNS = ("stream", "measured_at", "part", "bytes")
+
+
+@dataclass(frozen=True)
+class RunsOf:
+    """The runs of a job and a subject."""
+
+    newest: Row
+    succeeded: Row  # the newest of these; {} without any
+    rows_in: tuple[int, ...]  # of the newest SPARK_RUNS, the newest last
+    count: int  # in the window
+    sums: Mapping[str, int]  # of SUMMED, in the window
 
 
 @dataclass(frozen=True)
@@ -62,13 +78,26 @@ class Recorded:
     since: datetime  # of what is counted over a time: the window's beginning
 
     @cached_property
-    def runs(self) -> Mapping[tuple[str, str], pa.Table]:
-        """Of each job and subject, its runs, the newest last."""
+    def runs(self) -> Mapping[tuple[str, str], RunsOf]:
+        """Of each job and subject, its runs."""
         rows = read_ops(self.lake, "runs", columns=RUN_COLUMNS)
-        rows = rows.sort_by(
-            [("job", "ascending"), ("subject", "ascending"), ("ended_at", "ascending")]
-        )
-        return _parts(rows, ("job", "subject"))
+        rows = rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST])))
+        rows = rows.sort_by("ended_at").append_column("at", pa.array(range(rows.num_rows)))
+        newest = _by_group(rows, [("at", "max"), ("rows_in", "list")])
+        done = _by_group(rows.filter(pc.equal(rows["outcome"], "succeeded")), [("at", "max")])
+        window = rows.filter(pc.greater_equal(rows["ended_at"], pa.scalar(self.since)))
+        sums = _by_group(window, [([], "count_all"), *((name, "sum") for name in SUMMED)])
+        last, good = (_rows_at(rows, groups) for groups in (newest, done))
+        return {
+            key: RunsOf(
+                newest=last[key],
+                succeeded=good.get(key, {}),
+                rows_in=tuple(n or 0 for n in group["rows_in_list"][-SPARK_RUNS:]),
+                count=sums.get(key, {}).get("count_all", 0),
+                sums={name: sums.get(key, {}).get(f"{name}_sum") or 0 for name in SUMMED},
+            )
+            for key, group in newest.items()
+        }
 
     @cached_property
     def findings(self) -> Mapping[str, Sequence[Row]]:
@@ -83,7 +112,11 @@ class Recorded:
     @cached_property
     def sizes(self) -> Mapping[tuple[str, str], int]:
         """Bytes of each stream's checkpoint when it was last measured: of its `state`, and `all`."""
-        rows = read_ops(self.lake, "checkpoint_sizes", columns=SIZE_COLUMNS)
+        ran = [runs.newest["started_at"] for (job, _), runs in self.runs.items() if job == RUN]
+        since = min(ran, default=self.since) - UNCHECKED
+        rows = read_ops(
+            self.lake, "checkpoint_sizes", columns=SIZE_COLUMNS, since=("measured_at", since)
+        )
         newest = rows.group_by("stream").aggregate([("measured_at", "max")])
         newest = newest.rename_columns(["stream", "measured_at"])
         # Few of the rows, so that what is joined is not all of them.
@@ -165,14 +198,13 @@ def _grouped(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
     return found
 
 
-def _parts(rows: pa.Table, columns: tuple[str, str]) -> dict[tuple[str, str], pa.Table]:
-    """Slices of sorted rows, by the values of two columns."""
-    if not rows.num_rows:
-        return {}
-    rows = rows.combine_chunks()
-    counts = rows.group_by(list(columns), use_threads=False).aggregate([([], "count_all")])
-    found, at = {}, 0
-    for row in counts.to_pylist():  # in the order in which they come
-        found[row[columns[0]], row[columns[1]]] = rows.slice(at, row["count_all"])
-        at += row["count_all"]
-    return found
+def _by_group(rows: pa.Table, figures: Sequence[tuple[Any, str]]) -> dict[tuple[str, str], Row]:
+    # Without threads: lists are to be in the order of the rows.
+    groups = rows.group_by(["job", "subject"], use_threads=False).aggregate(figures)
+    return {(row["job"], row["subject"]): row for row in groups.to_pylist()}
+
+
+def _rows_at(rows: pa.Table, groups: Mapping[tuple[str, str], Row]) -> dict[tuple[str, str], Row]:
+    """The rows that each group names by `at_max`."""
+    wanted = rows.take(pa.array([row["at_max"] for row in groups.values()], pa.int64()))
+    return dict(zip(groups, wanted.to_pylist(), strict=True))
