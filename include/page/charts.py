@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 from markupsafe import Markup
 
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 190, 76, 12, 24
-BINS = 90
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 480, 170, 72, 12, 24
+BINS = 60
 LIMIT_SHOWN = 3  # times the most that there was: a limit above it is only named
 SPARK_WIDTH, SPARK_HEIGHT = 120, 24
 

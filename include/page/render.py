@@ -59,6 +59,7 @@ def _environment() -> Environment:
         "number": _number,
         "bytes": _bytes,
         "instant": _instant,
+        "minute": _minute,
         "span": _span,
         "micros": lambda at: 0 if at is None else int(at.timestamp()),
     }
@@ -129,6 +130,10 @@ def _instant(at: datetime | None) -> str:
     return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
+def _minute(at: datetime | None) -> str:
+    return _instant(at)[: -len(":00")]
+
+
 def _seconds(value: float) -> str:
     return _span(timedelta(seconds=value))
 
@@ -147,4 +152,4 @@ def _span(span: timedelta | None) -> str:
             seconds %= length
         elif parts:
             break
-    return " ".join(parts) or f"{span.total_seconds():.1f} s"
+    return " ".join(parts) or f"{span.total_seconds():.1g} s"

@@ -38,6 +38,18 @@ RUN_SERIES = (
     "jvm_rss_bytes",
     "python_rss_bytes",
 )
+SIZE_SERIES = (
+    "measured_at",
+    "occasion",
+    "part",
+    "operator",
+    "partition",
+    "store",
+    "bytes",
+    "files",
+    "replay_versions",
+    "replay_bytes",
+)
 # Of Spark's durations of a batch: what is planning, and what is bookkeeping of the position.
 PLANNING = ("queryPlanning", "latestOffset", "getBatch")
 POSITION = ("walCommit", "commitOffsets")
@@ -117,8 +129,7 @@ def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) ->
     recorded = Recorded(lake, now - window)
     parts: dict[str, Callable[[], Any]] = {
         "runs": lambda: _runs(recorded, stream),
-        "sizes": lambda: _sizes(recorded, stream),
-        "partitions": lambda: _partitions(recorded, stream),
+        "measured": lambda: _measured(recorded, stream),
         "savepoints": lambda: _rows(lake, "savepoints", stream, "until"),
         "profiles": lambda: _rows(lake, "rocksdb_profiles", stream, "profile"),
         "recomputes": lambda: _rows(lake, "intervals", stream, "recomputed_at"),
@@ -126,6 +137,7 @@ def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) ->
         "keys": lambda: biggest_keys(lake, stream.name),
     }
     read, troubles = _each(parts)
+    measured = read.pop("measured", {})
     judged, trouble = _each({"coverage": lambda: _coverage(lake, stream, now, window)})
     return StreamFigures(
         line=_line(recorded, stream, now),
@@ -133,6 +145,8 @@ def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) ->
         now=now,
         window=window,
         limits=vars(stream.limits),
+        sizes=tuple(_size(at, measured[at]) for at in sorted(measured)),
+        partitions=_partitions(measured),
         troubles=(*troubles, *trouble),
         **read,
         **judged.get("coverage", {}),
@@ -207,16 +221,12 @@ def _durations(recorded: Recorded, stream: Stream) -> Mapping[str, list[Mapping[
 
 def _measured(recorded: Recorded, stream: Stream) -> Mapping[datetime, list[Row]]:
     since = ("measured_at", recorded.since)
-    rows = read_ops(recorded.lake, "checkpoint_sizes", {"stream": stream.name}, since=since)
+    where = {"stream": stream.name}
+    rows = read_ops(recorded.lake, "checkpoint_sizes", where, SIZE_SERIES, since)
     found: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows.to_pylist():
         found[row["measured_at"]].append(row)
     return found
-
-
-def _sizes(recorded: Recorded, stream: Stream) -> tuple[SizePoint, ...]:
-    measured = _measured(recorded, stream)
-    return tuple(_size(at, measured[at]) for at in sorted(measured))
 
 
 def _size(at: datetime, rows: Sequence[Row]) -> SizePoint:
@@ -233,8 +243,7 @@ def _size(at: datetime, rows: Sequence[Row]) -> SizePoint:
     )
 
 
-def _partitions(recorded: Recorded, stream: Stream) -> tuple[Row, ...]:
-    measured = _measured(recorded, stream)
+def _partitions(measured: Mapping[datetime, Sequence[Row]]) -> tuple[Row, ...]:
     newest = measured[max(measured)] if measured else []
     stores = [row for row in newest if row["partition"] is not None]
     return tuple(sorted(stores, key=lambda row: (row["operator"], row["partition"])))
