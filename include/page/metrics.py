@@ -98,7 +98,7 @@ def _days(lines: tuple[StreamLine, ...]) -> Metric:
         if line.days
         for why in wrong
     )
-    return Metric("days_not_right", "Of the last 30 days, those not right, by why", tuple(samples))
+    return Metric("dates_not_right", "Of the last 30 days, those not right, by why", tuple(samples))
 
 
 def _seconds(at: datetime | None) -> float | None:

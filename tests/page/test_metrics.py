@@ -59,7 +59,7 @@ def test_figures_are_those_of_the_overview(lake):
         assert at(samples, "checkpoint_bytes", **own) == line.checkpoint_bytes
         assert at(samples, "run_seconds", **own) == line.last_seconds
         assert at(samples, "findings", severity="warning", **own) == line.findings["warning"]
-        assert at(samples, "days_not_right", why="late", **own) == 0
+        assert at(samples, "dates_not_right", why="late", **own) == 0
 
 
 def test_what_was_never_recorded_has_no_sample(lake):
