@@ -8,8 +8,9 @@ import typer
 
 from include.cli.app import DONE, FAILED, AnyStreamArgument, LakeOption, MistakeError, command
 from include.lake.paths import Lake
+from include.page.declared import declared_here
 from include.page.metrics import metrics_text
-from include.page.overview import WINDOW_DAYS, declared_streams, read_overview
+from include.page.overview import WINDOW_DAYS, read_overview
 from include.page.render import overview_html, stream_html
 from include.page.stream_figures import read_stream
 from include.registry import stream_named
@@ -41,12 +42,12 @@ def report(
 
 
 def _all(lake: Lake) -> tuple[str, list[str]]:
-    streams, wrong = declared_streams()
-    overview = read_overview(lake, streams, wrong=wrong)
+    known = declared_here()
+    overview = read_overview(lake, known.streams, wrong=known.wrong)
     unreadable = (
         [] if overview.reason is None else [f"{lake.root} cannot be read: {overview.reason}"]
     )
-    return overview_html(overview), [*wrong, *unreadable]
+    return overview_html(overview), [*known.wrong, *unreadable]
 
 
 def _one(lake: Lake, name: str, window: timedelta) -> tuple[str, list[str]]:
@@ -58,7 +59,7 @@ def _one(lake: Lake, name: str, window: timedelta) -> tuple[str, list[str]]:
 @command("metrics", "metrics > /var/lib/node_exporter/stateful.prom", PANEL)
 def metrics(lake: LakeOption) -> int:
     """Print the figures of all streams in Prometheus' text format."""
-    streams, wrong = declared_streams()
-    overview = read_overview(lake, streams, wrong=wrong)
+    known = declared_here()
+    overview = read_overview(lake, known.streams, wrong=known.wrong)
     say(metrics_text(overview).removesuffix("\n"))
-    return DONE if overview.state != "unreadable" and not wrong else FAILED
+    return DONE if overview.state != "unreadable" and not known.wrong else FAILED

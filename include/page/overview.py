@@ -18,8 +18,7 @@ from include.fold.instants import instant_of
 from include.lake.paths import Lake, LakeError
 from include.page.days import Day, days_of
 from include.page.recorded import INGEST, RUN, Recorded, Row
-from include.registry import stream_named, stream_names
-from include.settings import SettingsError, Stream
+from include.settings import Stream
 
 WINDOW_DAYS = 30
 SEVERITIES = ("error", "warning", "info")
@@ -75,15 +74,10 @@ class Overview:
     wrong: tuple[str, ...] = ()  # what is wrong with files of include/streams
 
 
-def declared_streams() -> tuple[list[Stream], tuple[str, ...]]:
-    """The streams whose file is right, and what is wrong with the others."""
-    streams, wrong = [], []
-    for name in stream_names():
-        try:
-            streams.append(stream_named(name))
-        except SettingsError as error:
-            wrong.append(str(error))
-    return streams, tuple(wrong)
+def unreadable(lake: Lake, reason: str, now: datetime | None = None) -> Overview:
+    """The overview of a lake that cannot be read."""
+    at = now or datetime.now(UTC)
+    return Overview(lake=lake.root, now=at, state="unreadable", reason=reason)
 
 
 def read_overview(
@@ -96,7 +90,7 @@ def read_overview(
         is_filled = lake.is_delta_table(lake.ops("runs"))
         lines = tuple(line_of(recorded, stream, at) for stream in streams)
     except READ_ERRORS as error:
-        return Overview(lake=lake.root, now=at, state="unreadable", reason=str(error))
+        return unreadable(lake, str(error), at)
     state: State = "filled" if is_filled else "empty"
     return Overview(lake=lake.root, now=at, state=state, lines=lines, wrong=tuple(wrong))
 

@@ -14,7 +14,8 @@ from include.fold.instants import micros_of
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake
 from include.page.days import days_of, days_text
-from include.page.overview import declared_streams, read_overview
+from include.page.declared import declared_here
+from include.page.overview import read_overview
 from tests.page.history import NOW, streams_like, write_history
 
 STREAMS = streams_like(4)
@@ -139,7 +140,7 @@ def test_nothing_recorded_of_a_table_is_not_right(lake):
 
 
 def test_an_empty_lake_says_so(lake):
-    streams, wrong = declared_streams()
+    streams, wrong = declared_here().streams, declared_here().wrong
     overview = read_overview(lake, streams, NOW, wrong)
     assert (overview.state, overview.reason, wrong) == ("empty", None, ())
     assert [line.stream for line in overview.lines] == [stream.name for stream in streams]
