@@ -10,16 +10,16 @@ from typing import Annotated
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
-from fastapi import Depends, FastAPI, HTTPException, Query
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 from include.lake.paths import Lake, LakeError, open_lake
 from include.page.declared import Declared, declared
 from include.page.metrics import metrics_text
 from include.page.overview import WINDOW_DAYS, Overview, read_overview, unreadable
-from include.page.render import overview_html, stream_html
+from include.page.render import message_html, overview_html, stream_html
 from include.page.stream_figures import read_stream
-from include.settings import Stream, default_lake
+from include.settings import SettingsError, Stream, default_lake
 
 DAG_PREFIX = "stream_"
 # A page asks for nothing, and no other site may put it into a frame of its own.
@@ -37,6 +37,11 @@ def state_app() -> FastAPI:
     """The app: 401 without a session, 403 for who may not read the Dag, 404 for one of no stream."""
     app = FastAPI(title="State of the streams", docs_url=None, redoc_url=None, openapi_url=None)
 
+    @app.exception_handler(HTTPException)
+    def refused(request: Request, error: HTTPException) -> Response:
+        page = message_html(str(error.detail))
+        return HTMLResponse(page, status_code=error.status_code, headers=HEADERS)
+
     @app.get("/", dependencies=[READS_DAG])
     def streams(user: GetUserDep) -> Response:
         """All streams whose Dags the user may read."""
@@ -51,7 +56,7 @@ def state_app() -> FastAPI:
     @app.get("/dags/{dag_id}", dependencies=[READS_DAG])
     def stream(dag_id: str, days: Annotated[int, Query(ge=1, le=3_650)] = WINDOW_DAYS) -> Response:
         """The stream of a Dag."""
-        found = _stream_of(dag_id, declared())
+        found = _stream_of(dag_id, _declared())
         try:
             lake = open_lake(default_lake())
         except LakeError as error:
@@ -62,8 +67,15 @@ def state_app() -> FastAPI:
     return app
 
 
+def _declared() -> Declared:
+    try:
+        return declared()
+    except SettingsError as error:
+        raise HTTPException(503, str(error)) from error
+
+
 def _overview(user: GetUserDep) -> Overview:
-    known = declared()
+    known = _declared()
     streams = _readable(user, known.streams)
     # What is wrong with a file is for who may read all of them.
     wrong = known.wrong if len(streams) == len(known.streams) else ()

@@ -23,7 +23,7 @@ class Declared:
 
 
 def declared() -> Declared:
-    """What the files of include/streams declare now."""
+    """What the files of include/streams declare now; SettingsError when sources.py is wrong."""
     with _reading:  # of requests, each in a thread, none must see half of it
         _forget_changed()
         return declared_here()
@@ -48,7 +48,18 @@ def _forget_changed() -> None:
         return
     for name in [name for name in sys.modules if name.startswith("include.streams.")]:
         del sys.modules[name]
+        vars(include.streams).pop(name.removeprefix("include.streams."), None)
     importlib.invalidate_caches()
-    importlib.reload(include.registry)
+    _read_again()
     _read_at.clear()
     _read_at.update(found)
+
+
+def _read_again() -> None:
+    """The registry, which stands on the sources. SettingsError when these are wrong."""
+    try:
+        importlib.reload(include.registry)
+    # Whatever the user's file raises: it is that file which is wrong.
+    except Exception as error:
+        kind = type(error).__name__
+        raise SettingsError(f"include/streams/sources.py: {kind}: {error}") from error

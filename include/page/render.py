@@ -46,6 +46,11 @@ def stream_html(figures: StreamFigures, back: str | None = None) -> str:
     )
 
 
+def message_html(text: str) -> str:
+    """A page that says why there is no other."""
+    return _template("message.html").render(text=text)
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(

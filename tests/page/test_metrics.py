@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 from include.page.metrics import metrics_text
 from include.page.overview import Overview, read_overview
@@ -80,3 +81,12 @@ def test_labels_are_escaped(lake):
     overview = Overview(lake="x", now=NOW, state="filled", lines=(odd,))
     assert at(parsed(metrics_text(overview)), "run_failed") is None
     assert 'stream="a\\"b\\\\c\\nd"' in metrics_text(overview)
+
+
+def test_the_page_of_the_docs_has_each_metric(lake):
+    write_history(lake, STREAMS, 3)
+    page = (Path(__file__).parents[2] / "docs" / "page.md").read_text()
+    table = page[page.index("| `stateful_lake_...`") :]
+    written = re.findall(r"`([a-z0-9_]+)`", re.sub(r"^\| ([^|]*)\|.*$", r"\1", table, flags=re.M))
+    given = {name for name, _ in parsed(metrics_text(read_overview(lake, STREAMS, NOW)))}
+    assert {f"stateful_lake_{name}" for name in written} == given
