@@ -24,6 +24,7 @@ ORDER = (
     "include/plans",
     "include/care include/sample",
     "include/steps.py include/run_local.py",
+    "include/page",
     "include/airflow include/docker include/setup",
     "include/cli",
     "dags",

@@ -6,7 +6,13 @@ from importlib import import_module
 
 import typer
 
-FILES = ("jobs", "state", "tables", "author")  # each registers its commands, in the order of --help
+FILES = (
+    "jobs",
+    "page",
+    "state",
+    "tables",
+    "author",
+)  # each registers its commands, in the order of --help
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,7 +5,7 @@ code that its fold went through is today's (or was mapped, with somebody's word)
 has every row of bronze at or before t. Where nothing is recorded nothing is proved: not right.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -16,6 +16,7 @@ from include.coverage.segments import BEGINNING_US, Segment, segments_of
 from include.lake.paths import Lake
 from include.savepoints.lineage import serving
 
+ReadLate = Callable[[Lake, str, int, int | None, int | None], list[LateGroup]]
 Reason = Literal["late rows", "other code", "other bronze", "not recorded", "cut off"]
 
 
@@ -67,13 +68,22 @@ class Coverage:
         return self.live is None or self.live.reason is None
 
 
-def judge(lake: Lake, entries: Sequence[Entry], standpoint: Standpoint) -> Coverage:
-    """The coverage of a table whose ledger these entries are."""
+def judge(
+    lake: Lake,
+    entries: Sequence[Entry],
+    standpoint: Standpoint,
+    read_late: ReadLate = late_groups,
+) -> Coverage:
+    """The coverage of a table whose ledger these entries are.
+
+    Who judges many tables gives a `read_late` that reads a source's bronze once.
+    """
     newest = newest_own(entries)
     if newest is None:
         return Coverage(None, (), None)
     segments = segments_of(entries)
-    judged = _Judge(lake, standpoint, entries, [*(part.entry for part in segments), newest])
+    named = [*(part.entry for part in segments), newest]
+    judged = _Judge(lake, standpoint, entries, named, read_late)
     spans: list[Span] = []
     at_us = BEGINNING_US
     for segment in segments:
@@ -131,8 +141,9 @@ class _Judge:
         standpoint: Standpoint,
         entries: Sequence[Entry],
         judged: Sequence[Entry],
+        read_late: ReadLate,
     ) -> None:
-        self._lake, self._standpoint = lake, standpoint
+        self._lake, self._standpoint, self._read_late = lake, standpoint, read_late
         self._accepted = _accepted(entries, standpoint.code)
         self._pins_us: dict[int, list[int | None]] = {}
         for entry in judged:
@@ -195,7 +206,7 @@ class _Judge:
             pins_us = self._pins_us[delay_us]
             after_us = None if None in pins_us else min(pin for pin in pins_us if pin is not None)
             source, since_us = self._standpoint.source, self._standpoint.since_us
-            late = late_groups(self._lake, source, delay_us, since_us, after_us)
+            late = self._read_late(self._lake, source, delay_us, since_us, after_us)
             self._groups[delay_us] = sorted(
                 {*late, *self._since_reset}, key=lambda group: (group.ingested_at_us, group.date)
             )

@@ -9,8 +9,9 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -159,13 +160,26 @@ def despite_others(commit: Callable[[], Result]) -> Result:
     return commit()
 
 
-def read_ops(lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> pa.Table:
-    """Rows of `ops/<name>`, of those columns' values; none when nothing has been recorded."""
+def read_ops(
+    lake: Lake,
+    name: str,
+    where: Mapping[str, Any] | None = None,
+    columns: Sequence[str] | None = None,
+    since: tuple[str, datetime] | None = None,
+) -> pa.Table:
+    """Rows of `ops/<name>`, of those columns' values; none when nothing has been recorded.
+
+    Of `columns`, and those of `where`, only; `since`: an instant's column, and its least value.
+    """
+    fields = _fields(name, None if columns is None else {*columns, *(where or {})})
     if not lake.is_delta_table(lake.ops(name)):
-        return SCHEMAS[name].empty_table()
-    rows = dataset_of(lake.ops(name)).to_table()
-    known = set(rows.column_names)
-    for column in SCHEMAS[name]:
+        return pa.schema(fields).empty_table()
+    dataset = dataset_of(lake.ops(name))
+    known = set(dataset.schema.names)
+    read = None if columns is None else [f.name for f in fields if f.name in known]
+    least = None if since is None else pc.field(since[0]) >= pa.scalar(since[1])
+    rows = dataset.to_table(columns=read, filter=least)
+    for column in fields:
         if column.name not in known:  # written by an earlier release
             rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
     # Not while reading: the files of an update hold string views (delta-rs, issue 4579), for
@@ -173,6 +187,10 @@ def read_ops(lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> p
     for column, value in (where or {}).items():
         rows = rows.filter(pc.equal(rows[column], value))
     return rows
+
+
+def _fields(name: str, columns: Collection[str] | None) -> list[pa.Field]:
+    return [field for field in SCHEMAS[name] if columns is None or field.name in columns]
 
 
 def _ensure_table(lake: Lake, name: str) -> DeltaTable:

@@ -1,0 +1,65 @@
+"""What shows how all goes: a page of all streams, or of one, as a file; figures for a monitor."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from include.cli.app import DONE, FAILED, AnyStreamArgument, LakeOption, MistakeError, command
+from include.lake.paths import Lake
+from include.page.declared import declared_here
+from include.page.metrics import metrics_text
+from include.page.overview import WINDOW_DAYS, read_overview
+from include.page.render import overview_html, stream_html
+from include.page.stream_figures import read_stream
+from include.registry import stream_named
+from include.spark.local_jobs import say
+
+PANEL = "Run"
+
+
+@command("report", "report user_counts --to counts.html", PANEL)
+def report(
+    lake: LakeOption,
+    name: AnyStreamArgument = None,
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FILE", dir_okay=False, help="Written anew.")
+    ] = Path("report.html"),
+    days: Annotated[
+        int, typer.Option(min=1, max=3_650, help="Of a stream: how far back it is shown.")
+    ] = WINDOW_DAYS,
+) -> int:
+    """Write a page of all streams, or of one through time, as one HTML file."""
+    html, trouble = _all(lake) if name is None else _one(lake, name, timedelta(days=days))
+    if not to.parent.is_dir():
+        raise MistakeError(f"--to {to}: there is no folder {to.parent}")
+    to.write_text(html, encoding="utf-8")
+    say(str(to))
+    for text in trouble:
+        say(text)
+    return FAILED if trouble else DONE
+
+
+def _all(lake: Lake) -> tuple[str, list[str]]:
+    known = declared_here()
+    overview = read_overview(lake, known.streams, wrong=known.wrong)
+    unreadable = (
+        [] if overview.reason is None else [f"{lake.root} cannot be read: {overview.reason}"]
+    )
+    return overview_html(overview), [*known.wrong, *unreadable]
+
+
+def _one(lake: Lake, name: str, window: timedelta) -> tuple[str, list[str]]:
+    figures = read_stream(lake, stream_named(name), datetime.now(UTC), window)
+    own = [] if figures.line.trouble is None else [figures.line.trouble]
+    return stream_html(figures), [*own, *figures.troubles]
+
+
+@command("metrics", "metrics > /var/lib/node_exporter/stateful.prom", PANEL)
+def metrics(lake: LakeOption) -> int:
+    """Print the figures of all streams in Prometheus' text format."""
+    known = declared_here()
+    overview = read_overview(lake, known.streams, wrong=known.wrong)
+    say(metrics_text(overview).removesuffix("\n"))
+    return DONE if overview.state != "unreadable" and not known.wrong else FAILED

@@ -1,0 +1,65 @@
+"""The streams as their files declare them by now, in a process that goes on while they change."""
+
+import importlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+import include.registry
+import include.streams
+from include.settings import SettingsError, Stream
+
+_reading = Lock()
+_read_at: dict[Path, int] = {}
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The streams whose file is right, and what is wrong with the others."""
+
+    streams: tuple[Stream, ...]
+    wrong: tuple[str, ...]
+
+
+def declared() -> Declared:
+    """What the files of include/streams declare now; SettingsError when sources.py is wrong."""
+    with _reading:  # of requests, each in a thread, none must see half of it
+        _forget_changed()
+        return declared_here()
+
+
+def declared_here() -> Declared:
+    """What they declared when this process read them."""
+    streams, wrong = [], []
+    for name in include.registry.stream_names():
+        try:
+            streams.append(include.registry.stream_named(name))
+        except SettingsError as error:
+            wrong.append(str(error))
+    return Declared(tuple(streams), tuple(wrong))
+
+
+def _forget_changed() -> None:
+    """All modules of the folder, when a file of it is another: one may import another."""
+    folder = Path(include.streams.__path__[0])
+    found = {file: file.stat().st_mtime_ns for file in folder.rglob("*.py")}
+    if found == _read_at:
+        return
+    for name in [name for name in sys.modules if name.startswith("include.streams.")]:
+        del sys.modules[name]
+        vars(include.streams).pop(name.removeprefix("include.streams."), None)
+    importlib.invalidate_caches()
+    _read_again()
+    _read_at.clear()
+    _read_at.update(found)
+
+
+def _read_again() -> None:
+    """The registry, which stands on the sources. SettingsError when these are wrong."""
+    try:
+        importlib.reload(include.registry)
+    # Whatever the user's file raises: it is that file which is wrong.
+    except Exception as error:
+        kind = type(error).__name__
+        raise SettingsError(f"include/streams/sources.py: {kind}: {error}") from error

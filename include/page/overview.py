@@ -1,0 +1,191 @@
+"""All streams, a line each: how complete, how right, how big, and what people should look at.
+
+Read from `ops` and bronze, without a JVM. Nothing is raised for a lake that cannot be read: what
+is wrong with it is what a page has to show.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Literal
+
+import pyarrow as pa
+from croniter import croniter
+from deltalake.exceptions import DeltaError
+
+from include.fold.instants import instant_of
+from include.lake.paths import Lake, LakeError
+from include.page.days import Day, days_of
+from include.page.recorded import INGEST, RUN, Recorded, Row
+from include.settings import Stream
+
+WINDOW_DAYS = 30
+SEVERITIES = ("error", "warning", "info")
+# Of what was recorded or lies there: a page says so, and shows the rest.
+READ_ERRORS = (LakeError, OSError, ValueError, KeyError, pa.ArrowException, DeltaError)
+State = Literal["filled", "empty", "unreadable"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamLine:
+    """A stream in brief. Rows are of the window; a figure of None was never recorded."""
+
+    stream: str
+    source: str
+    schedule: str
+    until: datetime | None = None
+    lag: timedelta | None = None  # from `until` to now
+    promised: timedelta  # the lag that one run a tick comes to at most: two ticks and the delay
+    next_run: datetime  # by its schedule
+    last_run: datetime | None = None
+    last_outcome: str | None = None
+    last_error: str | None = None
+    last_seconds: float | None = None
+    runs: int = 0
+    rows_per_run: tuple[int, ...] = ()  # the newest SPARK_RUNS, the newest last
+    rows_in: int = 0
+    rows_late: int = 0
+    rows_quarantined: int = 0  # of its source
+    rows_pending: int | None = None
+    keys: int | None = None  # of the newest savepoint
+    keys_at: datetime | None = None  # the instant of that
+    state_bytes: int | None = None
+    checkpoint_bytes: int | None = None
+    findings: Mapping[str, int]  # open ones, by severity
+    days: tuple[Day, ...] = ()
+    trouble: str | None = None  # why the rest of the line is not there
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether its table is further behind than its schedule explains."""
+        return self.lag is not None and self.lag > self.promised
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """All streams of a lake at an instant."""
+
+    lake: str
+    now: datetime
+    state: State
+    reason: str | None = None  # unreadable: why
+    lines: tuple[StreamLine, ...] = ()
+    wrong: tuple[str, ...] = ()  # what is wrong with files of include/streams
+
+
+def unreadable(lake: Lake, reason: str, now: datetime | None = None) -> Overview:
+    """The overview of a lake that cannot be read."""
+    at = now or datetime.now(UTC)
+    return Overview(lake=lake.root, now=at, state="unreadable", reason=reason)
+
+
+def read_overview(
+    lake: Lake, streams: Sequence[Stream], now: datetime | None = None, wrong: Sequence[str] = ()
+) -> Overview:
+    """The overview of `streams`."""
+    at = now or datetime.now(UTC)
+    recorded = Recorded(lake, at - timedelta(days=WINDOW_DAYS))
+    try:
+        is_filled = lake.is_delta_table(lake.ops("runs"))
+        lines = tuple(line_of(recorded, stream, at) for stream in streams)
+    except READ_ERRORS as error:
+        return unreadable(lake, str(error), at)
+    state: State = "filled" if is_filled else "empty"
+    return Overview(lake=lake.root, now=at, state=state, lines=lines, wrong=tuple(wrong))
+
+
+def line_of(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
+    """The line of one stream. What `ops` has is read as a whole; of bronze, each says its own."""
+    known: dict[str, Any] = _by_schedule(stream, now) | _runs(recorded, stream)
+    known |= _state(recorded, stream)
+    known["findings"] = _counted(open_findings(recorded, stream))
+    try:
+        coverage = recorded.coverage(stream)
+    except READ_ERRORS as error:
+        return StreamLine(**known, trouble=f"whether its table is right cannot be told: {error}")
+    if coverage.until_us is not None:  # a rewind has taken back what runs had come to
+        known["until"] = instant_of(coverage.until_us)
+    known["lag"] = None if known["until"] is None else now - known["until"]
+    return StreamLine(**known, days=days_of(coverage, now, WINDOW_DAYS))
+
+
+def bare_line(stream: Stream, now: datetime, trouble: str) -> StreamLine:
+    """The line of a stream of which nothing can be read."""
+    return StreamLine(**_by_schedule(stream, now), findings=_counted([]), trouble=trouble)
+
+
+def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
+    first, second = _ticks(stream.schedule, now)
+    return {
+        "stream": stream.name,
+        "source": stream.source,
+        "schedule": stream.schedule,
+        "promised": 2 * (second - first) + stream.watermark_delay,
+        "next_run": first,
+    }
+
+
+@lru_cache(maxsize=1_000)
+def _ticks(schedule: str, now: datetime) -> tuple[datetime, datetime]:
+    ticks = croniter(schedule, now)
+    return ticks.get_next(datetime), ticks.get_next(datetime)
+
+
+def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
+    taken_in = recorded.runs.get((INGEST, stream.source))
+    quarantined = 0 if taken_in is None else taken_in.sums["rows_quarantined"]
+    runs = recorded.runs.get((RUN, stream.name))
+    if runs is None:
+        return {"until": None, "rows_quarantined": quarantined}
+    last = runs.newest
+    return {
+        "until": runs.succeeded.get("until"),
+        "rows_quarantined": quarantined,
+        "last_run": last["ended_at"],
+        "last_outcome": last["outcome"],
+        "last_error": last["error"],
+        "last_seconds": (last["ended_at"] - last["started_at"]).total_seconds(),
+        "runs": runs.count,
+        "rows_per_run": runs.rows_in,
+        "rows_in": runs.sums["rows_in"],
+        "rows_late": runs.sums["rows_late"],
+        "rows_pending": runs.succeeded.get("rows_pending"),
+    }
+
+
+def _state(recorded: Recorded, stream: Stream) -> dict[str, Any]:
+    there = [s for s in recorded.savepoints.get(stream.name, ()) if s["deleted_at"] is None]
+    newest = max(there, key=lambda s: (s["until"], s["created_at"]), default=None)
+    return {
+        "keys": newest and newest["keys"],
+        "keys_at": newest and newest["until"],
+        "state_bytes": recorded.sizes.get((stream.name, "state")),
+        "checkpoint_bytes": recorded.sizes.get((stream.name, "all")),
+    }
+
+
+def open_findings(recorded: Recorded, stream: Stream) -> list[Row]:
+    """What was found of a stream and of its source since their newest run began, the worst first.
+
+    Each run is followed by a check, so what an earlier one found, and this one did not, is over.
+    """
+    found = [
+        *_found_since(recorded, RUN, stream.name),
+        *_found_since(recorded, INGEST, stream.source),
+    ]
+    return sorted(found, key=lambda row: (SEVERITIES.index(row["severity"]), row["finding"]))
+
+
+def _found_since(recorded: Recorded, job: str, subject: str) -> list[Row]:
+    runs = recorded.runs.get((job, subject))
+    began = recorded.since if runs is None else runs.newest["started_at"]
+    newest: dict[str, Row] = {}
+    for row in sorted(recorded.findings.get(subject, ()), key=lambda row: row["found_at"]):
+        if row["found_at"] >= began:
+            newest[row["finding"]] = row
+    return list(newest.values())
+
+
+def _counted(findings: Sequence[Row]) -> dict[str, int]:
+    return {s: sum(row["severity"] == s for row in findings) for s in SEVERITIES}

@@ -1,0 +1,210 @@
+"""What `ops` has of all streams, read once for a page: of each table the columns that it shows."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property, lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from include.coverage.entries import Entry, entry_of
+from include.coverage.judge import Coverage, Standpoint, judge
+from include.coverage.late_groups import LateGroup, late_groups
+from include.coverage.table_coverage import IN_PROCESSING_TIME
+from include.fold.instants import micros_of
+from include.lake.generations import GenerationRow, Generations
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.landing.clock_repair import ClockRepair, knows_reset, newest_repair
+from include.settings import Stream
+
+Row = Mapping[str, Any]
+RUN_COLUMNS = (
+    "job",
+    "subject",
+    "started_at",
+    "ended_at",
+    "outcome",
+    "error",
+    "rows_in",
+    "rows_late",
+    "rows_pending",
+    "rows_out",
+    "rows_quarantined",
+    "until",
+)
+FINDING_COLUMNS = (
+    "found_at",
+    "subject",
+    "finding",
+    "severity",
+    "count",
+    "detail",
+    "action",
+    "figure",
+    "limit",
+    "unit",
+    "event_time_from",
+    "event_time_to",
+)
+RUN, INGEST = "run_stream", "ingest_source"
+SUMMED = ("rows_in", "rows_late", "rows_quarantined")
+SPARK_RUNS = 30
+# A check comes after each run. Some of these may have failed.
+UNCHECKED = timedelta(days=2)
+SIZE_COLUMNS = ("stream", "measured_at", "part", "bytes")
+
+
+@dataclass(frozen=True)
+class RunsOf:
+    """The runs of a job and a subject."""
+
+    newest: Row
+    succeeded: Row  # the newest of these; {} without any
+    rows_in: tuple[int, ...]  # of the newest SPARK_RUNS, the newest last
+    count: int  # in the window
+    sums: Mapping[str, int]  # of SUMMED, in the window
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The rows that a page of all streams is made of; each table is read when it is asked for."""
+
+    lake: Lake
+    since: datetime  # of what is counted over a time: the window's beginning
+
+    @cached_property
+    def runs(self) -> Mapping[tuple[str, str], RunsOf]:
+        """Of each job and subject, its runs."""
+        rows = read_ops(self.lake, "runs", columns=RUN_COLUMNS)
+        rows = rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST])))
+        rows = rows.sort_by("ended_at").append_column("at", pa.array(range(rows.num_rows)))
+        newest = _by_group(rows, [("at", "max"), ("rows_in", "list")])
+        done = _by_group(rows.filter(pc.equal(rows["outcome"], "succeeded")), [("at", "max")])
+        window = rows.filter(pc.greater_equal(rows["ended_at"], pa.scalar(self.since)))
+        sums = _by_group(window, [([], "count_all"), *((name, "sum") for name in SUMMED)])
+        last, good = (_rows_at(rows, groups) for groups in (newest, done))
+        return {
+            key: RunsOf(
+                newest=last[key],
+                succeeded=good.get(key, {}),
+                rows_in=tuple(n or 0 for n in group["rows_in_list"][-SPARK_RUNS:]),
+                count=sums.get(key, {}).get("count_all", 0),
+                sums={name: sums.get(key, {}).get(f"{name}_sum") or 0 for name in SUMMED},
+            )
+            for key, group in newest.items()
+        }
+
+    @cached_property
+    def findings(self) -> Mapping[str, Sequence[Row]]:
+        """Of each subject, those found in the window."""
+        return _grouped(self._since("findings", FINDING_COLUMNS, "found_at"), "subject")
+
+    @cached_property
+    def savepoints(self) -> Mapping[str, Sequence[Row]]:
+        columns = ("stream", "until", "created_at", "keys", "deleted_at")
+        return _grouped(read_ops(self.lake, "savepoints", columns=columns).to_pylist(), "stream")
+
+    @cached_property
+    def sizes(self) -> Mapping[tuple[str, str], int]:
+        """Bytes of each stream's checkpoint when it was last measured: of its `state`, and `all`."""
+        ran = [runs.newest["started_at"] for (job, _), runs in self.runs.items() if job == RUN]
+        since = min(ran, default=self.since) - UNCHECKED
+        rows = read_ops(
+            self.lake, "checkpoint_sizes", columns=SIZE_COLUMNS, since=("measured_at", since)
+        )
+        newest = rows.group_by("stream").aggregate([("measured_at", "max")])
+        newest = newest.rename_columns(["stream", "measured_at"])
+        # Few of the rows, so that what is joined is not all of them.
+        recent = rows.filter(pc.is_in(rows["measured_at"], newest["measured_at"].combine_chunks()))
+        sizes: dict[tuple[str, str], int] = defaultdict(int)
+        for row in recent.join(newest, ["stream", "measured_at"], join_type="inner").to_pylist():
+            for part in {"all", "state"} & {"all", row["part"]}:
+                sizes[row["stream"], part] += row["bytes"]
+        return sizes
+
+    @cached_property
+    def generations(self) -> Mapping[str, Generations]:
+        rows = _grouped(read_ops(self.lake, "generations").to_pylist(), "stream")
+        path = self.lake.ops("generations")
+        return {stream: Generations(stream, path, tuple(own)) for stream, own in rows.items()}
+
+    @cached_property
+    def entries(self) -> Mapping[str, Sequence[Entry]]:
+        """The ledger of each stream, as it is recorded."""
+        found = map(entry_of, read_ops(self.lake, "coverage").to_pylist())
+        ledger: dict[str, list[Entry]] = defaultdict(list)
+        for entry in sorted(found, key=lambda entry: entry.number):
+            ledger[entry.stream].append(entry)
+        return ledger
+
+    def _since(self, name: str, columns: Sequence[str], instant: str) -> list[Row]:
+        rows: list[Row] = read_ops(
+            self.lake, name, columns=columns, since=(instant, self.since)
+        ).to_pylist()
+        return rows
+
+    def coverage(self, stream: Stream) -> Coverage:
+        """The table of `stream`, judged by its recorded ledger and by bronze as it is now.
+
+        Whether the table still is what was recorded of it, the check of each run asks.
+        """
+        generations = self.generations.get(stream.name)
+        row = None if generations is None else generations.current
+        standpoint = self._standpoint(stream, row)
+        return judge(self.lake, self.entries.get(stream.name, ()), standpoint, self._read_late)
+
+    def _standpoint(self, stream: Stream, row: GenerationRow | None) -> Standpoint:
+        known = row or {}
+        bronze_id, repair = self._bronze(stream.source)
+        as_of = known.get("initial_as_of")
+        knows = repair is None or knows_reset(row, repair)
+        return Standpoint(
+            stream=stream.name,
+            source=stream.source,
+            is_append=known.get("output_mode") == "append",
+            in_processing_time=known.get("timeout") == IN_PROCESSING_TIME,
+            code=None,
+            since_us=None if as_of is None else micros_of(as_of),
+            bronze_id=bronze_id,
+            reset_us=None if knows or repair is None else repair.reset_at_us,
+        )
+
+    @cached_property
+    def _bronze(self) -> Callable[[str], tuple[str | None, ClockRepair | None]]:
+        @lru_cache(None)
+        def read(source: str) -> tuple[str | None, ClockRepair | None]:
+            path = self.lake.bronze(source)
+            if not self.lake.is_delta_table(path):
+                return None, None
+            return str(DeltaTable(path).metadata().id), newest_repair(self.lake, source)
+
+        return read
+
+    @cached_property
+    def _read_late(self) -> Callable[..., list[LateGroup]]:
+        # Many streams of a source have one delay, and no pin.
+        return lru_cache(None)(late_groups)
+
+
+def _grouped(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row[column]].append(row)
+    return found
+
+
+def _by_group(rows: pa.Table, figures: Sequence[tuple[Any, str]]) -> dict[tuple[str, str], Row]:
+    # Without threads: lists are to be in the order of the rows.
+    groups = rows.group_by(["job", "subject"], use_threads=False).aggregate(figures)
+    return {(row["job"], row["subject"]): row for row in groups.to_pylist()}
+
+
+def _rows_at(rows: pa.Table, groups: Mapping[tuple[str, str], Row]) -> dict[tuple[str, str], Row]:
+    """The rows that each group names by `at_max`."""
+    wanted = rows.take(pa.array([row["at_max"] for row in groups.values()], pa.int64()))
+    return dict(zip(groups, wanted.to_pylist(), strict=True))

@@ -1,0 +1,160 @@
+"""The figures as HTML: one file that asks for nothing else, in the colours of whoever reads it.
+
+By Jinja, which Airflow brings: it escapes all that comes from data.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from include.coverage.findings import spans_text
+from include.page.charts import Chart, Point, bars, lines, spark
+from include.page.days import WORDS, days_text
+from include.page.overview import WINDOW_DAYS, Overview
+from include.page.stream_figures import PARTS, SizePoint, StreamFigures
+from include.text_table import bytes_text
+
+TEMPLATES = Path(__file__).parent / "templates"
+SHOWN_RUNS = 50
+SHOWN = 20
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+Link = Callable[[str], str]
+
+
+def overview_html(overview: Overview, link: Link | None = None) -> str:
+    """The page of all streams; `link` gives the address of a stream's page, if there is one."""
+    return _template("overview.html").render(
+        overview=overview, link=link, window_days=WINDOW_DAYS, words=WORDS
+    )
+
+
+def stream_html(figures: StreamFigures, back: str | None = None) -> str:
+    """The page of a stream; `back` is the address of that of all streams, if there is one."""
+    return _template("stream.html").render(
+        f=figures,
+        back=back,
+        charts=list(_charts(figures)),
+        runs=list(reversed(figures.runs))[:SHOWN_RUNS],
+        wrong=spans_text(figures.wrong),
+        words=WORDS,
+        shown=SHOWN,
+    )
+
+
+def message_html(text: str) -> str:
+    """A page that says why there is no other."""
+    return _template("message.html").render(text=text)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": _number,
+        "bytes": _bytes,
+        "instant": _instant,
+        "minute": _minute,
+        "span": _span,
+        "micros": lambda at: 0 if at is None else int(at.timestamp()),
+    }
+    environment.globals |= {"spark": spark, "days_text": days_text}
+    return environment
+
+
+def _template(name: str) -> Template:
+    return _environment().get_template(name)
+
+
+def _charts(f: StreamFigures) -> Iterator[Markup]:
+    begin, end = f.now - f.window, f.now
+    for draw, chart in _wanted(f):
+        yield draw(chart, begin, end)
+
+
+def _wanted(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Chart]]:
+    def runs(name: str) -> list[Point]:
+        return [(run.ended_at, getattr(run, name)) for run in f.runs]
+
+    rows = {"folded": runs("rows_folded"), "late": runs("rows_late")}
+    yield bars, Chart("Rows read", rows, _number)
+    yield bars, Chart("Rows written", {"rows out": runs("rows_out")}, _number)
+    yield lines, Chart("Lag of the table after each run", {"lag": runs("lag_seconds")}, _seconds)
+    pending = {"pending": runs("rows_pending")}
+    yield lines, Chart("Rows not yet settled", pending, _number, f.limits["pending_rows"])
+    parts = {part: [(run.ended_at, run.parts[part]) for run in f.runs] for part in PARTS}
+    yield bars, Chart("Seconds of a run (mean)", parts, _seconds, is_mean=True)
+    memory = {"JVM and Python": runs("rss_bytes")}
+    yield lines, Chart("Most memory of a run", memory, bytes_text, f.limits["rss_bytes"])
+    yield from _of_checkpoint(f)
+    keys = sorted((row["until"], row["keys"]) for row in f.savepoints)
+    yield lines, Chart("Keys, at savepoints", {"keys": keys}, _number)
+
+
+def _of_checkpoint(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Chart]]:
+    compacted = [s.measured_at for s in f.sizes if s.occasion == "after_compaction"]
+
+    def sizes(value: Callable[[SizePoint], float | None]) -> list[Point]:
+        return [(size.measured_at, value(size)) for size in f.sizes]
+
+    names = {name for size in f.sizes for name in size.bytes_by_part}
+    by_part = {
+        name: sizes(lambda size, name=name: size.bytes_by_part.get(name))  # type: ignore[misc]
+        for name in sorted(names, key=lambda name: (name != "state", name))
+    }
+    most = f.limits["checkpoint_bytes"]
+    yield lines, Chart("Checkpoint by part", by_part, bytes_text, most, compacted, "compacted")
+    files, most = {"files": sizes(lambda size: size.files)}, f.limits["checkpoint_files"]
+    yield lines, Chart("Checkpoint files", files, _number, most, compacted, "compacted")
+    logs, most = {"logs": sizes(lambda size: size.replay_versions)}, f.limits["replay_versions"]
+    yield (
+        lines,
+        Chart("Change logs that a start replays", logs, _number, most, compacted, "compacted"),
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _bytes(value: float | None) -> str:
+    return "" if value is None else bytes_text(value)
+
+
+def _instant(at: datetime | None) -> str:
+    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _minute(at: datetime | None) -> str:
+    return _instant(at)[: -len(":00")]
+
+
+def _seconds(value: float) -> str:
+    return _span(timedelta(seconds=value))
+
+
+def _span(span: timedelta | None) -> str:
+    """A length of time in its largest unit, and the next if it has any of that."""
+    if span is None:
+        return ""
+    seconds = int(span.total_seconds())
+    if seconds < 0:
+        return f"-{_span(-span)}"
+    parts: list[str] = []
+    for length, name in UNITS:
+        if seconds >= length and len(parts) < 2:
+            parts.append(f"{seconds // length} {name}")
+            seconds %= length
+        elif parts:
+            break
+    return " ".join(parts) or f"{span.total_seconds():.1g} s"

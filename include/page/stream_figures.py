@@ -1,0 +1,262 @@
+"""A stream through time: its runs, checkpoint, settings, savepoints, coverage and biggest keys.
+
+As the overview's lines, read from the lake without a JVM, and for a page: what cannot be read is
+said in `troubles`, and the rest is there.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from include.coverage.judge import Span
+from include.coverage.table_coverage import findings_on, table_coverage
+from include.lake.findings import Finding
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.page.big_keys import BigKeys, biggest_keys
+from include.page.days import Day, days_of
+from include.page.overview import READ_ERRORS, StreamLine, bare_line, line_of, open_findings
+from include.page.recorded import Recorded, Row
+from include.settings import Stream
+
+RUN_SERIES = (
+    "run_id",
+    "job",
+    "started_at",
+    "ended_at",
+    "outcome",
+    "error",
+    "rows_in",
+    "rows_folded",
+    "rows_late",
+    "rows_pending",
+    "rows_out",
+    "until",
+    "jvm_rss_bytes",
+    "python_rss_bytes",
+)
+SIZE_SERIES = (
+    "measured_at",
+    "occasion",
+    "part",
+    "operator",
+    "partition",
+    "store",
+    "bytes",
+    "files",
+    "replay_versions",
+    "replay_bytes",
+)
+# Of Spark's durations of a batch: what is planning, and what is bookkeeping of the position.
+PLANNING = ("queryPlanning", "latestOffset", "getBatch")
+POSITION = ("walCommit", "commitOffsets")
+PARTS = ("around batches", "planning", "fold, store and tables", "position", "other")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPoint:
+    """A run of the stream, or a compaction; rows of None were not counted, as of one that failed."""
+
+    run_id: str
+    job: str
+    started_at: datetime
+    ended_at: datetime
+    outcome: str
+    error: str | None
+    rows_in: int | None
+    rows_folded: int | None
+    rows_late: int | None
+    rows_pending: int | None
+    rows_out: int | None
+    until: datetime | None
+    rss_bytes: int
+    parts: Mapping[str, float]  # seconds by PARTS: together the run's
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended_at - self.started_at).total_seconds()
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """How far the table was behind when the run ended."""
+        return None if self.until is None else (self.ended_at - self.until).total_seconds()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizePoint:
+    """The checkpoint as it was measured."""
+
+    measured_at: datetime
+    occasion: str
+    bytes_by_part: Mapping[str, int]
+    files: int
+    replay_versions: int
+    replay_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.bytes_by_part.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamFigures:
+    """All that the page of a stream shows. Rows of `ops` are as their columns say."""
+
+    line: StreamLine
+    title: str
+    now: datetime
+    window: timedelta
+    limits: Mapping[str, float | None]
+    runs: tuple[RunPoint, ...] = ()
+    sizes: tuple[SizePoint, ...] = ()
+    partitions: tuple[Row, ...] = ()  # of the newest measurement: partition, bytes, files
+    savepoints: tuple[Row, ...] = ()  # the newest first
+    profiles: tuple[Row, ...] = ()  # of RocksDB, the newest first
+    recomputes: tuple[Row, ...] = ()  # the newest first
+    days: tuple[Day, ...] = ()
+    wrong: tuple[Span, ...] = ()  # where the table is not right
+    advice: tuple[Finding, ...] = ()  # what to do about that, with the backfill to enter
+    findings: tuple[Row, ...] = ()  # open ones, the worst first
+    keys: BigKeys | None = None
+    troubles: tuple[str, ...] = ()
+
+
+def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) -> StreamFigures:
+    """The figures of `stream` in the window that ends at `now`."""
+    recorded = Recorded(lake, now - window)
+    parts: dict[str, Callable[[], Any]] = {
+        "runs": lambda: _runs(recorded, stream),
+        "measured": lambda: _measured(recorded, stream),
+        "savepoints": lambda: _rows(lake, "savepoints", stream, "until"),
+        "profiles": lambda: _rows(lake, "rocksdb_profiles", stream, "profile"),
+        "recomputes": lambda: _rows(lake, "intervals", stream, "recomputed_at"),
+        "findings": lambda: tuple(open_findings(recorded, stream)),
+        "keys": lambda: biggest_keys(lake, stream.name),
+    }
+    read, troubles = _each(parts)
+    measured = read.pop("measured", {})
+    judged, trouble = _each({"coverage": lambda: _coverage(lake, stream, now, window)})
+    return StreamFigures(
+        line=_line(recorded, stream, now),
+        title=stream.title or stream.name,
+        now=now,
+        window=window,
+        limits=vars(stream.limits),
+        sizes=tuple(_size(at, measured[at]) for at in sorted(measured)),
+        partitions=_partitions(measured),
+        troubles=(*troubles, *trouble),
+        **read,
+        **judged.get("coverage", {}),
+    )
+
+
+def _line(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
+    try:
+        return line_of(recorded, stream, now)
+    except READ_ERRORS as error:
+        return bare_line(stream, now, f"its figures cannot be read: {error}")
+
+
+def _each(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], list[str]]:
+    """What can be read of `parts`, and what of the others is in the way."""
+    read, troubles = {}, []
+    for name, part in parts.items():
+        try:
+            read[name] = part()
+        except READ_ERRORS as error:
+            troubles.append(f"{name} cannot be read: {error}")
+    return read, troubles
+
+
+def _rows(lake: Lake, name: str, stream: Stream, by: str) -> tuple[Row, ...]:
+    rows = read_ops(lake, name, {"stream": stream.name}).to_pylist()
+    return tuple(sorted(rows, key=lambda row: row[by], reverse=True))
+
+
+def _runs(recorded: Recorded, stream: Stream) -> tuple[RunPoint, ...]:
+    where = {"subject": stream.name}
+    since = ("started_at", recorded.since)
+    rows = read_ops(recorded.lake, "runs", where, RUN_SERIES, since).to_pylist()
+    durations = _durations(recorded, stream)
+    drains = [row for row in rows if row["job"] in ("run_stream", "compact_state")]
+    drains.sort(key=lambda row: row["ended_at"])
+    return tuple(_run(row, durations[row["run_id"]]) for row in drains)
+
+
+def _run(row: Row, batches: Sequence[Mapping[str, float]]) -> RunPoint:
+    known = {name: row[name] for name in RUN_SERIES if name in RunPoint.__dataclass_fields__}
+    seconds = (row["ended_at"] - row["started_at"]).total_seconds()
+    rss = (row["jvm_rss_bytes"] or 0) + (row["python_rss_bytes"] or 0)
+    return RunPoint(**known, rss_bytes=rss, parts=_parts(seconds, batches))
+
+
+def _parts(seconds: float, batches: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """A run's seconds: Spark tells what its batches took, and the rest is the session, the ledger
+    and a savepoint."""
+
+    def sum_of(*names: str) -> float:
+        return sum(batch.get(name, 0) for batch in batches for name in names) / 1_000
+
+    whole = sum_of("triggerExecution")
+    planning, work, position = sum_of(*PLANNING), sum_of("addBatch"), sum_of(*POSITION)
+    other = max(whole - planning - work - position, 0.0)
+    around = max(seconds - whole, 0.0)
+    return dict(zip(PARTS, (around, planning, work, position, other), strict=True))
+
+
+def _durations(recorded: Recorded, stream: Stream) -> Mapping[str, list[Mapping[str, float]]]:
+    """Spark's durations of each batch in the window, in milliseconds, by its run."""
+    columns = ("run_id", "durations_ms", "committed_at")
+    since = ("committed_at", recorded.since)
+    rows = read_ops(recorded.lake, "batches", {"stream": stream.name}, columns, since)
+    found: dict[str, list[Mapping[str, float]]] = defaultdict(list)
+    for row in rows.to_pylist():
+        # A killed run has left none.
+        found[row["run_id"]].append(json.loads(row["durations_ms"] or "{}"))
+    return found
+
+
+def _measured(recorded: Recorded, stream: Stream) -> Mapping[datetime, list[Row]]:
+    since = ("measured_at", recorded.since)
+    where = {"stream": stream.name}
+    rows = read_ops(recorded.lake, "checkpoint_sizes", where, SIZE_SERIES, since)
+    found: dict[datetime, list[Row]] = defaultdict(list)
+    for row in rows.to_pylist():
+        found[row["measured_at"]].append(row)
+    return found
+
+
+def _size(at: datetime, rows: Sequence[Row]) -> SizePoint:
+    by_part: dict[str, int] = defaultdict(int)
+    for row in rows:
+        by_part[row["part"]] += row["bytes"]
+    return SizePoint(
+        measured_at=at,
+        occasion=rows[0]["occasion"],
+        bytes_by_part=by_part,
+        files=sum(row["files"] for row in rows),
+        replay_versions=max((row["replay_versions"] or 0 for row in rows), default=0),
+        replay_bytes=sum(row["replay_bytes"] or 0 for row in rows),
+    )
+
+
+def _partitions(measured: Mapping[datetime, Sequence[Row]]) -> tuple[Row, ...]:
+    newest = measured[max(measured)] if measured else []
+    stores = [row for row in newest if row["partition"] is not None]
+    return tuple(sorted(stores, key=lambda row: (row["operator"], row["partition"])))
+
+
+def _coverage(lake: Lake, stream: Stream, now: datetime, window: timedelta) -> dict[str, Any]:
+    """Where the table is right: also compared with its own log, as a check does."""
+    row = Recorded(lake, now).generations.get(stream.name)
+    if row is None or row.current is None:
+        return {}
+    judged = table_coverage(lake, stream)
+    return {
+        "days": days_of(judged.coverage, now, max(window // timedelta(days=1), 1)),
+        "wrong": judged.coverage.wrong,
+        "advice": tuple(findings_on(lake, stream, judged, row.current)),
+    }

@@ -1,0 +1,59 @@
+"""`./stateful report` and `metrics`: files and text, exit codes, mistakes in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from include.cli.__main__ import main
+from include.lake.paths import Lake
+from include.registry import stream_named, stream_names
+from tests.page.history import write_history
+
+
+@pytest.fixture
+def filled(lake: Lake) -> Lake:
+    write_history(lake, [stream_named("device_signals")], 3)
+    return lake
+
+
+def damage(lake: Lake) -> None:
+    for commit in Path(lake.ops("runs"), "_delta_log").iterdir():
+        commit.write_text("{")
+
+
+def test_a_report_has_all_streams(filled, tmp_path, capsys):
+    file = tmp_path / "all.html"
+    assert main(["report", "--to", str(file), "--lake", filled.root]) == 0
+    assert capsys.readouterr().out.strip() == str(file)
+    assert all(f">{name}" in file.read_text() for name in stream_names())
+
+
+def test_a_report_of_a_stream_is_of_that_alone(filled, tmp_path):
+    file = tmp_path / "one.html"
+    args = ["report", "user_counts", "--to", str(file), "--days", "7", "--lake", filled.root]
+    assert main(args) == 0
+    assert "the last 7 d" in file.read_text()
+    assert "device_signals" not in file.read_text()
+
+
+def test_a_lake_that_cannot_be_read_gives_a_report_that_says_so_and_1(filled, tmp_path, capsys):
+    damage(filled)
+    for name in ([], ["user_counts"]):
+        file = tmp_path / "report.html"
+        assert main(["report", *name, "--to", str(file), "--lake", filled.root]) == 1
+        assert "cannot be read" in file.read_text()
+        assert "cannot be read" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("args", [["nobody"], ["--to", "nowhere/at/all.html"], ["--days", "0"]])
+def test_mistakes_are_said_in_a_line(filled, args, capsys):
+    assert main(["report", *args, "--lake", filled.root]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_metrics_are_printed(filled, capsys):
+    assert main(["metrics", "--lake", filled.root]) == 0
+    assert 'stateful_lake_rows_30d{stream="device_signals",kind="in"} ' in capsys.readouterr().out
+    damage(filled)
+    assert main(["metrics", "--lake", filled.root]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "stateful_lake_up 0.0"

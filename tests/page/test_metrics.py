@@ -1,0 +1,92 @@
+"""Prometheus' text: each line by the format's grammar, each figure that of the overview."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from include.page.metrics import metrics_text
+from include.page.overview import Overview, read_overview
+from tests.page.history import NOW, streams_like, write_history
+
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+LABEL = rf'{NAME}="(?:[^"\\\n]|\\[\\"n])*"'
+SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\S+)")
+STREAMS = streams_like(3)
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def parsed(text: str) -> Samples:
+    """The samples of a text; each metric has its HELP and TYPE before it, once, and no sample twice."""
+    assert text.endswith("\n")
+    samples: Samples = {}
+    helped: list[str] = []
+    typed: list[str] = []
+    for line in text[:-1].split("\n"):
+        if line.startswith("# HELP "):
+            helped.append(line.split(" ", 3)[2])
+        elif line.startswith("# TYPE "):
+            name, kind = line.split(" ")[2:]
+            assert (name, kind) == (helped[-1], "gauge")
+            typed.append(name)
+        else:
+            match = SAMPLE.fullmatch(line)
+            assert match, line
+            name, labels, value = match.groups()
+            assert name == typed[-1]
+            key = name, frozenset(re.findall(rf'({NAME})="((?:[^"\\]|\\.)*)"', labels or ""))
+            assert key not in samples
+            samples[key] = float(value)
+    assert helped == typed
+    assert len(typed) == len(set(typed))
+    return samples
+
+
+def at(samples: Samples, name: str, **labels: str) -> float | None:
+    return samples.get((f"stateful_lake_{name}", frozenset(labels.items())))
+
+
+def test_figures_are_those_of_the_overview(lake):
+    write_history(lake, STREAMS, 10)
+    overview = read_overview(lake, STREAMS, NOW)
+    samples = parsed(metrics_text(overview))
+    assert at(samples, "up") == 1
+    for line in overview.lines:
+        own = {"stream": line.stream}
+        assert line.lag is not None
+        assert at(samples, "until_lag_seconds", **own) == line.lag.total_seconds()
+        assert at(samples, "rows_30d", kind="late", **own) == line.rows_late
+        assert at(samples, "state_keys", **own) == line.keys
+        assert at(samples, "state_bytes", **own) == line.state_bytes
+        assert at(samples, "checkpoint_bytes", **own) == line.checkpoint_bytes
+        assert at(samples, "run_seconds", **own) == line.last_seconds
+        assert at(samples, "findings", severity="warning", **own) == line.findings["warning"]
+        assert at(samples, "dates_not_right", why="late", **own) == 0
+
+
+def test_what_was_never_recorded_has_no_sample(lake):
+    samples = parsed(metrics_text(read_overview(lake, STREAMS, NOW)))
+    assert at(samples, "up") == 1
+    assert at(samples, "state_keys", stream="stream_000") is None
+    assert at(samples, "run_failed", stream="stream_000") is None
+
+
+def test_a_lake_that_cannot_be_read_is_down():
+    down = Overview(lake="x", now=NOW, state="unreadable", reason="broken")
+    assert metrics_text(down).splitlines()[-1] == "stateful_lake_up 0.0"
+
+
+def test_labels_are_escaped(lake):
+    (line, *_) = read_overview(lake, STREAMS, NOW).lines
+    odd = replace(line, stream='a"b\\c\nd')
+    overview = Overview(lake="x", now=NOW, state="filled", lines=(odd,))
+    assert at(parsed(metrics_text(overview)), "run_failed") is None
+    assert 'stream="a\\"b\\\\c\\nd"' in metrics_text(overview)
+
+
+def test_the_page_of_the_docs_has_each_metric(lake):
+    write_history(lake, STREAMS, 3)
+    page = (Path(__file__).parents[2] / "docs" / "page.md").read_text()
+    table = page[page.index("| `stateful_lake_...`") :]
+    written = re.findall(r"`([a-z0-9_]+)`", re.sub(r"^\| ([^|]*)\|.*$", r"\1", table, flags=re.M))
+    given = {name for name, _ in parsed(metrics_text(read_overview(lake, STREAMS, NOW)))}
+    assert {f"stateful_lake_{name}" for name in written} == given

@@ -1,0 +1,194 @@
+"""The overview against SQL over the files of `ops`; empty, damaged and foreign lakes."""
+
+import shutil
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from include.coverage.judge import Coverage, Span
+from include.coverage.segments import BEGINNING_US
+from include.fold.instants import micros_of
+from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.paths import Lake
+from include.page.days import days_of, days_text
+from include.page.declared import declared_here
+from include.page.overview import read_overview
+from tests.page.history import NOW, streams_like, write_history
+
+STREAMS = streams_like(4)
+RUNS = 40
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(str(tmp_path_factory.mktemp("lake")))
+    write_history(lake, STREAMS, RUNS)
+    return lake
+
+
+def sql(lake: Lake, table: str, query: str) -> dict[str, tuple[object, ...]]:
+    """`query` over a table that only ever was appended to: first column -> the others."""
+    files = f"read_parquet('{lake.ops(table)}/*.parquet')"
+    rows = duckdb.sql(f"SET TimeZone='UTC'; {query.replace('ROWS', files)}").fetchall()
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_rows_and_runs_are_those_of_sql(filled):
+    since = NOW - timedelta(days=30)
+    expected = sql(
+        filled,
+        "runs",
+        f"""SELECT subject, sum(rows_in), sum(rows_late), count(*), max(until), max(ended_at),
+        arg_max(rows_pending, ended_at), list(coalesce(rows_in, 0) ORDER BY ended_at)[-30:]
+        FROM ROWS WHERE job = 'run_stream' AND ended_at >= TIMESTAMPTZ '{since}' GROUP BY subject""",
+    )
+    overview = read_overview(filled, STREAMS, NOW)
+    assert overview.state == "filled"
+    found = {
+        line.stream: (
+            line.rows_in,
+            line.rows_late,
+            line.runs,
+            line.until,
+            line.last_run,
+            line.rows_pending,
+            list(line.rows_per_run),
+        )
+        for line in overview.lines
+    }
+    assert found == expected
+
+
+def test_state_and_keys_are_those_of_sql(filled):
+    bytes_of = sql(
+        filled,
+        "checkpoint_sizes",
+        """SELECT stream, sum(bytes) FROM ROWS AS s WHERE part = 'state' AND measured_at =
+        (SELECT max(measured_at) FROM ROWS AS n WHERE n.stream = s.stream) GROUP BY stream""",
+    )
+    keys = sql(filled, "savepoints", "SELECT stream, arg_max(keys, until) FROM ROWS GROUP BY ALL")
+    lines = read_overview(filled, STREAMS, NOW).lines
+    assert {line.stream: (line.state_bytes,) for line in lines} == bytes_of
+    assert {line.stream: (line.keys,) for line in lines} == keys
+
+
+def test_a_sources_refused_rows_count_for_each_of_its_streams(filled):
+    (refused,) = sql(
+        filled,
+        "runs",
+        "SELECT subject, sum(rows_quarantined) FROM ROWS WHERE job LIKE 'in%' GROUP BY 1",
+    )["signals"]
+    assert {line.rows_quarantined for line in read_overview(filled, STREAMS, NOW).lines} == {
+        refused
+    }
+
+
+def test_findings_are_open_until_a_run_begins(filled):
+    expected = sql(
+        filled,
+        "findings",
+        f"""SELECT subject, count(DISTINCT finding) FROM ROWS
+        WHERE found_at >= TIMESTAMPTZ '{NOW.replace(minute=1)}' GROUP BY subject""",
+    )
+    for line in read_overview(filled, STREAMS, NOW).lines:
+        assert line.findings["warning"] == expected.get(line.stream, (0,))[0]
+        assert line.findings["error"] == 0  # two days ago, and runs since
+
+
+def test_a_finding_that_is_found_twice_is_one(lake):
+    write_history(lake, STREAMS[:2], 3)
+    again = {"subject": "stream_001", "finding": "skew", "severity": "error", "found_at": NOW}
+    append_ops(lake, "findings", [again])
+    assert read_overview(lake, STREAMS[:2], NOW).lines[1].findings == {
+        "error": 1,
+        "warning": 1,
+        "info": 0,
+    }
+
+
+def test_lag_is_held_against_the_schedule(filled):
+    soon, later = (read_overview(filled, STREAMS, NOW + n * timedelta(hours=1)) for n in (0, 3))
+    assert [line.lag for line in soon.lines] == [NOW - line.until for line in soon.lines]
+    assert {line.is_behind for line in soon.lines} == {False}
+    assert {line.is_behind for line in later.lines} == {True}
+    assert soon.lines[0].next_run == NOW.replace(hour=13, minute=0)
+
+
+def test_a_rewound_table_is_complete_until_where_its_ledger_ends(lake):
+    write_history(lake, STREAMS[:1], 3)
+    earlier = NOW - timedelta(days=3)
+    update_ops(
+        lake,
+        "coverage",
+        ["stream", "number"],
+        [{"stream": STREAMS[0].name, "number": 1, "until": earlier}],
+    )
+    (line,) = read_overview(lake, STREAMS[:1], NOW).lines
+    assert line.until == earlier
+    assert Counter(day.status for day in line.days) == {"right": 26, "unsettled": 4}
+
+
+def test_nothing_recorded_of_a_table_is_not_right(lake):
+    write_history(lake, STREAMS[:1], 3)
+    void = {"stream": STREAMS[0].name, "number": 2, "kind": "void", "generation": 0, "codes": ""}
+    append_ops(lake, "coverage", [void | {"delay_us": 0}])
+    (line,) = read_overview(lake, STREAMS[:1], NOW).lines
+    assert {day.status for day in line.days} <= {"unproved", "none", "unsettled"}
+
+
+def test_an_empty_lake_says_so(lake):
+    streams, wrong = declared_here().streams, declared_here().wrong
+    overview = read_overview(lake, streams, NOW, wrong)
+    assert (overview.state, overview.reason, wrong) == ("empty", None, ())
+    assert [line.stream for line in overview.lines] == [stream.name for stream in streams]
+    assert {(line.until, line.keys, line.last_run) for line in overview.lines} == {(None,) * 3}
+    assert {day.status for line in overview.lines for day in line.days} == {"none"}
+
+
+def test_a_lake_that_cannot_be_read_says_why(lake):
+    write_history(lake, STREAMS[:1], 3)
+    for log in Path(lake.ops("runs"), "_delta_log").iterdir():
+        log.write_text("{")
+    overview = read_overview(lake, STREAMS[:1], NOW)
+    assert (overview.state, overview.lines) == ("unreadable", ())
+    assert overview.reason
+
+
+def test_bronze_that_cannot_be_read_costs_its_streams_the_bar_alone(lake):
+    write_history(lake, STREAMS[:1], 3)
+    Path(lake.bronze("signals"), "_delta_log").mkdir(parents=True)
+    (line,) = read_overview(lake, STREAMS[:1], NOW).lines
+    assert line.rows_in
+    assert (line.days, "cannot be told" in (line.trouble or "")) == ((), True)
+
+
+def test_columns_that_an_earlier_release_did_not_have_are_null(lake):
+    write_history(lake, STREAMS[:1], 3)
+    table = lake.ops("runs")
+    rows = read_ops(lake, "runs").drop_columns(["rows_quarantined", "until"])
+    shutil.rmtree(table)
+    from deltalake import write_deltalake
+
+    write_deltalake(table, rows)
+    (line,) = read_overview(lake, STREAMS[:1], NOW).lines
+    assert (line.rows_quarantined, line.rows_in > 0) == (0, True)
+
+
+MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def test_a_day_is_what_the_worst_of_its_spans_is():
+    us = micros_of(MIDNIGHT)
+    hour = 3_600_000_000
+    spans = (
+        Span(BEGINNING_US, us, None),
+        Span(us, us + hour, "late rows"),
+        Span(us + hour, us + 2 * hour, "other code"),
+        Span(us + 2 * hour, us + 30 * hour, None),
+    )
+    days = days_of(Coverage(us + 30 * hour, spans, None), MIDNIGHT + timedelta(days=2), 4)
+    assert [day.status for day in days] == ["right", "code", "unsettled", "unsettled"]
+    assert days_text(days) == "1 day right, 2 days not yet settled, 1 day other code"

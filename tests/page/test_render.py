@@ -1,0 +1,178 @@
+"""The pages as HTML: well formed, whole in themselves, escaped, and with the figures of the model."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from include.lake.paths import Lake
+from include.page.charts import BINS, Chart, bars, lines, spark
+from include.page.overview import read_overview
+from include.page.render import overview_html, stream_html
+from include.page.stream_figures import read_stream
+from tests.page.history import NOW, streams_like, write_history
+
+STREAMS = streams_like(3)
+VOID = {"meta", "link", "br", "input", "img", "hr"}
+
+
+class Page(HTMLParser):
+    """What a browser makes of a page, as far as it is asked for here."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] = " ".join(f"{self.rows[-1][-1]} {data}".split())
+
+    def all(self, tag: str) -> Iterator[dict[str, str | None]]:
+        return (attributes for name, attributes in self.tags if name == tag)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(str(tmp_path_factory.mktemp("lake")))
+    write_history(lake, STREAMS, 40)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def pages(filled: Lake) -> dict[str, str]:
+    overview = read_overview(filled, STREAMS, NOW)
+    figures = read_stream(filled, STREAMS[1], NOW, timedelta(days=2))
+    return {"overview": overview_html(overview), "stream": stream_html(figures)}
+
+
+@pytest.mark.parametrize("name", ["overview", "stream"])
+def test_a_page_asks_for_nothing(pages, name):
+    page = Page(pages[name])
+    assert not [a for _, a in page.tags for n in ("src", "href", "action", "srcset") if a.get(n)]
+    assert not re.search(r"url\(|@import|https?://|\bfetch\(", pages[name])
+
+
+@pytest.mark.parametrize("name", ["overview", "stream"])
+def test_what_comes_from_data_is_text(pages, name):
+    page = Page(pages[name])
+    assert "<b>it</b> & failed" in page.text or name == "overview"
+    assert "b" not in {tag for tag, _ in page.tags}
+    assert len(list(page.all("script"))) == (1 if name == "overview" else 0)
+
+
+def test_a_stream_of_any_text_cannot_leave_its_attribute(filled):
+    line = read_overview(filled, STREAMS, NOW).lines[0]
+    evil = replace(line, stream='"><img src=x>', trouble="<img src=y>")
+    overview = replace(read_overview(filled, STREAMS, NOW), lines=(evil,), wrong=("<img>",))
+    page = Page(overview_html(overview, lambda name: f"streams/{name}"))
+    assert list(page.all("img")) == []
+    assert [a["href"] for a in page.all("a")] == ['streams/"><img src=x>']
+
+
+def test_rows_of_the_table_have_the_figures_of_the_lines(filled, pages):
+    rows = {row[0].split()[0]: row for row in Page(pages["overview"]).rows if row}
+    for line in read_overview(filled, STREAMS, NOW).lines:
+        row = rows[line.stream]
+        assert row[1] == f"{line.until:%Y-%m-%d %H:%M}"
+        assert [cell.split()[0] for cell in row[5:10]] == [
+            f"{line.rows_in:,}",
+            f"{line.rows_late:,}",
+            f"{line.rows_quarantined:,}",
+            f"{line.rows_pending:,}",
+            f"{line.keys:,}",
+        ]
+
+
+@pytest.mark.parametrize("name", ["overview", "stream"])
+def test_what_is_drawn_is_said(pages, name):
+    page = Page(pages[name])
+    drawn = [a for a in (*page.all("svg"), *page.all("div")) if a.get("role") == "img"]
+    assert drawn
+    assert all(attributes.get("aria-label") for attributes in drawn)
+    assert [a for a in page.all("th") if "scope" not in a] == []
+    assert len(list(page.all("h1"))) == 1
+    scrolled = [a for a in page.all("div") if a.get("class") == "scroll"]
+    assert scrolled
+    assert {a["tabindex"] for a in scrolled} == {"0"}
+    identifiers = [a["id"] for _, a in page.tags if "id" in a]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_the_page_of_a_stream_names_what_to_do(pages):
+    page = Page(pages["stream"])
+    assert "`./stateful` <b>do</b>" in page.text
+    assert "skew" in page.text
+
+
+def test_lakes_without_anything_and_that_cannot_be_read_are_said(lake):
+    empty = read_overview(lake, STREAMS, NOW)
+    assert "Nothing has run in this lake yet" in Page(overview_html(empty)).text
+    broken = replace(empty, state="unreadable", reason="<no> such table")
+    page = Page(overview_html(broken))
+    assert "cannot be read: <no> such table" in " ".join(page.text.split())
+    assert list(page.all("table")) == []
+    assert "has not run" in Page(stream_html(read_stream(lake, STREAMS[0], NOW, timedelta(1)))).text
+
+
+def drawn(svg: str, tag: str) -> list[dict[str, str]]:
+    return [element.attrib for element in ElementTree.fromstring(svg).iter() if element.tag == tag]
+
+
+def test_a_line_is_broken_where_a_value_is_missing():
+    points = [(NOW + n * timedelta(hours=1), None if n == 3 else float(n)) for n in range(8)]
+    svg = lines(Chart("t", {"a": points}, str), NOW, NOW + timedelta(hours=7))
+    parts = [line["points"].split() for line in drawn(svg, "polyline")]
+    assert [len(part) for part in parts] == [3, 4]
+    assert len(drawn(svg, "circle")) == 7
+
+
+def test_bars_add_up_to_the_rows_whatever_their_number():
+    points = [(NOW + n * timedelta(minutes=1), 1.0) for n in range(1_000)]
+    end = NOW + timedelta(minutes=999)
+    svg = bars(Chart("t", {"a": points, "b": points}, str), NOW, end)
+    rects = drawn(svg, "rect")
+    assert len(rects) == 2 * BINS
+    said = [element.text or "" for element in ElementTree.fromstring(svg).iter("title")]
+    assert sum(float(text.rsplit(" ", 1)[1]) for text in said) == 2_000
+
+
+def test_a_limit_far_above_is_named_and_not_drawn():
+    points = [(NOW, 10.0)]
+    near, far = (
+        lines(Chart("t", {"a": points}, str, limit), NOW, NOW + timedelta(1)) for limit in (15, 1e9)
+    )
+    classes = [[a.get("class") for a in drawn(svg, "line")].count("limit") for svg in (near, far)]
+    assert classes == [1, 0]
+    assert "limit 1000000000.0" in far
+
+
+@pytest.mark.parametrize("points", [[], [(NOW, None)], [(NOW, 0.0)]])
+def test_charts_of_nothing_are_drawn(points):
+    for draw in (lines, bars):
+        ElementTree.fromstring(draw(Chart("t", {"a": points}, str), NOW, NOW + timedelta(1)))
+    ElementTree.fromstring(spark([0, 0]))

@@ -1,0 +1,156 @@
+"""A stream's figures through time against SQL over `ops`, and its biggest keys against plain Python."""
+
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
+from include.page.stream_figures import PARTS, StreamFigures, read_stream
+from tests.page.history import NOW, streams_like, write_history
+
+STREAMS = streams_like(2)
+WINDOW = timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(str(tmp_path_factory.mktemp("lake")))
+    write_history(lake, STREAMS, 40)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def figures(filled: Lake) -> StreamFigures:
+    return read_stream(filled, STREAMS[1], NOW, WINDOW)
+
+
+def sql(lake: Lake, table: str, query: str) -> list[tuple[object, ...]]:
+    files = f"read_parquet('{lake.ops(table)}/*.parquet')"
+    return duckdb.sql(f"SET TimeZone='UTC'; {query.replace('ROWS', files)}").fetchall()
+
+
+def test_runs_are_those_of_the_window(filled, figures):
+    expected = sql(
+        filled,
+        "runs",
+        f"""SELECT run_id, outcome, rows_in, rows_folded, rows_late, rows_pending, rows_out, until,
+        epoch(ended_at) - epoch(started_at), epoch(ended_at) - epoch(until),
+        jvm_rss_bytes + python_rss_bytes FROM ROWS WHERE subject = 'stream_001'
+        AND started_at >= TIMESTAMPTZ '{NOW - WINDOW}' ORDER BY ended_at""",
+    )
+    assert len(expected) == 24
+    found = [
+        (
+            run.run_id,
+            run.outcome,
+            run.rows_in,
+            run.rows_folded,
+            run.rows_late,
+            run.rows_pending,
+            run.rows_out,
+            run.until,
+            run.seconds,
+            run.lag_seconds,
+            run.rss_bytes,
+        )
+        for run in figures.runs
+    ]
+    assert found == expected
+
+
+def test_the_parts_of_a_run_add_up_to_it(figures):
+    for run in figures.runs:
+        assert tuple(run.parts) == PARTS
+        assert sum(run.parts.values()) == pytest.approx(run.seconds)
+        assert run.parts["planning"] == 3
+        assert run.parts["fold, store and tables"] == 15
+        assert run.parts["position"] == 1
+        assert run.parts["other"] == 1
+
+
+def test_a_run_whose_batches_nobody_measured_is_all_around_them(lake):
+    run = {"run_id": "a", "job": "run_stream", "subject": "stream_000", "outcome": "failed"}
+    append_ops(lake, "runs", [run | {"started_at": NOW - timedelta(seconds=9), "ended_at": NOW}])
+    append_ops(lake, "batches", [{"stream": "stream_000", "run_id": "a", "committed_at": NOW}])
+    (point,) = read_stream(lake, STREAMS[0], NOW, WINDOW).runs
+    assert (point.parts["around batches"], point.rss_bytes, point.lag_seconds) == (9, 0, None)
+
+
+def test_sizes_are_those_of_sql(filled, figures):
+    expected = sql(
+        filled,
+        "checkpoint_sizes",
+        f"""SELECT measured_at, sum(bytes), sum(bytes) FILTER (part = 'state'), sum(files),
+        max(replay_versions), sum(replay_bytes) FROM ROWS WHERE stream = 'stream_001'
+        AND measured_at >= TIMESTAMPTZ '{NOW - WINDOW}' GROUP BY measured_at ORDER BY measured_at""",
+    )
+    found = [
+        (
+            s.measured_at,
+            s.bytes,
+            s.bytes_by_part["state"],
+            s.files,
+            s.replay_versions,
+            s.replay_bytes,
+        )
+        for s in figures.sizes
+    ]
+    assert found == expected
+    assert [row["bytes"] for row in figures.partitions] == sorted(
+        row["bytes"] for row in figures.partitions
+    )
+    assert [row["partition"] for row in figures.partitions] == [0, 1, 2, 3]
+
+
+def test_what_cannot_be_read_costs_its_own_part(figures):
+    # The manifest names a savepoint whose table is not there.
+    assert [trouble.partition(" ")[0] for trouble in figures.troubles] == ["keys"]
+    assert figures.line.rows_in
+
+
+def test_an_empty_lake_has_no_figures_and_no_trouble(lake):
+    figures = read_stream(lake, STREAMS[0], NOW, WINDOW)
+    assert (figures.troubles, figures.runs, figures.sizes, figures.keys) == ((), (), (), None)
+    assert (figures.days, figures.line.until, figures.line.trouble) == ((), None, None)
+
+
+def savepoint(name: str, until: datetime) -> dict[str, object]:
+    return {
+        "savepoint_id": name,
+        "stream": "stream_000",
+        "until": until,
+        "created_at": until,
+        "path": "savepoints/stream_000",
+        "keys": 1,
+    }
+
+
+def test_the_biggest_keys_are_those_of_the_newest_savepoint(lake):
+    sizes = {f"k{n:03}": (n * 7_919) % 300 for n in range(300)}
+    at = datetime(2026, 11, 24, tzinfo=UTC)
+    states = [{"texts": "x" * size, "n": 1} for size in sizes.values()]
+    rows = pa.table(
+        {
+            "savepoint_id": ["new"] * len(sizes),
+            "key": list(sizes),
+            "state": pa.array(states, pa.struct([("texts", pa.string()), ("n", pa.int64())])),
+            "changed_at": pa.array([at] * len(sizes), pa.timestamp("us", "UTC")),
+            "timeout_at": pa.nulls(len(sizes), pa.timestamp("us", "UTC")),
+        }
+    )
+    old = rows.set_column(0, "savepoint_id", pa.array(["old"] * len(sizes)))
+    old = old.set_column(1, "key", pa.array(["older"] * len(sizes)))
+    path = f"{lake.root}/savepoints/stream_000"
+    write_deltalake(path, pa.concat_tables([rows, old]), partition_by=["savepoint_id"])
+    append_ops(lake, "savepoints", [savepoint("old", at - WINDOW), savepoint("new", at)])
+    found = read_stream(lake, STREAMS[0], NOW, WINDOW).keys
+    assert found is not None
+    assert found.until == at
+    expected = sorted(sizes, key=lambda key: -sizes[key])[:10]
+    assert [key.key for key in found.keys] == expected
+    # Two texts of Arrow, each behind an offset of 4 bytes, and an int64.
+    assert [key.bytes for key in found.keys] == [4 + 4 + 4 + sizes[key] + 8 for key in expected]
