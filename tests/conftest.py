@@ -23,7 +23,7 @@ from tests.examples import ALL
 settings.register_profile(
     "all", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=ALL
 )
-settings.register_profile("tests", settings.get_profile("all"), max_examples=ALL // 5)
+settings.register_profile("tests", settings.get_profile("all"), max_examples=ALL // 8)
 settings.register_profile("few", settings.get_profile("all"), max_examples=ALL // 20)
 settings.load_profile("tests")
 

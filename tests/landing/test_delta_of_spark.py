@@ -62,7 +62,12 @@ def given(*values: int) -> list[tuple[int, int, datetime]]:
     return [(v, v % 3, datetime(2026, 3, 1 + v % 2, 12, tzinfo=UTC)) for v in sorted(values)]
 
 
-@pytest.fixture(params=["INT96", pytest.param("TIMESTAMP_MICROS", marks=pytest.mark.e2e)])
+@pytest.fixture(
+    params=[
+        pytest.param("INT96", marks=pytest.mark.e2e),
+        pytest.param("TIMESTAMP_MICROS", marks=pytest.mark.full),
+    ]
+)
 def times_as(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
     """How Spark stores instants: by itself in 96 bits."""
     name = "spark.sql.parquet.outputTimestampType"

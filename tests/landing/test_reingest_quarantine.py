@@ -89,6 +89,7 @@ def test_corrected_rows_come_in_and_the_others_stay_open(
     assert versions(lake) == before
 
 
+@pytest.mark.e2e
 @pytest.mark.spark
 def test_a_row_that_is_reingested_is_one_of_its_group(
     spark: SparkSession, lake: Lake, landed: Landing

@@ -413,6 +413,7 @@ def test_a_stream_reads_late_fields_live_in_replays_and_from_savepoints(
         assert drained(spark, lake) == live
 
 
+@pytest.mark.e2e
 @pytest.mark.spark
 def test_a_row_that_is_taken_in_again_keeps_what_is_no_field(
     spark: SparkSession, lake: Lake, landed: Landing

@@ -168,6 +168,7 @@ def test_a_venv_whose_python_was_removed_is_not_used(usable_venv):
     assert not install.is_usable(usable_venv)
 
 
+@pytest.mark.e2e
 def test_a_venv_is_made_anew_and_used_where_it_was_made(tmp_path, monkeypatch):
     """In a folder whose name has a space, too: pip's first line then does not name its Python."""
     venv = tmp_path / "my project" / ".venv"

@@ -108,6 +108,7 @@ def rows_in(table: DeltaProduct) -> Counter:
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_an_append_table_takes_any_names_from_batches_and_from_recomputes(spark, lake):
     fold = fold_of("append")
     table = product_table(lake, fold)
