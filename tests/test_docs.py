@@ -101,3 +101,17 @@ def test_a_payment_that_is_delivered_again_is_spent_once_as_the_page_says():
     ran = run(fold, [first, *later])
     assert (ran.outputs, ran.duplicates) == ([("ann", 300)], 1)
     check_fold(fold, other_process=False)
+
+
+def test_a_cart_is_reminded_and_expires_as_the_page_says():
+    names = defined(block_of_streams_page("setTimer"))
+    event, hour_us = names["CartEvent"], 3_600_000_000
+    first, second = event("c", hour_us, False), event("c", 2 * hour_us - 1, False)
+    ran = run(names["FOLD"], [first, second], clock=8 * 24 * hour_us)
+    # Timers that are given in milliseconds are whole ones.
+    assert [row.notice for row in ran.outputs] == ["reminder", "expiry"]
+    assert ran.emitted_at_us == [3 * hour_us - 1_000, (7 * 24 + 1) * hour_us]
+    assert (ran.states, ran.timers) == ({}, {})
+    ordered = run(names["FOLD"], [first, event("c", hour_us + 1, True)], clock=8 * 24 * hour_us)
+    assert (ordered.outputs, ordered.timers) == ([], {})
+    check_fold(names["FOLD"], may_keep=True, other_process=False)

@@ -4,7 +4,7 @@ Only this leaves there: sums, some of the sizes and times, and the biggest keys.
 size can be reported.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from include.fold.arrow_values import plain_values
 from include.fold.conform import conformed
+from include.fold.deduplicate import SEEN
+from include.fold.timers import TIMERS
 from include.text_table import value_text
 
 BIGGEST_KEYS = 10
@@ -43,6 +45,8 @@ class BucketState:
     changed_us: Sample
     timeouts_us: Sample
     biggest: list[dict[str, Any]]  # rows of `state_rows_ddl` with `bytes`; their states are text
+    seen: int = 0  # values by which events are known as duplicates
+    timers: dict[str, int] = field(default_factory=dict)  # how many keys have set each
 
 
 def measure_bucket(rows: pa.Table, due_until_us: int | None) -> BucketState:
@@ -56,6 +60,7 @@ def measure_bucket(rows: pa.Table, due_until_us: int | None) -> BucketState:
     order = [("bytes", "descending"), ("by_key", "ascending")]
     ranked = sized.select(["bytes"]).append_column("by_key", _comparable(rows["key"]))
     biggest = sized.take(pc.select_k_unstable(ranked, BIGGEST_KEYS, order))
+    beside = [name for name in (SEEN, TIMERS) if name in rows.column_names]
     due = pc.less(rows["timeout_at_us"], pa.scalar(due_until_us, pa.int64()))
     return BucketState(
         bucket=rows["bucket"][0].as_py(),
@@ -64,8 +69,19 @@ def measure_bucket(rows: pa.Table, due_until_us: int | None) -> BucketState:
         sizes=_sample(sized["bytes"]),
         changed_us=_sample(rows["changed_at_us"]),
         timeouts_us=_sample(rows["timeout_at_us"]),
-        biggest=_plain_rows(biggest),
+        biggest=_plain_rows(biggest.drop_columns(beside)),
+        seen=_count_seen(rows) if SEEN in beside else 0,
+        timers=_count_timers(rows) if TIMERS in beside else {},
     )
+
+
+def _count_seen(rows: pa.Table) -> int:
+    return int(pc.sum(pc.list_value_length(rows[SEEN]), min_count=0).as_py())
+
+
+def _count_timers(rows: pa.Table) -> dict[str, int]:
+    names = [each.name for each in rows.schema.field(TIMERS).type]
+    return {name: pc.count(pc.struct_field(rows[TIMERS], name)).as_py() for name in names}
 
 
 def _comparable(keys: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:

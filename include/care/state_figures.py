@@ -88,6 +88,9 @@ class StateReport:
     partition_skew: Skew
     buckets: Sequence[Row]  # bucket, partition, SUMMED; zeros for one that has nothing yet
     bucket_skew: Skew
+    # What lies beside the states: None in a stream that has no such thing.
+    seen_values: int | None = None  # by which events are known as duplicates
+    timers: Mapping[str, int] | None = None  # how many keys have set each
 
 
 def report_of(
@@ -124,6 +127,8 @@ def report_of(
         partition_skew=_skew_of(partitions),
         buckets=buckets,
         bucket_skew=_skew_of(buckets),
+        seen_values=sum(each.seen for each in measured) if fold.deduplicate else None,
+        timers={name: sum(each.timers[name] for each in measured) for name in fold.timers} or None,
     )
 
 

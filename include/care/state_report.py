@@ -50,13 +50,18 @@ def _lines(report: StateReport, is_wide: bool) -> Iterator[str]:
 
 def _summary(report: StateReport) -> Iterator[str]:
     empty = report.keys_without_state
-    only_timeouts = f", {empty:,} of them with a timeout only" if empty else ""
-    yield f"keys      {report.keys:,}{only_timeouts}"
+    only = "a timeout only" if report.seen_values is None and not report.timers else "no state"
+    yield f"keys      {report.keys:,}" + (f", {empty:,} of them with {only}" if empty else "")
     yield f"bytes     {report.bytes:,} (of keys and states, uncompressed, as Arrow holds them)"
     yield f"pending   {counted(report.pending_events, 'event')} in {counted(report.pending_bytes, 'byte')}"
     yield f"timeouts  {_timeouts(report)}"
     if report.timeouts.ttl is not None:
         yield f"ttl       {report.timeouts.ttl} after its last call a state is taken away"
+    if report.timers is not None:
+        keys = ", ".join(f"{name} of {count:,} keys" for name, count in report.timers.items())
+        yield f"timers    {keys}"
+    if report.seen_values is not None:
+        yield f"seen      {report.seen_values:,} values by which events are known as duplicates"
 
 
 def _timeouts(report: StateReport) -> str:

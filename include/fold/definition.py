@@ -11,6 +11,7 @@ from include.fold.deduplicate import Deduplicate, SeenValues, seen_values
 from include.fold.fold_key import FoldKey, GivenKey, fold_key
 from include.fold.group_state import GroupState, GroupStateTimeout
 from include.fold.records import Column, DefinitionError, columns_of
+from include.fold.timers import check_timers, timers_column
 
 EVENT_TIME_US = "event_time_us"
 INGESTED_AT_US = "ingested_at_us"
@@ -61,6 +62,8 @@ class KeyedFold:
     # A state that no call has touched for so long, on the fold's clock, is taken away, and its row
     # of an update table with it. None: it stays until the function removes it.
     ttl: timedelta | None = None
+    # Names of timers that a function sets beside its timeout; each is a column of the stored state.
+    timers: tuple[str, ...] = ()
     stream: str = ""  # for messages; set from the stream's entry
     # Set from the stream's entry, too. "stop": a call that fails fails the run. "quarantine":
     # it is undone and recorded, and the fold goes on.
@@ -88,6 +91,11 @@ class KeyedFold:
         if (self.ttl_us or 0) > NEVER_US - LAST_INSTANT_US:
             raise DefinitionError(
                 f"ttl={self.ttl} ends no state before the year 9999: leave it out"
+            )
+        check_timers(self.timers)
+        if self.timers and not self.times_out:
+            raise DefinitionError(
+                "timers= needs a timeout= that is not NoTimeout: that of its clock"
             )
         _ = self.beside
         if self.output_mode == "update":
@@ -160,7 +168,8 @@ class KeyedFold:
     @cached_property
     def beside(self) -> tuple[Column, ...]:
         """What is stored of a key beside its state and timeout; nothing, for most folds."""
-        return () if self.seen is None else (self.seen.column,)
+        seen = () if self.seen is None else (self.seen.column,)
+        return (*seen, timers_column(self.timers)) if self.timers else seen
 
     @cached_property
     def calls_per_event(self) -> bool:

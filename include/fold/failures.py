@@ -68,6 +68,8 @@ def failure(
     """`error` with what the state function was called for."""
     at = EPOCH + timedelta(microseconds=group.clock_us)
     called = "timeout" if group.hasTimedOut else "event"
+    if group.timer is not None:
+        called = f"timer {group.timer}"
     stream = f"stream {fold.stream}: " if fold.stream else ""
     return StateFunctionError(
         f"{stream}{function_name(fold)} failed for {fold.keys.text()} {key!r} ({called} at "

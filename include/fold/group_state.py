@@ -132,7 +132,7 @@ class GroupState(Generic[S]):
         if span_us <= 0:
             given = durationMs if not durationUs else f"{durationUs} us"
             raise GroupStateValueError(f"[VALUE_NOT_POSITIVE] timeout duration {given!r}")
-        self._set_timeout(self.clock_us + span_us)
+        self._timeout_at_us = _after(self.clock_us, self.clock_us + span_us)
 
     def setTimeoutTimestamp(
         self,
@@ -150,17 +150,39 @@ class GroupState(Generic[S]):
         """
         if self._timeout != GroupStateTimeout.EventTimeTimeout:
             raise self._refusal("set timeout timestamp", "EventTimeTimeout")
-        at_us = _whole(timestampUs, "timestampUs")
-        if timestampMs != 0:
-            at_us += _instant_us(timestampMs)
-        if additionalDuration != 0:
-            span_us = _duration_us(additionalDuration)
-            if span_us < 0:
-                raise GroupStateValueError(
-                    f"[VALUE_NOT_POSITIVE] additional duration {additionalDuration!r} is negative"
-                )
-            at_us += span_us
-        self._set_timeout(at_us)
+        self._timeout_at_us = instant_after(
+            self.clock_us, timestampMs, additionalDuration, timestampUs
+        )
+
+    @property
+    def timer(self) -> str | None:
+        """The name of the timer whose instant has come, if this call was made for one."""
+        return None
+
+    @property
+    def timers(self) -> dict[str, int]:
+        """When each of the key's timers fires that are set, in microseconds since 1970."""
+        return {}
+
+    def setTimer(
+        self,
+        name: str,
+        timestampMs: int | datetime = 0,
+        additionalDuration: int | str | timedelta = 0,
+        *,
+        timestampUs: int = 0,
+    ) -> None:
+        """Call the function at an instant of the fold's clock, whatever comes before; one that is
+        set is set anew. The instant is given as in `setTimeoutTimestamp`.
+
+        Only for names of the fold's `timers=`: GroupStateValueError for others, and for an instant
+        that is not after the call's time; GroupStateRuntimeError in a fold that has none.
+        """
+        raise self._no_timers("set a timer")
+
+    def deleteTimer(self, name: str) -> None:
+        """Take a timer back; nothing happens if it is not set. Raises as `setTimer` does."""
+        raise self._no_timers("delete a timer")
 
     def getCurrentWatermarkMs(self) -> int:
         """The fold's clock: the time of the call's event or timeout, in milliseconds."""
@@ -170,14 +192,12 @@ class GroupState(Generic[S]):
         """The same clock: processing time is recorded in bronze, not observed."""
         return self.clock_us // US_PER_MS
 
-    def _set_timeout(self, at_us: int) -> None:
-        if not self.clock_us < at_us <= LAST_INSTANT_US:
-            limit = "beyond the year 9999" if at_us > self.clock_us else "not after the call's time"
-            raise GroupStateValueError(
-                f"[INVALID_TIMEOUT_TIMESTAMP] timeout at {at_us} us is {limit} "
-                f"(current watermark {self.clock_us} us)"
-            )
-        self._timeout_at_us = at_us
+    @staticmethod
+    def _no_timers(what: str) -> GroupStateRuntimeError:
+        return GroupStateRuntimeError(
+            f"[CANNOT_WITHOUT] cannot {what} in a fold that declares none: give it timers=(...), "
+            "their names"
+        )
 
     def _refusal(self, what: str, needed: str) -> GroupStateRuntimeError:
         return GroupStateRuntimeError(
@@ -216,6 +236,37 @@ class TickingGroupState(GroupState[S]):
     @clock_us.setter
     def clock_us(self, value: int) -> None:
         """Nothing sets it: it follows the events."""
+
+
+def instant_after(
+    clock_us: int,
+    timestamp_ms: int | datetime,
+    additional: int | str | timedelta,
+    timestamp_us: int,
+) -> int:
+    """The instant that is given for a timeout or a timer. GroupStateError unless it is after the
+    call's time."""
+    at_us = _whole(timestamp_us, "timestampUs")
+    if timestamp_ms != 0:
+        at_us += _instant_us(timestamp_ms)
+    if additional != 0:
+        span_us = _duration_us(additional)
+        if span_us < 0:
+            raise GroupStateValueError(
+                f"[VALUE_NOT_POSITIVE] additional duration {additional!r} is negative"
+            )
+        at_us += span_us
+    return _after(clock_us, at_us)
+
+
+def _after(clock_us: int, at_us: int) -> int:
+    if not clock_us < at_us <= LAST_INSTANT_US:
+        limit = "beyond the year 9999" if at_us > clock_us else "not after the call's time"
+        raise GroupStateValueError(
+            f"[INVALID_TIMEOUT_TIMESTAMP] timeout at {at_us} us is {limit} "
+            f"(current watermark {clock_us} us)"
+        )
+    return at_us
 
 
 def _whole(micros: int, name: str) -> int:

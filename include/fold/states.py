@@ -21,6 +21,7 @@ from include.fold.definition import Key, KeyedFold
 from include.fold.expired import first_expiry_us, without_expired
 from include.fold.records import MAX_INT, MIN_INT, NAMES
 from include.fold.schemas import state_schema
+from include.fold.timers import TIMERS
 
 # In place of the time of the last change: the key has a timeout, but no state.
 NO_STATE_US = -(2**63)
@@ -168,14 +169,18 @@ class States:
     def wakes_at(self, key: Key) -> int:
         """When something happens to `key` without an event: its timeout or its end; or NEVER_US."""
         state, changed_at_us, timeout_us = self._known.get(key) or self._fetched(key)
+        if self._fold.timers:
+            timers_us = self._beside[TIMERS].get(key) or ()
+            timeout_us = min(timeout_us, *(at for at in timers_us if at is not None), NEVER_US)
         return min(timeout_us, end_us(self._fold.ttl_us, state, changed_at_us))
 
     def _wake_us(self, rows: pa.Table) -> pa.ChunkedArray:
         """The same of stored rows; null for never."""
-        if self._fold.ttl_us is None:
-            return rows["timeout_at_us"]
-        ends_us = pc.add(rows["changed_at_us"], self._fold.ttl_us)
-        return pc.min_element_wise(rows["timeout_at_us"], ends_us)
+        wakes_us = [rows["timeout_at_us"]]
+        if self._fold.ttl_us is not None:
+            wakes_us.append(pc.add(rows["changed_at_us"], self._fold.ttl_us))
+        wakes_us += [pc.struct_field(rows[TIMERS], name) for name in self._fold.timers]
+        return pc.min_element_wise(*wakes_us) if wakes_us[1:] else wakes_us[0]
 
     def first_timeout_us(self) -> int:
         """When time alone changes something: the earliest timeout or end; NEVER_US for never."""
@@ -302,10 +307,11 @@ class States:
 
 
 def kept_without_timeout(rows: pa.Table) -> int:
-    """How many states in rows of `state_schema` have none. (A key may have neither.)"""
-    return int(
-        pc.sum(pc.and_(rows["timeout_at_us"].is_null(), rows["state"].is_valid())).as_py() or 0
-    )
+    """How many states in rows of `state_schema` have none, nor a timer. (A key may have no state.)"""
+    kept = pc.and_(rows["timeout_at_us"].is_null(), rows["state"].is_valid())
+    if TIMERS in rows.column_names:
+        kept = pc.and_(kept, rows[TIMERS].is_null())
+    return int(pc.sum(kept, min_count=0).as_py())
 
 
 def _state_array(

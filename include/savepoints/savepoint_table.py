@@ -4,11 +4,15 @@ from collections.abc import Iterable
 
 from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
+from include.fold.timers import TIMERS
 from include.lake.columns import Column, columns_of, create_if_absent, documented, found_columns
 from include.lake.paths import Lake
 
 # What is stored beside a state, where the stream's fold has it.
-BESIDE = {SEEN: "Values by which events are known as duplicates, and when they were first folded"}
+BESIDE = {
+    SEEN: "Values by which events are known as duplicates, and when they were first folded",
+    TIMERS: "When each of its timers fires, in microseconds since 1970; null if it is not set",
+}
 # Readers without a JVM must be able to read the table.
 PROPERTIES = {"delta.enableDeletionVectors": "false"}
 

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.fold.definition import EMITTED_AT_US, Definition, KeyedFold, MigrateState
+from include.fold.timers import TIMERS
 from include.lake.paths import Lake
 from include.lake.range_change import RangeChange
 from include.lake.rejected_calls import Summary
@@ -88,7 +89,9 @@ class SparkEngine:
         return migrated_states(states, fold, migrate)
 
     def count_without_timeout(self, states: DataFrame) -> int:
-        return states.where("timeout_at_us IS NULL AND state IS NOT NULL").count()
+        kept = "timeout_at_us IS NULL AND state IS NOT NULL"
+        timed = f"{kept} AND {TIMERS} IS NULL" if TIMERS in states.columns else kept
+        return states.where(timed).count()
 
     def live_states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> DataFrame:
         return read_states(self._spark, checkpoint, fold, batch_id)

@@ -3,6 +3,8 @@
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +13,18 @@ import pytest
 
 from include.care.bucket_state import POINTS, measure_bucket, value_bytes
 from include.care.state_figures import QUANTILE_ERROR, report_of
+from include.care.state_report import format_report
 from include.checkpoint.committed_batch import CommittedBatch
 from include.fold.buckets import bucket_ids
+from include.fold.deduplicate import Deduplicate
 from include.fold.records import columns_of
+from include.fold.states import States
 from include.lake.columns import arrow_type
 from include.streams.user_counts import FOLD
+from include.streams.user_sessions import OpenSession, define
+from spark_jobs.engines.state_rows import states_to_rows
 
+DEFINED = define(gap=timedelta(minutes=30))
 BATCH = CommittedBatch(1, "checkpoint", 3, watermark_ms=1_000, next_watermark_ms=1_000)
 
 
@@ -128,3 +136,22 @@ def test_of_a_large_state_the_beginning_is_shown():
     assert shown["state"] == '{"note":"' + "é" * 191
     [shown] = measure_bucket(rows, None).biggest
     assert json.loads(shown["state"]) == {"total_count": 0}
+
+
+def test_what_lies_beside_states_is_counted_and_shown():
+    """A key with a state and timers; one of which only a value is known."""
+    fold = replace(
+        DEFINED,
+        timers=("reminder", "expiry"),
+        deduplicate=Deduplicate(by="event_time_us", within=timedelta(hours=1)),
+    )
+    states = States(fold)
+    states.put("ann", OpenSession(1, 1, 1), 1_000, 2_000, (((1, 1_000), (2, 1_001)), (3_000, None)))
+    states.put("bob", None, 0, beside=(((1, 1_000),), None))
+    measured = measure_bucket(states_to_rows(states, 0), None)
+    assert (measured.seen, measured.timers) == (3, {"reminder": 1, "expiry": 0})
+    assert all({"seen", "timers"}.isdisjoint(row) for row in measured.biggest)
+    text = format_report(report_of("s", fold, BATCH, (1, 1), [measured], {}))
+    assert "keys      2, 1 of them with no state\n" in text
+    assert "timers    reminder of 1 keys, expiry of 0 keys\n" in text
+    assert "seen      3 values by which events are known as duplicates\n" in text

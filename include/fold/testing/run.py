@@ -64,6 +64,16 @@ class Ran:
         return {key: at_us for key, at_us in timed if at_us != NEVER_US}
 
     @property
+    def timers(self) -> dict[Key, dict[str, int]]:
+        """The timers of each key that are set, by name, and when each fires."""
+        found = {}
+        for key, known in self.known.items():
+            if known.beside and hasattr(known.beside[-1], "_asdict"):
+                each = known.beside[-1]._asdict().items()
+                found[key] = {name: at_us for name, at_us in each if at_us is not None}
+        return found
+
+    @property
     def pending(self) -> list[Any]:
         """Events after the clock: they wait until it has passed them."""
         return [event for event, _ in self.waiting]

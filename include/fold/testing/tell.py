@@ -83,3 +83,4 @@ def _tell_states(ran: Ran, told: Told) -> None:
     known = ((key, each.state) for key, each in ran.known.items() if each.state is not None)
     told.states.extend(sorted(f"{key!r}: {state!r}" for key, state in known))
     told.timeouts.extend(sorted(f"{key!r}: {at}" for key, at in ran.timeouts.items()))
+    told.timeouts.extend(sorted(f"{key!r}: {timers}" for key, timers in ran.timers.items()))

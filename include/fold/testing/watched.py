@@ -87,7 +87,7 @@ class Watched:
     def _see_timeout(self, key: Key, before: Any, state: GroupState[Any]) -> None:
         had_one = self._timeouts.get(key, NEVER_US) != NEVER_US
         self._timeouts[key] = state.timeout_at_us
-        if not state.exists or state.timeout_at_us != NEVER_US:
+        if not state.exists or state.timeout_at_us != NEVER_US or state.timers:
             return
         if state.hasTimedOut and state.getOption == before:
             self.found.append(KEEPS_STATE)

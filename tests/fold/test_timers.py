@@ -1,0 +1,199 @@
+"""Named timers: what a function sees of them, in which order they fire, and what is refused."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from include.fold.definition import DefinitionError, flat_map_groups_with_state
+from include.fold.failures import StateFunctionError
+from include.fold.group_state import GroupState, GroupStateRuntimeError, GroupStateValueError
+from include.fold.testing.check import check_fold
+from include.fold.testing.run import run
+from include.fold.timers import TimedGroupState
+from include.registry import stream_named
+from include.stream_definition import load_definition, pinned_settings
+from tests.declared import with_fold
+
+NAMES = ("reminder", "expiry")
+
+
+class Order(NamedTuple):
+    user_id: str
+    event_time_us: int
+
+
+class Open(NamedTuple):
+    orders: int
+
+
+class Said(NamedTuple):
+    user_id: str
+    what: str
+
+
+def watch(user_id, orders, state):
+    """Says what it was called for; each order sets all three for 100 us later."""
+    if state.hasTimedOut or state.timer is not None:
+        yield Said(user_id, state.timer or "timeout")
+        return
+    for order in orders:
+        yield Said(user_id, "order")
+        state.update(Open(1))
+        state.setTimer("reminder", timestampUs=order.event_time_us + 100)
+        state.setTimer("expiry", timestampUs=order.event_time_us + 100)
+        state.setTimeoutTimestamp(timestampUs=order.event_time_us + 100)
+
+
+def fold_of(function: Any = watch, **settings: Any) -> Any:
+    return flat_map_groups_with_state(
+        function,
+        key="user_id",
+        event=Order,
+        state=Open,
+        output=Said,
+        output_mode="append",
+        **{"timeout": "EventTimeTimeout", "timers": NAMES, **settings},
+    )
+
+
+FOLD = fold_of()
+
+
+def said(ran: Any) -> list[tuple[str, int]]:
+    return list(zip((row[1] for row in ran.outputs), ran.emitted_at_us, strict=True))
+
+
+def test_at_one_instant_come_events_the_timeout_the_timers_by_name_and_the_end_of_the_state():
+    fold = replace(FOLD, ttl=timedelta(microseconds=100))
+    ran = run(fold, [Order("ann", 1_000)], clock=1_100)
+    assert said(ran) == [("order", 1_000), *((w, 1_100) for w in ("timeout", "expiry", "reminder"))]
+    assert ran.states == {"ann": Open(1)}  # touched at its very end
+    again = run(fold, [Order("ann", 1_000), Order("ann", 1_100)], clock=1_100)
+    assert said(again) == [("order", 1_000), ("order", 1_100)]  # which sets all of them anew
+
+
+@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
+def test_a_timer_stays_until_it_fires_whatever_is_called_meanwhile(on_error):
+    def twice(user_id, orders, state):
+        for order in orders:
+            if not state.exists:
+                state.setTimer("expiry", timestampUs=order.event_time_us + 100)
+            state.update(Open(1))
+        yield Said(user_id, state.timer or "order")
+
+    fold = fold_of(twice, on_error=on_error)
+    before = run(fold, [Order("ann", 1_000), Order("ann", 1_050)])
+    assert before.timers == {"ann": {"expiry": 1_100}}
+    after = run(fold, [], state=before, clock=1_100)
+    assert (said(after), after.timers) == ([("expiry", 1_100)], {})
+
+
+@pytest.mark.parametrize(
+    ("remove", "left"), [(True, {"ann": {"reminder": 1_100, "expiry": 1_100}}), (False, {})]
+)
+def test_the_end_of_a_state_takes_its_timers_with_it_and_remove_does_not(remove, left):
+    def drop(user_id, orders, state):
+        yield from watch(user_id, orders, state)
+        if remove:
+            state.remove()
+
+    fold = fold_of(drop, ttl=timedelta(microseconds=50))
+    ran = run(fold, [Order("ann", 1_000)], clock=1_060)
+    assert (ran.timers, ran.states) == (left, {})
+
+
+def test_what_a_rejected_call_did_to_timers_is_undone():
+    def fail(user_id, orders, state):
+        (order, *_) = [*orders, None]
+        if state.exists:
+            state.deleteTimer("expiry")
+            raise ValueError("after all")
+        state.update(Open(1))
+        state.setTimer("expiry", timestampUs=order.event_time_us + 100)
+        yield Said(user_id, "set")
+
+    fold = fold_of(fail, on_error="quarantine")
+    ran = run(fold, [Order("ann", 1_000), Order("ann", 1_001)], clock=1_050)
+    assert (len(ran.rejected), ran.timers) == (1, {"ann": {"expiry": 1_100}})
+    after = run(fold, [], state=ran, clock=1_100)  # fires, fails, and is over
+    assert (len(after.rejected), after.timers, after.states) == (1, {}, {"ann": Open(1)})
+
+
+def test_instants_are_given_as_to_a_timeout():
+    state: TimedGroupState[Open] = TimedGroupState("ProcessingTimeTimeout", None, NAMES)
+    state.begin_call(None, 5_000_000)
+    state.setTimer("expiry", 6_000, "2 milliseconds")
+    state.setTimer("reminder", datetime(1970, 1, 1, 0, 0, 7, tzinfo=UTC))
+    assert state.timers == {"expiry": 6_002_000, "reminder": 7_000_000}
+    state.deleteTimer("expiry")
+    state.deleteTimer("expiry")  # nothing happens
+    assert (state.timers, state.timer) == ({"reminder": 7_000_000}, None)
+    with pytest.raises(GroupStateValueError, match="not after the call's time"):
+        state.setTimer("expiry", 5_000)
+
+
+def test_a_name_that_is_not_declared_is_refused_with_the_one_that_is_meant():
+    state: TimedGroupState[Open] = TimedGroupState("EventTimeTimeout", None, NAMES)
+    with pytest.raises(GroupStateValueError, match=r"\(reminder, expiry\)\. Did you mean 'expiry'"):
+        state.setTimer("expire", timestampUs=1)
+    with pytest.raises(GroupStateValueError, match="'x' is none of"):
+        state.deleteTimer("x")
+
+
+def test_a_fold_without_timers_has_none():
+    state: GroupState[Open] = GroupState("EventTimeTimeout")
+    assert (state.timers, state.timer) == ({}, None)
+    with pytest.raises(GroupStateRuntimeError, match=r"give it timers=\(\.\.\.\)"):
+        state.setTimer("expiry", timestampUs=1)
+    with pytest.raises(GroupStateRuntimeError, match="cannot delete a timer"):
+        state.deleteTimer("expiry")
+
+
+@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
+def test_timers_set_in_a_loop_stop_the_stream(on_error):
+    def loop(user_id, orders, state):
+        state.setTimer("expiry", timestampUs=state.clock_us + 1)
+        yield from ()
+
+    with pytest.raises(StateFunctionError, match="10,000 timeouts in a row"):
+        run(fold_of(loop, on_error=on_error), [Order("ann", 1_000)], clock=2_000_000)
+
+
+def test_a_failure_names_the_timer():
+    def fail(user_id, orders, state):
+        for order in orders:
+            state.setTimer("expiry", timestampUs=order.event_time_us + 1)
+        yield Said(user_id, {None: "ok"}[state.timer])
+
+    with pytest.raises(StateFunctionError, match="timer expiry at 1970"):
+        run(fold_of(fail), [Order("ann", 1_000)], clock=1_001)
+
+
+def test_check_fold_knows_them():
+    check_fold(FOLD, may_keep=True, other_process=False, examples=50)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"timeout": "NoTimeout"}, "needs a timeout= that is not NoTimeout"),
+        ({"timers": ["a"]}, "must be a tuple of names"),
+        ({"timers": ("a b",)}, "must be a name"),
+        ({"timers": ("class",)}, "must be a name"),
+        ({"timers": ("a", "A")}, "has a name twice"),
+        ({"timers": tuple(f"t{n}" for n in range(33))}, "32 at most"),
+    ],
+)
+def test_what_names_no_timers_is_refused(settings, says):
+    with pytest.raises(DefinitionError, match=says):
+        fold_of(**settings)
+
+
+def test_names_are_pinned_with_the_state():
+    stream = with_fold(stream_named("user_sessions"), FOLD)
+    pinned = pinned_settings(stream, load_definition(stream).fold)
+    assert pinned["state_schema"].endswith(", timers struct<reminder: bigint, expiry: bigint>")
+    plain = pinned_settings(stream, replace(FOLD, timers=()))
+    assert "timers" not in plain["state_schema"]
