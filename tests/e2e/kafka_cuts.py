@@ -211,7 +211,7 @@ def add_partitions(world: World) -> bool:
 
 def expire(world: World) -> bool:
     partition = world.cut.seed % PARTITIONS
-    places: list[Place] = [place for place in world.sent.bodies if place[0] == partition]
+    places: list[Place] = [place for place in list(world.sent.bodies) if place[0] == partition]
     before = ceil(len(places) * world.cut.share)
     is_hit = world.disturbed("expire", partition, before)
     world.expired = (partition, before) if is_hit else None
