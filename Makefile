@@ -11,7 +11,7 @@ ONCE ?=
 # Of simulate: how many seeds, and the first one.
 SEEDS ?= 10
 FIRST ?= 1
-# Options of simulate, bench and rehearse, as they stand in their --help.
+# Options of simulate, bench, faults and rehearse, as they stand in their --help.
 ARGS ?=
 # The interpreter to make .venv with; found on PATH when not given.
 PYTHON ?=
@@ -20,7 +20,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help test-setup run compose-env test test-fast test-e2e test-full check simulate bench rehearse rehearse-short
+.PHONY: help test-setup run compose-env test test-fast test-e2e test-full check simulate bench faults rehearse rehearse-short
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ simulate: test-setup ## Simulate sequences of operations without a JVM [SEEDS= F
 
 bench: test-setup ## Measure the engines side by side [ARGS=]
 	@$(RUN) tests.benchmarks.bench $(ARGS)
+
+faults: test-setup ## Cut ingestion from a real Kafka 200 times, anywhere, and compare [ARGS=]
+	@$(RUN) tests.e2e.kafka_faults $(ARGS)
 
 rehearse: test-setup ## Run docker-compose.yaml without containers, break it, compare the tables [ARGS=]
 	@$(RUN) tests.rehearsal.rehearse $(ARGS)

@@ -2,7 +2,7 @@
 
     make bench ARGS="--only dense --rounds 3"    # also: sparse, stock, peers (PyFlink, bytewax),
                                                  # shapes (sessions, alerts, ...), price, history,
-                                                 # backfill; plot draws what there is
+                                                 # backfill, kafka; plot draws what there is
     make bench ARGS="--only sparse --match '32 buckets'"    # Scala, and lines that say this
     make bench                                   # the first five; an hour and a half
 
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from include.settings import PROJECT
 from include.spark.submit import job_environment
-from tests.benchmarks import backfill, history, price
+from tests.benchmarks import backfill, history, kafka, price
 from tests.benchmarks.contender import settings
 from tests.benchmarks.data import Shape, write_batches
 from tests.benchmarks.peak_memory import peak_memory
@@ -248,14 +248,17 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--only", choices=[*TABLES, "shapes", "price", "history", "backfill", "plot"]
+        "--only", choices=[*TABLES, "shapes", "price", "history", "backfill", "kafka", "plot"]
     )
+    parser.add_argument("--messages", type=int, default=1_000_000, help="of the topic of `kafka`")
     parser.add_argument("--match", default="", help="lines of a table that have this (a regex)")
     args = parser.parse_args()
     if args.only == "backfill":
         backfill.measure(list(backfill.COMPARED), backfill.FULL, args.rounds)
     elif args.only == "price":
         _say(price.table(price.measure(BENCH, args.rounds)))
+    elif args.only == "kafka":
+        _say(kafka.measure(BENCH, args.messages, args.rounds))
     elif args.only == "plot":
         subprocess.run(plot_command(BENCH), check=True)
         _say(f"drawn: {BENCH / 'speed.svg'}")

@@ -24,28 +24,45 @@ from include.spark.submit import job_environment
 from tests.rehearsal.translate import free_ports
 
 PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
+# What reads topics in Spark: only benchmarks do.
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 JARS = PROJECT / ".jars-of-tests"
 CHECKSUMS = Path(__file__).parents[1] / "kafka_jars.sha256"
+CONNECTOR_CHECKSUMS = CHECKSUMS.with_name("kafka_connector_jars.sha256")
 DEADLINE_S = 120.0
 
 
 def broker_jars() -> Path:
     """The folder with the broker's jars, each as it should be."""
-    wanted = {name: checksum for checksum, name in map(str.split, CHECKSUMS.open())}
-    if not all(_is_there(name, checksum) for name, checksum in wanted.items()):
-        JARS.mkdir(exist_ok=True)
-        ivy = JARS / "ivy"
-        resolve(PACKAGE, VENV_PYTHON, ivy, JARS / "fetch.log")
-        for name in wanted:
-            (ivy / "jars" / name).replace(JARS / name)
-        shutil.rmtree(ivy)
-        wrong = [name for name, checksum in wanted.items() if not _is_there(name, checksum)]
-        assert not wrong, f"{wrong} are not those of {CHECKSUMS}"
+    fetched(PACKAGE, CHECKSUMS, JARS)
     return JARS
 
 
-def _is_there(name: str, checksum: str) -> bool:
-    return (JARS / name).is_file() and checksum_of(JARS / name) == checksum
+def connector_jars() -> list[Path]:
+    """Those of Spark's connector, which are not all of the broker's versions."""
+    folder = JARS / "connector"
+    return fetched(CONNECTOR, CONNECTOR_CHECKSUMS, folder)
+
+
+def fetched(package: str, checksums: Path, folder: Path) -> list[Path]:
+    """The package's jars in the folder, each as it should be."""
+    wanted = {name: checksum for checksum, name in map(str.split, checksums.open())}
+    if not all(_is_there(folder / name, checksum) for name, checksum in wanted.items()):
+        folder.mkdir(exist_ok=True, parents=True)
+        ivy = folder / "ivy"
+        resolve(package, VENV_PYTHON, ivy, folder / "fetch.log")
+        for name in wanted:
+            (ivy / "jars" / name).replace(folder / name)
+        shutil.rmtree(ivy)
+        wrong = [
+            name for name, checksum in wanted.items() if not _is_there(folder / name, checksum)
+        ]
+        assert not wrong, f"{wrong} are not those of {checksums}"
+    return [folder / name for name in wanted]
+
+
+def _is_there(jar: Path, checksum: str) -> bool:
+    return jar.is_file() and checksum_of(jar) == checksum
 
 
 SETTINGS = """
@@ -130,6 +147,11 @@ class Broker:
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         assert self._process is not None

@@ -1,17 +1,22 @@
-"""An ingestion of a topic in a process of its own, that kills itself where it is told to.
+"""An ingestion of a topic in a process of its own, to which something is done where it is told to.
 
-    python -m tests.e2e.kafka_ingest LAKE SERVERS TOPIC [--write N | --message N] [--batch N]
+    python -m tests.e2e.kafka_ingest LAKE SERVERS TOPIC [--write N | --message N] [--do WHAT] [--batch N]
 
-SIGKILL: nothing of the process is tidied up, as by the kernel when memory runs out.
+Without WHAT it kills itself. SIGKILL: nothing of the process is tidied up, as by the kernel when
+memory runs out.
 """
 
 import os
 import signal
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from datetime import timedelta
 from typing import Any
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from include.lake.paths import Lake, LakeError
 from include.landing import kafka_client
@@ -23,43 +28,70 @@ from include.settings import Source
 from tests.deaths import WRITES
 from tests.ingested import SIGNALS
 
+HIT = "hit"
+Do = Callable[[], None]
+
 
 def source_of(servers: str, topic: str, **changes: Any) -> Source:
     origin = KafkaTopic(servers=servers, topic=topic, **changes)
     return replace(SIGNALS, origin=origin)
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
 
 
-def die_before_write(number: int) -> None:
+def what_is_done(words: list[str], servers: str, topic: str) -> Do:
+    """`kill [PID]`; `expire PARTITION BEFORE`; `add PARTITIONS`; `recreate PARTITIONS`."""
+    what, *numbers = words
+    given = [int(number) for number in numbers]
+    if what == "kill":
+        return lambda: kill(*given or [os.getpid()])
+    admin = AdminClient({"bootstrap.servers": servers})
+
+    def expire(partition: int, before: int) -> None:
+        at = TopicPartition(topic, partition, before)
+        admin.delete_records([at])[at].result()
+
+    def add(partitions: int) -> None:
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
+
+    def recreate(partitions: int) -> None:
+        admin.delete_topics([topic])[topic].result()
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+
+    do: dict[str, Callable[..., None]] = {"expire": expire, "add": add, "recreate": recreate}
+    return lambda: do[what](*given)
+
+
+def do_before_write(number: int, do: Do) -> None:
     """Before the run's write of that number, from 0."""
     left = [number]
 
-    def dying(write: Any) -> Any:
+    def doing(write: Any) -> Any:
         def count_and_write(*given: Any) -> Any:
             if not left[0]:
-                die()
+                do()
             left[0] -= 1
             return write(*given)
 
         return count_and_write
 
     for place, name in WRITES:
-        setattr(place, name, dying(getattr(place, name)))
+        setattr(place, name, doing(getattr(place, name)))
 
 
-class DyingTopic(BrokerTopic):
-    """Dies once so many messages were read."""
+class DoingTopic(BrokerTopic):
+    """Does it once, when so many messages were read."""
 
     left = 0
+    do: Do
 
     def read(self, wanted: OffsetRange) -> Iterator[Message]:
         for message in super().read(wanted):
-            if not self.left:
-                die()
-            self.left -= 1
+            if not DoingTopic.left:
+                DoingTopic.do()
+            DoingTopic.left -= 1
             yield message
 
 
@@ -69,14 +101,24 @@ def main() -> None:
         parser.add_argument(name)
     parser.add_argument("--write", type=int)
     parser.add_argument("--message", type=int)
+    parser.add_argument("--do", nargs="+", default=["kill"])
     parser.add_argument("--batch", type=int, default=500_000)
+    parser.add_argument("--timeout-s", type=int, default=30)
     given = parser.parse_args()
+    done = what_is_done(given.do, given.servers, given.topic)
+
+    def do() -> None:
+        sys.stdout.write(f"{HIT}\n")
+        sys.stdout.flush()
+        done()
+
     if given.write is not None:
-        die_before_write(given.write)
+        do_before_write(given.write, do)
     if given.message is not None:
-        DyingTopic.left = given.message
-        kafka_client.BrokerTopic = DyingTopic  # type: ignore[misc]
-    source = source_of(given.servers, given.topic, commit_messages=given.batch)
+        DoingTopic.left, DoingTopic.do = given.message, staticmethod(do)  # type: ignore[assignment]
+        kafka_client.BrokerTopic = DoingTopic  # type: ignore[misc]
+    timeout = timedelta(seconds=given.timeout_s)
+    source = source_of(given.servers, given.topic, commit_messages=given.batch, timeout=timeout)
     try:
         sys.stdout.write(f"{asdict(ingest(Lake(given.lake), source))}\n")
     except LakeError as error:

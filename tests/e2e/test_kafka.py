@@ -1,20 +1,12 @@
 """A real broker: whatever is killed, and whenever, bronze has each message that it should, once."""
 
-import json
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions, NewTopic
 from deltalake import DeltaTable
 
 from include.lake.paths import Lake
@@ -25,98 +17,31 @@ from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import read_position
 from include.landing.kafka_client import BrokerTopic, Message, open_topic
 from include.landing.kafka_offsets import OffsetRange
-from include.landing.skip_lost import apply_skip, plan_skip
-from include.origins import KafkaTopic
-from include.settings import Source
+from include.origins import KafkaTopic, SchemaRegistry
 from tests.e2e.kafka_broker import DEADLINE_S, Broker, running_broker
-from tests.e2e.kafka_ingest import source_of
+from tests.e2e.kafka_cuts import FAULTS, cut_of, run_cut
+from tests.e2e.kafka_topics import (
+    NOW,
+    SHORT,
+    SIGKILLED,
+    Sent,
+    check_all_there,
+    going_on,
+    is_poison,
+    run_killed,
+    skip,
+)
 from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import signal
+from tests.registries import running_registry
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.xdist_group("kafka")]
-
-SIGKILLED = -9
-PRODUCERS = 4
-NOW = datetime(2026, 3, 2, tzinfo=UTC)
-SHORT = timedelta(seconds=3)
-Place = tuple[int, int]
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with running_broker(tmp_path_factory.mktemp("kafka") / "broker") as running:
         yield running
-
-
-class Sent:
-    """A topic, and what its producers were told that it has: by partition and offset."""
-
-    def __init__(self, broker: Broker, name: str, partitions: int = 3, **config: str) -> None:
-        self.broker, self.name, self.bodies = broker, name, dict[Place, str]()
-        self._config = config
-        self.make(partitions)
-
-    def make(self, partitions: int) -> None:
-        new = NewTopic(self.name, partitions, replication_factor=1, config=self._config)
-        self.broker.admin.create_topics([new])[self.name].result()
-
-    def delete(self) -> None:
-        self.broker.admin.delete_topics([self.name])[self.name].result()
-
-    def source(self, **changes: Any) -> Source:
-        return source_of(self.broker.servers, self.name, **changes)
-
-    def producer(self, **settings: Any) -> Producer:
-        return Producer({"bootstrap.servers": self.broker.servers, "linger.ms": 5} | settings)
-
-    def send(self, producer: Producer, bodies: Sequence[str], partition: int = -1) -> None:
-        """Bodies are remembered by where the broker says that it has put them."""
-
-        def delivered(error: Any, message: Any) -> None:
-            assert error is None
-            self.bodies[message.partition(), message.offset()] = message.value().decode()
-
-        for body in bodies:
-            producer.produce(self.name, body, partition=partition, on_delivery=delivered)
-            producer.poll(0)
-        producer.flush()
-
-    def produce(self, count: int, partition: int = -1) -> None:
-        """From several threads at once; each seventh message is poison."""
-
-        def run(number: int) -> None:
-            bodies = [
-                "{" if index % 7 == 6 else signal(index, number, index) for index in range(count)
-            ]
-            self.send(self.producer(), bodies, partition)
-
-        with ThreadPoolExecutor(PRODUCERS) as pool:
-            list(pool.map(run, range(PRODUCERS)))
-
-    def expire(self, partition: int, before: int) -> None:
-        at = TopicPartition(self.name, partition, before)
-        self.broker.admin.delete_records([at])[at].result()
-
-
-def run_killed(lake: Lake, sent: Sent, *where: str) -> int:
-    command = ["-m", "tests.e2e.kafka_ingest", lake.root, sent.broker.servers, sent.name, *where]
-    run = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
-    assert run.returncode in (0, SIGKILLED), run.stderr
-    return run.returncode
-
-
-def check_all_there(lake: Lake, bodies: dict[Place, str]) -> None:
-    """In bronze what is a signal, in quarantine what is none: each once, as it was sent."""
-    good = {place: body for place, body in bodies.items() if body != "{"}
-    rows = bronze_of(lake)
-    places = [(row["kafka_partition"], row["kafka_offset"]) for row in rows]
-    assert Counter(places) == Counter(good.keys())
-    for place, row in zip(places, rows, strict=True):
-        body = json.loads(good[place])
-        assert (row["device_id"], row["value"]) == (body["device_id"], body["value"])
-        assert row["event_time"] == datetime.fromisoformat(body["timestamp"])
-    poison = [(row["kafka_partition"], row["kafka_offset"]) for row in quarantine_of(lake)]
-    assert sorted(poison) == sorted(bodies.keys() - good.keys())
 
 
 def test_nothing_is_lost_or_doubled_wherever_the_ingesting_process_is_killed(
@@ -137,20 +62,10 @@ def test_nothing_is_lost_or_doubled_wherever_the_ingesting_process_is_killed(
 
 
 def test_producers_go_on_while_runs_are_killed(lake: Lake, broker: Broker):
-    sent, is_enough = Sent(broker, "while_produced"), Event()
-
-    def produce() -> None:
-        while not is_enough.is_set():
-            sent.produce(50)
-
-    with ThreadPoolExecutor(1) as pool:
-        producing = pool.submit(produce)
-        try:
-            for number in range(6):
-                run_killed(lake, sent, "--message", str(137 * number), "--batch", "500")
-        finally:
-            is_enough.set()
-        producing.result()
+    sent = Sent(broker, "while_produced")
+    with going_on(sent, 50):
+        for number in range(6):
+            run_killed(lake, sent, "--message", str(137 * number), "--batch", "500")
     ingest(lake, sent.source())
     check_all_there(lake, sent.bodies)
 
@@ -225,13 +140,6 @@ def test_a_begun_batch_that_expires_half_is_gone_on_with(lake: Lake, broker: Bro
     check_all_there(lake, {p: body for p, body in sent.bodies.items() if p[1] >= 50})
 
 
-def skip(lake: Lake, sent: Sent, count: int) -> None:
-    plan = plan_skip(lake, sent.source(), NOW)
-    assert plan is not None
-    assert plan.count == count
-    apply_skip(lake, sent.source(), plan)
-
-
 def test_a_topic_that_is_made_anew_stops_until_it_is_begun_with(lake: Lake, broker: Broker):
     sent = Sent(broker, "anew", partitions=1)
     sent.produce(5)
@@ -248,7 +156,9 @@ def test_a_topic_that_is_made_anew_stops_until_it_is_begun_with(lake: Lake, brok
     skip(lake, sent, 0)
     ingest(lake, sent.source())
     places = Counter((row["kafka_partition"], row["kafka_offset"]) for row in bronze_of(lake))
-    good = (p for bodies in (before, sent.bodies) for p, body in bodies.items() if body != "{")
+    good = (
+        p for bodies in (before, sent.bodies) for p, body in bodies.items() if not is_poison(body)
+    )
     assert places == Counter(good)
 
 
@@ -256,7 +166,7 @@ def test_an_added_partition_is_taken_from_its_beginning(lake: Lake, broker: Brok
     sent = Sent(broker, "added", partitions=1)
     sent.produce(10)
     ingest(lake, sent.source())
-    broker.admin.create_partitions([NewPartitions(sent.name, 3)])[sent.name].result()
+    sent.grow(3)
     for partition in range(3):
         sent.produce(10, partition)
     ingest(lake, sent.source())
@@ -363,5 +273,47 @@ def test_spark_takes_what_processes_here_take(
     corrections = {row["quarantine_id"]: signal(1, 77) for row in quarantine_of(lake)[:2]}
     assert reingest(spark, lake, source, corrections, NOW).rows_bronze == 2
     mended = [row for row in bronze_of(lake) if row["device_id"] == 77]
-    assert all(sent.bodies[row["kafka_partition"], row["kafka_offset"]] == "{" for row in mended)
+    places = [(row["kafka_partition"], row["kafka_offset"]) for row in mended]
+    assert all(is_poison(sent.bodies[place]) for place in places)
     assert DeltaTable(lake.bronze("signals")).to_pyarrow_table().num_rows == len(bronze_of(lake))
+
+
+@pytest.mark.parametrize("seed", range(1, 1 + len(FAULTS)))
+def test_a_cut_of_make_faults(lake: Lake, broker: Broker, spark: Any, seed: int):
+    result = run_cut(cut_of(seed), lake, broker, lambda: spark)
+    assert result.is_hit
+
+
+def test_avro_is_taken_here_and_by_spark_with_a_request_for_each_schema(
+    lake: Lake, broker: Broker, spark: Any
+):
+    from spark_jobs.tables.landing import parsed_on
+
+    sent = Sent(broker, "avro", partitions=2)
+    producer = sent.producer()
+    at = {"type": "long", "logicalType": "timestamp-micros"}
+    kinds = {"device_id": "long", "timestamp": at, "value": "long"}
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    with running_registry() as registry:
+        schema_id = registry.add({"type": "record", "name": "Signal", "fields": fields})
+        by_id = SchemaRegistry(url=registry.url)
+        source = sent.source(format="avro", schema_registry=by_id, commit_messages=80)
+
+        def produce(first: int) -> None:
+            for value in range(first, first + 100):
+                record = {"device_id": 1, "timestamp": NOW, "value": value}
+                wire = registry.wire(schema_id, record)
+                producer.produce(sent.name, wire if value % 7 else b"\0\0\0\0\x09?")
+            producer.flush()
+
+        produce(0)
+        ingest(lake, source)
+        assert len(registry.asked) == 1 + 4  # of the unknown one, each range of a batch
+        produce(100)
+        ingest(lake, source, parse=parsed_on(spark))
+        assert set(registry.asked) == {f"/schemas/ids/{number}" for number in (schema_id, 9)}
+    taken = sorted(row["value"] for row in bronze_of(lake))
+    assert taken == [value for value in range(200) if value % 7]
+    refused = quarantine_of(lake)
+    assert {row["reason_code"] for row in refused} == {"unknown_schema"}
+    assert len(taken) + len(refused) == 200

@@ -1,0 +1,273 @@
+"""A cut of ingestion from a real broker, by its seed: what is done where, and what must be there then."""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from include.lake.paths import Lake
+from include.landing.arrivals import OriginError
+from include.landing.ingest import RunCounts, ingest
+from include.landing.origin import ReadPart
+from include.landing.parse_files import Outcome
+from include.landing.skip_lost import apply_skip, plan_skip
+from include.settings import Source
+from spark_jobs.tables import landing as spark_landing
+from tests.e2e.kafka_broker import Broker
+from tests.e2e.kafka_ingest import HIT, kill
+from tests.e2e.kafka_topics import (
+    NOW,
+    PRODUCERS,
+    Place,
+    Sent,
+    going_on,
+    is_poison,
+    run_disturbed,
+    run_killed,
+)
+from tests.ingested import bronze_of, quarantine_of
+
+PARTITIONS = 3
+# Of a batch: its plan, its two commits, their seal, its end.
+WRITES_A_BATCH = 5
+SKIP_LOST = "skip-lost"
+
+
+class Cut(NamedTuple):
+    """What is done, and where."""
+
+    seed: int
+    fault: str
+    place: str  # "write" or "message"
+    number: int  # of that, in the run that is disturbed
+    batch: int  # messages
+    count: int  # messages of each producer
+    before: str  # the run before: "none", "whole" or "killed"
+    is_producing: bool
+    share: float  # of a partition's messages, where some expire
+
+
+class Result(NamedTuple):
+    """How it came out; a cut that leaves a message out, or takes one twice, has none."""
+
+    seed: int
+    fault: str
+    is_hit: bool  # the run had so many writes or messages
+    ended: str  # "at once", or behind the command that was asked for
+    messages: int
+    lost: int  # that had expired, or were in a topic that is no more
+    seconds: float
+
+
+def cut_of(seed: int) -> Cut:
+    """The same each time."""
+    random = Random(seed)
+    names = list(FAULTS)
+    fault, count = names[(seed - 1) % len(names)], random.randint(10, 60)
+    batch = random.choice([25, 90, 10_000])
+    batches = ceil(count * PRODUCERS / batch)
+    place = random.choice(["write", "message"])
+    most = WRITES_A_BATCH * batches if place == "write" else count * PRODUCERS
+    before = random.choice(["none", "whole", "killed"])
+    # Whoever produces to a topic that is made anew cannot say to which of both.
+    is_producing = fault != "recreate" and random.random() < 0.5
+    number = random.randrange(most)
+    return Cut(seed, fault, place, number, batch, count, before, is_producing, random.random())
+
+
+def run_cut(cut: Cut, lake: Lake, broker: Broker, spark: Callable[[], SparkSession]) -> Result:
+    """AssertionError when not each message is in bronze or in quarantine, once."""
+    began = time.monotonic()
+    sent = Sent(broker, f"cut-{cut.seed}", PARTITIONS)
+    world = World(cut, lake, sent, spark)
+    world.go_before()
+    sent.produce(cut.count)
+    with going_on(sent, 10) if cut.is_producing else nullcontext():
+        is_hit = FAULTS[cut.fault](world)
+    ended = world.settle()
+    lost = world.check()
+    seconds = round(time.monotonic() - began, 1)
+    return Result(cut.seed, cut.fault, is_hit, ended, len(sent.all), lost, seconds)
+
+
+@dataclass
+class World:
+    """A topic and the lake that takes it."""
+
+    cut: Cut
+    lake: Lake
+    sent: Sent
+    spark: Callable[[], SparkSession]
+    expired: tuple[int, int] | None = None  # a partition, and before which offset
+    of_old_topic: frozenset[str] = frozenset()  # what nobody has to have any more
+
+    def source(self) -> Source:
+        return self.sent.source(commit_messages=self.cut.batch)
+
+    def go_before(self) -> None:
+        if self.cut.before == "none":
+            return
+        self.sent.produce(self.cut.count)
+        if self.cut.before == "whole":
+            ingest(self.lake, self.source())
+        else:
+            where = Random(self.cut.seed + 0.5).randrange(self.cut.count * PRODUCERS)
+            run_killed(self.lake, self.sent, "--message", str(where), "--batch", self.batch)
+
+    @property
+    def batch(self) -> str:
+        return str(self.cut.batch)
+
+    def disturbed(self, *what: object) -> bool:
+        """A run that is disturbed so; whether it came to that."""
+        cut = self.cut
+        where = [f"--{cut.place}", str(cut.number), "--batch", self.batch, "--timeout-s", "3"]
+        run = run_disturbed(self.lake, self.sent, *where, "--do", *map(str, what))
+        assert "Traceback" not in run.stderr, run.stderr
+        return HIT in run.stdout
+
+    def settle(self) -> str:
+        """The next run, and what it asks for."""
+        try:
+            ingest(self.lake, self.source())
+        except OriginError as error:
+            if SKIP_LOST not in str(error):
+                raise
+            plan = plan_skip(self.lake, self.source(), NOW)
+            assert plan is not None
+            apply_skip(self.lake, self.source(), plan)
+            ingest(self.lake, self.source())
+            return SKIP_LOST
+        return "at once"
+
+    def check(self) -> int:
+        """The number of messages that are lost, as the fault has taken them; of no others."""
+        taken, sent = taken_of(self.lake), Counter(map(identity, self.sent.all))
+        assert not taken - sent, f"taken twice, or never sent: {taken - sent}"
+        missing = (sent - taken).keys()
+        assert missing <= self.may_be_lost(), f"lost: {missing - self.may_be_lost()}"
+        assert ingest(self.lake, self.source()) == RunCounts()
+        return len(missing)
+
+    def may_be_lost(self) -> set[object]:
+        if self.of_old_topic:
+            return set(map(identity, self.of_old_topic))
+        if self.expired is None:
+            return set()
+        partition, before = self.expired
+        gone = {body for (p, o), body in self.sent.bodies.items() if p == partition and o < before}
+        # Those of a batch that bronze has are given up by `skip-lost`, as it says.
+        refused = set(filter(is_poison, self.sent.all)) if self.cut.before == "killed" else set()
+        return set(map(identity, gone | refused))
+
+
+def identity(body: str) -> object:
+    """Of a message, by what the tables have of it."""
+    if is_poison(body):
+        return body
+    values = json.loads(body)
+    return values["device_id"], values["value"]
+
+
+def taken_of(lake: Lake) -> Counter[object]:
+    good = ((row["device_id"], row["value"]) for row in bronze_of(lake))
+    return Counter([*good, *(row["raw"] for row in quarantine_of(lake))])
+
+
+# What is done to a run
+
+
+def kill_process(world: World) -> bool:
+    return world.disturbed("kill")
+
+
+def kill_broker(world: World) -> bool:
+    broker = world.sent.broker
+    try:
+        return world.disturbed("kill", broker.pid)
+    finally:
+        if not broker.is_running:
+            broker.start()
+
+
+def add_partitions(world: World) -> bool:
+    is_hit = world.disturbed("add", PARTITIONS + 2)
+    if is_hit:
+        for partition in (PARTITIONS, PARTITIONS + 1):
+            world.sent.produce(5, partition)
+    return is_hit
+
+
+def expire(world: World) -> bool:
+    partition = world.cut.seed % PARTITIONS
+    places: list[Place] = [place for place in list(world.sent.bodies) if place[0] == partition]
+    before = ceil(len(places) * world.cut.share)
+    is_hit = world.disturbed("expire", partition, before)
+    world.expired = (partition, before) if is_hit else None
+    return is_hit
+
+
+def recreate(world: World) -> bool:
+    taken, old = taken_of_whole_runs(world), frozenset(world.sent.all)
+    is_hit = world.disturbed("recreate", PARTITIONS)
+    if is_hit:
+        world.of_old_topic = frozenset(body for body in old if identity(body) not in taken)
+        world.sent.bodies.clear()
+        world.sent.produce(world.cut.count)
+    return is_hit
+
+
+def taken_of_whole_runs(world: World) -> Counter[object]:
+    return taken_of(world.lake) if world.cut.before == "whole" else Counter()
+
+
+def kill_task(world: World) -> bool:
+    marker = Path(world.lake.root) / "killed_task"
+    parts = world.cut.count * PRODUCERS // PARTITIONS
+    read_parts = spark_landing.reader_of_parts
+
+    def dying(*given: Any) -> ReadPart:
+        return DyingPart(read_parts(*given), str(marker), world.cut.number % min(parts, 8))
+
+    with pytest.MonkeyPatch.context() as patch, suppress(PySparkException):
+        patch.setattr(spark_landing, "reader_of_parts", dying)
+        parse = spark_landing.parsed_on(world.spark())
+        ingest(world.lake, world.source(), parse=parse)
+    return marker.exists()
+
+
+class DyingPart(NamedTuple):
+    """Kills the worker that reads it at that message; not the one that tries again."""
+
+    read: ReadPart
+    marker: str
+    number: int
+
+    def __call__(self, name: str) -> Iterator[Outcome]:
+        for index, outcome in enumerate(self.read(name)):
+            if index == self.number:
+                with suppress(FileExistsError):
+                    Path(self.marker).touch(exist_ok=False)
+                    kill(os.getpid())
+            yield outcome
+
+
+FAULTS: dict[str, Callable[[World], bool]] = {
+    "process": kill_process,
+    "broker": kill_broker,
+    "task": kill_task,
+    "partitions": add_partitions,
+    "recreate": recreate,
+    "expire": expire,
+}

@@ -1,0 +1,108 @@
+"""Random cuts of ingestion from a real broker: whatever is cut, and where, each message is taken once.
+
+    make faults                                             # 200 cuts: half an hour on 2 cores
+    make faults ARGS="--cuts 20 --first 7 --only broker --results .bench/faults.jsonl"
+
+A cut is a seed: what is done to the process that ingests, to the broker, the topic or a task of
+Spark, before which write or message of a run, what went before, and whether producers go on
+meanwhile. Its result is a line of the file of results: started again, only the others are tried.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from argparse import ArgumentParser
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from include.lake.paths import made_lake
+from include.settings import PROJECT
+from include.spark.conf import job_conf
+from include.spark.submit import jars_argument
+from tests.e2e.kafka_broker import running_broker
+from tests.e2e.kafka_cuts import FAULTS, SKIP_LOST, Cut, Result, cut_of, run_cut
+
+
+@cache
+def spark_session() -> SparkSession:
+    """A task is tried again, as on a cluster; locally only where that is asked for."""
+    builder = SparkSession.builder.master("local[2,4]").appName("faults")
+    for name, value in {**job_conf(), "spark.jars": jars_argument()}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+# Many of them
+
+
+def known_results(path: Path) -> dict[int, Result]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {result.seed: result for result in (Result(**json.loads(line)) for line in lines)}
+
+
+def tried(cuts: list[Cut], path: Path) -> list[int]:
+    """Try those that have no result; the seeds of those that fail, with their lakes kept."""
+    failed, known = [], known_results(path)
+    folder = Path(tempfile.mkdtemp(prefix="faults-", dir=path.parent))
+    with running_broker(folder / "broker") as broker, path.open("a") as results:
+        for cut in cuts:
+            if cut.seed in known:
+                continue
+            lake = made_lake(str(folder / f"lake-{cut.seed}"))
+            try:
+                result = run_cut(cut, lake, broker, spark_session)
+            except Exception:  # noqa: BLE001 (whatever it is, the other cuts are tried)
+                say(f"{cut}: FAILED, see {lake.root}\n{traceback.format_exc()}")
+                failed.append(cut.seed)
+                continue
+            results.write(json.dumps(result._asdict()) + "\n")
+            results.flush()
+            say(f"{result}")
+    return failed
+
+
+def summed(results: list[Result]) -> str:
+    """Markdown."""
+    lines = [
+        "| cut | cuts | messages | whole at once | after skip-lost | not reached |",
+        "|---|---|---|---|---|---|",
+    ]
+    for fault in FAULTS:
+        of_it = [result for result in results if result.fault == fault]
+        hit = [result for result in of_it if result.is_hit]
+        ended = Counter(result.ended for result in hit)
+        messages, missed = sum(result.messages for result in hit), len(of_it) - len(hit)
+        counts = f"{ended['at once']} | {ended[SKIP_LOST]} | {missed}"
+        lines.append(f"| {fault} | {len(hit)} | {messages:,} | {counts} |")
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--cuts", type=int, default=200)
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--only", choices=FAULTS, nargs="+", default=list(FAULTS))
+    parser.add_argument("--results", type=Path, default=PROJECT / ".bench" / "faults.jsonl")
+    args = parser.parse_args()
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(PROJECT)
+    cuts = [cut_of(seed) for seed in range(args.first, args.first + args.cuts)]
+    failed = tried([cut for cut in cuts if cut.fault in args.only], args.results)
+    say(summed(list(known_results(args.results).values())))
+    if failed:
+        sys.exit(f"{len(failed)} cuts failed: seeds {failed}")
+
+
+if __name__ == "__main__":
+    main()
