@@ -156,7 +156,9 @@ def test_a_batch_that_one_table_has_is_not_repeated_by_another_entry(
     lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
 ):
     begin(lake, landed, monkeypatch, "append_refused")
-    with pytest.raises(LakeError, match=r"begun under another entry.*bronze/signals has it already"):
+    with pytest.raises(
+        LakeError, match=r"begun under another entry.*bronze/signals has it already"
+    ):
         ingest(lake, OTHERWISE)
     same = replace(BY_HALF_AN_HOUR, comment="Other words", commit_bytes=1, clock_grace=None)
     assert ingest(lake, same) == RunCounts(1, 1, 2, 1, 1)
