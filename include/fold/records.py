@@ -127,6 +127,8 @@ def shape_of(hint: Any, within: tuple[type, ...] = ()) -> Shape:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _member(hint, nullable)
     if _is_record(hint):
+        if not hint._fields:
+            raise UnknownTypeError(f"{hint.__name__} has no fields, and no column can be of none")
         parts = tuple(_parts(hint, within))
         kind = SqlType("struct", tuple(_type(s) for _, s in parts), tuple(n for n, _ in parts))
         return Nested(str(kind), nullable, hint, parts)

@@ -14,7 +14,15 @@ from include.lake.columns import Column, documented
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
 from include.landing.bronze_tables import added_columns
-from include.landing.late_fields import RESCUED_AS, TIMES, WAS, found_fields
+from include.landing.late_fields import (
+    PATHS,
+    RESCUED_AS,
+    TIMES,
+    WAS,
+    FoundField,
+    found_fields,
+    paths_of,
+)
 from include.settings import RESCUED, Field, SettingsError, Source
 
 RESCUED_COLUMN = Column(
@@ -40,6 +48,7 @@ def _follow(table: DeltaTable, path: str, source: Source) -> None:
             marks = (columns.field(index).metadata or {}) | _marks(source, field)
             columns = columns.set(index, columns.field(index).with_metadata(marks))
         table.alter.add_columns(Schema.from_arrow(columns).fields)
+    _keep_paths(table, source, found)
     kept = {field.name for field in source.fields} | {c.name for c in added_columns(source)}
     for name in found.keys() - kept - {RESCUED}:
         if RESCUED_AS not in found[name].metadata:
@@ -52,6 +61,22 @@ def _follow(table: DeltaTable, path: str, source: Source) -> None:
             marks[RESCUED_AS] = field.landed
         if RESCUED_AS in known and marks != known:
             table.alter.set_column_metadata(field.name, marks)
+
+
+def _keep_paths(table: DeltaTable, source: Source, found: Mapping[str, FoundField]) -> None:
+    """So that a field that is dropped, and declared again by another path, is found under each."""
+    known = paths_of(table)
+    paths = {name: list(each) for name, each in known.items()}
+    for field in source.fields:
+        marks = found[field.name].metadata if field.name in found else {}
+        had = paths.setdefault(field.name, [marks[RESCUED_AS]] if RESCUED_AS in marks else [])
+        if field.landed not in had:
+            had.append(field.landed)
+    # Nearly all are called as they land, and these are what they are without a word.
+    paths = {name: each for name, each in paths.items() if each != [name]}
+    if paths != known:
+        told = {PATHS: json.dumps(paths)}
+        table.alter.set_table_properties(told, raise_if_not_exists=False)
 
 
 def _marks(source: Source, field: Field) -> dict[str, str]:

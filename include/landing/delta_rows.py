@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +12,14 @@ from include.fold.conform import conformed_table
 from include.lake.paths import files_of
 from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
-from include.landing.delta_versions import GONE, VersionPart, added_files, open_table, part_named
+from include.landing.delta_feed import actions_of, inserted_rows, is_of_feed
+from include.landing.delta_versions import (
+    GONE,
+    VersionPart,
+    added_files,
+    open_table,
+    part_named,
+)
 from include.landing.parse_files import Outcome, file_outcome, outcomes_of_content
 from include.landing.refusals import UnreadableFileError
 from include.landing.rescue import Rescue
@@ -52,6 +60,8 @@ def _content(source: Source, part: VersionPart) -> bytes:
             f"`./stateful skip-lost {source.name}` shows what is lost, and --apply goes on without it"
         ) from error
     try:
+        if is_of_feed(part.path):
+            content = _as_parquet(inserted_rows(content))
         return _completed(content, origin.uri, part)
     except pa.ArrowException:
         return content  # damaged: whoever parses it says how
@@ -72,8 +82,18 @@ def _partition_values(uri: str, part: VersionPart) -> pa.Table | None:
     files, schema = _files_at(uri, part.version)
     if not schema.names:
         return None
+    if is_of_feed(part.path):
+        return _values_of_feed(uri, part, schema)
     values = files[part.path]["partition"]
     return pa.Table.from_pylist([{name: values[name] for name in schema.names}], schema=schema)
+
+
+def _values_of_feed(uri: str, part: VersionPart, schema: pa.Schema) -> pa.Table:
+    """By the log, which has them as text."""
+    changes = (action.get("cdc") for action in actions_of(uri, part.version))
+    (change,) = [c for c in changes if c and unquote(c["path"]) == part.path]
+    texts = pa.table({name: [change["partitionValues"][name]] for name in schema.names})
+    return texts.cast(pa.schema([(field.name, pa.string()) for field in schema])).cast(schema)
 
 
 def _completed(content: bytes, uri: str, part: VersionPart) -> bytes:

@@ -4,7 +4,6 @@ The position names each file with the version that added it, `12/part-0.parquet`
 that version is taken. What the table had at first is taken as if its version then had added it.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +21,7 @@ from include.lake.paths import files_of
 from include.landing import arrivals
 from include.landing.arrivals import Cut, GoesOn, OriginError
 from include.landing.batch import Batch, Position
+from include.landing.delta_feed import actions_of, inserted_files, log_file, passed_over
 from include.origins import DeltaTable
 from include.settings import Source
 
@@ -223,10 +223,13 @@ class TableArrivals:
         return {path: files[path]["size_bytes"] for path in by_age}
 
     def _appended(self, version: int) -> dict[str, int]:
-        actions = self._actions(version)
+        actions = actions_of(self.origin.uri, version)
         if any(_takes_away(action) for action in actions):
             if self.origin.on_change == "ignore":
                 return {IGNORED: 0}
+            if self.origin.on_change == "inserts":
+                at_version = open_table(self.origin.uri, version)
+                return {IGNORED: 0} | inserted_files(at_version, self.origin.uri, actions)
             what = commit_info(actions).get("operation", "a commit")
             raise OriginError(
                 f"version {version} of {self.origin.uri} deletes or updates rows ({what}), which an "
@@ -236,18 +239,8 @@ class TableArrivals:
         adds = (action["add"] for action in actions if "add" in action)
         return {unquote(add["path"]): add["size"] for add in adds if add.get("dataChange", True)}
 
-    def _actions(self, version: int) -> list[dict[str, Any]]:
-        try:
-            with files_of(self.origin.uri).open_input_stream(_log_file(version)) as file:
-                text = bytes(file.read()).decode()
-        except FileNotFoundError as error:
-            raise OriginError(
-                f"version {version} of {self.origin.uri} was cleaned up while it was to be taken: run again"
-            ) from error
-        return [json.loads(line) for line in text.split("\n") if line]
-
     def _has(self, version: int) -> bool:
-        info = files_of(self.origin.uri).get_file_info(_log_file(version))
+        info = files_of(self.origin.uri).get_file_info(log_file(version))
         return bool(info.type == fs.FileType.File)
 
     def _earliest(self) -> int:
@@ -265,10 +258,6 @@ def _takes_away(action: Mapping[str, Any]) -> bool:
     return "remove" in action and changes_data([action])
 
 
-def _log_file(version: int) -> str:
-    return f"_delta_log/{version:020}.json"
-
-
 def ignored_findings(source: Source, batch: Batch) -> list[Finding]:
     """Of versions that a batch passes over, as the source says."""
     if not isinstance(source.origin, DeltaTable):
@@ -278,13 +267,17 @@ def ignored_findings(source: Source, batch: Batch) -> list[Finding]:
     if not versions:
         return []
     named = ", ".join(map(str, versions))
+    told = f"versions {named} of {source.origin.uri} delete or update rows, and were passed over"
+    if source.origin.on_change == "inserts":
+        others = (passed_over(source.origin.uri, version) for version in versions)
+        told += f" but for the rows that they insert: {', '.join(others)}"
     return [
         Finding(
             finding="versions_ignored",
             severity="warning",
             count=len(versions),
-            detail=f"versions {named} of {source.origin.uri} delete or update rows, and were passed "
-            f'over (on_change="ignore"): bronze/{source.name} has the rows as they were before',
+            detail=f'{told} (on_change="{source.origin.on_change}"): bronze/{source.name} has the rows '
+            "as they were before",
             action="if the change matters, take the table in anew under another source",
         )
     ]

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
+from deltalake import DeltaTable
+
 from include.job import RunRecord
-from include.lake.commits import rows_committed
+from include.lake.commits import is_written, rows_committed
 from include.lake.findings import Finding, record_findings
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
 from include.landing.batch import Batch
 from include.landing.bronze_changes import follow_fields
 from include.landing.bronze_tables import create_tables
@@ -34,6 +36,7 @@ from include.landing.ingest_seal import refuse_changed_tables, seal_tables
 from include.landing.origin import arrivals_of, place_of
 from include.landing.origin_position import ensure_origin_position, refuse_other_origin
 from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
+from include.landing.planned_entry import entry_hash, planned_entry
 from include.landing.spark_position import lost_files
 from include.landing.unique_files import copy_findings, ensure_hashes
 from include.landing.unknown_fields import new_fields
@@ -132,6 +135,22 @@ class BatchWriter:
         )
 
 
+def refuse_other_entry(lake: Lake, source: Source, batch: Batch) -> None:
+    """LakeError when one of the tables has the batch, as another entry of the source has judged it."""
+    name = source.name
+    plan = app_id(name, "plan", batch.position_id)
+    planned = planned_entry(lake, lake.ingested_files(name), plan, batch.number)
+    if planned in (None, entry_hash(source)):
+        return
+    for table, path in (("bronze", lake.bronze(name)), ("quarantine", lake.quarantine(name))):
+        if is_written(DeltaTable(path), app_id(name, table, batch.position_id), batch.number):
+            raise LakeError(
+                f"batch {batch.number} of {name} was begun under another entry of the source, and "
+                f"{path} has it already: rows that today's entry judges otherwise would be lost, or "
+                "there twice. Put the entry back as it was, ingest, and change it then"
+            )
+
+
 def checked_summary(summary: Summary, files_planned: int) -> Summary:
     """The summary; RowsLostError when it does not add up to the batch's files and their rows."""
     judged = summary.accepted + summary.refused
@@ -201,6 +220,7 @@ def drain(lake: Lake, source: Source, writer: BatchWriter) -> None:
     """All that is there now, batch by batch. What comes meanwhile waits for the next run."""
     arrived = arrivals_of(lake, source)
     while batch := next_batch(lake, source, arrived, datetime.now(UTC)):
+        refuse_other_entry(lake, source, batch)
         # Before it is taken: a run that dies says it again, and none keeps it for itself.
         record_findings(lake, writer.run_id, source.name, ignored_findings(source, batch))
         writer.write(batch, arrived.sizes(batch.files))

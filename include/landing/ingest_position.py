@@ -10,6 +10,7 @@ A lake of release 0.5 has it in a checkpoint of Spark (spark_position.py), which
 takes over, numbers and all: so whatever 0.5 has begun, this repeats as the same batch.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -30,6 +31,7 @@ from include.landing import spark_position
 from include.landing.arrivals import Arrivals
 from include.landing.batch import Batch, Part, Position
 from include.landing.landed_files import landed_files
+from include.landing.planned_entry import ENTRY, entry_hash
 from include.settings import Source
 
 COLUMNS = (
@@ -116,17 +118,20 @@ def next_batch(lake: Lake, source: Source, arrived: Arrivals, now: datetime) -> 
             return None
         at_us = micros_of(now) // 1000 * 1000
         batch = Batch(position.id, position.newest + 1, cut.files, at_us, *cut[1:])
-        _commit_plan(table, source.name, batch)
+        _commit_plan(table, source, batch)
         return batch
 
     return despite_others(plan)
 
 
-def _commit_plan(table: DeltaTable, source: str, batch: Batch) -> None:
+def _commit_plan(table: DeltaTable, source: Source, batch: Batch) -> None:
     # As the version after the one that was read, or not at all: a log has each version once.
     once = CommitProperties(
+        custom_metadata={"userMetadata": json.dumps({ENTRY: entry_hash(source)})},
         max_commit_retries=0,
-        app_transactions=[transaction(app_id(source, "plan", batch.position_id), batch.number)],
+        app_transactions=[
+            transaction(app_id(source.name, "plan", batch.position_id), batch.number)
+        ],
     )
     rows = with_all_columns(plan_rows(batch), table)
     write_deltalake(table, rows, mode="append", commit_properties=once)

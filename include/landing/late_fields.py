@@ -16,6 +16,8 @@ from include.settings import RESCUED
 # In a column's metadata: the path at which its values were rescued, and how times were written
 # there (`Times`, as a JSON array); the column that had them.
 RESCUED_AS, TIMES, WAS = "stateful.rescued_as", "stateful.times", "stateful.was"
+# A property of the table, JSON: of columns, all the paths that they were ever declared with.
+PATHS = "stateful.paths"
 
 
 class FoundField(NamedTuple):
@@ -33,6 +35,7 @@ class LateField(NamedTuple):
     rescued_as: str | None  # None: the table has rescued nothing yet
     was: "LateField | None"
     times: Times = ISO  # how what was rescued writes times
+    also_as: tuple[str, ...] = ()  # where else it was rescued, the newest first
 
     def columns(self) -> set[str]:
         """All that its values are read from."""
@@ -52,17 +55,26 @@ def found_fields(table: DeltaTable) -> dict[str, FoundField]:
 
 def late_fields(table: DeltaTable, names: Collection[str]) -> list[LateField]:
     """Those of the columns `names` that older rows have elsewhere."""
-    found = found_fields(table)
-    fields = (_late_field(name, found) for name in names if name in found)
+    found, paths = found_fields(table), paths_of(table)
+    fields = (_late_field(name, found, paths) for name in names if name in found)
     return [field for field in fields if field.rescued_as is not None or field.was is not None]
 
 
-def _late_field(name: str, found: dict[str, FoundField]) -> LateField:
+def paths_of(table: DeltaTable) -> dict[str, list[str]]:
+    """Of columns, the paths that they were declared with, where these are not their names alone."""
+    found: dict[str, list[str]] = json.loads(table.metadata().configuration.get(PATHS, "{}"))
+    return found
+
+
+def _late_field(
+    name: str, found: dict[str, FoundField], paths: Mapping[str, list[str]]
+) -> LateField:
     metadata = found[name].metadata
     rescued_as = metadata.get(RESCUED_AS) if RESCUED in found else None
     was = metadata.get(WAS)
-    old = _late_field(was, found) if was in found else None
-    return LateField(name, found[name].type, rescued_as, old, times_of(metadata))
+    old = _late_field(was, found, paths) if was in found else None
+    also_as = tuple(path for path in reversed(paths.get(name, [])) if path != rescued_as)
+    return LateField(name, found[name].type, rescued_as, old, times_of(metadata), also_as)
 
 
 def times_of(metadata: Mapping[str, str]) -> Times:
@@ -102,6 +114,10 @@ def _filled(rows: pa.Table, field: LateField) -> pa.ChunkedArray:
 
 def rescued_values(field: LateField, texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The field's values of what was rescued."""
-    path = str(field.rescued_as)
-    values = read_rescued(field.type, path, texts.to_pylist(), field.times)
+    left = texts.to_pylist()
+    values: list[object] = [None] * len(left)
+    for path in (str(field.rescued_as), *field.also_as):
+        read = read_rescued(field.type, path, left, field.times)
+        values = [new if value is None else value for value, new in zip(values, read, strict=True)]
+        left = [text if value is None else None for text, value in zip(left, values, strict=True)]
     return pa.array(values, arrow_type(field.type))

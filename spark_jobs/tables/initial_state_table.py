@@ -1,6 +1,9 @@
 """An initial state as a Delta table: key, state, as_of and perhaps timeout_at."""
 
 from collections.abc import Mapping
+from functools import reduce
+from itertools import chain
+from operator import or_
 from types import MappingProxyType
 
 from pyspark.sql import Column as SparkColumn
@@ -10,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
 from include.fold.definition import KeyedFold
-from include.fold.shapes import Items
+from include.fold.shapes import Items, Nested, Pairs, Shape
 from include.landing.initial_state_file import REPEATED_KEYS_SHOWN, refuse_repeated
 from include.landing.landed_times import MIN_US
 from include.landing.refusals import shown
@@ -136,11 +139,7 @@ def _wrong_rows(fold: KeyedFold) -> Mapping[str, SparkColumn]:
     state, timeout_at = F.col(STATE), F.col(TIMEOUT_AT)
     wrong = {f"{STATE} is null": state.isNull()}
     for column in fold.state_columns:
-        value = state[column.name]
-        if not column.nullable:
-            wrong[f"{STATE}.{column.name} is null"] = state.isNotNull() & value.isNull()
-        if isinstance(column.shape, Items) and not column.shape.item.nullable:
-            wrong[f"{STATE}.{column.name} has a null in it"] = F.exists(value, F.isnull)
+        wrong |= _nulls(column.shape, state, column.name, STATE)
     if fold.times_out:
         wrong["timeout_at is not after as_of"] = timeout_at <= F.col("as_of")
         wrong["timeout_at is beyond the year 9999"] = F.unix_micros(timeout_at) > LAST_INSTANT_US
@@ -149,6 +148,37 @@ def _wrong_rows(fold: KeyedFold) -> Mapping[str, SparkColumn]:
             timeout_at.isNotNull()
         )
     return wrong
+
+
+def _nulls(shape: Shape, of: SparkColumn, name: str, path: str) -> dict[str, SparkColumn]:
+    """Where the member `name` of the struct `of` has a null that is not declared, by what is said."""
+    value, path = of[name], f"{path}.{name}"
+    found = {} if shape.nullable else {f"{path} is null": of.isNotNull() & value.isNull()}
+    if isinstance(shape, Nested):
+        for member, part in shape.parts:
+            found |= _nulls(part, value, member, path)
+    elif (within := _has_null_in(shape, value)) is not None:
+        found[f"{path} has a null in it"] = within
+    return found
+
+
+def _has_null_in(shape: Shape, value: SparkColumn) -> SparkColumn | None:
+    """Whether a value that is there has one; None of a shape that cannot."""
+    if isinstance(shape, Nested):
+        found = [*chain(*(_nulls(part, value, name, "").values() for name, part in shape.parts))]
+        return reduce(or_, found) if found else None
+    if not isinstance(shape, (Items, Pairs)):
+        return None
+    items = value if isinstance(shape, Items) else F.map_values(value)
+    if shape.item.nullable and _has_null_in(shape.item, value) is None:
+        return None
+
+    def is_wrong(item: SparkColumn) -> SparkColumn:
+        is_null = F.lit(not shape.item.nullable) & item.isNull()
+        within = _has_null_in(shape.item, item)
+        return is_null if within is None else is_null | F.coalesce(within, F.lit(False))
+
+    return F.exists(items, is_wrong)
 
 
 def _check_unique(path: str, table: DataFrame) -> None:

@@ -102,6 +102,14 @@ class WithMoney(NamedTuple):
     seen: Annotated[Decimal, "decimal(40,2)"]
 
 
+class Nothing(NamedTuple):
+    pass
+
+
+class WithNothing(NamedTuple):
+    seen: tuple[Nothing, ...]
+
+
 class WithItself(NamedTuple):
     within: "tuple[WithItself, ...]"
 
@@ -117,6 +125,7 @@ class WithItself(NamedTuple):
         (WithMixed, "all texts or all ints"),
         (WithMoney, "digits are 1 to 38"),
         (WithItself, "holds itself"),
+        (WithNothing, "WithNothing.seen is .*: Nothing has no fields"),
         (dict, "must be a NamedTuple"),
         (tuple, "must be a NamedTuple"),
     ],

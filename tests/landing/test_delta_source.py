@@ -36,8 +36,11 @@ NOW = datetime(2026, 3, 2, tzinfo=UTC)
 class Theirs:
     """The table of somebody else; `rows` is what it was ever given."""
 
-    def __init__(self, folder: Path, partition_by: list[str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, partition_by: list[str] | None = None, has_feed: bool = False
+    ) -> None:
         self.uri, self._partition_by, self.given = str(folder / "theirs"), partition_by, 0
+        self.has_feed = has_feed
 
     def source(self, **changes: Any) -> Source:
         return replace(SIGNALS, origin=origins.DeltaTable(uri=self.uri, **changes))
@@ -60,6 +63,7 @@ class Theirs:
             pa.table(rows, schema),
             mode=mode,
             partition_by=self._partition_by,  # type: ignore[arg-type]
+            configuration={"delta.enableChangeDataFeed": "true"} if self.has_feed else None,
         )
 
     def optimize(self) -> None:
@@ -67,6 +71,21 @@ class Theirs:
 
     def delete(self, value: int) -> None:
         DeltaTable(self.uri).delete(f"value = {value}")
+
+    def upsert(self, value: int) -> None:
+        """A new row, and another value of the device 7 of an old one: in one version."""
+        at = pa.array([START + timedelta(seconds=self.given)] * 2, pa.timestamp("us", "UTC"))
+        rows = pa.table(
+            {"device_id": [7, self.given % 2], "timestamp": at, "value": [value, self.given]}
+        )
+        self.given += 1
+        (
+            DeltaTable(self.uri)
+            .merge(rows, "t.value = s.value", source_alias="s", target_alias="t")
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute()
+        )
 
     def commit_file(self, version: int) -> Path:
         return Path(self.uri, "_delta_log", f"{version:020}.json")
@@ -146,6 +165,62 @@ def test_a_version_that_takes_rows_away_stops_or_is_ignored_with_a_finding(
     assert (found["finding"], found["count"]) == ("versions_ignored", 1)
     assert found["detail"].startswith("versions 1 of")
     assert ingest(lake, theirs.source()) == RunCounts()
+
+
+@pytest.mark.parametrize("partition_by", [None, ["device_id"]])
+def test_the_rows_that_a_version_inserts_are_taken_of_its_feed(
+    lake: Lake, tmp_path: Path, partition_by: list[str] | None
+):
+    theirs = Theirs(tmp_path, partition_by, has_feed=True)
+    source = theirs.source(on_change="inserts")
+    theirs.append(4)
+    ingest(lake, source)
+    theirs.upsert(2)
+    theirs.delete(0)
+    theirs.append(2)
+    assert ingest(lake, source).rows_bronze == 3
+    assert values_of(lake) == list(range(7))
+    assert {row["device_id"] for row in bronze_of(lake)} == {0, 1}  # 7 is of the update
+    assert "rescued" not in bronze_of(lake)[0]
+    (found,) = read_ops(lake, "findings").to_pylist()
+    assert (found["finding"], found["count"]) == ("versions_ignored", 2)
+    assert (
+        "but for the rows that they insert: 2 rows of version 1, 1 rows of version 2"
+        in found["detail"]
+    )
+    theirs.append(2, mode="overwrite")
+    assert ingest(lake, source).rows_bronze == 2
+    assert values_of(lake) == list(range(9))
+    assert ingest(lake, source) == RunCounts()
+
+
+def test_a_version_without_a_feed_stops_and_says_the_way_out(lake: Lake, theirs: Theirs):
+    theirs.append(3)
+    source = theirs.source(on_change="inserts")
+    ingest(lake, source)
+    theirs.delete(0)
+    theirs.append(1)
+    with pytest.raises(OriginError, match=r'without a change data feed.*on_change="ignore"'):
+        ingest(lake, source)
+    assert ingest(lake, theirs.source(on_change="ignore")).rows_bronze == 1
+
+
+def test_changes_that_were_vacuumed_stop_until_they_are_given_up(lake: Lake, tmp_path: Path):
+    theirs = Theirs(tmp_path, has_feed=True)
+    source = theirs.source(on_change="inserts")
+    theirs.append(3)
+    ingest(lake, source)
+    theirs.upsert(1)
+    (changes,) = Path(theirs.uri, "_change_data").glob("*.parquet")
+    changes.unlink()
+    with pytest.raises(OriginError, match="is gone, as after a VACUUM"):
+        ingest(lake, source)
+    plan = plan_skip(lake, source, NOW)
+    assert plan is not None
+    apply_skip(lake, source, plan)
+    theirs.append(1)
+    ingest(lake, source)
+    assert values_of(lake) == [0, 1, 2, 4]
 
 
 def test_a_table_made_anew_stops_until_it_is_begun_with(lake: Lake, theirs: Theirs, tmp_path: Path):
@@ -250,7 +325,9 @@ def test_a_table_that_is_not_there_is_said(lake: Lake, theirs: Theirs):
 
 
 def test_a_wrong_setting_is_refused_by_name():
-    with pytest.raises(SettingsError, match="on_change must be stop or ignore, not 'drop'"):
+    with pytest.raises(
+        SettingsError, match="on_change must be stop, ignore or inserts, not 'drop'"
+    ):
         origins.DeltaTable(uri="a", on_change="drop")  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="uri is empty"):
         origins.DeltaTable(uri=" ")
@@ -259,6 +336,7 @@ def test_a_wrong_setting_is_refused_by_name():
 steps = st.lists(
     st.tuples(st.just("append"), st.integers(1, 2), st.integers(0, 1))
     | st.tuples(st.just("optimize"))
+    | st.tuples(st.just("upsert"), st.integers(0, 1))
     | st.tuples(st.just("ingest"), st.booleans(), st.none() | st.integers(0, 13)),
     max_size=12,
 )
@@ -268,7 +346,7 @@ steps = st.lists(
 @given(steps)
 def test_every_appended_row_is_taken_once_wherever_runs_die(steps: list[Any]):
     with TemporaryDirectory() as root:
-        theirs = Theirs(Path(root))
+        theirs = Theirs(Path(root), has_feed=True)
         theirs.append(2)
         lake = Lake(f"{root}/lake")
         for name, *given_ in steps:
@@ -285,7 +363,8 @@ def test_every_appended_row_is_taken_once_wherever_runs_die(steps: list[Any]):
 
 
 def run(lake: Lake, theirs: Theirs, is_cut: bool, dies_at: int | None) -> None:
-    source = replace(theirs.source(), commit_bytes=1) if is_cut else theirs.source()
+    source = theirs.source(on_change="inserts")
+    source = replace(source, commit_bytes=1) if is_cut else source
     with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
         if dies_at is not None:
             Dying(patch, dies_at)

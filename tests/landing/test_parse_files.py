@@ -103,6 +103,27 @@ def test_a_line_that_is_no_object_is_refused_with_its_text(line: str, code: str)
     assert list(rows_of("a.jsonl", f'{line}\n{{"key": 1}}'.encode())) == [(code, line), {"key": 1}]
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("", "a value is missing, .* at line 1, column 1: its end"),
+        ('{"a": nul}', r'a value is missing, .* at line 1, column 7: "nul}"'),
+        ("{'a': 1}", "a name in double quotes is missing, at line 1, column 2: \"'a': 1}\""),
+        ('{"a" 1}', "a colon is missing behind a name, at line 1, column 6"),
+        ('{\n"a": 1\n"b": 2}', r"a comma, or the end .* is missing, at line 3, column 1"),
+        ('{"a": "x', "a text begins that has no end, at line 1, column 7"),
+        ('{"a": "\t"}', r'a tab, line end .* not escaped, at line 1, column 8: "\\t'),
+        ('{"a": "\\q"}', "a backslash is before a letter that it does not escape"),
+        ('{"a": "\\u12"}', "not before four hexadecimal digits"),
+        ('{"a": 1} x', 'more text follows behind the end, at line 1, column 10: "x"'),
+        ('{"a": ' + "1" * 5000 + "}", "a number has more digits than can be read"),
+    ],
+)
+def test_what_is_no_json_says_what_is_wrong_and_where(line: str, says: str):
+    with pytest.raises(RefusedError, match=f"^not_json: .*{says}"):
+        JsonRows("", SOURCE).values(line)
+
+
 def test_a_line_separator_within_a_string_does_not_end_the_line():
     line = json.dumps({"key": "a\u2028b\x85c"}, ensure_ascii=False)
     assert list(rows_of("a.jsonl", line.encode())) == [{"key": "a\u2028b\x85c"}]

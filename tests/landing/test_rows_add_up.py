@@ -2,7 +2,8 @@
 
 import gzip
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
 from include.landing import bronze_commits, parsed_batch
 from include.landing.ingest import RowsLostError, RunCounts, ingest
 from include.landing.ingest_position import files_waiting
@@ -19,8 +20,9 @@ from include.landing.parsed_batch import Parse, ParsedHere
 from spark_jobs.reingest_quarantine import reingest
 from spark_jobs.tables import bronze
 from spark_jobs.tables.landing import ParsedOnSpark
-from tests.ingested import SIGNALS
-from tests.landed_files import Landing, forget_finish, signal
+from tests.deaths import KilledError, MachineClock, die
+from tests.ingested import SIGNALS, bronze_of, quarantine_of
+from tests.landed_files import START, Landing, forget_finish, signal
 from tests.parsers import both_parsers_at_length
 
 
@@ -129,3 +131,47 @@ def test_a_repeated_batch_is_held_against_its_own_commit(
     version = DeltaTable(lake.bronze("signals")).version()
     assert ingest(lake, SIGNALS) == RunCounts(1, 1, 3, 2, 1)
     assert DeltaTable(lake.bronze("signals")).version() == version
+
+
+BY_HALF_AN_HOUR = replace(SIGNALS, max_future=timedelta(hours=1))
+# Of the same rows it accepts as many, but others.
+OTHERWISE = replace(
+    SIGNALS,
+    max_future=timedelta(0),
+    fields=tuple(replace(f, required=f.name == "device_id") for f in SIGNALS.fields),
+)
+HALF_AN_HOUR, NO_VALUE = signal(1_800), signal(0, value=None)
+
+
+def begin(lake: Lake, landed: Landing, patch: pytest.MonkeyPatch, dies_before: str) -> None:
+    MachineClock(patch, START)
+    landed.add("a.jsonl", [HALF_AN_HOUR, NO_VALUE])
+    with pytest.MonkeyPatch.context() as dying:
+        dying.setattr(ParsedHere, dies_before, die)
+        with pytest.raises(KilledError):
+            ingest(lake, BY_HALF_AN_HOUR)
+
+
+def test_a_batch_that_one_table_has_is_not_repeated_by_another_entry(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    begin(lake, landed, monkeypatch, "append_refused")
+    with pytest.raises(
+        LakeError, match=r"begun under another entry.*bronze/signals has it already"
+    ):
+        ingest(lake, OTHERWISE)
+    same = replace(BY_HALF_AN_HOUR, comment="Other words", commit_bytes=1, clock_grace=None)
+    assert ingest(lake, same) == RunCounts(1, 1, 2, 1, 1)
+    assert [row["raw"] for row in quarantine_of(lake)] == [NO_VALUE]
+    landed.add("b.jsonl", [HALF_AN_HOUR, NO_VALUE])
+    ingest(lake, OTHERWISE)
+    assert [row["raw"] for row in quarantine_of(lake)] == [NO_VALUE, HALF_AN_HOUR]
+
+
+def test_a_batch_that_no_table_has_is_judged_by_the_entry_of_today(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    begin(lake, landed, monkeypatch, "append_accepted")
+    ingest(lake, OTHERWISE)
+    assert [row["raw"] for row in quarantine_of(lake)] == [HALF_AN_HOUR]
+    assert len(bronze_of(lake)) == 1

@@ -296,6 +296,26 @@ def test_a_field_that_was_dropped_and_is_declared_again_is_whole(lake: Lake, lan
     assert values_read(lake) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("is_young", "paths"),
+    [(False, ("a", "b", "value")), (True, ("a", "b", "value")), (False, ("value", "a", "b"))],
+)
+def test_a_dropped_field_that_is_declared_by_another_path_is_read_under_all_that_it_had(
+    lake: Lake, landed: Landing, is_young: bool, paths: tuple[str, ...]
+):
+    """`is_young`: it was declared after bronze was made."""
+    by_path = [(replace(VALUE, path=path),) for path in paths]
+    steps: list[tuple[Field, ...]] = [by_path[0], (), by_path[1], (), by_path[2], (), by_path[0]]
+    for number, fields in enumerate([*([()] if is_young else []), *steps]):
+        landed_as = paths[number % 3]
+        land(landed, f"{number}.jsonl", row(number, **{landed_as: number}))
+        ingest(lake, source(*fields))
+    assert values_read(lake) == list(range(7 + is_young))
+    version = DeltaTable(lake.bronze("signals")).version()
+    ingest(lake, source(*steps[-1]))
+    assert DeltaTable(lake.bronze("signals")).version() == version
+
+
 # Renamed and widened
 
 

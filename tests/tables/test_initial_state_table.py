@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -106,6 +107,61 @@ SEEN_AS_INT = pa.struct([*(field for field in STATE if field.name != "seen"), ("
 def test_a_wrong_table_is_refused_with_its_column_or_key(spark, lake, table, said):
     write_table(lake, table)
     assert said in refusal(spark, lake)
+
+
+class Place(NamedTuple):
+    city: str
+    floor: int | None
+
+
+class Visit(NamedTuple):
+    place: Place | None
+
+
+class Visits(NamedTuple):
+    home: Place
+    work: Place | None
+    seen: tuple[Visit, ...]
+    by_day: dict[str, Place | None]
+
+
+A_PLACE = pa.struct([("city", pa.string()), ("floor", pa.int64())])
+VISITS = pa.struct(
+    [
+        ("home", A_PLACE),
+        ("work", A_PLACE),
+        ("seen", pa.list_(pa.struct([("place", A_PLACE)]))),
+        ("by_day", pa.map_(pa.string(), A_PLACE)),
+    ]
+)
+HOME = {"city": "Ulm", "floor": None}
+NOWHERE = {"city": None, "floor": 1}
+ALL_RIGHT = {
+    "home": HOME,
+    "work": None,
+    "seen": [{"place": None}, {"place": HOME}],
+    "by_day": [("mon", HOME), ("sun", None)],
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"home": NOWHERE}, "state.home.city is null"),
+        ({"work": NOWHERE}, "state.work.city is null"),
+        ({"seen": [{"place": None}, None]}, "state.seen has a null in it"),
+        ({"seen": [{"place": HOME}, {"place": NOWHERE}]}, "state.seen has a null in it"),
+        ({"by_day": [("mon", NOWHERE)]}, "state.by_day has a null in it"),
+    ],
+)
+def test_a_null_within_a_nested_value_is_refused_before_the_first_run(spark, lake, changes, said):
+    fold = replace(FOLD, state=Visits)
+    write_table(lake, rows_table(Row("a", ALL_RIGHT), state=VISITS))
+    assert read_initial_state(spark, lake, STREAM, fold) is not None
+    rows = (Row("a", ALL_RIGHT), Row("b", {**ALL_RIGHT, **changes}))
+    write_table(lake, rows_table(*rows, state=VISITS), mode="overwrite")
+    assert f'key "b": {said} (in 1 rows)' in refusal(spark, lake, fold)
 
 
 @pytest.mark.spark

@@ -1,0 +1,99 @@
+"""The change data feed of somebody else's Delta table: the rows that a version inserts, beside what it
+deletes and updates.
+
+A version has files of changes, which then are all that it changes; or it adds and removes whole files.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable as OpenTable
+
+from include.lake.paths import files_of
+from include.landing.arrivals import OriginError
+
+FOLDER = "_change_data/"
+CHANGE = "_change_type"
+PROPERTY = "delta.enableChangeDataFeed"
+Actions = Sequence[Mapping[str, Any]]
+
+
+def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
+    """Of the commit of a version; OriginError when it is not there any more."""
+    try:
+        with files_of(uri).open_input_stream(log_file(version)) as file:
+            text = bytes(file.read()).decode()
+    except FileNotFoundError as error:
+        raise OriginError(
+            f"version {version} of {uri} was cleaned up while it was to be taken: run again"
+        ) from error
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def log_file(version: int) -> str:
+    """The commit of a version, below the table."""
+    return f"_delta_log/{version:020}.json"
+
+
+def inserted_files(table: OpenTable, uri: str, actions: Actions) -> dict[str, int]:
+    """The files with the rows that a version inserts, and their bytes. `table`: as of that version.
+
+    OriginError where it does not tell inserted rows from others.
+    """
+    at = f"version {table.version()} of {uri}"
+    if table.metadata().configuration.get(PROPERTY, "false").lower() != "true":
+        raise OriginError(
+            f"{at} deletes or updates rows, and was made without a change data feed ({PROPERTY}): "
+            'on_change="ignore" of the origin passes it over, and can be set back after that run'
+        )
+    if changes := _bodies(actions, "cdc"):
+        return {unquote(change["path"]): change["size"] for change in changes}
+    removed = {remove["path"]: remove for remove in _bodies(actions, "remove")}
+    adds = [add for add in _bodies(actions, "add") if add.get("dataChange", True)]
+    if any(_deleted(add) < _deleted(removed.get(add["path"])) for add in adds):
+        raise OriginError(f"{at} takes deleted rows back (RESTORE), which is not read")
+    # With a deletion vector alone that is another, a file has fewer rows than before.
+    return {unquote(add["path"]): add["size"] for add in adds if add["path"] not in removed}
+
+
+def _bodies(actions: Actions, kind: str) -> list[Mapping[str, Any]]:
+    return [action[kind] for action in actions if kind in action]
+
+
+def _deleted(file: Mapping[str, Any] | None) -> int:
+    """How many rows of a file its deletion vector takes away."""
+    return int(((file or {}).get("deletionVector") or {}).get("cardinality", 0))
+
+
+def is_of_feed(path: str) -> bool:
+    """Whether a file has changes, in place of rows."""
+    return path.startswith(FOLDER)
+
+
+def inserted_rows(content: bytes) -> pa.Table:
+    """Those of a file of changes; pa.ArrowException for one that is damaged."""
+    file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
+    rows = file.read()
+    return rows.filter(pc.equal(rows[CHANGE], "insert")).drop_columns([CHANGE])
+
+
+def passed_over(uri: str, version: int) -> str:
+    """What a version has beside its inserted rows, for people."""
+    try:
+        return f"{_others(uri, actions_of(uri, version))} of version {version}"
+    except (OriginError, FileNotFoundError):  # of a batch that is repeated after a VACUUM
+        return f"changes of version {version}"
+
+
+def _others(uri: str, actions: Actions) -> str:
+    changes = [unquote(change["path"]) for change in _bodies(actions, "cdc")]
+    if not changes:
+        return f"{len(_bodies(actions, 'remove'))} files"
+    files = files_of(uri)
+    kinds = [pq.read_table(path, columns=[CHANGE], filesystem=files)[CHANGE] for path in changes]
+    return f"{sum(pc.sum(pc.not_equal(kind, 'insert')).as_py() or 0 for kind in kinds)} rows"

@@ -1,0 +1,50 @@
+"""By which entry of its source a batch was begun: one that is repeated must judge rows as before.
+
+The commit of its plan says so. Should a clean-up of the log have taken that away, it is not known.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict
+
+from deltalake import DeltaTable
+
+from include.lake.delta_log import commit_info, read_actions
+from include.lake.paths import Lake
+from include.origins import KafkaTopic
+from include.settings import Field, Source
+
+ENTRY = "entry"
+
+
+def entry_hash(source: Source) -> str:
+    """Of all that decides which rows are events, and what their values are."""
+    decides = {
+        "fields": sorted(_field(field) for field in source.fields),
+        "time": [source.time_field, asdict(source.times), str(source.max_future)],
+        "csv": asdict(source.csv),
+        "kept": [source.rescue, sorted(source.ignored)],
+        "max_file_bytes": source.max_file_bytes,
+    }
+    if isinstance(source.origin, KafkaTopic):
+        decides["messages"] = [source.origin.format, source.origin.tombstones]
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _field(field: Field) -> tuple[str, ...]:
+    times = json.dumps(field.times and asdict(field.times))
+    return field.name, field.type, field.landed, str(field.required), times
+
+
+def planned_entry(lake: Lake, path: str, app_id: str, batch: int) -> str | None:
+    """The hash of that with which the plan was committed to the position at `path`; None of none."""
+    ours = {"appId": app_id, "version": batch}
+    for version in range(DeltaTable(path).version(), -1, -1):
+        try:
+            actions = read_actions(lake, path, version)
+        except FileNotFoundError:
+            return None
+        if any(ours.items() <= action.get("txn", {}).items() for action in actions):
+            told = json.loads(commit_info(actions).get("userMetadata") or "{}")
+            return told.get(ENTRY) if isinstance(told, dict) else None
+    return None
