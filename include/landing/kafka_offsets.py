@@ -127,7 +127,9 @@ def told(origin: KafkaTopic, lost: Sequence[Loss]) -> str:
     """Losses, for people."""
     count = sum(loss.offsets or 0 for loss in lost)
     parts = "; ".join(f"partition {loss.partition}: {loss.why}" for loss in lost)
-    return f"topic {origin.topic} has lost {counted(count, 'offset')}, not taken yet ({parts})"
+    return (
+        f"topic {origin.topic} has lost {counted(count, 'offset')} that nobody had taken ({parts})"
+    )
 
 
 class TopicArrivals(NamedTuple):

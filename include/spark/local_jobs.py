@@ -1,6 +1,7 @@
 """What the commands that run without Airflow share: a job started here, and words for who waits."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,12 +16,12 @@ from include.settings import Stream
 from include.spark.master import check_reachable
 from include.spark.submit import default_master, job_environment, submit_command
 
-# For log4j2.properties and include/job.py: errors alone, and each in a line. By SPARK_LOG_LEVEL=warn
-# in the caller's environment all is shown.
-QUIET = (
-    {}
-    if "SPARK_LOG_LEVEL" in os.environ
-    else {"SPARK_LOG_LEVEL": "error", "SPARK_LOG_TRACE": "none"}
+LOG_LEVEL = "SPARK_LOG_LEVEL"
+# For log4j2.properties and include/job.py: errors alone, each in a line.
+QUIET = {LOG_LEVEL: "error", "SPARK_LOG_TRACE": "none"}
+# What no level keeps away: a JVM's greeting, and what PySpark prints of each query.
+NOISE = re.compile(
+    r"\s*$|WARNING: Using incubator modules|(Starting )?Streaming TransformWithStateInPandas Python"
 )
 THEME = Theme(
     {
@@ -51,13 +52,32 @@ def run_job(
 ) -> int:
     """Run a job to its end; its exit code. What it says goes to `stdout`, if not to ours.
 
+    Of Spark it says errors, unless SPARK_LOG_LEVEL in the environment says otherwise.
     Raises SettingsError, before a JVM starts, when SPARK_MASTER is no master or does not answer.
     """
     master = default_master()
     check_reachable(master)
     command = submit_command(job, args, stream, master)
-    environment = QUIET | os.environ | job_environment(master)
-    return subprocess.run(command, env=environment, stdout=stdout, check=False).returncode
+    environment = os.environ | job_environment(master)
+    if LOG_LEVEL in environment:
+        return subprocess.run(command, env=environment, stdout=stdout, check=False).returncode
+    return _run_quietly(command, environment | QUIET, stdout)
+
+
+def _run_quietly(command: Sequence[str], environment: dict[str, str], stdout: TextIO | None) -> int:
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as job:
+        assert job.stderr is not None
+        for line in job.stderr:
+            if not NOISE.match(line):
+                sys.stderr.write(line)
+    return job.returncode
 
 
 def absolute_lake(lake: str) -> str:

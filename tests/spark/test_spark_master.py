@@ -149,6 +149,7 @@ def started_on(master: str, monkeypatch) -> tuple[list[str], dict[str, str]]:
 
     monkeypatch.setenv("SPARK_MASTER", master)
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    monkeypatch.setenv("SPARK_LOG_LEVEL", "warn")
     monkeypatch.setattr("subprocess.run", run)
     assert local_jobs.run_job("run_stream", [], stream_named("user_counts")) == 0
     (job,) = started

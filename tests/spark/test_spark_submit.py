@@ -12,7 +12,7 @@ from include.cli.__main__ import main
 from include.landing.ingest import ingest
 from include.registry import all_sources, source_named, stream_named
 from include.settings import PROJECT
-from include.spark import conf
+from include.spark import conf, local_jobs
 from include.spark.submit import SPARK_SUBMIT, job_environment, submit_command
 from tests.landed_files import Landing, signal
 
@@ -79,6 +79,29 @@ def test_what_the_jvm_would_not_take_is_named_with_its_setting(monkeypatch, lake
     assert main(["stream", "device_signals", "--lake", lake.root]) == 2
     named = f"error: SPARK_DRIVER_JAVA_OPTIONS has {options.split()[-1]!r}: "
     assert capsys.readouterr().err.startswith(named)
+
+
+SAYS = """
+echo level $SPARK_LOG_LEVEL
+printf '%s\\n' 'WARNING: Using incubator modules: jdk.incubator.vector' '' \
+    'Streaming TransformWithStateInPandas Python worker finish init' '12:00:00 ERROR Task: lost' >&2
+exit 7
+"""
+
+
+@pytest.mark.parametrize(("level", "lines"), [(None, 1), ("warn", 4)])
+def test_a_job_that_is_started_by_hand_says_errors_or_what_is_asked_for(
+    monkeypatch, capfd, level, lines
+):
+    monkeypatch.setattr(local_jobs, "submit_command", lambda *_: ["sh", "-c", SAYS])
+    monkeypatch.delenv("SPARK_LOG_LEVEL", raising=False)
+    if level is not None:
+        monkeypatch.setenv("SPARK_LOG_LEVEL", level)
+    assert local_jobs.run_job("run_stream", []) == 7
+    out, error = capfd.readouterr()
+    assert out == f"level {level or 'error'}\n"
+    assert error.splitlines()[-1] == "12:00:00 ERROR Task: lost"
+    assert error.count("\n") == lines
 
 
 def fake_spark_home(folder: Path, script: str) -> Path:
