@@ -1,5 +1,6 @@
 """The biggest keys of a stream's newest savepoint: read file by file, so of any size."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -65,9 +66,14 @@ def _of_batch(rows: pa.RecordBatch) -> list[BigKey]:
             int(sizes[at]),
             row["changed_at"],
             row["timeout_at"],
-            str(row["state"])[:STATE_CHARACTERS],
+            _shown(row["state"]),
         )
         for at, row in zip(
             chosen.to_pylist(), rows.take(chosen.combine_chunks()).to_pylist(), strict=True
         )
     ]
+
+
+def _shown(state: object) -> str:
+    # What JSON does not know as text.
+    return json.dumps(state, ensure_ascii=False, default=str)[:STATE_CHARACTERS]

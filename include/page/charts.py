@@ -195,13 +195,14 @@ def _legend(chart: Chart) -> Iterator[Markup]:
 
 
 def _axes(frame: _Frame, text: Text) -> Markup:
-    rows = [(frame.y(share * frame.most), text(share * frame.most)) for share in (0.0, 0.5, 1.0)]
+    # Of a small number, the half may read as one of the others.
+    rows = {text(share * frame.most): frame.y(share * frame.most) for share in (0.5, 0.0, 1.0)}
     drawn = [
         Markup('<line class="grid" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/>').format(
             LEFT, WIDTH, y
         )
         + Markup('<text class="y" x="{}" y="{:.1f}">{}</text>').format(LEFT - 6, y + 4, label)
-        for y, label in (rows if frame.most else rows[:1])
+        for label, y in rows.items()
     ]
     middle = frame.begin + (frame.end - frame.begin) / 2
     for at, anchor in ((frame.begin, "start"), (middle, "middle"), (frame.end, "end")):

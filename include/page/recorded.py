@@ -101,8 +101,11 @@ class Recorded:
 
     @cached_property
     def findings(self) -> Mapping[str, Sequence[Row]]:
-        """Of each subject, those found in the window."""
-        return _grouped(self._since("findings", FINDING_COLUMNS, "found_at"), "subject")
+        """Of each subject, those found since its newest run began, or in the window."""
+        began = (runs.newest["started_at"] for runs in self.runs.values())
+        since = ("found_at", min([self.since, *began]))
+        rows = read_ops(self.lake, "findings", columns=FINDING_COLUMNS, since=since)
+        return _grouped(rows.to_pylist(), "subject")
 
     @cached_property
     def savepoints(self) -> Mapping[str, Sequence[Row]]:
@@ -141,12 +144,6 @@ class Recorded:
         for entry in sorted(found, key=lambda entry: entry.number):
             ledger[entry.stream].append(entry)
         return ledger
-
-    def _since(self, name: str, columns: Sequence[str], instant: str) -> list[Row]:
-        rows: list[Row] = read_ops(
-            self.lake, name, columns=columns, since=(instant, self.since)
-        ).to_pylist()
-        return rows
 
     def coverage(self, stream: Stream) -> Coverage:
         """The table of `stream`, judged by its recorded ledger and by bronze as it is now.

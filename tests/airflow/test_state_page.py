@@ -2,15 +2,19 @@
 
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from include.airflow.environment import PLUGINS
+from include.lake.paths import Lake
 from include.page.overview import read_overview
 from include.registry import all_streams, stream_named
-from tests.airflow_runs import run_script
+from tests.airflow_runs import environment_of, run_script
 from tests.page.history import write_history
+
+pytestmark = pytest.mark.airflow
 
 # Each request as somebody: their status, type and text. A user reads the Dags that are named.
 ASK = """
@@ -47,93 +51,115 @@ print("RESULT", json.dumps(answers))
 """
 
 
-@pytest.fixture
-def ask(airflow_environment: dict[str, str]) -> Any:
-    environment = airflow_environment | {
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "x:viewer",
-    }
+Answer = tuple[int, dict[str, str], str]
+Request = tuple[str, str, list[str]]  # a role, "METHOD path", the Dags that it may read
 
-    def asked(*requests: tuple[str, str] | tuple[str, str, list[str]]) -> list[Any]:
-        """The answers to (role, path), or to (role, "METHOD path", the Dags that it may read)."""
-        wanted = []
-        for role, request, *dags in requests:
-            method, path = request.split(" ") if " " in request else ("GET", request)
-            wanted.append([role, dags[0] if dags else [], method, path])
-        answers: list[Any] = run_script(ASK, [json.dumps(wanted)], environment)
-        return answers
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(str(tmp_path_factory.mktemp("lake")))
+    write_history(lake, [stream_named("user_counts")], 2)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) -> Any:
+    def asked(lake: Lake, requests: list[Request]) -> dict[str, Answer]:
+        home = tmp_path_factory.mktemp("airflow")
+        shutil.copy(migrated_database, home)
+        environment = environment_of(home, lake) | {
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "x:viewer",
+        }
+        wanted = [(role, dags, *request.split(" ")) for role, request, dags in requests]
+        answers = run_script(ASK, [json.dumps(wanted)], environment)
+        keys = (" ".join((role, request, *dags)) for role, request, dags in requests)
+        return dict(zip(keys, answers, strict=True))
 
     return asked
 
 
 PAGES = ["/state/", "/state/metrics", "/state/dags/stream_user_counts"]
+SOME = "stream_user_counts"
+UNREADABLE, UNKNOWN = "/state/dags/stream_device_signals", "/state/dags/stream_none"
+REQUESTS: list[Request] = [
+    *((role, f"GET {page}", []) for role in ("nobody", "", "forged", "viewer") for page in PAGES),
+    *((role, f"GET {UNKNOWN}", []) for role in ("nobody", "", "viewer")),
+    *(("viewer", f"GET {page}", [SOME]) for page in (*PAGES, UNREADABLE)),
+    *(("admin", f"{how} {page}", []) for how in ("POST", "PUT", "DELETE") for page in PAGES),
+    ("viewer", "GET /state/dags/state_admin", []),
+    ("viewer", "GET /state/dags/stream_user_counts?days=0", []),
+    ("admin", "GET /api/v2/plugins", []),
+]
 
 
-@pytest.mark.airflow
-def test_nothing_is_served_without_a_session_or_the_right_to_read(ask, lake):
-    write_history(lake, [stream_named("user_counts")], 2)
-    some = "/state/dags/stream_device_signals"
-    answers = ask(
-        *(("nobody", page) for page in PAGES),
-        *(("", page) for page in PAGES),
-        *(("forged", page) for page in PAGES),
-        ("viewer", some, ["stream_user_counts"]),
-        # Who may not read it hears the same whether there is such a stream.
-        ("nobody", "/state/dags/stream_none"),
-        ("", "/state/dags/stream_none"),
-    )
-    assert [status for status, *_ in answers] == [401] * 3 + [403] * 3 + [403] * 3 + [403, 401, 403]
-    for _, _, text in answers:
-        assert "1,0" not in text
-        assert "stream_user_counts" not in text
+@pytest.fixture(scope="module")
+def answers(ask, lake):
+    return ask(lake, REQUESTS)
 
 
-@pytest.mark.airflow
-def test_a_viewer_reads_the_pages_and_changes_nothing(ask, lake):
-    write_history(lake, [stream_named("user_counts")], 2)
-    overview, metrics, page, unknown, other, odd, *writes = ask(
-        *(("viewer", path) for path in PAGES),
-        ("viewer", "/state/dags/stream_none"),
-        ("viewer", "/state/dags/state_admin"),
-        ("viewer", "/state/dags/stream_user_counts?days=0"),
-        *(("admin", f"{method} {path}") for method in ("POST", "PUT", "DELETE") for path in PAGES),
-    )
-    assert [answer[0] for answer in (overview, metrics, page)] == [200] * 3
-    assert [answer[0] for answer in (unknown, other, odd)] == [404, 404, 422]
-    assert "state_admin is the Dag of no stream" in other[2]
-    assert {status for status, *_ in writes} == {405}
+@pytest.mark.parametrize(("role", "status"), [("nobody", 401), ("", 403), ("forged", 403)])
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_is_served_without_a_session_and_the_right_to_read(answers, role, status, page):
+    found, _, text = answers[f"{role} GET {page}"]
+    assert found == status
+    assert "user_counts" not in text
+
+
+def test_who_may_not_read_a_dag_is_not_told_whether_it_is_there(answers):
+    assert answers[f"viewer GET {UNREADABLE} {SOME}"][0] == 403
+    statuses = [answers[f"{role} GET {UNKNOWN}"][0] for role in ("nobody", "", "viewer")]
+    assert statuses == [401, 403, 404]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_viewer_reads_pages_that_no_cache_and_no_other_site_keeps(answers, page):
+    status, headers, _ = answers[f"viewer GET {page}"]
+    assert status == 200
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert headers["cache-control"] == "no-store"
+
+
+def test_the_pages_have_what_the_lake_has(answers, lake):
+    overview, metrics, page = (answers[f"viewer GET {page}"][2] for page in PAGES)
     for stream in all_streams():
-        assert f'href="dags/stream_{stream.name}"' in overview[2]
-    rows = next(x for x in read_overview(lake, all_streams()).lines if x.stream == "user_counts")
-    assert f'kind="in"}} {float(rows.rows_in)}' in metrics[2]
-    assert '<a href="../">All streams</a>' in page[2]
-    for _, headers, _ in (overview, metrics, page, unknown):
-        assert "default-src 'none'" in headers["content-security-policy"]
-        assert headers["cache-control"] == "no-store"
+        assert f'href="dags/stream_{stream.name}"' in overview
+    (line,) = read_overview(lake, [stream_named("user_counts")]).lines
+    assert line.rows_in
+    assert f'{{stream="user_counts",kind="in"}} {float(line.rows_in)}' in metrics
+    assert '<a href="../">All streams</a>' in page
 
 
-@pytest.mark.airflow
-def test_a_person_sees_the_streams_whose_dags_they_may_read(ask, lake):
-    some = ["stream_user_counts"]
-    (overview, metrics, page) = ask(
-        ("viewer", "/state/", some),
-        ("viewer", "/state/metrics", some),
-        ("viewer", "/state/dags/stream_user_counts", some),
-    )
-    assert [answer[0] for answer in (overview, metrics, page)] == [200] * 3
-    for answer in (overview, metrics):
-        assert "user_counts" in answer[2]
-        assert "device_signals" not in answer[2]
+def test_a_person_sees_the_streams_whose_dags_they_may_read(answers):
+    for page in PAGES:
+        status, _, text = answers[f"viewer GET {page} {SOME}"]
+        assert (status, "user_counts" in text, "device_signals" in text) == (200, True, False)
 
 
-@pytest.mark.airflow
-def test_a_lake_that_is_not_there_is_said(ask, lake):
-    shutil.rmtree(lake.root)
-    overview, page, metrics = ask(
-        ("viewer", "/state/"),
-        ("viewer", "/state/dags/stream_user_counts"),
-        ("viewer", "/state/metrics"),
-    )
+def test_a_dag_of_no_stream_is_not_found_and_odd_days_are_refused(answers):
+    status, _, text = answers["viewer GET /state/dags/state_admin"]
+    assert (status, "state_admin is the Dag of no stream" in text) == (404, True)
+    assert answers["viewer GET /state/dags/stream_user_counts?days=0"][0] == 422
+
+
+def test_the_pages_are_read_only(answers):
+    writes = {key: found[0] for key, found in answers.items() if key.startswith("admin ")}
+    del writes["admin GET /api/v2/plugins"]
+    assert (len(writes), set(writes.values())) == (9, {405})
+
+
+def test_airflow_knows_the_entry_of_its_menu_and_the_tab_of_its_dags(answers):
+    plugins = json.loads(answers["admin GET /api/v2/plugins"][2])["plugins"]
+    (ours,) = (plugin for plugin in plugins if plugin["name"] == "state_page")
+    assert {view["destination"]: view["href"] for view in ours["external_views"]} == {
+        "nav": "/state/",
+        "dag": "/state/dags/{DAG_ID}",
+    }
+
+
+def test_a_lake_that_is_not_there_is_said(ask, tmp_path):
+    answers = ask(Lake(str(tmp_path / "none")), [("viewer", f"GET {page}", []) for page in PAGES])
+    overview, metrics, page = answers.values()
     assert (overview[0], page[0], metrics[0]) == (200, 503, 200)
     assert "no lake at" in overview[2]
     assert "no lake at" in page[2]

@@ -48,6 +48,18 @@ def test_streams_that_write_at_the_same_time_lose_nothing(lake):
     assert {row["rows_in"] for row in rows} == {100}
 
 
+def test_columns_rows_and_times_are_read_as_asked_for_also_after_an_update(lake):
+    at = [datetime(2026, 11, day, tzinfo=UTC) for day in (1, 2, 3)]
+    append_ops(lake, "batches", [batch("a", n) | {"committed_at": at[n]} for n in range(3)])
+    append_ops(lake, "batches", [batch("b", 3) | {"committed_at": at[2]}])
+    update_ops(lake, "batches", KEY, [batch("a", 1) | {"rows_in": 100}])
+    since = ("committed_at", at[1])
+    rows = read_ops(lake, "batches", {"stream": "a"}, ["rows_in", "profile"], since)
+    assert sorted(rows.column_names) == ["profile", "rows_in", "stream"]
+    assert sorted(rows["rows_in"].to_pylist()) == [2, 100]
+    assert read_ops(lake, "runs", columns=["run_id"]).column_names == ["run_id"]
+
+
 TRACEBACK = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
 Traceback (most recent call last):
   File "worker.py", line 1, in main

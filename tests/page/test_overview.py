@@ -109,6 +109,13 @@ def test_a_finding_that_is_found_twice_is_one(lake):
     }
 
 
+def test_what_was_found_of_a_stream_that_has_not_run_since_stays_open(lake):
+    write_history(lake, STREAMS[:2], 3)
+    later = NOW + timedelta(days=50)
+    lines = read_overview(lake, STREAMS[:2], later).lines
+    assert [line.findings["warning"] for line in lines] == [0, 2]
+
+
 def test_lag_is_held_against_the_schedule(filled):
     soon, later = (read_overview(filled, STREAMS, NOW + n * timedelta(hours=1)) for n in (0, 3))
     assert [line.lag for line in soon.lines] == [NOW - line.until for line in soon.lines]
