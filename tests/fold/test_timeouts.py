@@ -11,7 +11,7 @@ from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_g
 from include.fold.group_state import GroupState
 from include.fold.local import LocalFold
 from include.fold.settle import StateFunctionError
-from include.fold.states import NO_STATE_US
+from include.fold.states import NO_STATE_US, KeyState
 from tests.bronze import ClockAt, stamp
 
 SECOND_US = 1_000_000
@@ -88,7 +88,7 @@ def test_a_timeout_is_one_call_without_events_at_its_instant():
     engine = run(fold_of(if_data(after(5 * SECOND_US))), SECOND_US)
     assert calls(engine) == [(1, False, False, SECOND_US), (2, True, True, 6 * SECOND_US)]
     (known,) = engine.states().values()
-    assert known == ("a", Ticks(2), 6 * SECOND_US, NEVER_US)
+    assert known == KeyState("a", Ticks(2), 6 * SECOND_US, NEVER_US)
 
 
 def test_an_event_clears_the_timeout_unless_it_is_set_again():
@@ -134,7 +134,7 @@ def test_a_removed_state_with_a_timeout_is_called_again_without_state(remove_fir
 
     act = if_data(leave_a_timeout)
     waiting = run(fold_of(act), SECOND_US, end=ClockAt(2 * SECOND_US))
-    assert waiting.states() == {"a": ("a", None, NO_STATE_US, 6 * SECOND_US)}
+    assert waiting.states() == {"a": KeyState("a", None, NO_STATE_US, 6 * SECOND_US)}
     engine = run(fold_of(act), SECOND_US)
     assert calls(engine) == [(1, False, False, SECOND_US), (1, False, True, 6 * SECOND_US)]
 
