@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -210,8 +211,15 @@ class _Rows:
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
 
-    def to_table(self) -> pa.Table:
-        return self._rows
+    @property
+    def schema(self) -> pa.Schema:
+        return self._rows.schema
+
+    def to_table(
+        self, columns: list[str] | None = None, filter: pc.Expression | None = None
+    ) -> pa.Table:
+        rows = self._rows if filter is None else self._rows.filter(filter)
+        return rows if columns is None else rows.select(columns)
 
 
 def _rows_in(file: str, schema: pa.Schema) -> pa.Table:
