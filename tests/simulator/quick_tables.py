@@ -129,11 +129,18 @@ class QuickTables:
 
         return answer
 
-    def _read_ops(self, lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> pa.Table:
+    def _read_ops(
+        self,
+        lake: Lake,
+        name: str,
+        where: Mapping[str, Any] | None = None,
+        *part: Any,
+        **named: Any,
+    ) -> pa.Table:
         """In the place of `include.lake.ops.read_ops`: the same question of the same commit once."""
         path = lake.ops(name)
-        if not lake.is_delta_table(path):
-            return self._read_ops_of(lake, name, where)
+        if part or named or not lake.is_delta_table(path):
+            return self._read_ops_of(lake, name, where, *part, **named)
         DeltaTable(path)
         asked = (path, *sorted((where or {}).items()))
         known = self._answers.get(asked)
