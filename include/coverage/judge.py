@@ -72,7 +72,7 @@ def judge(
     lake: Lake,
     entries: Sequence[Entry],
     standpoint: Standpoint,
-    read_late: ReadLate = late_groups,
+    read_late: ReadLate | None = None,
 ) -> Coverage:
     """The coverage of a table whose ledger these entries are.
 
@@ -83,7 +83,7 @@ def judge(
         return Coverage(None, (), None)
     segments = segments_of(entries)
     named = [*(part.entry for part in segments), newest]
-    judged = _Judge(lake, standpoint, entries, named, read_late)
+    judged = _Judge(lake, standpoint, entries, named, read_late or late_groups)
     spans: list[Span] = []
     at_us = BEGINNING_US
     for segment in segments:

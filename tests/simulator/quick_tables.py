@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -140,11 +141,18 @@ class QuickTables:
 
         return answer
 
-    def _read_ops(self, lake: Lake, name: str, where: Mapping[str, Any] | None = None) -> pa.Table:
+    def _read_ops(
+        self,
+        lake: Lake,
+        name: str,
+        where: Mapping[str, Any] | None = None,
+        *part: Any,
+        **named: Any,
+    ) -> pa.Table:
         """In the place of `include.lake.ops.read_ops`: the same question of the same commit once."""
         path = lake.ops(name)
-        if not lake.is_delta_table(path):
-            return self._read_ops_of(lake, name, where)
+        if part or named or not lake.is_delta_table(path):
+            return self._read_ops_of(lake, name, where, *part, **named)
         DeltaTable(path)
         asked = (path, *sorted((where or {}).items()))
         known = self._answers.get(asked)
@@ -222,8 +230,15 @@ class _Rows:
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
 
-    def to_table(self) -> pa.Table:
-        return self._rows
+    @property
+    def schema(self) -> pa.Schema:
+        return self._rows.schema
+
+    def to_table(
+        self, columns: list[str] | None = None, filter: pc.Expression | None = None
+    ) -> pa.Table:
+        rows = self._rows if filter is None else self._rows.filter(filter)
+        return rows if columns is None else rows.select(columns)
 
 
 def _rows_in(file: str, schema: pa.Schema) -> pa.Table:

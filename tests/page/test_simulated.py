@@ -1,0 +1,89 @@
+"""Pages of lakes that real jobs have made, by the local engine: after each, as a check judges."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from include.coverage.table_coverage import table_coverage
+from include.page.overview import line_of
+from include.page.recorded import Recorded
+from include.page.render import stream_html
+from include.page.stream_figures import StreamFigures, read_stream
+from tests.simulator.operations import Operations
+from tests.simulator.sequences import days_in_time
+
+
+@pytest.fixture(params=["silences", pytest.param("counts", marks=pytest.mark.full)])
+def do(request: pytest.FixtureRequest) -> Iterator[Operations]:
+    operations = Operations(request.param)
+    operations.some_days()
+    yield operations
+    operations.close()
+
+
+def seen(do: Operations) -> StreamFigures:
+    """The stream's figures; its coverage is the same in the overview, here and for a check."""
+    lake, stream, now = do.world.lake, do.stream, do.world.now()
+    judged = table_coverage(lake, stream)
+    assert judged.distrust is None
+    recorded = Recorded(lake, now - timedelta(days=30))
+    assert recorded.coverage(stream) == judged.coverage
+    figures = read_stream(lake, stream, now, timedelta(days=30))
+    assert figures.troubles == ()
+    assert figures.days == line_of(recorded, stream, now).days
+    assert figures.wrong == judged.coverage.wrong
+    assert stream.name in stream_html(figures)
+    return figures
+
+
+def test_what_is_wrong_with_a_table_is_on_its_pages_until_it_is_mended(do):
+    days_in_time(do)
+    before = seen(do)
+    assert {day.status for day in before.days} == {"right", "unsettled"}
+
+    do.land_late("a", [30], 1)  # and nobody has run since
+    figures = seen(do)
+    assert "late" in {day.status for day in figures.days}
+    (advice, *_) = figures.advice
+    assert advice.finding == "late_rows_not_recomputed"
+    if do.kind == "silences":
+        assert "backfill the Dag" in (advice.action or "")
+        assert ": From " in (advice.action or "")
+
+    do.run(None)
+    assert seen(do).line.rows_late == before.line.rows_late + 1
+
+    do.backfill(ago=40, span=30, kill=None)
+    figures = seen(do)
+    assert figures.recomputes[0]["kind"] == "recompute"
+
+    do.reseed(None)
+    figures = seen(do)
+    assert "late" not in {day.status for day in figures.days}
+    assert (figures.wrong, figures.advice) == ((), ())
+    assert figures.recomputes[0]["kind"] == "reseed"
+
+    do.deploy("b")
+    do.pass_time(60)
+    do.land_in_time("a", [1], 5)
+    do.pass_time(60)
+    do.clock_row()
+    do.run(None)
+    assert "code" in {day.status for day in seen(do).days}
+
+
+def test_a_rewind_takes_back_how_complete_a_table_is(do):
+    before = seen(do).line.until
+    do.rewind(None, ago=30)
+    after = seen(do).line.until
+    assert before is not None
+    assert after is not None
+    assert after < before
+
+
+def test_the_keys_are_those_of_the_newest_savepoint(do):
+    figures = seen(do)
+    assert figures.keys is not None
+    assert len(figures.keys.keys) == figures.line.keys
+    assert figures.keys.until == figures.savepoints[0]["until"]
