@@ -60,6 +60,7 @@ class Folded:
     keys: dict[tuple[Any, ...], Key] = field(default_factory=dict)
     outputs: list[Emitted] = field(default_factory=list)
     rejected: list[tuple[str, int]] = field(default_factory=list)
+    seen: dict[tuple[Any, ...], int] = field(default_factory=dict)  # of a key and what it has seen
 
 
 class Marks(NamedTuple):
@@ -182,7 +183,7 @@ def rows_of_keys(
 def mapped(before: Folded) -> Folded:
     """The states of variant a as `migrate_state` makes states of variant d of them."""
     keys = {name: replace(key, total=key.n * MAPPED_VALUE) for name, key in before.keys.items()}
-    return Folded(keys)
+    return Folded(keys, seen=before.seen)
 
 
 def folded(
@@ -200,6 +201,7 @@ def folded(
     fold = _Fold(kind, variant, shape)
     if base is not None:
         fold.result.keys = {name: replace(key) for name, key in base.keys.items()}
+        fold.result.seen = dict(base.seen)
     before = (row for row in rows if row.time_us < until_us)
     for row in sorted(before, key=lambda row: shape.order(row, variant in "cde")):
         fold.take(row)
@@ -219,6 +221,8 @@ class _Fold:
 
     def take(self, row: Landed) -> None:
         name = self.shape.key_of(row)
+        if self._is_seen(name, row):
+            return
         self.pass_time(name, row.time_us)
         if fails(self.variant, row):  # as if it had never come
             self.result.rejected.append((self.shape.key_text(name), row.time_us))
@@ -235,6 +239,16 @@ class _Fold:
                 self._emit(name, "woke", row.time_us)
         elif self.kind == "counts":
             self._emit(name, "count", row.time_us)
+
+    def _is_seen(self, name: tuple[Any, ...], row: Landed) -> bool:
+        seen = self.shape.seen(row)
+        if seen is None:
+            return False
+        first_us = self.result.seen.get((name, seen))
+        if first_us is not None and row.time_us - first_us <= self.shape.within * 60_000_000:
+            return True
+        self.result.seen[name, seen] = row.time_us
+        return False
 
     def pass_time(self, name: tuple[Any, ...], before_us: int) -> None:
         """A key falls silent, or its state ends as nothing has touched it."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from include.lake.columns import arrow_type
-from include.settings import Field, Source, Times
+from include.settings import Deduplicate, Field, Source, Times
 from tests.simulator.kinds import EPOCH, MOMENTS, NESTED, Kind
 from tests.simulator.shapes import Landed, Shape
 
@@ -29,6 +29,15 @@ def shaped_source(source: Source, shape: Shape) -> Source:
     )
     fields = (*source.fields, *more)
     return replace(source, fields=fields, times=Times(format=shape.times))
+
+
+def deduplicated(shape: Shape) -> Deduplicate | None:
+    """What a stream declares of rows that are delivered again."""
+    names = tuple(f"f{number}" for number in shape.by)
+    if not names:
+        return None
+    by = names[0] if len(names) == 1 else names
+    return Deduplicate(by=by, within=timedelta(minutes=shape.within))
 
 
 def landed_columns(rows: Sequence[Landed], shape: Shape) -> dict[str, pa.Array]:

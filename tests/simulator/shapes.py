@@ -43,6 +43,8 @@ class Shape:
     derived: bool = False  # the key is a function of these fields
     kept: tuple[tuple[str, int], ...] = ()  # the state's: how, and of which field
     ttl: int | None = None  # minutes
+    by: tuple[int, ...] = ()  # what of an event was seen before, if it has been delivered again
+    within: int = 60  # minutes
     format: str | None = None  # of landed files; None: rows go straight to bronze
     times: str = "iso"
     seed: int = 0
@@ -101,6 +103,12 @@ class Shape:
         if len(values) == 1:
             return str(values[0])
         return json.dumps(dict(zip(self.key_names, values, strict=True)), ensure_ascii=False)
+
+    def seen(self, row: Landed) -> tuple[Any, ...] | None:
+        """By what the row is known again; None: it is not."""
+        values = self.values(row)
+        seen = tuple(shown(self.fields[number], values[number]) for number in self.by)
+        return None if all(part is None for part in seen) else seen
 
     # States
 
@@ -169,6 +177,8 @@ def shapes(draw_one: st.DrawFn) -> Shape:
         derived=draw_one(st.booleans()),
         kept=tuple(draw_one(st.lists(st.sampled_from(kept), min_size=1, max_size=4))),
         ttl=draw_one(st.sampled_from(TTLS)),
+        by=tuple(draw_one(st.just([]) | some)) if groupable else (),
+        within=draw_one(st.sampled_from((3, 60, 600))),
         format=draw_one(st.sampled_from(FORMATS)),
         times=draw_one(st.sampled_from(("iso", "epoch_us"))),
         seed=draw_one(st.integers(0, 999)),

@@ -47,7 +47,7 @@ from tests.declared import NOT_WRITTEN, deploy
 from tests.simulator.live_model import LiveModel
 from tests.simulator.oracle import Commit, Emitted
 from tests.simulator.quick_tables import QuickTables
-from tests.simulator.shaped_rows import landed_columns, shaped_source, write_landed
+from tests.simulator.shaped_rows import deduplicated, landed_columns, shaped_source, write_landed
 from tests.simulator.shapes import FLAT, Landed, Shape
 from tests.simulator.stream_files import KINDS, stream_file
 from tests.simulator.writes import is_killing, killed_at
@@ -105,7 +105,9 @@ class World:
         self.engine = LocalEngine(LiveModel())
         self.now_us = START_US
         self.commits: list[Commit] = []
-        self.streams = {kind: replace(each) for kind, each in zip(KINDS, STREAMS, strict=True)}
+        again = deduplicated(shape)
+        named = zip(KINDS, STREAMS, strict=True)
+        self.streams = {kind: replace(each, deduplicate=again) for kind, each in named}
         self.deployed: dict[str, str] = {}  # the variant of each kind
         self._files = folder / "streams"
         self._files.mkdir()
