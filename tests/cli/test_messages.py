@@ -71,7 +71,12 @@ def texts() -> Iterator[tuple[str, str]]:
 def commands() -> Iterator[tuple[str, str]]:
     for where, text in texts():
         for found in NAMED.finditer(text):
-            yield where, found[1].split("--help")[0].strip()
+            yield where, without_redirection(found[1].split("--help")[0])
+
+
+def without_redirection(command: str) -> str:
+    """What the shell leaves of it."""
+    return command.split(" > ")[0].strip()
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +130,7 @@ def test_each_command_has_an_example_that_it_takes(monkeypatch, tmp_path):
     monkeypatch.setenv("LAKE", str(tmp_path))
     monkeypatch.chdir(ROOT)
     for path, command in leaves(typer.main.get_command(load())):
-        example = command.epilog.removeprefix("Example:  ./stateful ").split()
+        told = command.epilog.removeprefix("Example:  ./stateful ")
+        example = without_redirection(told).split()
         assert tuple(example[: len(path)]) == path
         take([PLACEHOLDERS.get(word, word) for word in example])
