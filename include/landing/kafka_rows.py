@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,18 +23,22 @@ from include.settings import Field, Source
 
 Row = Mapping[str, object]
 Judge = Callable[[Message, int], Outcome]
+Events = Container[tuple[int, int]]  # messages that are events, by partition and offset
 
 
-def outcomes_of_range(source: Source, batch: Batch, name: str) -> Iterator[Outcome]:
+def outcomes_of_range(
+    source: Source, batch: Batch, events: Events | None, name: str
+) -> Iterator[Outcome]:
     """Every message of one range, accepted or refused, and last the range with their number.
 
-    OriginError when they are not all to be had, or belong to another topic than was planned.
+    `events`: those that were when the batch was begun, if that is known. OriginError when messages
+    are not all to be had, or belong to another topic than was planned.
     """
     origin = source.origin
     assert isinstance(origin, KafkaTopic)
     topic = kafka_client.open_topic(origin)
     rescue = Rescue(source)
-    judge = judge_of(source, rescue)
+    judge = judge_of(source, rescue, events)
     ids = f"{batch.origin_id}/{batch.number}/{origin.topic}"
     rows = skipped = 0
     for message in topic.read(range_named(name)):
@@ -56,8 +60,11 @@ def outcomes_of_range(source: Source, batch: Batch, name: str) -> Iterator[Outco
     yield file_outcome(name, rows, rescue) | {"rows_skipped": skipped}
 
 
-def judge_of(source: Source, rescue: Rescue) -> Judge:
-    """What makes an outcome of a message and when it was taken in; types are looked up once."""
+def judge_of(source: Source, rescue: Rescue, events: Events | None = None) -> Judge:
+    """What makes an outcome of a message and when it was taken in; types are looked up once.
+
+    `events`: of a batch that is repeated. No other message is one now, and none of these is none.
+    """
     to_event, read = reader_of_events(source), values_of(source)
     with_message = _with_message(source)
     assert isinstance(source.origin, KafkaTopic)
@@ -71,9 +78,21 @@ def judge_of(source: Source, rescue: Rescue) -> Judge:
                 raise RefusedError("tombstone", "the message has no value: it deletes its key")
             values = with_message(read.values(message.value), message)
             event = to_event(values, ingested_at_us)
+            if events is not None and (message.partition, message.offset) not in events:
+                raise RefusedError(
+                    "unknown_schema",
+                    "its schema was not known when its batch was begun, and is now: `./stateful "
+                    f"reingest {source.name}` takes it in",
+                )
             landed = {name: value for name, value in values.items() if name != MESSAGE}
             outcome = accepted(source, number, event, rescue.text(landed))
         except RefusedError as refusal:
+            if events is not None and (message.partition, message.offset) in events:
+                raise OriginError(
+                    f"{name}: bronze has offset {message.offset} from when its batch was begun, but "
+                    f"now it cannot be read ({refusal.code}: {refusal.reason}). Nothing is lost: see "
+                    "that the registry has the schema again, and run again"
+                ) from None
             raw = None if message.value is None else read.raw(message.value)
             outcome = refused(name, number, refusal, raw)
             outcome["kafka_message"] = as_json(message, raw)

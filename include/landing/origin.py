@@ -39,9 +39,10 @@ def arrivals_of(lake: Lake, source: Source) -> Arrivals:
 def reader_of_parts(lake: Lake, source: Source, batch: Batch) -> ReadPart:
     """What gives the outcomes of one of the batch's files, wherever it is called."""
     if isinstance(source.origin, KafkaTopic):
+        from include.landing.kafka_repeat import events_before
         from include.landing.kafka_rows import outcomes_of_range
 
-        return partial(outcomes_of_range, source, batch)
+        return partial(outcomes_of_range, source, batch, events_before(lake, source, batch))
     if isinstance(source.origin, DeltaTable):
         from include.landing.delta_rows import outcomes_of_added
 
