@@ -28,6 +28,8 @@ def entry_hash(source: Source) -> str:
     }
     if isinstance(source.origin, KafkaTopic):
         decides["messages"] = [source.origin.format, source.origin.tombstones]
+        if source.origin.schema is not None:
+            decides["messages"] += [source.origin.schema]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
 
 

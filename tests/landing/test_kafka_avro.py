@@ -12,16 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
 from include.landing.arrivals import OriginError
 from include.landing.ingest import RunCounts, ingest
 from include.landing.kafka_client import Message
 from include.landing.kafka_rows import judge_of, judged_again
 from include.landing.kafka_values import values_of
+from include.landing.parsed_batch import ParsedHere
 from include.landing.rescue import Rescue
 from include.landing.schema_registry import schema_of
 from include.origins import KafkaTopic, SchemaRegistry
 from include.settings import Field, SettingsError, Source
+from tests.deaths import KilledError, die
 from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import START, signal
 from tests.registries import FakeRegistry, running_registry
@@ -347,6 +349,26 @@ def test_a_registry_is_trusted_by_its_certificate(lake: Lake, topic: FakeTopic, 
             ingest(lake, by_registry(registry))
         trusting = by_registry(registry, ca_file=str(tmp_path / "ca.pem"))
         assert ingest(lake, trusting).rows_bronze == 1
+
+
+def test_a_batch_that_bronze_has_is_not_repeated_by_another_schema(lake: Lake, topic: FakeTopic):
+    fields = SIGNAL["fields"]
+    assert isinstance(fields, list)
+    first, second = (
+        of_topic(format="avro", schema=json.dumps(SIGNAL | {"fields": of}))
+        for of in (fields, [fields[0], fields[1], {"name": "value", "type": ["null", "long"]}])
+    )
+    for value in (b"\x02\x00\x04", b"\x02\x00\x02\x04"):  # by each of them one is none
+        topic.produce(0, value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ParsedHere, "append_refused", die)
+        with pytest.raises(KilledError):
+            ingest(lake, first)
+    with pytest.raises(LakeError, match="begun under another entry"):
+        ingest(lake, second)
+    assert ingest(lake, first) == RunCounts(1, 1, 2, 1, 1)
+    offsets = [row["kafka_offset"] for row in (*bronze_of(lake), *quarantine_of(lake))]
+    assert offsets == [0, 1]
 
 
 # What is declared
