@@ -55,10 +55,16 @@ def inserted_files(table: OpenTable, uri: str, actions: Actions) -> dict[str, in
         return {unquote(change["path"]): change["size"] for change in changes}
     removed = {remove["path"]: remove for remove in _bodies(actions, "remove")}
     adds = [add for add in _bodies(actions, "add") if add.get("dataChange", True)]
-    if any(_deleted(add) < _deleted(removed.get(add["path"])) for add in adds):
-        raise OriginError(f"{at} takes deleted rows back (RESTORE), which is not read")
     # With a deletion vector alone that is another, a file has fewer rows than before.
-    return {unquote(add["path"]): add["size"] for add in adds if add["path"] not in removed}
+    new = [add for add in adds if add["path"] not in removed]
+    if any(_deleted(add) < _deleted(removed.get(add["path"])) for add in adds) or any(
+        map(_deleted, new)  # to read it whole would take what is deleted in it
+    ):
+        raise OriginError(
+            f"{at} takes deleted rows, or files with some, back (RESTORE), which is not read: "
+            'on_change="ignore" of the origin passes it over, and can be set back after that run'
+        )
+    return {unquote(add["path"]): add["size"] for add in new}
 
 
 def _bodies(actions: Actions, kind: str) -> list[Mapping[str, Any]]:

@@ -20,6 +20,7 @@ from include.lake.paths import Lake
 from include.landing import ingest as ingestion
 from include.landing.arrivals import OriginError
 from include.landing.clock import why_not_ingest
+from include.landing.delta_feed import inserted_files
 from include.landing.ingest import RunCounts, ingest
 from include.landing.origin import is_little, waiting
 from include.landing.parsed_batch import ParsedHere
@@ -203,6 +204,24 @@ def test_a_version_without_a_feed_stops_and_says_the_way_out(lake: Lake, theirs:
     with pytest.raises(OriginError, match=r'without a change data feed.*on_change="ignore"'):
         ingest(lake, source)
     assert ingest(lake, theirs.source(on_change="ignore")).rows_bronze == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(None, 1), (2, 1)], ids=["a file with deleted rows", "a shorter vector"]
+)
+def test_a_restored_file_never_gives_the_rows_that_are_deleted_in_it(
+    tmp_path: Path, before: int | None, after: int
+):
+    theirs = Theirs(tmp_path, has_feed=True)
+    theirs.append(3)
+
+    def file(rows: int) -> dict[str, Any]:
+        vector = {"storageType": "u", "pathOrInlineDv": "ab", "cardinality": rows}
+        return {"path": "part-0.parquet", "size": 9, "deletionVector": vector, "dataChange": True}
+
+    restored = [{"add": file(after)}] + [{"remove": file(rows)} for rows in [before] if rows]
+    with pytest.raises(OriginError, match=r'RESTORE.*on_change="ignore"'):
+        inserted_files(DeltaTable(theirs.uri), theirs.uri, restored)
 
 
 def test_changes_that_were_vacuumed_stop_until_they_are_given_up(lake: Lake, tmp_path: Path):
