@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 from include.fold.sql_types import SqlType, sql_type
@@ -180,7 +181,7 @@ def read_rescued(
 
     A text is read as a cell of CSV is, a time as `times` says.
     """
-    convert, find, parsed = converter(kind, times), value_at(path), sql_type(kind)
+    convert, find, parsed = converter(kind, times), _rescued_at(path), sql_type(kind)
 
     def read(text: str | None) -> object:
         value = None if text is None else find(json.loads(text, parse_float=Decimal))
@@ -194,6 +195,26 @@ def read_rescued(
             return None
 
     return list(map(read, texts))
+
+
+def _rescued_at(path: str) -> Callable[[Row], object]:
+    """As `value_at`; and what had more members within a nested value, which is under its own path:
+    `{"payload.user": {"nick": ...}}`."""
+    steps, whole = path.split("."), value_at(path)
+    parts = [(".".join(steps[:end]), steps[end:]) for end in range(2, len(steps))]
+
+    def find(rescued: Row) -> object:
+        found = whole(rescued)
+        for name, rest in parts:
+            if found is None and name in rescued:
+                found = reduce(_member, rest, rescued[name])
+        return found
+
+    return find
+
+
+def _member(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _with_numbers(kind: SqlType, value: object) -> object:

@@ -89,6 +89,18 @@ def test_one_that_is_declared_by_its_path_later_is_read_of_older_rows(lake: Lake
     assert rescued(lake)[1] == {"payload.user.m": 9}
 
 
+def test_one_that_lay_within_what_was_rescued_is_read_of_older_rows(lake: Lake, landed: Landing):
+    value = Field(
+        name="value", type="bigint", path="payload.more.of.n", required=False, comment="Number"
+    )
+    land(landed, "0.jsonl", row(0, payload={"id": 1, "more": {"of": {"n": 7}, "y": 1}}))
+    land(landed, "1.jsonl", row(1, payload={"id": 1, "more": [1]}))
+    ingest(lake, source(PAYLOAD))
+    land(landed, "2.jsonl", row(2, payload={"more": {"of": {"n": 8}}}))
+    ingest(lake, source(PAYLOAD, value))
+    assert values_read(lake) == [7, None, 8]
+
+
 def test_a_wider_struct_under_another_name_does_not_take_them_for_its_value(
     lake: Lake, landed: Landing
 ):
