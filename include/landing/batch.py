@@ -41,7 +41,7 @@ class Position:
     # The newest batch that gave rows to bronze and to quarantine, where that is recorded.
     gave: Mapping[str, int] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()  # `taken`, of a topic or a table, by batch
-    # Of `taken`, those whose SHA-256 is known, by that; none is a copy of another.
+    # Of `taken` and `planned`, those whose SHA-256 is known, by that; none is a copy of another.
     contents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property

@@ -105,7 +105,6 @@ def next_batch(lake: Lake, source: Source, arrived: Arrivals, now: datetime) -> 
 
     It is committed before it is returned; of two runs that plan at once one takes the other's.
     """
-
     path = lake.ingested_files(source.name)
 
     def plan() -> Batch | None:
@@ -143,8 +142,9 @@ def finish(lake: Lake, source: str, batch: Batch, rows_bronze: int, rows_quarant
     row = done_row(batch.number, batch.ingested_at_us, rows_bronze, rows_quarantined)
 
     def write(table: DeltaTable, commit: CommitProperties) -> None:
-        rows = with_all_columns(row, table)
-        write_deltalake(table, rows, mode="append", commit_properties=commit)
+        write_deltalake(
+            table, with_all_columns(row, table), mode="append", commit_properties=commit
+        )
 
     write_once(path, app_id(source, "done", batch.position_id), batch.number, write)
     compact_now_and_then(path)
@@ -183,7 +183,7 @@ def _position_of(path: str, table: DeltaTable) -> Position:
         newest=newest,
         taken=frozenset(taken["source_file"].to_pylist()),
         parts=_parts_of(taken),
-        contents=_contents_of(taken),
+        contents=_contents_of(named),
         open=None
         if newest == done
         else _open_batch(position_id, newest, named.filter(pc.invert(is_done))),
@@ -210,14 +210,15 @@ def _read(path: str, table: DeltaTable) -> pa.Table:
 def _parts_of(taken: pa.Table) -> tuple[Part, ...]:
     if ORIGIN_ID.name not in taken.column_names:
         return ()
-    columns = (taken[name].to_pylist() for name in ("batch", "source_file", ORIGIN_ID.name))
-    return tuple(sorted(map(Part, *columns)))
+    names = ("batch", "source_file", ORIGIN_ID.name)
+    return tuple(sorted(map(Part, *(taken[name].to_pylist() for name in names))))
 
 
-def _contents_of(taken: pa.Table) -> dict[str, tuple[str, ...]]:
+def _contents_of(planned: pa.Table) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    # A file that was mended for re-ingestion is there twice: as it was last is what it gave.
-    for name, (content, copy_of) in dict(_contents(taken.sort_by("ingested_at"))).items():
+    # One that was mended is there twice: as it was last is what it gave. 0.5 has noted no time.
+    by_time = pc.sort_indices(planned["ingested_at"], null_placement="at_start")
+    for name, (content, copy_of) in dict(_contents(planned.take(by_time))).items():
         if content is not None and copy_of is None:
             found[content] = (*found.get(content, ()), name)
     return found
@@ -265,8 +266,7 @@ def done_row(number: int, at_us: int, bronze: int | None, quarantined: int | Non
 
 
 def _rows(*columns: list[Any]) -> pa.Table:
-    missing = len(SCHEMA) - len(columns)
-    given = [*columns, *([None] * len(columns[0]) for _ in range(missing))]
+    given = [*columns, *([None] * len(columns[0]) for _ in range(len(columns), len(SCHEMA)))]
     arrays = [pa.array(values, field.type) for values, field in zip(given, SCHEMA, strict=True)]
     return pa.table(arrays, schema=SCHEMA)
 

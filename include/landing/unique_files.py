@@ -108,12 +108,22 @@ def _reads(name: str, source: Source) -> tuple[object, ...]:
 
 
 def refused_files(lake: Lake, source: str) -> frozenset[str]:
-    """Those that quarantine has as a whole, and that were not taken in since."""
+    """Those that quarantine has as a whole, and that were not taken in since, be it by a re-ingestion
+    that died before it said so there."""
     rows = dataset_of(lake.quarantine(source)).to_table(
         columns=["source_file"],
         filter=(pc.field("row_number") == WHOLE_FILE) & pc.field("resolved_at").is_null(),
     )
-    return frozenset(rows["source_file"].to_pylist())
+    names = frozenset(rows["source_file"].to_pylist())
+    return names - _reingested(lake, source) if names else names
+
+
+def _reingested(lake: Lake, source: str) -> frozenset[str]:
+    """The files of which bronze has rows that were taken in again: FILE#QUARANTINE_ID."""
+    of_quarantine = pc.match_substring_regex(pc.field("source_file"), "#[0-9a-f]{32}$")
+    bronze = dataset_of(lake.bronze(source))
+    rows = bronze.to_table(columns=["source_file"], filter=of_quarantine)["source_file"]
+    return frozenset(name.rpartition("#")[0] for name in rows.unique().to_pylist())
 
 
 def copies_of_mended(lake: Lake, source: Source, now: datetime) -> dict[str, str]:

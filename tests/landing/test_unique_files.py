@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -20,7 +20,10 @@ from include.lake.paths import Lake
 from include.landing import ingest_position, unique_files
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import files_waiting, read_position
+from include.landing.ingest_seal import seal_tables
+from include.landing.parse_files import quarantine_id
 from include.landing.parsed_batch import Parse
+from include.landing.unique_files import copies_of_mended, ensure_hashes
 from include.origins import DeltaTable as Origin
 from include.settings import Csv, Field, SettingsError
 from spark_jobs.reingest_quarantine import reingest
@@ -31,6 +34,7 @@ from tests.landed_files import Landing, forget_finish, signal
 from tests.parsers import both_parsers
 
 UNIQUE = replace(SIGNALS, unique_files=True)
+NOW = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def taken(lake: Lake) -> dict[str, str | None]:
@@ -171,6 +175,51 @@ def test_a_mended_file_is_taken_in_again_unless_another_has_its_content(
     assert (counts.files_duplicate, counts.rows_quarantined) == (1, 1)
     assert taken(lake)["c.jsonl"] == "mended.jsonl"
     assert reingest(spark, lake, UNIQUE, {}, datetime.now(UTC)) == RunCounts()
+
+
+def test_a_mended_file_is_a_copy_of_one_in_a_batch_that_was_begun(lake: Lake, landed: Landing):
+    landed.add("mended.jsonl", "[1, 2")
+    ingest(lake, UNIQUE)
+    landed.add("b.jsonl", [signal(0)])
+    with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
+        Dying(patch, 3)
+        ingest(lake, UNIQUE)
+    assert names_in_bronze(lake) == ["b.jsonl"]
+    landed.add("mended.jsonl", [signal(0)])
+    assert copies_of_mended(lake, UNIQUE, NOW) == {"mended.jsonl": "b.jsonl"}
+    ingest(lake, UNIQUE)
+    assert copies_of_mended(lake, UNIQUE, NOW) == {"mended.jsonl": "b.jsonl"}
+
+
+def test_what_a_reingestion_that_died_has_taken_has_copies(lake: Lake, landed: Landing):
+    """It writes to bronze first, and last to quarantine."""
+    landed.add("mended.jsonl", "[1, 2")
+    landed.add("b.jsonl", [signal(0)])
+    ingest(lake, UNIQUE)
+    landed.add("mended.jsonl", [signal(1)])
+    assert copies_of_mended(lake, UNIQUE, NOW) == {}
+    rows = DeltaTable(lake.bronze("signals")).to_pyarrow_table()
+    tagged = f"mended.jsonl#{quarantine_id('mended.jsonl', 1)}"
+    rows = rows.set_column(rows.schema.get_field_index("source_file"), "source_file", [[tagged]])
+    write_deltalake(lake.bronze("signals"), rows, mode="append")
+    seal_tables(lake, "signals")
+    landed.add("c.jsonl", [signal(1)])
+    assert ingest(lake, UNIQUE).files_duplicate == 1
+    assert taken(lake)["c.jsonl"] == "mended.jsonl"
+
+
+def test_a_file_of_an_earlier_release_that_is_mended_has_copies(lake: Lake, landed: Landing):
+    """Its row of then has no time."""
+    landed.add("mended.jsonl", "[1, 2")
+    ingest(lake, SIGNALS)
+    table = DeltaTable(lake.ingested_files("signals"))
+    table.update({"ingested_at": "NULL"})
+    ensure_hashes(lake, "signals")
+    landed.add("mended.jsonl", [signal(0)])
+    assert copies_of_mended(lake, UNIQUE, NOW) == {}
+    position = read_position(lake, "signals")
+    assert position is not None
+    assert list(position.contents.values()) == [("mended.jsonl",)]
 
 
 def test_it_is_for_landed_files_alone():
