@@ -10,7 +10,7 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from include.fold.admission import MICROSECOND
+from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
 from include.fold.fold_key import fold_key
 from include.fold.records import Column, DefinitionError
 from include.fold.shapes import Items, Nested, Scalar, Shape
@@ -39,6 +39,11 @@ class Deduplicate:
         if not isinstance(self.within, timedelta) or self.within < MICROSECOND:
             raise DefinitionError(
                 f"deduplicate: within must be a timedelta above 0, not {self.within!r}"
+            )
+        if self.within_us > NEVER_US - LAST_INSTANT_US:
+            raise DefinitionError(
+                f"deduplicate: within={self.within} ends for no event before the year 9999: "
+                "give 10,000 years at most"
             )
 
     @property

@@ -201,6 +201,7 @@ def test_values_of_each_type_are_known_again_when_they_have_been_stored(by):
     [
         ({"by": "order_id", "within": timedelta(0)}, "within must be a timedelta above 0"),
         ({"by": "order_id", "within": 3600}, "within must be a timedelta above 0"),
+        ({"by": "order_id", "within": timedelta.max}, "ends for no event before the year 9999"),
         ({"by": (), "within": WITHIN}, "must be a field"),
         ({"by": ("line", "line"), "within": WITHIN}, "names a field twice"),
         ({"by": "ordr_id", "within": WITHIN}, "'ordr_id' is not a field of Order"),
