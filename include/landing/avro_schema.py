@@ -60,9 +60,9 @@ def read_schema(text: str, *named: str) -> AvroSchema:
         if not isinstance(written, dict) or written.get("type") != "record":
             raise AvroSchemaError("Avro whose items are no records")
         parsed: Any = parse_schema(written, types)
+        _check(parsed, types)
     except BROKEN as error:
         raise AvroSchemaError(f"no Avro schema: {broken(error)}") from None
-    _check(parsed, types)
     return AvroSchema(parsed, [field["name"] for field in parsed["fields"]])
 
 

@@ -410,6 +410,7 @@ def chained(count: int) -> list[dict[str, Any]]:
     [
         ([{"name": "e", "type": EMPTY}, {"name": "x", "type": {"type": "array", "items": "none"}}], "items have no bytes"),
         ([{"name": "next", "type": ["null", "of.n"]}], "of.n holds itself"),
+        ([{"name": "x", "type": {"type": "fixed", "name": "f", "size": "5"}}], "no Avro schema: TypeError"),
         (chained(40), "parts"),
         (chained(70), "nested too deeply"),
     ],
