@@ -92,8 +92,20 @@ def _values_of_feed(uri: str, part: VersionPart, schema: pa.Schema) -> pa.Table:
     """By the log, which has them as text."""
     changes = (action.get("cdc") for action in actions_of(uri, part.version))
     (change,) = [c for c in changes if c and unquote(c["path"]) == part.path]
-    texts = pa.table({name: [change["partitionValues"][name]] for name in schema.names})
-    return texts.cast(pa.schema([(field.name, pa.string()) for field in schema])).cast(schema)
+    texts = change["partitionValues"]
+    try:
+        values = [_of_text(texts[field.name], field.type) for field in schema]
+    except pa.ArrowException as error:
+        raise OriginError(f"{part.path} of {uri}: its partition is not read: {error}") from error
+    return pa.table(values, schema=schema)
+
+
+def _of_text(text: str | None, kind: pa.DataType) -> pa.Array:
+    """As Delta writes values of partitions: nothing for null, and of an instant no zone, or Z."""
+    value = pa.array([text or None], pa.string())
+    if pa.types.is_timestamp(kind) and kind.tz and not (text or "Z").endswith("Z"):
+        return value.cast(pa.timestamp("us")).cast(kind)
+    return value.cast(kind)
 
 
 def _completed(content: bytes, uri: str, part: VersionPart) -> bytes:

@@ -4,9 +4,11 @@ import shutil
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -20,7 +22,9 @@ from include.lake.paths import Lake
 from include.landing import ingest as ingestion
 from include.landing.arrivals import OriginError
 from include.landing.clock import why_not_ingest
-from include.landing.delta_feed import inserted_files
+from include.landing.delta_feed import actions_of, inserted_files
+from include.landing.delta_rows import _files_at, _values_of_feed
+from include.landing.delta_versions import VersionPart
 from include.landing.ingest import RunCounts, ingest
 from include.landing.origin import is_little, waiting
 from include.landing.parsed_batch import ParsedHere
@@ -204,6 +208,32 @@ def test_a_version_without_a_feed_stops_and_says_the_way_out(lake: Lake, theirs:
     with pytest.raises(OriginError, match=r'without a change data feed.*on_change="ignore"'):
         ingest(lake, source)
     assert ingest(lake, theirs.source(on_change="ignore")).rows_bronze == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.timestamp("us", "UTC"), [START + timedelta(microseconds=1_004), None]),
+        (pa.timestamp("us"), [datetime(2026, 3, 1, 12), None]),  # noqa: DTZ001
+        (pa.date32(), [START.date(), None]),
+        (pa.string(), ["a/b c=d", "", None]),
+        (pa.decimal128(9, 2), [Decimal("1.50"), None]),
+        (pa.bool_(), [True, None]),
+    ],
+)
+def test_partitions_of_the_feed_are_read_as_those_of_rows(
+    tmp_path: Path, kind: pa.DataType, values: list[Any]
+):
+    uri = str(tmp_path / "theirs")
+    rows = pa.table({"p": pa.array(values, kind), "n": [*range(len(values))]})
+    feed = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(uri, rows, partition_by=["p"], configuration=feed)
+    DeltaTable(uri).update({"n": "n + 10"})
+    _, schema = _files_at(uri, 0)
+    changes = [action["cdc"] for action in actions_of(uri, 1) if "cdc" in action]
+    parts = [VersionPart(1, unquote(change["path"])) for change in changes]
+    found = [_values_of_feed(uri, part, schema)["p"][0].as_py() for part in parts]
+    assert set(found) == {value or None for value in values}
 
 
 @pytest.mark.parametrize(
