@@ -27,9 +27,10 @@ def entry_hash(source: Source) -> str:
         "max_file_bytes": source.max_file_bytes,
     }
     if isinstance(source.origin, KafkaTopic):
-        decides["messages"] = [source.origin.format, source.origin.tombstones]
-        if source.origin.schema is not None:
-            decides["messages"] += [source.origin.schema]
+        declared = source.origin.schema
+        # Nothing is added for topics without: batches that were begun by their hash go on.
+        added = [] if declared is None else [declared]
+        decides["messages"] = [source.origin.format, source.origin.tombstones, *added]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
 
 
