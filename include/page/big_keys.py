@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,6 +44,8 @@ def biggest_keys(lake: Lake, stream: str) -> BigKeys | None:
     return BigKeys(instant_of(newest.until_us), _biggest(lake, newest))
 
 
+# A savepoint stays what it is, and may have many millions of keys.
+@lru_cache(maxsize=100)
 def _biggest(lake: Lake, savepoint: Savepoint) -> tuple[BigKey, ...]:
     dataset = dataset_of(f"{lake.root}/{savepoint.path}")
     own = pc.field("savepoint_id") == savepoint.savepoint_id
