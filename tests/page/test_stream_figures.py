@@ -9,6 +9,7 @@ from deltalake import write_deltalake
 
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.page.render import stream_html
 from include.page.stream_figures import PARTS, StreamFigures, read_stream
 from tests.page.history import NOW, streams_like, write_history
 
@@ -108,14 +109,26 @@ def test_sizes_are_those_of_sql(filled, figures):
 
 def test_what_cannot_be_read_costs_its_own_part(figures):
     # The manifest names a savepoint whose table is not there.
-    assert [trouble.partition(" ")[0] for trouble in figures.troubles] == ["keys"]
+    assert list(figures.troubles) == ["keys"]
     assert figures.line.rows_in
 
 
 def test_an_empty_lake_has_no_figures_and_no_trouble(lake):
     figures = read_stream(lake, STREAMS[0], NOW, WINDOW)
-    assert (figures.troubles, figures.runs, figures.sizes, figures.keys) == ((), (), (), None)
+    assert (figures.troubles, figures.runs, figures.sizes, figures.keys) == ({}, (), (), None)
     assert (figures.days, figures.line.until, figures.line.trouble) == ((), None, None)
+
+
+def test_a_state_that_python_has_no_value_for_costs_the_keys_alone(lake):
+    far = pa.array([300_000 * 10**12], pa.timestamp("us", "UTC"))  # after the year 9999
+    rows = {"savepoint_id": ["new"], "key": ["a"], "state": [{"n": 1}], "changed_at": far}
+    write_deltalake(f"{lake.root}/savepoints/stream_000", pa.table(rows | {"timeout_at": far}))
+    append_ops(lake, "savepoints", [savepoint("new", NOW)])
+    figures = read_stream(lake, STREAMS[0], NOW, WINDOW)
+    assert list(figures.troubles) == ["keys"]
+    page = stream_html(figures)
+    assert "Not known: it could not be read." in page
+    assert "No savepoint tells of them" not in page
 
 
 def savepoint(name: str, until: datetime) -> dict[str, object]:
