@@ -34,7 +34,6 @@ RUN_COLUMNS = (
     "rows_in",
     "rows_late",
     "rows_pending",
-    "rows_out",
     "rows_quarantined",
     "until",
 )
@@ -46,11 +45,6 @@ FINDING_COLUMNS = (
     "count",
     "detail",
     "action",
-    "figure",
-    "limit",
-    "unit",
-    "event_time_from",
-    "event_time_to",
 )
 RUN, INGEST = "run_stream", "ingest_source"
 SUMMED = ("rows_in", "rows_late", "rows_quarantined")

@@ -101,11 +101,6 @@ class SizePoint:
     bytes_by_part: Mapping[str, int]
     files: int
     replay_versions: int
-    replay_bytes: int
-
-    @property
-    def bytes(self) -> int:
-        return sum(self.bytes_by_part.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +243,6 @@ def _size(at: datetime, rows: Sequence[Row]) -> SizePoint:
         bytes_by_part=by_part,
         files=sum(row["files"] for row in rows),
         replay_versions=max((row["replay_versions"] or 0 for row in rows), default=0),
-        replay_bytes=sum(row["replay_bytes"] or 0 for row in rows),
     )
 
 
