@@ -65,7 +65,7 @@ def _one(lake: Lake, name: str, window: timedelta) -> tuple[str, list[str]]:
     return stream_html(figures), [*own, *figures.troubles.values()]
 
 
-@command("metrics", "metrics > /var/lib/node_exporter/stateful.prom", PANEL)
+@command("metrics", "metrics > stateful.prom", PANEL)
 def metrics(lake: LakeOption) -> int:
     """Print the figures of all streams in Prometheus' text format."""
     overview = _overview(lake)
