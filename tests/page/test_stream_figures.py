@@ -1,6 +1,7 @@
 """A stream's figures through time against SQL over `ops`, and its biggest keys against plain Python."""
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import duckdb
 import pyarrow as pa
@@ -139,6 +140,26 @@ def savepoint(name: str, until: datetime) -> dict[str, object]:
         "path": "savepoints/stream_000",
         "keys": 1,
     }
+
+
+def test_a_big_key_of_several_fields_is_shown_as_inspect_shows_it(lake):
+    at = pa.array([NOW], pa.timestamp("us", "UTC"))
+    counts = pa.array(
+        [[("b", Decimal("1.50")), ("a", None)]], pa.map_(pa.string(), pa.decimal128(9, 2))
+    )
+    rows = {
+        "savepoint_id": ["new"],
+        "key": [{"user": "é", "day": 7}],
+        "state": pa.StructArray.from_arrays([counts], ["counts"]),
+        "changed_at": at,
+        "timeout_at": at,
+    }
+    write_deltalake(f"{lake.root}/savepoints/stream_000", pa.table(rows))
+    append_ops(lake, "savepoints", [savepoint("new", NOW)])
+    found = read_stream(lake, STREAMS[0], NOW, WINDOW)
+    assert found.keys is not None
+    (key,) = found.keys.keys
+    assert (key.key, key.state) == ('{"user":"é","day":7}', '{"counts":{"b":1.50,"a":null}}')
 
 
 def test_the_biggest_keys_are_those_of_the_newest_savepoint(lake):
