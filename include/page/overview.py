@@ -25,13 +25,16 @@ from include.settings import Stream
 WINDOW_DAYS = 30
 SEVERITIES = ("error", "warning", "info")
 # Of what was recorded or lies there: a page says so, and shows the rest. Instants that Arrow has
-# and Python has not, beyond the year 9999, overflow.
+# and Python has not, beyond the year 9999, overflow; a row that others have written may have None
+# where ours have a value.
 READ_ERRORS = (
     LakeError,
     OSError,
     OverflowError,
     ValueError,
     KeyError,
+    TypeError,
+    AttributeError,
     pa.ArrowException,
     DeltaError,
 )

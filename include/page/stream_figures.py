@@ -140,7 +140,6 @@ def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) ->
         "coverage": lambda: _coverage(recorded, stream, now, window),
     }
     read, troubles = _each(parts)
-    measured = read.pop("measured", {})
     if (judged := read.pop("coverage", None)) and "findings" in read:
         read["findings"] = tuple(still_open(read["findings"], judged["advice"]))
     return StreamFigures(
@@ -149,9 +148,8 @@ def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) ->
         now=now,
         window=window,
         limits=vars(stream.limits),
-        sizes=tuple(_size(at, measured[at]) for at in sorted(measured)),
-        partitions=_partitions(measured),
         troubles=troubles,
+        **read.pop("measured", {}),
         **read,
         **(judged or {}),
     )
@@ -223,14 +221,16 @@ def _durations(recorded: Recorded, stream: Stream) -> Mapping[str, list[Mapping[
     return found
 
 
-def _measured(recorded: Recorded, stream: Stream) -> Mapping[datetime, list[Row]]:
+def _measured(recorded: Recorded, stream: Stream) -> dict[str, Any]:
+    """The checkpoint through time, and its partitions by now."""
     since = ("measured_at", recorded.since)
     where = {"stream": stream.name}
     rows = read_ops(recorded.lake, "checkpoint_sizes", where, SIZE_SERIES, since)
     found: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows.to_pylist():
         found[row["measured_at"]].append(row)
-    return found
+    sizes = tuple(_size(at, found[at]) for at in sorted(found))
+    return {"sizes": sizes, "partitions": _partitions(found)}
 
 
 def _size(at: datetime, rows: Sequence[Row]) -> SizePoint:

@@ -203,6 +203,34 @@ def test_a_lake_that_cannot_be_read_says_why(lake):
     assert overview.reason
 
 
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("runs", {"job": "run_stream", "subject": "stream_000", "ended_at": NOW}),
+        ("findings", {"subject": "stream_000", "finding": "x", "found_at": NOW}),
+        (
+            "batches",
+            {
+                "run_id": "stream_000/2",
+                "stream": "stream_000",
+                "committed_at": NOW,
+                "durations_ms": "[1]",
+            },
+        ),
+        ("coverage", {"stream": "stream_000", "number": 2}),
+        ("savepoints", {"stream": "stream_000"}),
+        ("checkpoint_sizes", {"stream": "stream_000", "measured_at": NOW}),
+    ],
+)
+def test_a_row_that_nobody_of_us_writes_is_said(lake, table, row):
+    write_history(lake, STREAMS[:1], 3)
+    append_ops(lake, table, [row])
+    overview = read_overview(lake, STREAMS[:1], NOW)
+    figures = read_stream(lake, STREAMS[0], NOW, timedelta(1))
+    said = [overview.reason, *(line.trouble for line in overview.lines), *figures.troubles.values()]
+    assert [text for text in said if text and "savepoints/stream_000" not in text]
+
+
 def test_bronze_that_cannot_be_read_costs_its_streams_the_bar_alone(lake):
     write_history(lake, STREAMS[:1], 3)
     Path(lake.bronze("signals"), "_delta_log").mkdir(parents=True)
