@@ -69,7 +69,7 @@ def measure_bucket(rows: pa.Table, due_until_us: int | None) -> BucketState:
         sizes=_sample(sized["bytes"]),
         changed_us=_sample(rows["changed_at_us"]),
         timeouts_us=_sample(rows["timeout_at_us"]),
-        biggest=_plain_rows(biggest.drop_columns(beside)),
+        biggest=shown_rows(biggest.drop_columns(beside)),
         seen=_count_seen(rows) if SEEN in beside else 0,
         timers=_count_timers(rows) if TIMERS in beside else {},
     )
@@ -121,7 +121,8 @@ def _sample(figures: pa.ChunkedArray) -> Sample:
     return Sample(len(ordered), ordered[ranks.astype(int)])
 
 
-def _plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
+def shown_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows for people: their states are text, of a long one its beginning."""
     columns = zip(*map(plain_values, rows.columns), strict=True)
     found = [dict(zip(rows.column_names, values, strict=True)) for values in columns]
     return [row | {"state": _shown(row["state"])} for row in found]

@@ -6,13 +6,8 @@ from importlib import import_module
 
 import typer
 
-FILES = (
-    "jobs",
-    "page",
-    "state",
-    "tables",
-    "author",
-)  # each registers its commands, in the order of --help
+# Each registers its commands, in the order of --help.
+FILES = ("jobs", "page", "state", "tables", "author")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

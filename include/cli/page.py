@@ -1,5 +1,6 @@
 """What shows how all goes: a page of all streams, or of one, as a file; figures for a monitor."""
 
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ from include.cli.app import DONE, FAILED, AnyStreamArgument, LakeOption, Mistake
 from include.lake.paths import Lake
 from include.page.declared import declared_here
 from include.page.metrics import metrics_text
-from include.page.overview import WINDOW_DAYS, read_overview
+from include.page.overview import WINDOW_DAYS, Overview, read_overview
 from include.page.render import overview_html, stream_html
 from include.page.stream_figures import read_stream
 from include.registry import stream_named
@@ -31,9 +32,9 @@ def report(
     ] = WINDOW_DAYS,
 ) -> int:
     """Write a page of all streams, or of one through time, as one HTML file."""
-    html, trouble = _all(lake) if name is None else _one(lake, name, timedelta(days=days))
     if not to.parent.is_dir():
         raise MistakeError(f"--to {to}: there is no folder {to.parent}")
+    html, trouble = _all(lake) if name is None else _one(lake, name, timedelta(days=days))
     to.write_text(html, encoding="utf-8")
     say(str(to))
     for text in trouble:
@@ -42,24 +43,34 @@ def report(
 
 
 def _all(lake: Lake) -> tuple[str, list[str]]:
+    overview = _overview(lake)
+    return overview_html(overview), _troubles(overview)
+
+
+def _overview(lake: Lake) -> Overview:
     known = declared_here()
-    overview = read_overview(lake, known.streams, wrong=known.wrong)
-    unreadable = (
-        [] if overview.reason is None else [f"{lake.root} cannot be read: {overview.reason}"]
-    )
-    return overview_html(overview), [*known.wrong, *unreadable]
+    return read_overview(lake, known.streams, wrong=known.wrong)
+
+
+def _troubles(overview: Overview) -> list[str]:
+    lines = [f"{line.stream}: {line.trouble}" for line in overview.lines if line.trouble]
+    if overview.reason is not None:
+        lines = [f"{overview.lake} cannot be read: {overview.reason}"]
+    return [*overview.wrong, *lines]
 
 
 def _one(lake: Lake, name: str, window: timedelta) -> tuple[str, list[str]]:
     figures = read_stream(lake, stream_named(name), datetime.now(UTC), window)
     own = [] if figures.line.trouble is None else [figures.line.trouble]
-    return stream_html(figures), [*own, *figures.troubles]
+    return stream_html(figures), [*own, *figures.troubles.values()]
 
 
-@command("metrics", "metrics > /var/lib/node_exporter/stateful.prom", PANEL)
+@command("metrics", "metrics > stateful.prom", PANEL)
 def metrics(lake: LakeOption) -> int:
     """Print the figures of all streams in Prometheus' text format."""
-    known = declared_here()
-    overview = read_overview(lake, known.streams, wrong=known.wrong)
+    overview = _overview(lake)
     say(metrics_text(overview).removesuffix("\n"))
-    return DONE if overview.state != "unreadable" and not known.wrong else FAILED
+    troubles = _troubles(overview)
+    for text in troubles:
+        sys.stderr.write(f"{text}\n")
+    return FAILED if troubles else DONE

@@ -13,6 +13,7 @@ from include.text_table import counted, first_names
 
 ONE_DAY = timedelta(days=1)
 SHOWN = 5
+OF_COVERAGE = {"late_rows_not_recomputed", "state_lacks_rows", "table_not_right"}
 WHY: dict[Reason, str] = {
     "late rows": "without late rows that are in bronze",
     "other code": "by other code than today's",

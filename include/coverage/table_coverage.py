@@ -159,6 +159,14 @@ def _as_now(lake: Lake, identity: StreamIdentity, row: GenerationRow | None) -> 
 
 
 def _as_recorded(lake: Lake, stream: Stream, row: GenerationRow | None) -> Standpoint:
+    bronze_id = _bronze_id(lake, stream.source)
+    return standpoint_of(stream, row, bronze_id, unknown_reset_us(lake, stream.source, row))
+
+
+def standpoint_of(
+    stream: Stream, row: GenerationRow | None, bronze_id: str | None, reset_us: int | None
+) -> Standpoint:
+    """What a table is judged from by the code that ran last; `row` is of the current generation."""
     known = row or {}
     as_of = known.get("initial_as_of")
     return Standpoint(
@@ -168,8 +176,8 @@ def _as_recorded(lake: Lake, stream: Stream, row: GenerationRow | None) -> Stand
         in_processing_time=known.get("timeout") == IN_PROCESSING_TIME,
         code=None,
         since_us=None if as_of is None else micros_of(as_of),
-        bronze_id=_bronze_id(lake, stream.source),
-        reset_us=unknown_reset_us(lake, stream.source, row),
+        bronze_id=bronze_id,
+        reset_us=reset_us,
     )
 
 

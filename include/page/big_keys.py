@@ -1,16 +1,17 @@
 """The biggest keys of a stream's newest savepoint: read file by file, so of any size."""
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.care.bucket_state import BIGGEST_KEYS, STATE_CHARACTERS, value_bytes
+from include.care.bucket_state import BIGGEST_KEYS, shown_rows, value_bytes
 from include.fold.instants import instant_of
 from include.lake.paths import Lake, dataset_of
 from include.savepoints.manifest import Savepoint, savepoints_of
+from include.text_table import value_text
 
 COLUMNS = ["key", "state", "changed_at", "timeout_at"]
 
@@ -23,7 +24,7 @@ class BigKey:
     bytes: int
     changed_at: datetime | None
     timeout_at: datetime | None
-    state: str  # the beginning of a long one
+    state: str | None  # the beginning of a long one; None: only what was seen, or timers, is kept
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ def biggest_keys(lake: Lake, stream: str) -> BigKeys | None:
     return BigKeys(instant_of(newest.until_us), _biggest(lake, newest))
 
 
+# A savepoint stays what it is, and may have many millions of keys.
+@lru_cache(maxsize=100)
 def _biggest(lake: Lake, savepoint: Savepoint) -> tuple[BigKey, ...]:
     dataset = dataset_of(f"{lake.root}/{savepoint.path}")
     own = pc.field("savepoint_id") == savepoint.savepoint_id
@@ -59,21 +62,9 @@ def _of_batch(rows: pa.RecordBatch) -> list[BigKey]:
     sizes = value_bytes(rows.select(["key", "state"]).to_struct_array())
     sized = pa.table({"bytes": sizes, "row": range(rows.num_rows)})
     order = [("bytes", "descending"), ("row", "ascending")]
-    chosen = sized["row"].take(pc.select_k_unstable(sized, BIGGEST_KEYS, order))
+    chosen = pc.select_k_unstable(sized, BIGGEST_KEYS, order)
+    biggest = shown_rows(pa.Table.from_batches([rows.take(chosen)]))
     return [
-        BigKey(
-            str(row["key"]),
-            int(sizes[at]),
-            row["changed_at"],
-            row["timeout_at"],
-            _shown(row["state"]),
-        )
-        for at, row in zip(
-            chosen.to_pylist(), rows.take(chosen.combine_chunks()).to_pylist(), strict=True
-        )
+        BigKey(bytes=int(sizes[at.as_py()]), **row | {"key": value_text(row["key"])})
+        for at, row in zip(chosen, biggest, strict=True)
     ]
-
-
-def _shown(state: object) -> str:
-    # What JSON does not know as text.
-    return json.dumps(state, ensure_ascii=False, default=str)[:STATE_CHARACTERS]

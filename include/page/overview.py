@@ -14,7 +14,9 @@ import pyarrow as pa
 from croniter import croniter
 from deltalake.exceptions import DeltaError
 
+from include.coverage.findings import OF_COVERAGE
 from include.fold.instants import instant_of
+from include.lake.findings import Finding
 from include.lake.paths import Lake, LakeError
 from include.page.days import Day, days_of
 from include.page.recorded import INGEST, RUN, Recorded, Row
@@ -22,8 +24,20 @@ from include.settings import Stream
 
 WINDOW_DAYS = 30
 SEVERITIES = ("error", "warning", "info")
-# Of what was recorded or lies there: a page says so, and shows the rest.
-READ_ERRORS = (LakeError, OSError, ValueError, KeyError, pa.ArrowException, DeltaError)
+# Of what was recorded or lies there: a page says so, and shows the rest. Instants that Arrow has
+# and Python has not, beyond the year 9999, overflow; a row that others have written may have None
+# where ours have a value.
+READ_ERRORS = (
+    LakeError,
+    OSError,
+    OverflowError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    pa.ArrowException,
+    DeltaError,
+)
 State = Literal["filled", "empty", "unreadable"]
 
 
@@ -74,10 +88,12 @@ class Overview:
     wrong: tuple[str, ...] = ()  # what is wrong with files of include/streams
 
 
-def unreadable(lake: Lake, reason: str, now: datetime | None = None) -> Overview:
+def unreadable(
+    lake: Lake, reason: str, now: datetime | None = None, wrong: Sequence[str] = ()
+) -> Overview:
     """The overview of a lake that cannot be read."""
     at = now or datetime.now(UTC)
-    return Overview(lake=lake.root, now=at, state="unreadable", reason=reason)
+    return Overview(lake=lake.root, now=at, state="unreadable", reason=reason, wrong=tuple(wrong))
 
 
 def read_overview(
@@ -90,7 +106,7 @@ def read_overview(
         is_filled = lake.is_delta_table(lake.ops("runs"))
         lines = tuple(line_of(recorded, stream, at) for stream in streams)
     except READ_ERRORS as error:
-        return unreadable(lake, str(error), at)
+        return unreadable(lake, str(error), at, wrong)
     state: State = "filled" if is_filled else "empty"
     return Overview(lake=lake.root, now=at, state=state, lines=lines, wrong=tuple(wrong))
 
@@ -99,15 +115,18 @@ def line_of(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
     """The line of one stream. What `ops` has is read as a whole; of bronze, each says its own."""
     known: dict[str, Any] = _by_schedule(stream, now) | _runs(recorded, stream)
     known |= _state(recorded, stream)
-    known["findings"] = _counted(open_findings(recorded, stream))
+    found = open_findings(recorded, stream)
     try:
-        coverage = recorded.coverage(stream)
+        coverage, wrong = recorded.coverage(stream)
     except READ_ERRORS as error:
-        return StreamLine(**known, trouble=f"whether its table is right cannot be told: {error}")
-    if coverage.until_us is not None:  # a rewind has taken back what runs had come to
-        known["until"] = instant_of(coverage.until_us)
-    known["lag"] = None if known["until"] is None else now - known["until"]
-    return StreamLine(**known, days=days_of(coverage, now, WINDOW_DAYS))
+        known["trouble"] = f"whether its table is right cannot be told: {error}"
+    else:
+        if coverage.until_us is not None:  # a rewind has taken back what runs had come to
+            known["until"] = instant_of(coverage.until_us)
+        known["days"] = days_of(coverage, now, WINDOW_DAYS)
+        found = still_open(found, wrong)
+    lag = None if known["until"] is None else now - known["until"]
+    return StreamLine(**known, lag=lag, findings=_counted(found))
 
 
 def bare_line(stream: Stream, now: datetime, trouble: str) -> StreamLine:
@@ -116,20 +135,23 @@ def bare_line(stream: Stream, now: datetime, trouble: str) -> StreamLine:
 
 
 def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
-    first, second = _ticks(stream.schedule, now)
+    before, following = _ticks(stream.schedule, now)
     return {
         "stream": stream.name,
         "source": stream.source,
         "schedule": stream.schedule,
-        "promised": 2 * (second - first) + stream.watermark_delay,
-        "next_run": first,
+        "promised": following - before + stream.watermark_delay,
+        "next_run": following,
     }
 
 
 @lru_cache(maxsize=1_000)
 def _ticks(schedule: str, now: datetime) -> tuple[datetime, datetime]:
+    """The tick before the newest one, and the next: on a Monday there is a weekend between."""
     ticks = croniter(schedule, now)
-    return ticks.get_next(datetime), ticks.get_next(datetime)
+    following = ticks.get_next(datetime)
+    ticks.get_prev(datetime)
+    return ticks.get_prev(datetime), following
 
 
 def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
@@ -170,21 +192,27 @@ def open_findings(recorded: Recorded, stream: Stream) -> list[Row]:
 
     Each run is followed by a check, so what an earlier one found, and this one did not, is over.
     """
-    found = [
-        *_found_since(recorded, RUN, stream.name),
-        *_found_since(recorded, INGEST, stream.source),
-    ]
+    of_stream = _found_since(recorded, RUN, stream.name)
+    of_source = _found_since(recorded, INGEST, stream.source)
+    # A stream may be called as its source is.
+    found = {id(row): row for row in [*of_source, *of_stream]}.values()
     return sorted(found, key=lambda row: (SEVERITIES.index(row["severity"]), row["finding"]))
 
 
 def _found_since(recorded: Recorded, job: str, subject: str) -> list[Row]:
     runs = recorded.runs.get((job, subject))
     began = recorded.since if runs is None else runs.newest["started_at"]
-    newest: dict[str, Row] = {}
-    for row in sorted(recorded.findings.get(subject, ()), key=lambda row: row["found_at"]):
-        if row["found_at"] >= began:
-            newest[row["finding"]] = row
-    return list(newest.values())
+    found = [row for row in recorded.findings.get(subject, ()) if row["found_at"] >= began]
+    newest: dict[str, datetime] = {}
+    for row in found:
+        newest[row["finding"]] = max(row["found_at"], newest.get(row["finding"], began))
+    return [row for row in found if row["found_at"] == newest[row["finding"]]]
+
+
+def still_open(found: Sequence[Row], wrong: Sequence[Finding]) -> list[Row]:
+    """Without what a recompute or a reseed has mended since: nothing `wrong` has it any more."""
+    over = OF_COVERAGE - {finding.finding for finding in wrong}
+    return [row for row in found if row["finding"] not in over]
 
 
 def _counted(findings: Sequence[Row]) -> dict[str, int]:

@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.coverage.entries import Entry, entry_of
-from include.coverage.judge import Coverage, Standpoint, judge
+from include.coverage.findings import coverage_findings
+from include.coverage.judge import Coverage, judge
 from include.coverage.late_groups import LateGroup, late_groups
-from include.coverage.table_coverage import IN_PROCESSING_TIME
-from include.fold.instants import micros_of
-from include.lake.generations import GenerationRow, Generations
+from include.coverage.table_coverage import standpoint_of
+from include.lake.findings import Finding
+from include.lake.generations import Generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.clock_repair import ClockRepair, knows_reset, newest_repair
@@ -33,7 +34,6 @@ RUN_COLUMNS = (
     "rows_in",
     "rows_late",
     "rows_pending",
-    "rows_out",
     "rows_quarantined",
     "until",
 )
@@ -45,11 +45,6 @@ FINDING_COLUMNS = (
     "count",
     "detail",
     "action",
-    "figure",
-    "limit",
-    "unit",
-    "event_time_from",
-    "event_time_to",
 )
 RUN, INGEST = "run_stream", "ingest_source"
 SUMMED = ("rows_in", "rows_late", "rows_quarantined")
@@ -145,31 +140,20 @@ class Recorded:
             ledger[entry.stream].append(entry)
         return ledger
 
-    def coverage(self, stream: Stream) -> Coverage:
-        """The table of `stream`, judged by its recorded ledger and by bronze as it is now.
+    def coverage(self, stream: Stream) -> tuple[Coverage, list[Finding]]:
+        """The table of `stream`, judged by its recorded ledger and by bronze as it is now; what is wrong.
 
         Whether the table still is what was recorded of it, the check of each run asks.
         """
         generations = self.generations.get(stream.name)
         row = None if generations is None else generations.current
-        standpoint = self._standpoint(stream, row)
-        return judge(self.lake, self.entries.get(stream.name, ()), standpoint, self._read_late)
-
-    def _standpoint(self, stream: Stream, row: GenerationRow | None) -> Standpoint:
-        known = row or {}
         bronze_id, repair = self._bronze(stream.source)
-        as_of = known.get("initial_as_of")
         knows = repair is None or knows_reset(row, repair)
-        return Standpoint(
-            stream=stream.name,
-            source=stream.source,
-            is_append=known.get("output_mode") == "append",
-            in_processing_time=known.get("timeout") == IN_PROCESSING_TIME,
-            code=None,
-            since_us=None if as_of is None else micros_of(as_of),
-            bronze_id=bronze_id,
-            reset_us=None if knows or repair is None else repair.reset_at_us,
-        )
+        reset_us = None if knows or repair is None else repair.reset_at_us
+        standpoint = standpoint_of(stream, row, bronze_id, reset_us)
+        ledger = self.entries.get(stream.name, ())
+        coverage = judge(self.lake, ledger, standpoint, self._read_late)
+        return coverage, coverage_findings(stream, coverage, standpoint.is_append)
 
     @cached_property
     def _bronze(self) -> Callable[[str], tuple[str | None, ClockRepair | None]]:

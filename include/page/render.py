@@ -66,7 +66,7 @@ def _environment() -> Environment:
         "instant": _instant,
         "minute": _minute,
         "span": _span,
-        "micros": lambda at: 0 if at is None else int(at.timestamp()),
+        "seconds": lambda at: 0 if at is None else int(at.timestamp()),
     }
     environment.globals |= {"spark": spark, "days_text": days_text}
     return environment

@@ -7,7 +7,7 @@ said in `troubles`, and the rest is there.
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,7 +18,14 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.page.big_keys import BigKeys, biggest_keys
 from include.page.days import Day, days_of
-from include.page.overview import READ_ERRORS, StreamLine, bare_line, line_of, open_findings
+from include.page.overview import (
+    READ_ERRORS,
+    StreamLine,
+    bare_line,
+    line_of,
+    open_findings,
+    still_open,
+)
 from include.page.recorded import Recorded, Row
 from include.settings import Stream
 
@@ -94,11 +101,6 @@ class SizePoint:
     bytes_by_part: Mapping[str, int]
     files: int
     replay_versions: int
-    replay_bytes: int
-
-    @property
-    def bytes(self) -> int:
-        return sum(self.bytes_by_part.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +123,7 @@ class StreamFigures:
     advice: tuple[Finding, ...] = ()  # what to do about that, with the backfill to enter
     findings: tuple[Row, ...] = ()  # open ones, the worst first
     keys: BigKeys | None = None
-    troubles: tuple[str, ...] = ()
+    troubles: Mapping[str, str] = field(default_factory=dict)  # by part, why it is not there
 
 
 def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) -> StreamFigures:
@@ -135,21 +137,21 @@ def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) ->
         "recomputes": lambda: _rows(lake, "intervals", stream, "recomputed_at"),
         "findings": lambda: tuple(open_findings(recorded, stream)),
         "keys": lambda: biggest_keys(lake, stream.name),
+        "coverage": lambda: _coverage(recorded, stream, now, window),
     }
     read, troubles = _each(parts)
-    measured = read.pop("measured", {})
-    judged, trouble = _each({"coverage": lambda: _coverage(lake, stream, now, window)})
+    if (judged := read.pop("coverage", None)) and "findings" in read:
+        read["findings"] = tuple(still_open(read["findings"], judged["advice"]))
     return StreamFigures(
         line=_line(recorded, stream, now),
         title=stream.title or stream.name,
         now=now,
         window=window,
         limits=vars(stream.limits),
-        sizes=tuple(_size(at, measured[at]) for at in sorted(measured)),
-        partitions=_partitions(measured),
-        troubles=(*troubles, *trouble),
+        troubles=troubles,
+        **read.pop("measured", {}),
         **read,
-        **judged.get("coverage", {}),
+        **(judged or {}),
     )
 
 
@@ -160,14 +162,14 @@ def _line(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
         return bare_line(stream, now, f"its figures cannot be read: {error}")
 
 
-def _each(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], list[str]]:
+def _each(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], dict[str, str]]:
     """What can be read of `parts`, and what of the others is in the way."""
-    read, troubles = {}, []
+    read, troubles = {}, {}
     for name, part in parts.items():
         try:
             read[name] = part()
         except READ_ERRORS as error:
-            troubles.append(f"{name} cannot be read: {error}")
+            troubles[name] = f"{name} cannot be read: {error}"
     return read, troubles
 
 
@@ -219,14 +221,16 @@ def _durations(recorded: Recorded, stream: Stream) -> Mapping[str, list[Mapping[
     return found
 
 
-def _measured(recorded: Recorded, stream: Stream) -> Mapping[datetime, list[Row]]:
+def _measured(recorded: Recorded, stream: Stream) -> dict[str, Any]:
+    """The checkpoint through time, and its partitions by now."""
     since = ("measured_at", recorded.since)
     where = {"stream": stream.name}
     rows = read_ops(recorded.lake, "checkpoint_sizes", where, SIZE_SERIES, since)
     found: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows.to_pylist():
         found[row["measured_at"]].append(row)
-    return found
+    sizes = tuple(_size(at, found[at]) for at in sorted(found))
+    return {"sizes": sizes, "partitions": _partitions(found)}
 
 
 def _size(at: datetime, rows: Sequence[Row]) -> SizePoint:
@@ -239,7 +243,6 @@ def _size(at: datetime, rows: Sequence[Row]) -> SizePoint:
         bytes_by_part=by_part,
         files=sum(row["files"] for row in rows),
         replay_versions=max((row["replay_versions"] or 0 for row in rows), default=0),
-        replay_bytes=sum(row["replay_bytes"] or 0 for row in rows),
     )
 
 
@@ -249,14 +252,16 @@ def _partitions(measured: Mapping[datetime, Sequence[Row]]) -> tuple[Row, ...]:
     return tuple(sorted(stores, key=lambda row: (row["operator"], row["partition"])))
 
 
-def _coverage(lake: Lake, stream: Stream, now: datetime, window: timedelta) -> dict[str, Any]:
+def _coverage(
+    recorded: Recorded, stream: Stream, now: datetime, window: timedelta
+) -> dict[str, Any]:
     """Where the table is right: also compared with its own log, as a check does."""
-    row = Recorded(lake, now).generations.get(stream.name)
+    row = recorded.generations.get(stream.name)
     if row is None or row.current is None:
         return {}
-    judged = table_coverage(lake, stream)
+    judged = table_coverage(recorded.lake, stream)
     return {
         "days": days_of(judged.coverage, now, max(window // timedelta(days=1), 1)),
         "wrong": judged.coverage.wrong,
-        "advice": tuple(findings_on(lake, stream, judged, row.current)),
+        "advice": tuple(findings_on(recorded.lake, stream, judged, row.current)),
     }

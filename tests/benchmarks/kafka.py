@@ -23,6 +23,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from include.lake.paths import made_lake
+from include.spark.local_jobs import say
 from include.spark.submit import submit_command
 from tests.benchmarks.price import cost_of
 from tests.e2e.kafka_broker import Broker, connector_jars, running_broker
@@ -114,8 +115,3 @@ def table(seconds: dict[str, list[float]], messages: int) -> str:
         spread = f"{min(walls):.1f} - {max(walls):.1f}"
         lines.append(f"| {by} | {messages / median:,.0f} | {median:.1f} | {spread} |")
     return "\n".join(lines)
-
-
-def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()

@@ -45,6 +45,17 @@ def test_a_lake_that_cannot_be_read_gives_a_report_that_says_so_and_1(filled, tm
         assert "cannot be read" in capsys.readouterr().out
 
 
+def test_bronze_that_cannot_be_read_is_said_and_1(filled, tmp_path, capsys):
+    Path(filled.bronze("signals"), "_delta_log").mkdir(parents=True)
+    file = tmp_path / "report.html"
+    assert main(["report", "--to", str(file), "--lake", filled.root]) == 1
+    assert "device_signals: whether its table is right cannot be told" in capsys.readouterr().out
+    assert main(["metrics", "--lake", filled.root]) == 1
+    printed = capsys.readouterr()
+    assert "device_signals: whether its table is right" in printed.err
+    assert 'until_lag_seconds{stream="device_signals"} ' in printed.out
+
+
 @pytest.mark.parametrize("args", [["nobody"], ["--to", "nowhere/at/all.html"], ["--days", "0"]])
 def test_mistakes_are_said_in_a_line(filled, args, capsys):
     assert main(["report", *args, "--lake", filled.root]) == 2

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from include.lake.paths import made_lake
 from include.settings import PROJECT
 from include.spark.conf import job_conf
+from include.spark.local_jobs import say
 from include.spark.submit import jars_argument
 from tests.e2e.kafka_broker import running_broker
 from tests.e2e.kafka_cuts import FAULTS, SKIP_LOST, Cut, Result, cut_of, run_cut
@@ -35,9 +36,6 @@ def spark_session() -> SparkSession:
     for name, value in {**job_conf(), "spark.jars": jars_argument()}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
-
-
-# Many of them
 
 
 def known_results(path: Path) -> dict[int, Result]:
@@ -80,11 +78,6 @@ def summed(results: list[Result]) -> str:
         counts = f"{ended['at once']} | {ended[SKIP_LOST]} | {missed}"
         lines.append(f"| {fault} | {len(hit)} | {messages:,} | {counts} |")
     return "\n".join(lines)
-
-
-def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

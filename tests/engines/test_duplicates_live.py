@@ -22,7 +22,7 @@ from tests.engines.test_timeouts_live import ALERTS, DELAY, arrived, compare_wit
 from tests.fold.arrivals import run
 from tests.fold.duplicates import seen_in
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 KNOWN = Deduplicate(by="event_type", within=timedelta(milliseconds=4))
 DEDUPLICATED = ALERTS._replace(stream=replace(ALERTS.stream, deduplicate=KNOWN, buckets=3))
 MICROSECOND = timedelta(microseconds=1)

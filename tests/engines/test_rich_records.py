@@ -294,7 +294,7 @@ def test_states_of_every_type_are_measured_and_their_folds_go_to_other_processes
         states.put(*known)
     measured = measure_bucket(states_to_rows(states, 0), due_until_us=None)
     assert [row["key"]["customer"] for row in measured.biggest] == [1, None]
-    assert '"by_sku":[["a","1.50"]]' in measured.biggest[0]["state"]
+    assert '"by_sku":{"a":1.50}' in measured.biggest[0]["state"]
 
     there, keys = pickle.loads(pickle.dumps((fold, list(ran.states))))
     assert keys == list(ran.states)

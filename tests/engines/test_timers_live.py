@@ -26,7 +26,7 @@ from tests.fold import failing_machine, timer_machine
 from tests.fold.arrivals import run
 from tests.fold.timer_machine import a_timer_machine, fold_with_timers, timers_in
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 # Workers cannot import tests, so what they need of these travels with the query.
 for module in (sys.modules[__name__], timer_machine, failing_machine):
     cloudpickle.register_pickle_by_value(module)

@@ -117,7 +117,7 @@ def test_names_that_are_mapped_are_refused(lake: Lake, spark: SparkSession, uri:
         ingest(lake, source_of(uri))
 
 
-@pytest.mark.parametrize("has_vectors", [False, True])
+@pytest.mark.parametrize("has_vectors", [pytest.param(False, marks=pytest.mark.full), True])
 def test_inserted_rows_are_taken_of_the_feed_that_spark_writes(
     lake: Lake, spark: SparkSession, uri: str, has_vectors: bool
 ):

@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from include.lake.paths import Lake
 from include.page.days import days_of, days_text
 from include.page.declared import declared_here
 from include.page.overview import read_overview
+from include.page.stream_figures import read_stream
 from tests.page.history import NOW, streams_like, write_history
 
 STREAMS = streams_like(4)
@@ -109,6 +111,30 @@ def test_a_finding_that_is_found_twice_is_one(lake):
     }
 
 
+def test_all_that_was_found_at_once_is_open(lake):
+    write_history(lake, STREAMS[:2], 3)
+    fields = {"subject": "signals", "finding": "unknown_field", "severity": "info", "found_at": NOW}
+    append_ops(lake, "findings", [fields | {"detail": name} for name in ("a", "b")])
+    lines = read_overview(lake, STREAMS[:2], NOW).lines
+    assert [line.findings["info"] for line in lines] == [2, 2]
+
+
+def test_what_is_found_of_a_stream_that_is_called_as_its_source_is_one(lake):
+    stream = replace(STREAMS[0], name="signals")
+    write_history(lake, [stream], 3)
+    found = {"subject": "signals", "finding": "skew", "severity": "info", "found_at": NOW}
+    append_ops(lake, "findings", [found])
+    assert read_overview(lake, [stream], NOW).lines[0].findings["info"] == 1
+
+
+def test_late_rows_that_a_recompute_has_taken_in_are_no_finding_any_more(lake):
+    write_history(lake, STREAMS[:1], 3)
+    late = {"finding": "late_rows_not_recomputed", "severity": "warning", "found_at": NOW}
+    append_ops(lake, "findings", [late | {"subject": STREAMS[0].name}])
+    assert read_overview(lake, STREAMS[:1], NOW).lines[0].findings["warning"] == 0
+    assert read_stream(lake, STREAMS[0], NOW, timedelta(1)).findings == ()
+
+
 def test_what_was_found_of_a_stream_that_has_not_run_since_stays_open(lake):
     write_history(lake, STREAMS[:2], 3)
     later = NOW + timedelta(days=50)
@@ -122,6 +148,19 @@ def test_lag_is_held_against_the_schedule(filled):
     assert {line.is_behind for line in soon.lines} == {False}
     assert {line.is_behind for line in later.lines} == {True}
     assert soon.lines[0].next_run == NOW.replace(hour=13, minute=0)
+
+
+def test_a_weekend_without_a_tick_is_no_lag(lake):
+    stream = replace(STREAMS[0], schedule="0 9 * * 1-5")
+    friday, monday, tuesday = (datetime(2026, 11, day, 8, 59, tzinfo=UTC) for day in (20, 23, 24))
+    promised = [
+        read_overview(lake, [stream], now).lines[0].promised - stream.watermark_delay
+        for now in (friday, monday, monday + timedelta(minutes=1), tuesday)
+    ]
+    assert promised == [timedelta(days=days) for days in (2, 4, 4, 4)]
+    assert read_overview(lake, [stream], monday).lines[0].next_run == monday.replace(
+        hour=9, minute=0
+    )
 
 
 def test_a_rewound_table_is_complete_until_where_its_ledger_ends(lake):
@@ -164,11 +203,41 @@ def test_a_lake_that_cannot_be_read_says_why(lake):
     assert overview.reason
 
 
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("runs", {"job": "run_stream", "subject": "stream_000", "ended_at": NOW}),
+        ("findings", {"subject": "stream_000", "finding": "x", "found_at": NOW}),
+        (
+            "batches",
+            {
+                "run_id": "stream_000/2",
+                "stream": "stream_000",
+                "committed_at": NOW,
+                "durations_ms": "[1]",
+            },
+        ),
+        ("coverage", {"stream": "stream_000", "number": 2}),
+        ("savepoints", {"stream": "stream_000"}),
+        ("checkpoint_sizes", {"stream": "stream_000", "measured_at": NOW}),
+    ],
+)
+def test_a_row_that_nobody_of_us_writes_is_said(lake, table, row):
+    write_history(lake, STREAMS[:1], 3)
+    append_ops(lake, table, [row])
+    overview = read_overview(lake, STREAMS[:1], NOW)
+    figures = read_stream(lake, STREAMS[0], NOW, timedelta(1))
+    said = [overview.reason, *(line.trouble for line in overview.lines), *figures.troubles.values()]
+    assert [text for text in said if text and "savepoints/stream_000" not in text]
+
+
 def test_bronze_that_cannot_be_read_costs_its_streams_the_bar_alone(lake):
     write_history(lake, STREAMS[:1], 3)
     Path(lake.bronze("signals"), "_delta_log").mkdir(parents=True)
     (line,) = read_overview(lake, STREAMS[:1], NOW).lines
     assert line.rows_in
+    assert line.until is not None
+    assert line.lag == NOW - line.until
     assert (line.days, "cannot be told" in (line.trouble or "")) == ((), True)
 
 

@@ -28,9 +28,9 @@ def seen(do: Operations) -> StreamFigures:
     judged = table_coverage(lake, stream)
     assert judged.distrust is None
     recorded = Recorded(lake, now - timedelta(days=30))
-    assert recorded.coverage(stream) == judged.coverage
+    assert recorded.coverage(stream)[0] == judged.coverage
     figures = read_stream(lake, stream, now, timedelta(days=30))
-    assert figures.troubles == ()
+    assert figures.troubles == {}
     assert figures.days == line_of(recorded, stream, now).days
     assert figures.wrong == judged.coverage.wrong
     assert stream.name in stream_html(figures)

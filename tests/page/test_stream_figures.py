@@ -1,6 +1,7 @@
 """A stream's figures through time against SQL over `ops`, and its biggest keys against plain Python."""
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import duckdb
 import pyarrow as pa
@@ -9,6 +10,7 @@ from deltalake import write_deltalake
 
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.page.render import stream_html
 from include.page.stream_figures import PARTS, StreamFigures, read_stream
 from tests.page.history import NOW, streams_like, write_history
 
@@ -85,17 +87,16 @@ def test_sizes_are_those_of_sql(filled, figures):
         filled,
         "checkpoint_sizes",
         f"""SELECT measured_at, sum(bytes), sum(bytes) FILTER (part = 'state'), sum(files),
-        max(replay_versions), sum(replay_bytes) FROM ROWS WHERE stream = 'stream_001'
+        max(replay_versions) FROM ROWS WHERE stream = 'stream_001'
         AND measured_at >= TIMESTAMPTZ '{NOW - WINDOW}' GROUP BY measured_at ORDER BY measured_at""",
     )
     found = [
         (
             s.measured_at,
-            s.bytes,
+            sum(s.bytes_by_part.values()),
             s.bytes_by_part["state"],
             s.files,
             s.replay_versions,
-            s.replay_bytes,
         )
         for s in figures.sizes
     ]
@@ -108,14 +109,26 @@ def test_sizes_are_those_of_sql(filled, figures):
 
 def test_what_cannot_be_read_costs_its_own_part(figures):
     # The manifest names a savepoint whose table is not there.
-    assert [trouble.partition(" ")[0] for trouble in figures.troubles] == ["keys"]
+    assert list(figures.troubles) == ["keys"]
     assert figures.line.rows_in
 
 
 def test_an_empty_lake_has_no_figures_and_no_trouble(lake):
     figures = read_stream(lake, STREAMS[0], NOW, WINDOW)
-    assert (figures.troubles, figures.runs, figures.sizes, figures.keys) == ((), (), (), None)
+    assert (figures.troubles, figures.runs, figures.sizes, figures.keys) == ({}, (), (), None)
     assert (figures.days, figures.line.until, figures.line.trouble) == ((), None, None)
+
+
+def test_a_state_that_python_has_no_value_for_costs_the_keys_alone(lake):
+    far = pa.array([300_000 * 10**12], pa.timestamp("us", "UTC"))  # after the year 9999
+    rows = {"savepoint_id": ["new"], "key": ["a"], "state": [{"n": 1}], "changed_at": far}
+    write_deltalake(f"{lake.root}/savepoints/stream_000", pa.table(rows | {"timeout_at": far}))
+    append_ops(lake, "savepoints", [savepoint("new", NOW)])
+    figures = read_stream(lake, STREAMS[0], NOW, WINDOW)
+    assert list(figures.troubles) == ["keys"]
+    page = stream_html(figures)
+    assert "Not known: it could not be read." in page
+    assert "No savepoint tells of them" not in page
 
 
 def savepoint(name: str, until: datetime) -> dict[str, object]:
@@ -127,6 +140,26 @@ def savepoint(name: str, until: datetime) -> dict[str, object]:
         "path": "savepoints/stream_000",
         "keys": 1,
     }
+
+
+def test_a_big_key_of_several_fields_is_shown_as_inspect_shows_it(lake):
+    at = pa.array([NOW], pa.timestamp("us", "UTC"))
+    counts = pa.array(
+        [[("b", Decimal("1.50")), ("a", None)]], pa.map_(pa.string(), pa.decimal128(9, 2))
+    )
+    rows = {
+        "savepoint_id": ["new"],
+        "key": [{"user": "é", "day": 7}],
+        "state": pa.StructArray.from_arrays([counts], ["counts"]),
+        "changed_at": at,
+        "timeout_at": at,
+    }
+    write_deltalake(f"{lake.root}/savepoints/stream_000", pa.table(rows))
+    append_ops(lake, "savepoints", [savepoint("new", NOW)])
+    found = read_stream(lake, STREAMS[0], NOW, WINDOW)
+    assert found.keys is not None
+    (key,) = found.keys.keys
+    assert (key.key, key.state) == ('{"user":"é","day":7}', '{"counts":{"b":1.50,"a":null}}')
 
 
 def test_the_biggest_keys_are_those_of_the_newest_savepoint(lake):

@@ -1,7 +1,7 @@
 """What the records of a simulation's streams hold beside a key and a number, drawn from a seed.
 
 Actions land rows of a key, a time and a number; a shape makes rows of many fields of these, always
-the same ones. It says what a stream's file declares (`shaped_files.py`), what producers write
+the same ones. It says what a stream's file declares (`stream_files.py`), what producers write
 (`shaped_rows.py`), and, for the oracle, what the states keep.
 """
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.fold.oracle import rank
 from tests.simulator.kept import KEEPINGS
-from tests.simulator.kinds import EPOCH, MOMENTS, TEXT, Kind, draw, kinds, shown
+from tests.simulator.kinds import EPOCH, TEXT, Kind, draw, kinds, shown
 
 FORMATS = ("jsonl", "csv", "parquet")
 TTLS = (None, 25, 40, 90, 1440)  # minutes; a key is silent after 40
@@ -183,6 +183,3 @@ def shapes(draw_one: st.DrawFn) -> Shape:
         times=draw_one(st.sampled_from(("iso", "epoch_us"))),
         seed=draw_one(st.integers(0, 999)),
     )
-
-
-__all__ = ["FLAT", "MOMENTS", "Landed", "Shape", "shapes"]

@@ -161,7 +161,7 @@ def test_a_null_within_a_nested_value_is_refused_before_the_first_run(spark, lak
     assert read_initial_state(spark, lake, STREAM, fold) is not None
     rows = (Row("a", ALL_RIGHT), Row("b", {**ALL_RIGHT, **changes}))
     write_table(lake, rows_table(*rows, state=VISITS), mode="overwrite")
-    assert f'key "b": {said} (in 1 rows)' in refusal(spark, lake, fold)
+    assert f'key "b": {said} (in 1 row)' in refusal(spark, lake, fold)
 
 
 @pytest.mark.spark

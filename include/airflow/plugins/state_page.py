@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-PREFIX = "/state"
+PREFIX = "/state"  # below the path that Airflow is served under, as hrefs without a slash are
 
 
 @cache
@@ -33,14 +33,14 @@ class StatePage(AirflowPlugin):
     external_views: list[Any] = [  # noqa: RUF012
         {
             "name": "Streams",
-            "href": f"{PREFIX}/",
+            "href": "state/",
             "destination": "nav",
             "category": "browse",
             "url_route": "streams",
         },
         {
             "name": "State",
-            "href": f"{PREFIX}/dags/{{DAG_ID}}",
+            "href": "state/dags/{DAG_ID}",
             "destination": "dag",
             "url_route": "state",
         },
