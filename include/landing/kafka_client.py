@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import lru_cache, partial
+from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import (
@@ -21,6 +22,14 @@ from include.origins import KafkaTopic, secret
 
 Headers = list[tuple[str, bytes | None]]
 MESSAGES_AT_ONCE = 10_000
+# What brokers say of a partition for a moment, when one of them has just come or gone.
+LEADER_CHANGES = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
+BETWEEN_ASKING_S = 0.2
 # Of a consumer; it joins no group and commits nothing there: the position is the lake's.
 READING = {
     "group.id": "stateful-lake",
@@ -111,11 +120,16 @@ class BrokerTopic:
         return {of.partition: info.offset for of, info in found.items()}
 
     def _asked(self, ask: Callable[[], dict[Any, Future[Any]]]) -> dict[Any, Any]:
-        try:
-            return {key: future.result() for key, future in ask().items()}
-        except KafkaException as error:
-            self._admin.poll(0)  # hears what the answer does not say, such as a wrong password
-            raise self._unreadable(error.args[0].str()) from error
+        """The answers. A partition whose leader changes is asked for again until the timeout."""
+        end = monotonic() + self._timeout_s
+        while True:
+            try:
+                return {key: future.result() for key, future in ask().items()}
+            except KafkaException as error:
+                self._admin.poll(0)  # hears what the answer does not say, such as a wrong password
+                if error.args[0].code() not in LEADER_CHANGES or monotonic() >= end:
+                    raise self._unreadable(error.args[0].str()) from error
+            self._admin.poll(BETWEEN_ASKING_S)
 
     def read(self, wanted: OffsetRange) -> Iterator[Message]:
         if wanted.first == wanted.until:

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -240,7 +241,7 @@ def kill_task(world: World) -> bool:
     def dying(*given: Any) -> ReadPart:
         return DyingPart(read_parts(*given), str(marker), world.cut.number % min(parts, 8))
 
-    with pytest.MonkeyPatch.context() as patch, suppress(PySparkException):
+    with pytest.MonkeyPatch.context() as patch, suppress(PySparkException, Py4JJavaError):
         patch.setattr(spark_landing, "reader_of_parts", dying)
         parse = spark_landing.parsed_on(world.spark())
         ingest(world.lake, world.source(), parse=parse)
