@@ -12,7 +12,7 @@ from include.fold.admission import NEVER_US
 from include.fold.definition import ExactlyOne, Key, KeyedFold
 from include.fold.emitted import Emitted, KeyRun
 from include.fold.failures import TIMEOUTS_IN_A_ROW, TimeoutPace, refuse_timeout_loop
-from include.fold.group_state import GroupState, TickingGroupState
+from include.fold.group_state import TickingGroupState
 from include.fold.projection import checked_projection, project
 from include.fold.states import States, end_us
 
@@ -37,7 +37,7 @@ class Calls:
         self._times_us = times_us
         self._until_us = until_us
         self.key: Key = ""
-        self.group: Any = GroupState(fold.timeout, fold.stored_state)
+        self.group: Any = fold.group_state()
         self._returned: Any = None  # update streams: the last row of the call, until it is checked
 
     def fold_all(self, runs: Iterable[KeyRun]) -> None:

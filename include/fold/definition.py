@@ -11,7 +11,7 @@ from include.fold.deduplicate import Deduplicate, SeenValues, seen_values
 from include.fold.fold_key import FoldKey, GivenKey, fold_key
 from include.fold.group_state import GroupState, GroupStateTimeout
 from include.fold.records import Column, DefinitionError, columns_of
-from include.fold.timers import check_timers, timers_column
+from include.fold.timers import TimedGroupState, check_timers, timers_column
 
 EVENT_TIME_US = "event_time_us"
 INGESTED_AT_US = "ingested_at_us"
@@ -157,6 +157,12 @@ class KeyedFold:
         if all(column.is_plain for column in self.state_columns):
             return None
         return partial(_stored_record, self.state, self.state_columns)
+
+    def group_state(self) -> GroupState[Any]:
+        """What shows the function a key's state, call after call."""
+        if self.timers:
+            return TimedGroupState(self.timeout, self.stored_state, self.timers)
+        return GroupState(self.timeout, self.stored_state)
 
     @cached_property
     def seen(self) -> SeenValues | None:

@@ -41,7 +41,7 @@ class RejectingCalls:
         self._rejected: list[Rejected] = []
         self.emitted = Emitted([], [], [], self._rejected)
         self.key: Key = ""
-        self.group: GroupState[Any] = GroupState(fold.timeout, fold.stored_state)
+        self.group: GroupState[Any] = fold.group_state()
         self._fold = fold
         self._checks = CallChecks(fold)
         self._states = states

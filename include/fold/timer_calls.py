@@ -4,32 +4,20 @@ At one instant events come first, then the timeout, then the timers in the order
 then the end of the state.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from include.fold.admission import NEVER_US
 from include.fold.calls import Call, Calls
-from include.fold.definition import KeyedFold
 from include.fold.emitted import KeyRun
 from include.fold.failures import TimeoutPace
 from include.fold.rejecting import RejectingCalls
-from include.fold.states import States, end_us
+from include.fold.states import end_us
 from include.fold.timers import TIMERS, TimedGroupState
 
 
 class TimerCalls(Calls):
     """Those of a fold that the first failed call stops."""
-
-    def __init__(
-        self,
-        fold: KeyedFold,
-        states: States,
-        events: Sequence[Any],
-        times_us: Sequence[int],
-        until_us: int,
-    ) -> None:
-        super().__init__(fold, states, events, times_us, until_us)
-        self.group = TimedGroupState(fold.timeout, fold.stored_state, fold.timers)
 
     def fold_all(self, runs: Iterable[KeyRun]) -> None:
         """The calls for all of these keys."""
@@ -64,17 +52,6 @@ class RejectingTimerCalls(RejectingCalls):
     made by a timer has fired it."""
 
     group: TimedGroupState[Any]
-
-    def __init__(
-        self,
-        fold: KeyedFold,
-        states: States,
-        events: Sequence[Any],
-        times_us: Sequence[int],
-        until_us: int,
-    ) -> None:
-        super().__init__(fold, states, events, times_us, until_us)
-        self.group = TimedGroupState(fold.timeout, fold.stored_state, fold.timers)
 
     def _fold_run(self, run: KeyRun) -> None:
         self.group.begin_key(self._states.beside(TIMERS, run.key))
