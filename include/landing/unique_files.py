@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import pyarrow.compute as pc
@@ -83,11 +83,13 @@ def copies_among(
     that comes before it."""
     known: dict[str, list[str]] = {}
     copies: dict[str, str] = {}
+    refused = cache(lambda: refused_files(lake, source.name))  # two tables are read for it
     for name in names:
         if (content := hashes.get(name)) is None:
             continue
         if content not in known:
-            known[content] = _taken(lake, source.name, position.contents.get(content, ()))
+            taken = position.contents.get(content, ())
+            known[content] = [other for other in taken if other not in refused()]
         reads = _reads(name, source)
         like = (other for other in known[content] if _reads(other, source) == reads)
         if (original := next(like, name)) == name:
@@ -95,11 +97,6 @@ def copies_among(
         else:
             copies[name] = original
     return copies
-
-
-def _taken(lake: Lake, source: str, names: Iterable[str]) -> list[str]:
-    refused = refused_files(lake, source) if names else ()
-    return [name for name in names if name not in refused]
 
 
 def _reads(name: str, source: Source) -> tuple[object, ...]:
