@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from include.fold.arrow_values import column_values
 from include.fold.conform import conformed
 from include.lake.columns import arrow_type
-from tests.engines.plain_operator import replay
-from tests.engines.test_live_law import KILLED, live
+from tests.engines.fold_law import hold_engines_to_oracle, hold_parts_to_whole
+from tests.engines.test_live_law import KILLED
 from tests.examples import examples
-from tests.fold.arrivals import TIMES, arrivals, came_to, delay_us, engine_for, happenings
-from tests.fold.arrivals import run as run_engine
-from tests.fold.oracle import admit, calls_of, expected, until
+from tests.fold.arrivals import TIMES, arrivals, happenings
 from tests.simulator.shaped_rows import landed_columns
 from tests.simulator.shapes import Landed, shapes
 from tests.simulator.stream_files import KINDS, stream_file
@@ -61,10 +59,7 @@ def test_the_live_and_the_local_engine_come_to_what_the_oracle_says(data, kind):
     shape = data.draw(shapes())
     fold = fold_of(kind, shape)
     arrived = data.draw(arrivals(events_of(fold, shape)))
-    oracle = expected(fold, calls_of(fold), arrived.rows(), delay_us(fold))
-    assert came_to(fold, live(fold, arrived, data.draw(KILLED))) == oracle
-    engine = run_engine(engine_for(fold, arrived.buckets), arrived.batches())
-    assert came_to(fold, engine) == oracle
+    hold_engines_to_oracle(fold, arrived, data.draw(KILLED))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,12 +69,4 @@ def test_a_replay_in_any_two_parts_comes_to_the_same(data, kind):
     shape = data.draw(shapes())
     fold = fold_of(kind, shape)
     arrived = data.draw(arrivals(events_of(fold, shape)))
-    rows, _, _ = admit(fold, arrived.rows(), delay_us(fold))
-    end_us = until(arrived.rows(), delay_us(fold))
-    split_us = min(data.draw(TIMES), end_us)
-    first = replay(fold, rows, split_us, {})
-    second = replay(fold, [r for r in rows if r.time_us >= split_us], end_us, first.states)
-    whole = replay(fold, rows, end_us, {})
-    assert second.states == whole.states
-    if fold.output_mode == "append":
-        assert first.emitted + second.emitted == whole.emitted
+    hold_parts_to_whole(fold, arrived, data.draw(TIMES))

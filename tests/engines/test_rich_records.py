@@ -30,11 +30,10 @@ from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.state_rows import projected, states_to_rows
 from spark_jobs.tables.initial_state_table import _check_schema
 from tests.bronze import stamp
-from tests.engines.plain_operator import events_table, replay
-from tests.engines.test_live_law import KILLED, live
-from tests.fold.arrivals import TIMES, arrivals, came_to, delay_us, engine_for
-from tests.fold.arrivals import run as run_engine
-from tests.fold.oracle import admit, calls_of, expected, until
+from tests.engines.fold_law import hold_engines_to_oracle, hold_parts_to_whole
+from tests.engines.plain_operator import events_table
+from tests.engines.test_live_law import KILLED
+from tests.fold.arrivals import TIMES, arrivals
 from tests.fold.rich_orders import FOLDS, ORDERS, Basket, Item, Order, Status, remember
 
 ARRIVALS = arrivals(ORDERS)
@@ -45,10 +44,7 @@ ARRIVALS = arrivals(ORDERS)
 def test_the_live_and_the_local_engine_come_to_what_the_oracle_says(data, name):
     fold = FOLDS[name]
     arrived = data.draw(ARRIVALS)
-    oracle = expected(fold, calls_of(fold), arrived.rows(), delay_us(fold))
-    assert came_to(fold, live(fold, arrived, data.draw(KILLED))) == oracle
-    engine = run_engine(engine_for(fold, arrived.buckets), arrived.batches())
-    assert came_to(fold, engine) == oracle
+    hold_engines_to_oracle(fold, arrived, data.draw(KILLED))
 
 
 @pytest.mark.parametrize("name", FOLDS)
@@ -56,15 +52,7 @@ def test_the_live_and_the_local_engine_come_to_what_the_oracle_says(data, name):
 def test_a_replay_in_any_two_parts_comes_to_the_same(data, name):
     fold = FOLDS[name]
     arrived = data.draw(ARRIVALS)
-    rows, _, _ = admit(fold, arrived.rows(), delay_us(fold))
-    end_us = until(arrived.rows(), delay_us(fold))
-    split_us = min(data.draw(TIMES), end_us)
-    first = replay(fold, rows, split_us, {})
-    second = replay(fold, [r for r in rows if r.time_us >= split_us], end_us, first.states)
-    whole = replay(fold, rows, end_us, {})
-    assert second.states == whole.states
-    if fold.output_mode == "append":
-        assert first.emitted + second.emitted == whole.emitted
+    hold_parts_to_whole(fold, arrived, data.draw(TIMES))
 
 
 def test_the_one_form_of_a_state_is_what_the_next_call_sees():
