@@ -29,6 +29,7 @@ from spark_jobs.engines.stored_bucket import (
     BUCKET_SCHEMA,
     KEYS_SCHEMA,
     StoredBucket,
+    packed,
     packed_keys,
     packed_states,
     unpacked_states,
@@ -121,9 +122,8 @@ class BucketProcessor(StatefulProcessor):
     def _states(self, stored: StoredBucket) -> States:
         if stored.states is None:
             return States(self._fold)
-        keys = self._keys.get()
-        packed = None if keys is None else keys[0]
-        return States(self._fold, unpacked_states(self._fold, packed, stored))
+        (keys,) = self._keys.get() or (None,)
+        return States(self._fold, unpacked_states(self._fold, keys, stored))
 
     def _waiting(self, stored: StoredBucket) -> pa.Table:
         if stored.events is None:
@@ -141,15 +141,15 @@ class BucketProcessor(StatefulProcessor):
         """Store the bucket as it is now: `states` is None when none was read."""
         timer = self._next_timer(stored.timer_ms, pending, states)
         self._set_timer(stored.timer_ms, timer, fired_ms)
-        keys, packed = stored.keys, stored.states and bytes(stored.states)
+        keys, held = stored.keys, stored.states and bytes(stored.states)
         if states is not None:
             rows = states.rows()
             keys = rows.num_rows
-            packed = packed_states(self._fold, rows) if keys else None
+            held = packed_states(self._fold, rows) if keys else None
             self._write_keys(states, rows)
         waiting = pending.num_rows
-        events = to_stream(pending) if waiting else None
-        self._bucket.update(StoredBucket(until, timer, keys, waiting, packed, events))
+        events = packed(pending) if waiting else None
+        self._bucket.update(StoredBucket(until, timer, keys, waiting, held, events))
 
     def _write_keys(self, states: States, rows: pa.Table) -> None:
         if not rows.num_rows:

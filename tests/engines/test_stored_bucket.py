@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from include.fold.failures import BrokenInvariantError
 from include.fold.states import States
 from include.streams.user_counts import FOLD, Total
+from spark_jobs.engines.packing import to_stream
 from spark_jobs.engines.stored_bucket import (
     StoredBucket,
     packed_keys,
@@ -28,6 +29,20 @@ def test_states_come_back_from_the_store_as_they_went(data, timeout, mode):
     rows = states.rows()
     stored = StoredBucket(0, None, rows.num_rows, 0, packed_states(fold, rows), None)
     assert unpacked_states(fold, packed_keys(rows), stored).equals(rows)
+
+
+def test_a_large_bucket_is_stored_compressed_and_read_as_one_that_is_not():
+    states = States(FOLD)
+    for number in range(3_000):
+        states.put(f"user {number}", Total(number % 5), 7)
+    rows = states.rows()
+    keys, held = packed_keys(rows), packed_states(FOLD, rows)
+    plain = to_stream(rows.select(["key"])), to_stream(rows.select(["state", "changed_at_us"]))
+    assert len(keys) < len(plain[0]) / 2
+    assert len(held) < len(plain[1]) / 8
+    for of_keys, of_states in ((keys, held), plain):
+        stored = StoredBucket(0, None, rows.num_rows, 0, of_states, None)
+        assert unpacked_states(FOLD, of_keys, stored).equals(rows)
 
 
 @each_kind
