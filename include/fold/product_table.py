@@ -24,6 +24,8 @@ PROPERTIES = {
     # Delta forgets a checkpoint's batches after this: longer than any pause before a repeat.
     "delta.setTransactionRetentionDuration": "interval 365 days",
 }
+# Of products alone: a reader that goes on from version to version gets what a backfill took away, too.
+CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 
 EMITTED_AT_COMMENTS = {
     "append": "When the event (or timeout) that emitted the row was, on the stream's clock, UTC",
@@ -50,15 +52,21 @@ def ensure_product(path: str, definition: Definition) -> None:
             f"{path} has columns {_shown(found)}, but the stream now writes {_shown(expected)}: "
             "restore the stream's output record, or move the table away"
         )
+    _begin_feed(path)
 
 
 def _create(path: str, definition: Definition, columns: Sequence[Column]) -> None:
-    if definition.fold.output_mode == "append":
-        create_if_absent(path, columns, definition.title, PROPERTIES, [EMITTED_DATE])
-    else:
-        properties = PROPERTIES | {"delta.enableChangeDataFeed": "true"}
-        create_if_absent(path, columns, definition.title, properties)
+    partitions = [EMITTED_DATE] if definition.fold.output_mode == "append" else []
+    create_if_absent(path, columns, definition.title, PROPERTIES | CHANGE_FEED, partitions)
     log.info("created %s", path)
+
+
+def _begin_feed(path: str) -> None:
+    """Append tables of release 0.5 have no change feed: from here on they do."""
+    table = DeltaTable(path)
+    if not CHANGE_FEED.items() <= table.metadata().configuration.items():
+        table.alter.set_table_properties(CHANGE_FEED)
+        log.info("%s has a change feed from version %d on", path, table.version())
 
 
 def _shown(columns: Sequence[tuple[str, pa.DataType]]) -> str:

@@ -114,9 +114,16 @@ def test_both_replace_a_range_alike(spark, lake, first, second):
     pair.write("arrow", 1, [(2, n, n * day // 3 + 1) for n in range(9)])
     new = batch_of(pair.fold, [(1, 4, 4 * day // 3 + 1), (3, 1, day + 2)])
     bounds = (START_US + day + 1, START_US + 2 * day + 1)
+    before = rows_in(pair.path)
     change = pair.hands[first].replace_range([pair.rows(first, new)], *bounds, "range")
     assert change == (6, 2, 5, 1)
     version = DeltaTable(pair.path).version()
+    # Spark's own reader of the feed, whoever wrote it.
+    feed = spark.read.option("readChangeFeed", "true").option("startingVersion", version)
+    for row in feed.format("delta").load(pair.path).collect():
+        change_of_row = {"insert": 1, "delete": -1}[row["_change_type"]]
+        before[(row[0], row[1], micros_of(row["emitted_at"]) - START_US)] += change_of_row
+    assert +before == rows_in(pair.path)
     again = pair.hands[second].replace_range([pair.rows(second, new)], *bounds, "range")
     assert again == (2, 2, 0, 0)
     assert DeltaTable(pair.path).version() == version

@@ -1,7 +1,8 @@
 """The product tables that delta-rs writes: each batch once, ranges replaced, nothing for nothing."""
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -23,6 +24,7 @@ from spark_jobs.engines.local_engine import ArrowProductTable
 from spark_jobs.engines.state_rows import states_to_rows
 from spark_jobs.tables import arrow_commits, arrow_tables
 
+FEED = "delta.enableChangeDataFeed"
 DAY_US = 24 * 3_600_000_000
 START_US = 20_000 * DAY_US
 
@@ -82,9 +84,13 @@ def emitted(rows: list[tuple[str, int, int]], mode: str = "append", removed=()) 
     )
 
 
-def rows_in(table: ArrowProductTable) -> Counter[tuple[str, int, int]]:
-    rows = DeltaTable(table.path).to_pyarrow_table().to_pylist()
-    return Counter((r["userId"], r["order"], micros_of(r["emitted_at"]) - START_US) for r in rows)
+def rows_in(table: ArrowProductTable, at: int | None = None) -> Counter[tuple[str, int, int]]:
+    rows = DeltaTable(table.path, version=at).to_pyarrow_table().to_pylist()
+    return Counter(map(told, rows))
+
+
+def told(row: Mapping[str, Any]) -> tuple[str, int, int]:
+    return row["userId"], row["order"], micros_of(row["emitted_at"]) - START_US
 
 
 def version(table: ArrowProductTable) -> int:
@@ -158,6 +164,49 @@ def test_a_range_holds_the_new_rows_and_all_others_stay(
     assert change == RangeChange(was.total(), now.total(), (was - now).total(), (now - was).total())
     assert rows_in(table) == Counter(old) - was + now
     assert version(table) == before + (was != now)
+
+
+@given(
+    batches=st.lists(ROWS, min_size=1, max_size=3),
+    corrected=ROWS,
+    later=ROWS,
+    bounds=st.tuples(st.none() | INSTANTS, st.none() | INSTANTS),
+    start=st.integers(0, 3),
+)
+def test_who_follows_the_change_feed_ends_with_the_table_behind_a_recompute(
+    tmp_path_factory, batches, corrected, later, bounds, start
+):
+    """From whatever version on it begins."""
+    table = table_in(Lake(str(tmp_path_factory.mktemp("lake"))), "append")
+    for number, rows in enumerate(batches):
+        table.write_once(emitted(rows), "x", number, "m")
+    of_range = [None if us is None else START_US + us for us in bounds]
+    table.replace_range([emitted(corrected)], *of_range, "range")
+    table.write_once(emitted(later), "x", len(batches), "m")
+    begun = min(start, version(table))
+    assert changed_by_feed(table, begun) == rows_in(table)
+
+
+def changed_by_feed(table: ArrowProductTable, begun: int) -> Counter[tuple[str, int, int]]:
+    """The rows at version `begun`, changed as the feed of the versions behind it says."""
+    followed = rows_in(table, begun)
+    if begun < version(table):
+        feed = DeltaTable(table.path).load_cdf(starting_version=begun + 1, allow_out_of_range=True)
+        for row in pa.table(feed).to_pylist():
+            followed[told(row)] += {"insert": 1, "delete": -1}[row["_change_type"]]
+    return +followed
+
+
+def test_an_append_table_of_0_5_gets_a_change_feed(lake):
+    table = table_in(lake, "append")
+    DeltaTable(table.path).alter.set_table_properties({FEED: "false"})
+    table.write_once(emitted([("a", 1, 0)]), "x", 0, "m")
+    ensure_product(table.path, definition("append"))
+    begun = version(table)
+    ensure_product(table.path, definition("append"))
+    assert version(table) == begun
+    table.replace_range([emitted([("b", 1, 0)])], None, None, "all")
+    assert changed_by_feed(table, begun) == Counter([("b", 1, 0)])
 
 
 @pytest.mark.parametrize("mode", ["append", "update"])
