@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable as OpenTable
 
+from include.lake.delta_log import changes_data
 from include.lake.paths import files_of
 from include.landing.arrivals import OriginError
 
@@ -57,14 +58,23 @@ def inserted_files(table: OpenTable, uri: str, actions: Actions) -> dict[str, in
     adds = [add for add in _bodies(actions, "add") if add.get("dataChange", True)]
     # With a deletion vector alone that is another, a file has fewer rows than before.
     new = [add for add in adds if add["path"] not in removed]
-    if any(_deleted(add) < _deleted(removed.get(add["path"])) for add in adds) or any(
-        map(_deleted, new)  # to read it whole would take what is deleted in it
+    if (
+        is_restore(actions)
+        or any(_deleted(add) < _deleted(removed.get(add["path"])) for add in adds)
+        or any(map(_deleted, new))  # to read it whole would take what is deleted in it
     ):
         raise OriginError(
             f"{at} takes deleted rows, or files with some, back (RESTORE), which is not read: "
             'on_change="ignore" of the origin passes it over, and can be set back after that run'
         )
     return {unquote(add["path"]): add["size"] for add in new}
+
+
+def is_restore(actions: Actions) -> bool:
+    """Whether a version takes files back that the table had before: no row of them is a new one."""
+    infos = _bodies(actions, "commitInfo")
+    is_named = any(info.get("operation") == "RESTORE" for info in infos)
+    return is_named and changes_data(actions)
 
 
 def _bodies(actions: Actions, kind: str) -> list[Mapping[str, Any]]:

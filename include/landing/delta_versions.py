@@ -21,7 +21,13 @@ from include.lake.paths import files_of
 from include.landing import arrivals
 from include.landing.arrivals import Cut, GoesOn, OriginError
 from include.landing.batch import Batch, Position
-from include.landing.delta_feed import actions_of, inserted_files, log_file, passed_over
+from include.landing.delta_feed import (
+    actions_of,
+    inserted_files,
+    is_restore,
+    log_file,
+    passed_over,
+)
 from include.origins import DeltaTable
 from include.settings import Source
 
@@ -224,15 +230,16 @@ class TableArrivals:
 
     def _appended(self, version: int) -> dict[str, int]:
         actions = actions_of(self.origin.uri, version)
-        if any(_takes_away(action) for action in actions):
+        if is_restore(actions) or any(_takes_away(action) for action in actions):
             if self.origin.on_change == "ignore":
                 return {IGNORED: 0}
             if self.origin.on_change == "inserts":
                 at_version = open_table(self.origin.uri, version)
                 return {IGNORED: 0} | inserted_files(at_version, self.origin.uri, actions)
             what = commit_info(actions).get("operation", "a commit")
+            does = "restores" if is_restore(actions) else "deletes or updates"
             raise OriginError(
-                f"version {version} of {self.origin.uri} deletes or updates rows ({what}), which an "
+                f"version {version} of {self.origin.uri} {does} rows ({what}), which an "
                 'append-only bronze cannot follow: on_change="ignore" of the origin passes such '
                 "versions over, and names each in a finding"
             )
@@ -267,7 +274,7 @@ def ignored_findings(source: Source, batch: Batch) -> list[Finding]:
     if not versions:
         return []
     named = ", ".join(map(str, versions))
-    told = f"versions {named} of {source.origin.uri} delete or update rows, and were passed over"
+    told = f"versions {named} of {source.origin.uri} delete, update or restore rows, and were passed over"
     if source.origin.on_change == "inserts":
         others = (passed_over(source.origin.uri, version) for version in versions)
         told += f" but for the rows that they insert: {', '.join(others)}"

@@ -85,11 +85,13 @@ class BatchWriter:
         """Parse the batch, commit it to both tables, and say that it is done."""
         with self._parse(self._lake, self._source, batch, sizes) as parsed:
             summary = checked_summary(parsed.summary(), len(batch.files))
-            if summary.accepted:
+            if summary.accepted and not self._is_in_bronze(batch):
                 self._append_accepted(parsed, batch)
+            # Before quarantine has it: what it has then is all that the batch is to have.
+            accepted = self._rows_of("bronze", batch, summary.accepted)
             if summary.refused:
                 parsed.append_refused(self._once("quarantine", batch), batch.ingested_at_us)
-        accepted, refused = self._written(batch, summary)
+        refused = self._rows_of("quarantine", batch, summary.refused)
         # Before the batch is done: whatever the position has taken is sealed by then.
         seal_tables(self._lake, self._source.name)
         finish(self._lake, self._source.name, batch, accepted, refused)
@@ -98,6 +100,11 @@ class BatchWriter:
         rows = (accepted + refused, accepted, refused, summary.rescued)
         self.counts += RunCounts(1, summary.files, *rows, len(batch.copies))
         self.skipped += summary.skipped
+
+    def _is_in_bronze(self, batch: Batch) -> bool:
+        return is_written(
+            DeltaTable(self._lake.bronze(self._source.name)), *self._once("bronze", batch)
+        )
 
     def _append_accepted(self, parsed: Parsed, batch: Batch) -> None:
         clocks = parsed.append_accepted(self._once("bronze", batch))
@@ -110,17 +117,12 @@ class BatchWriter:
     def _once(self, table: str, batch: Batch) -> Once:
         return Once(app_id(self._source.name, table, batch.position_id), batch.number)
 
-    def _written(self, batch: Batch, summary: Summary) -> tuple[int, int]:
-        """The batch's rows in bronze and quarantine, from now or before, by the tables' own logs.
+    def _rows_of(self, table: str, batch: Batch, judged: int) -> int:
+        """The batch's rows in that table, from now or before, by the table's own log.
 
         RowsLostError when they are not those of the batch.
         """
-        name = self._source.name
-        bronze = self._rows_of("bronze", self._lake.bronze(name), batch, summary.accepted)
-        quarantine = self._lake.quarantine(name)
-        return bronze, self._rows_of("quarantine", quarantine, batch, summary.refused)
-
-    def _rows_of(self, table: str, path: str, batch: Batch, judged: int) -> int:
+        path = f"{self._lake.root}/{table}/{self._source.name}"
         written = rows_committed(self._lake, path, *self._once(table, batch))
         if written is None or written == judged:
             return judged

@@ -28,7 +28,7 @@ def events_before(lake: Lake, source: Source, batch: Batch) -> frozenset[tuple[i
         return None
     bronze, quarantine = lake.bronze(source.name), lake.quarantine(source.name)
     if _has(bronze, app_id(source.name, "bronze", batch.position_id), batch):
-        return _in_bronze(bronze, origin.topic, batch)
+        return events_in_bronze(lake, source, batch)
     # Which is written behind bronze: so there was no event.
     was_refused = _has(quarantine, app_id(source.name, "quarantine", batch.position_id), batch)
     return frozenset() if was_refused else None
@@ -38,17 +38,18 @@ def _has(path: str, app: str, batch: Batch) -> bool:
     return is_written(DeltaTable(path), app, batch.number)
 
 
-def _in_bronze(path: str, topic: str, batch: Batch) -> frozenset[tuple[int, int]]:
-    """Of the batch alone: one that was taken in again of quarantine is called otherwise, and of a
-    topic that was made anew since, offsets are of older commits."""
+def events_in_bronze(lake: Lake, source: Source, batch: Batch) -> frozenset[tuple[int, int]]:
+    """By partition and offset, those of the batch alone: one that was taken in again of quarantine is
+    called otherwise, and of a topic that was made anew since, offsets are of older commits."""
     partition, offset, file = map(pc.field, ("kafka_partition", "kafka_offset", "source_file"))
     ranges = [
-        (file == f"{topic}/{part.partition}")
+        (file == f"{part.topic}/{part.partition}")
         & (partition == part.partition)
         & (offset >= part.first)
         & (offset < part.until)
         for part in map(range_named, batch.files)
     ]
     within = reduce(or_, ranges) & (pc.field("ingested_at") >= instant_of(batch.ingested_at_us))
-    rows = dataset_of(path).to_table(columns=["kafka_partition", "kafka_offset"], filter=within)
+    bronze = dataset_of(lake.bronze(source.name))
+    rows = bronze.to_table(columns=["kafka_partition", "kafka_offset"], filter=within)
     return frozenset(zip(*(column.to_pylist() for column in rows.columns), strict=True))

@@ -15,7 +15,14 @@ from include.landing.kafka_values import values_of
 from include.landing.landed_row import reader_of_events
 from include.landing.landed_times import Instant
 from include.landing.landed_values import Text, is_read_of_text
-from include.landing.parse_files import Outcome, accepted, file_outcome, quarantine_id, refused
+from include.landing.parse_files import (
+    ACCEPTED,
+    Outcome,
+    accepted,
+    file_outcome,
+    quarantine_id,
+    refused,
+)
 from include.landing.refusals import RefusedError
 from include.landing.rescue import Rescue
 from include.origins import MESSAGE, KafkaTopic
@@ -63,7 +70,8 @@ def outcomes_of_range(
 def judge_of(source: Source, rescue: Rescue, events: Events | None = None) -> Judge:
     """What makes an outcome of a message and when it was taken in; types are looked up once.
 
-    `events`: of a batch that is repeated. No other message is one now, and none of these is none.
+    `events`: what bronze has of a batch that is repeated. No other message is one now; and of these
+    each is, though a registry has deleted its schema: then it has no values, which nobody writes.
     """
     to_event, read = reader_of_events(source), values_of(source)
     with_message = _with_message(source)
@@ -88,14 +96,11 @@ def judge_of(source: Source, rescue: Rescue, events: Events | None = None) -> Ju
             outcome = accepted(source, number, event, rescue.text(landed))
         except RefusedError as refusal:
             if events is not None and (message.partition, message.offset) in events:
-                raise OriginError(
-                    f"{name}: bronze has offset {message.offset} from when its batch was begun, but "
-                    f"now it cannot be read ({refusal.code}: {refusal.reason}). Nothing is lost: see "
-                    "that the registry has the schema again, and run again"
-                ) from None
-            raw = None if message.value is None else read.raw(message.value)
-            outcome = refused(name, number, refusal, raw)
-            outcome["kafka_message"] = as_json(message, raw)
+                outcome = {"kind": ACCEPTED, "row_number": number}  # bronze has its values
+            else:
+                raw = None if message.value is None else read.raw(message.value)
+                outcome = refused(name, number, refusal, raw)
+                outcome["kafka_message"] = as_json(message, raw)
         outcome["source_file"] = name
         outcome["kafka_partition"] = message.partition
         outcome["kafka_offset"] = message.offset

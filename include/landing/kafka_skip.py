@@ -1,4 +1,6 @@
-"""Where a topic that has lost offsets is gone on with."""
+"""Where a topic that has lost offsets is gone on with, and what it still has of a batch."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from include.landing.arrivals import GoesOn
 from include.landing.batch import Batch, Position
@@ -25,6 +27,34 @@ def is_readable(state: TopicState, batch: Batch) -> bool:
     )
 
 
+def readable(state: TopicState, batch: Batch) -> Iterator[OffsetRange]:
+    """What the topic still has of a batch that was begun."""
+    for wanted in map(range_named, batch.files):
+        offsets = state.partitions.get(wanted.partition)
+        if offsets is None or batch.origin_id != state.id:
+            continue
+        first, until = max(wanted.first, offsets.earliest), min(wanted.until, offsets.end)
+        if first < until:
+            yield wanted._replace(first=first, until=until)
+
+
+def count_gone(
+    batch: Batch, left: Sequence[OffsetRange], events: Collection[tuple[int, int]]
+) -> int:
+    """The offsets of the batch that are not `left` in the topic, and are none of these events."""
+    planned = map(range_named, batch.files)
+    known = [
+        place
+        for place in events
+        if not any(r.partition == place[0] and r.first <= place[1] < r.until for r in left)
+    ]
+    return _size(planned) - _size(left) - len(known)
+
+
+def _size(ranges: Iterable[OffsetRange]) -> int:
+    return sum(each.until - each.first for each in ranges)
+
+
 def goes_on(
     origin: KafkaTopic, state: TopicState, position: Position, is_taken: bool
 ) -> GoesOn | None:
@@ -40,7 +70,8 @@ def goes_on(
     ends = nexts | begun | {loss.partition: loss.goes_on_at for loss in lost}
     named = begun.keys() | {loss.partition for loss in lost}
     names = (OffsetRange(origin.topic, p, (nexts | begun).get(p, 0), ends[p]).name for p in named)
-    return GoesOn(told(origin, lost), _count(lost), tuple(sorted(names)), state.id)
+    what = told(origin, lost) if lost else f"topic {origin.topic} has all that comes behind it"
+    return GoesOn(what, _count(lost), tuple(sorted(names)), state.id)
 
 
 def _begun(batch: Batch | None, is_taken: bool) -> dict[int, int]:

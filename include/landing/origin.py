@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from include.lake.paths import Lake
 from include.landing.arrivals import Arrivals, Listed, OriginError
 from include.landing.batch import Batch
+from include.landing.file_repeat import as_begun, files_without_events
 from include.landing.ingest_position import bytes_waiting, files_waiting, read_position
 from include.landing.landed_files import landed_files, landing_root
 from include.landing.parse_files import Outcome, outcomes_of_file
@@ -48,7 +49,8 @@ def reader_of_parts(lake: Lake, source: Source, batch: Batch) -> ReadPart:
 
         return partial(outcomes_of_added, source, batch)
     root = landing_root(lake, source.name)
-    return partial(outcomes_of_file, lake, root, source, batch.ingested_at_us)
+    read = partial(outcomes_of_file, lake, root, source, batch.ingested_at_us)
+    return partial(as_begun, files_without_events(lake, source, batch), read)
 
 
 def has_arrived(lake: Lake, source: Source) -> bool:

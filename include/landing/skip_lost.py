@@ -1,7 +1,8 @@
 """The way out where a source's origin has lost what was not taken: go on behind it, and say so.
 
 A batch of no rows says where to go on. One that was begun and cannot be read any more is closed with
-what the tables have of it, in the same commit.
+what the tables have of it, in the same commit. Where bronze has its events and quarantine not yet
+what was refused, that is taken first, as far as it is still there.
 """
 
 from dataclasses import dataclass, replace
@@ -14,12 +15,15 @@ from include.lake.paths import Lake
 from include.landing.arrivals import GoesOn, OriginError
 from include.landing.batch import Batch, Position
 from include.landing.delta_versions import GONE, TableArrivals, VersionPart, part_named
+from include.landing.ingest import refuse_other_entry
 from include.landing.ingest_position import app_id, read_position
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
-from include.landing.kafka_skip import goes_on, is_readable
-from include.landing.origin import place_of
+from include.landing.kafka_repeat import events_in_bronze
+from include.landing.kafka_skip import count_gone, goes_on, is_readable, readable
+from include.landing.origin import arrivals_of, place_of
 from include.landing.origin_position import write_taken
-from include.origins import DeltaTable
+from include.landing.parsed_batch import Once, parsed_here
+from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
 from include.text_table import counted
 
@@ -34,6 +38,7 @@ class SkipPlan:
     count: int
     planned: tuple[Batch, ...]
     done: tuple[Closed, ...]
+    rest: Batch | None = None  # what is left of the one that was begun, to be quarantined first
 
     def text(self) -> str:
         """For people."""
@@ -53,13 +58,28 @@ def plan_skip(lake: Lake, source: Source, now: datetime) -> SkipPlan | None:
     begun = _rows_of_begun(lake, source, position)
     if isinstance(source.origin, DeltaTable):
         return _of_table(source.origin, position, begun, now)
+    return _of_topic(lake, source, position, begun, now)
+
+
+def _of_topic(
+    lake: Lake, source: Source, position: Position, begun: tuple[int, int], now: datetime
+) -> SkipPlan | None:
     from include.landing import kafka_client  # the command line starts without that package
 
-    state = kafka_client.open_topic(source.origin).state()
-    if position.open is not None and is_readable(state, position.open):
+    assert isinstance(source.origin, KafkaTopic)
+    state, batch = kafka_client.open_topic(source.origin).state(), position.open
+    if batch is not None and is_readable(state, batch):
         return None
     found = goes_on(source.origin, state, position, is_taken=any(begun))
-    return found and _skip(found, position, begun, now)
+    plan = found and _skip(found, position, begun, now)
+    bronze, quarantined = begun
+    if plan is None or batch is None or quarantined or not bronze:
+        return plan  # quarantine has what was refused of it, or no table has anything
+    left = tuple(readable(state, batch))
+    gone = count_gone(batch, left, events_in_bronze(lake, source, batch))
+    what = f"{plan.what}. Of the batch {counted(gone, 'offset')} without a row in bronze are gone"
+    rest = replace(batch, files=tuple(part.name for part in left)) if left else None
+    return replace(plan, what=what, count=plan.count + gone, rest=rest)
 
 
 def _skip(found: GoesOn, position: Position, begun: tuple[int, int], now: datetime) -> SkipPlan:
@@ -120,14 +140,17 @@ def _words(found: GoesOn, position: Position, begun: tuple[int, int]) -> str:
     bronze, quarantined = begun
     return (
         f"batch {position.open.number} was begun and cannot be read any more: bronze has {bronze} "
-        f"rows of it, and quarantine {quarantined}; a refused row that quarantine has not is given "
-        f"up. {found.what}"
+        f"rows of it, and quarantine {quarantined}. {found.what}"
     )
 
 
 def apply_skip(lake: Lake, source: Source, plan: SkipPlan) -> None:
     """Go on behind what is lost; the finding `rows_skipped` keeps what that was."""
-    write_taken(lake, source.name, plan.planned, plan.done)
+    done = plan.done
+    if plan.rest is not None:
+        (begun, bronze, _), *others = done
+        done = ((begun, bronze, _quarantined(lake, source, plan.rest)), *others)
+    write_taken(lake, source.name, plan.planned, done)
     seal_tables(lake, source.name)
     found = Finding(
         finding="rows_skipped",
@@ -137,3 +160,17 @@ def apply_skip(lake: Lake, source: Source, plan: SkipPlan) -> None:
         action="if the producers have these rows still, let them send them again",
     )
     record_findings(lake, None, source.name, [found])
+
+
+def _quarantined(lake: Lake, source: Source, rest: Batch) -> int:
+    """The rows of it that are refused, in quarantine now: bronze has the others.
+
+    As the commit of the batch itself: a skip that dies behind it finds it there.
+    """
+    refuse_other_entry(lake, source, rest)
+    sizes = arrivals_of(lake, source).sizes(rest.files)
+    with parsed_here(lake, source, rest, sizes) as parsed:
+        if refused := parsed.summary().refused:
+            name = app_id(source.name, "quarantine", rest.position_id)
+            parsed.append_refused(Once(name, rest.number), rest.ingested_at_us)
+        return refused

@@ -3,7 +3,13 @@
 Without a JVM. Whether the mapping itself works is seen when the job maps each state.
 """
 
+import json
+import re
+
+from include.fold.deduplicate import SEEN
+from include.fold.definition import KeyedFold
 from include.fold.group_state import GroupStateTimeout
+from include.fold.timers import TIMERS
 from include.lake.generations import GenerationRow
 from include.plans.open_stream import OpenStream
 from include.savepoints.bronze_pin import BronzePin
@@ -52,6 +58,22 @@ def _refuse_other_keys(current: GenerationRow, now: GenerationRow, stream: str) 
             f"{stream}: {', '.join(changed)} changed, and migrate_state maps states only: give "
             "--recompute in place of --from-state"
         )
+
+
+def what_is_not_kept(current: GenerationRow, fold: KeyedFold) -> str | None:
+    """Of what keys should have beside their states, for people; None when all of it is."""
+    was: str = current["state_schema"]
+    told = []
+    known = json.loads(current["settings"] or "{}").get("deduplicate")
+    if fold.seen is not None and f", {SEEN} {fold.seen.column.kind}" not in was:
+        told.append("nothing is seen yet: deduplicate= is new, or has another `by`")
+    elif fold.seen is not None and known != str(fold.deduplicate):
+        told.append(f"what is seen was kept {known}")
+    timers = re.search(rf", {TIMERS} struct<([^<>]*)>$", was)
+    names = [part.partition(":")[0] for part in timers[1].split(", ")] if timers else []
+    if gone := [name for name in names if name not in fold.timers]:
+        told.append(f"of timers= no {', '.join(gone)} is kept, as none is called so")
+    return "; ".join(told) or None
 
 
 def _key_type(pinned: GenerationRow) -> str:

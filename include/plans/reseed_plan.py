@@ -20,7 +20,7 @@ from include.lake.generations import (
 )
 from include.lake.paths import Lake
 from include.lake.table_seal import rows_by_date
-from include.plans.migrate_plan import MIGRATE, refuse_migration
+from include.plans.migrate_plan import MIGRATE, refuse_migration, what_is_not_kept
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import estimate_seconds, rows_emitted
 from include.plans.rejected_kept import rejected_kept_us
@@ -53,6 +53,7 @@ class ReseedPlan:
     coverage: Coverage  # of the table as it is now
     distrust: str | None  # why the table is not what was recorded of it; None: it is
     rows_replaced: int
+    not_kept: str | None = None  # of a migration: what keys had beside their states
 
     @property
     def from_us(self) -> int | None:
@@ -68,6 +69,7 @@ class ReseedPlan:
             base = f"from savepoint {self.base.savepoint.savepoint_id}"
         if self.base.mapped:
             base += ", its states mapped by migrate_state"
+            base += f" ({self.not_kept})" if self.not_kept else ""
         where = (
             "all its table" if self.from_us is None else f"its table from {_at(self.from_us)} on"
         )
@@ -127,6 +129,7 @@ def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPla
         judged.coverage,
         judged.distrust,
         _rows_from(lake, stream, identity, base),
+        what_is_not_kept(current, opened.fold) if base.mapped and current else None,
     )
 
 

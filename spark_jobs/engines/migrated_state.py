@@ -1,14 +1,16 @@
 """States of an older schema as states of the new one, by the stream's own `migrate_state`.
 
 Key, timeout and time of the last change stay as they are: what a key has seen does not change.
-So does what it has beside its state, unless that is declared otherwise now.
+So does what it has beside its state: timers by their names, and values seen where `by` is the same.
 """
 
 from collections.abc import Iterable, Iterator
 from decimal import localcontext
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from include.fold.admission import NEVER_US
@@ -16,8 +18,10 @@ from include.fold.arrow_values import decode, plain_values
 from include.fold.conform import conformed
 from include.fold.ddl import state_rows_ddl
 from include.fold.definition import Key, KeyedFold, MigrateState
+from include.fold.records import Column
 from include.fold.shapes import ARITHMETIC
 from include.fold.states import NO_STATE_US, States
+from include.fold.timers import TIMERS
 from include.lake.columns import arrow_type, sql_name
 from spark_jobs.engines.state_rows import states_to_rows
 
@@ -59,14 +63,27 @@ def migrated(batch: pa.RecordBatch, fold: KeyedFold, migrate: MigrateState) -> S
 
 def _beside(batch: pa.RecordBatch, fold: KeyedFold) -> list[tuple[Any, ...]]:
     """What each key has beside its state, where that is of the same kind as it is now."""
-    found = {field.name: sql_name(field.type) for field in batch.schema}
-    columns = [
-        decode(c.shape, conformed(batch[c.name], arrow_type(c.kind)), c.name)
-        if found.get(c.name) == c.kind
-        else [None] * batch.num_rows
-        for c in fold.beside
-    ]
+    columns = [_kept(batch, column) for column in fold.beside]
     return list(zip(*columns, strict=True)) or [()] * batch.num_rows
+
+
+def _kept(batch: pa.RecordBatch, column: Column) -> list[Any]:
+    if column.name not in batch.schema.names:
+        return [None] * batch.num_rows
+    stored = batch[column.name]
+    if column.name == TIMERS:
+        stored = _by_name(stored, arrow_type(column.kind))
+    if sql_name(stored.type) != column.kind:
+        return [None] * batch.num_rows
+    return decode(column.shape, conformed(stored, arrow_type(column.kind)), column.name)
+
+
+def _by_name(timers: pa.StructArray, wanted: pa.StructType) -> pa.StructArray:
+    """The timers that are declared now, those of them that were before as they are set."""
+    before = dict(zip((field.name for field in timers.type), timers.flatten(), strict=True))
+    columns = [before.get(field.name, pa.nulls(len(timers), field.type)) for field in wanted]
+    is_none_set = reduce(pc.and_, [pc.is_null(column) for column in columns])
+    return pa.StructArray.from_arrays(columns, fields=[*wanted], mask=is_none_set)
 
 
 def _new_state(key: Key, old: dict[str, Any], fold: KeyedFold, migrate: MigrateState) -> Any:

@@ -4,9 +4,9 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from random import Random
@@ -17,16 +17,18 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.arrivals import OriginError
 from include.landing.ingest import RunCounts, ingest
+from include.landing.kafka_offsets import range_named
 from include.landing.origin import ReadPart
 from include.landing.parse_files import Outcome
 from include.landing.skip_lost import apply_skip, plan_skip
 from include.settings import Source
 from spark_jobs.tables import landing as spark_landing
 from tests.e2e.kafka_broker import Broker
-from tests.e2e.kafka_ingest import HIT, kill
+from tests.e2e.kafka_ingest import HIT, Hit, kill
 from tests.e2e.kafka_topics import (
     NOW,
     PRODUCERS,
@@ -110,8 +112,10 @@ class World:
     lake: Lake
     sent: Sent
     spark: Callable[[], SparkSession]
-    expired: tuple[int, int] | None = None  # a partition, and before which offset
-    of_old_topic: frozenset[str] = frozenset()  # what nobody has to have any more
+    gone: frozenset[Place] = frozenset()  # whose messages the topic has no more
+    old: Mapping[Place, str] = field(default_factory=dict)  # of the topic that it has been before
+    read: frozenset[Place] = frozenset()  # what the disturbed run had read, and went on to write
+    is_begun: bool = True  # by then: what is gone before was never the lake's
 
     def source(self) -> Source:
         return self.sent.source(commit_messages=self.cut.batch)
@@ -123,8 +127,13 @@ class World:
         if self.cut.before == "whole":
             ingest(self.lake, self.source())
         else:
-            where = Random(self.cut.seed + 0.5).randrange(self.cut.count * PRODUCERS)
-            run_killed(self.lake, self.sent, "--message", str(where), "--batch", self.batch)
+            run_killed(self.lake, self.sent, *self._where_killed(), "--batch", self.batch)
+
+    def _where_killed(self) -> tuple[str, str]:
+        random, messages = Random(self.cut.seed + 0.5), self.cut.count * PRODUCERS
+        if random.random() < 0.5:
+            return "--message", str(random.randrange(messages))
+        return "--write", str(random.randrange(WRITES_A_BATCH * ceil(messages / self.cut.batch)))
 
     @property
     def batch(self) -> str:
@@ -136,7 +145,13 @@ class World:
         where = [f"--{cut.place}", str(cut.number), "--batch", self.batch, "--timeout-s", "3"]
         run = run_disturbed(self.lake, self.sent, *where, "--do", *map(str, what))
         assert "Traceback" not in run.stderr, run.stderr
-        return HIT in run.stdout
+        hits = [line for line in run.stdout.splitlines() if line.startswith(HIT)]
+        for line in hits:
+            hit = Hit(*json.loads(line.removeprefix(HIT)))
+            self.is_begun = hit.is_begun
+            for read in map(range_named, hit.read):
+                self.read |= {(read.partition, offset) for offset in range(read.first, read.until)}
+        return bool(hits)
 
     def settle(self) -> str:
         """The next run, and what it asks for."""
@@ -158,19 +173,26 @@ class World:
         assert not taken - sent, f"taken twice, or never sent: {taken - sent}"
         missing = (sent - taken).keys()
         assert missing <= self.may_be_lost(), f"lost: {missing - self.may_be_lost()}"
+        self._check_told(len(missing))
         assert ingest(self.lake, self.source()) == RunCounts()
         return len(missing)
 
     def may_be_lost(self) -> set[object]:
-        if self.of_old_topic:
-            return set(map(identity, self.of_old_topic))
-        if self.expired is None:
-            return set()
-        partition, before = self.expired
-        gone = {body for (p, o), body in self.sent.bodies.items() if p == partition and o < before}
-        # Those of a batch that bronze has are given up by `skip-lost`, as it says.
-        refused = set(filter(is_poison, self.sent.all)) if self.cut.before == "killed" else set()
-        return set(map(identity, gone | refused))
+        """What the topic had no more when the run was still to read it."""
+        bodies = self.old or self.sent.bodies
+        return {identity(bodies[place]) for place in self.gone - self.read}
+
+    def _check_told(self, missing: int) -> None:
+        """What is lost is in findings. Of a topic that is no more nobody knows how much it had."""
+        if not self.is_begun:
+            return
+        found = read_ops(self.lake, "findings").to_pylist()
+        told = sum(row["count"] for row in found if row["finding"] == "rows_skipped")
+        if self.old:
+            assert told <= missing, f"{missing} lost, but {told} said to be"
+            assert not missing or any("made anew" in row["detail"] for row in found), found
+        else:
+            assert told == missing, f"{missing} lost, but {told} said to be"
 
 
 def identity(body: str) -> object:
@@ -212,25 +234,22 @@ def add_partitions(world: World) -> bool:
 
 def expire(world: World) -> bool:
     partition = world.cut.seed % PARTITIONS
-    places: list[Place] = [place for place in list(world.sent.bodies) if place[0] == partition]
-    before = ceil(len(places) * world.cut.share)
+    offsets = [offset for number, offset in list(world.sent.bodies) if number == partition]
+    before = ceil(len(offsets) * world.cut.share)
     is_hit = world.disturbed("expire", partition, before)
-    world.expired = (partition, before) if is_hit else None
+    if is_hit:
+        world.gone = frozenset((partition, offset) for offset in range(before))
     return is_hit
 
 
 def recreate(world: World) -> bool:
-    taken, old = taken_of_whole_runs(world), frozenset(world.sent.all)
     is_hit = world.disturbed("recreate", PARTITIONS)
     if is_hit:
-        world.of_old_topic = frozenset(body for body in old if identity(body) not in taken)
+        world.old = dict(world.sent.bodies)
+        world.gone = frozenset(world.old)
         world.sent.bodies.clear()
         world.sent.produce(world.cut.count)
     return is_hit
-
-
-def taken_of_whole_runs(world: World) -> Counter[object]:
-    return taken_of(world.lake) if world.cut.before == "whole" else Counter()
 
 
 def kill_task(world: World) -> bool:

@@ -6,14 +6,15 @@ Without WHAT it kills itself. SIGKILL: nothing of the process is tidied up, as b
 memory runs out.
 """
 
+import json
 import os
 import signal
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
@@ -21,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from include.lake.paths import Lake, LakeError
 from include.landing import kafka_client
 from include.landing.ingest import ingest
+from include.landing.ingest_position import read_position
 from include.landing.kafka_client import BrokerTopic, Message
 from include.landing.kafka_offsets import OffsetRange
 from include.origins import KafkaTopic
@@ -29,7 +31,16 @@ from tests.deaths import WRITES
 from tests.ingested import SIGNALS
 
 HIT = "hit"
-Do = Callable[[], None]
+
+
+class Hit(NamedTuple):
+    """Where a run was when something was done to it."""
+
+    read: Sequence[str] = ()  # ranges that it had read whole, and only had to write
+    is_begun: bool = True  # whether a batch was ever planned: before, nothing is the lake's to lose
+
+
+Do = Callable[[Hit], None]
 
 
 def source_of(servers: str, topic: str, **changes: Any) -> Source:
@@ -41,7 +52,7 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def what_is_done(words: list[str], servers: str, topic: str) -> Do:
+def what_is_done(words: list[str], servers: str, topic: str) -> Callable[[], None]:
     """`kill [PID]`; `expire PARTITION BEFORE`; `add PARTITIONS`; `recreate PARTITIONS`."""
     what, *numbers = words
     given = [int(number) for number in numbers]
@@ -64,21 +75,31 @@ def what_is_done(words: list[str], servers: str, topic: str) -> Do:
     return lambda: do[what](*given)
 
 
-def do_before_write(number: int, do: Do) -> None:
+def do_before_write(number: int, lake: Lake, do: Do) -> None:
     """Before the run's write of that number, from 0."""
-    left = [number]
+    names: list[str] = []  # of the writes before
 
-    def doing(write: Any) -> Any:
+    def doing(name: str, write: Any) -> Any:
         def count_and_write(*given: Any) -> Any:
-            if not left[0]:
-                do()
-            left[0] -= 1
+            if len(names) == number:
+                do(hit_before(lake, names, name))
+            names.append(name)
             return write(*given)
 
         return count_and_write
 
     for place, name in WRITES:
-        setattr(place, name, doing(getattr(place, name)))
+        setattr(place, name, doing(name, getattr(place, name)))
+
+
+def hit_before(lake: Lake, before: Sequence[str], name: str) -> Hit:
+    """Where the run is before the write `name`, by the names of those before."""
+    position = read_position(lake, SIGNALS.name)
+    if position is None or position.newest < 0:
+        return Hit(is_begun=False)
+    # A batch that another run has begun is still to be read before this one has asked for it.
+    is_read = name != "next_batch" and "next_batch" in before
+    return Hit(position.open.files if is_read and position.open else ())
 
 
 class DoingTopic(BrokerTopic):
@@ -90,7 +111,7 @@ class DoingTopic(BrokerTopic):
     def read(self, wanted: OffsetRange) -> Iterator[Message]:
         for message in super().read(wanted):
             if not DoingTopic.left:
-                DoingTopic.do()
+                DoingTopic.do(Hit())
             DoingTopic.left -= 1
             yield message
 
@@ -107,13 +128,13 @@ def main() -> None:
     given = parser.parse_args()
     done = what_is_done(given.do, given.servers, given.topic)
 
-    def do() -> None:
-        sys.stdout.write(f"{HIT}\n")
+    def do(hit: Hit) -> None:
+        sys.stdout.write(f"{HIT}{json.dumps(hit)}\n")
         sys.stdout.flush()
         done()
 
     if given.write is not None:
-        do_before_write(given.write, do)
+        do_before_write(given.write, Lake(given.lake), do)
     if given.message is not None:
         DoingTopic.left, DoingTopic.do = given.message, staticmethod(do)  # type: ignore[assignment]
         kafka_client.BrokerTopic = DoingTopic  # type: ignore[misc]

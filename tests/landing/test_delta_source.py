@@ -254,6 +254,27 @@ def test_a_restored_file_never_gives_the_rows_that_are_deleted_in_it(
         inserted_files(DeltaTable(theirs.uri), theirs.uri, restored)
 
 
+@pytest.mark.parametrize("on_change", ["stop", "ignore", "inserts"])
+def test_a_restore_gives_no_row_again(lake: Lake, tmp_path: Path, on_change: str):
+    theirs = Theirs(tmp_path, has_feed=on_change == "inserts")
+    theirs.append(2)
+    theirs.append(2)
+    ignoring = theirs.source(on_change="ignore")
+    ingest(lake, ignoring)
+    DeltaTable(theirs.uri).delete("value >= 2")  # a whole file
+    ingest(lake, ignoring)
+    DeltaTable(theirs.uri).restore(1)
+    theirs.append(1)
+    if on_change != "ignore":
+        with pytest.raises(OriginError, match=r'version 3 .*RESTORE.*on_change="ignore"'):
+            ingest(lake, theirs.source(on_change=on_change))
+        assert values_of(lake) == [0, 1, 2, 3]
+    ingest(lake, ignoring)
+    assert values_of(lake) == [0, 1, 2, 3, 4]
+    found = [row["detail"] for row in read_ops(lake, "findings").to_pylist()]
+    assert ["versions 3 of" in detail for detail in found].count(True) == 1
+
+
 def test_changes_that_were_vacuumed_stop_until_they_are_given_up(lake: Lake, tmp_path: Path):
     theirs = Theirs(tmp_path, has_feed=True)
     source = theirs.source(on_change="inserts")

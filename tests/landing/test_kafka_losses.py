@@ -10,6 +10,7 @@ from include.cli.app import main
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
+from include.landing import skip_lost
 from include.landing.arrivals import OriginError
 from include.landing.clock import landing_lag, why_not_ingest
 from include.landing.ingest import RunCounts, ingest
@@ -116,25 +117,49 @@ def test_a_batch_that_was_begun_and_expired_half(
     lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch, written: str
 ):
     ingest(lake, SOURCE)
+    topic.produce(0, "{")
     produce(topic, 3)
     topic.produce(0, "{")
     produce(topic, 2, partition=1)
+    topic.produce(1, "{")
     dies_before = {"nothing": "append_accepted", "bronze": "append_refused", "all": "finish"}
     place = ingestion if written == "all" else ParsedHere
     with monkeypatch.context() as patch:
         patch.setattr(place, dies_before[written], die)
         with pytest.raises(KilledError):
             ingest(lake, SOURCE)
-    topic.expire(0, 2)
+    topic.expire(0, 3)
     with pytest.raises(OriginError, match="skip-lost"):
         ingest(lake, SOURCE)
     assert "was begun and cannot be read any more" in skip(lake)
     ingest(lake, SOURCE)
-    of_1 = [(1, 0), (1, 1)]
-    assert offsets_of(lake) == (
-        [(0, 2), *of_1] if written == "nothing" else [(0, 0), (0, 1), (0, 2), *of_1]
-    )
-    assert len(quarantine_of(lake)) == (0 if written == "bronze" else 1)
+    rest, of_1 = [(0, 3)], [(1, 0), (1, 1)]
+    expected = [*rest, *of_1] if written == "nothing" else [(0, 1), (0, 2), *rest, *of_1]
+    assert offsets_of(lake) == expected
+    refused = sorted((row["kafka_partition"], row["kafka_offset"]) for row in quarantine_of(lake))
+    assert refused == ([(0, 0)] if written == "all" else []) + [(0, 4), (1, 2)]
+    (found,) = read_ops(lake, "findings").to_pylist()
+    assert found["count"] == {"nothing": 3, "bronze": 1, "all": 0}[written]
+    assert ingest(lake, SOURCE) == RunCounts()
+
+
+def test_a_skip_that_dies_does_not_quarantine_twice(
+    lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
+):
+    ingest(lake, SOURCE)
+    produce(topic, 2)
+    topic.produce(0, "{")
+    with monkeypatch.context() as patch:
+        patch.setattr(ParsedHere, "append_refused", die)
+        with pytest.raises(KilledError):
+            ingest(lake, SOURCE)
+    topic.expire(0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(skip_lost, "write_taken", die)
+        with pytest.raises(KilledError):
+            skip(lake)
+    skip(lake)
+    assert (len(bronze_of(lake)), len(quarantine_of(lake))) == (2, 1)
     assert ingest(lake, SOURCE) == RunCounts()
 
 

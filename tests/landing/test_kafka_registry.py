@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from include.lake.paths import Lake
-from include.landing.arrivals import OriginError
 from include.landing.ingest import ingest
+from include.landing.ingest_position import read_position
 from include.landing.kafka_rows import judged_again
 from include.landing.schema_registry import schema_of
 from tests.deaths import Dying, KilledError
@@ -61,8 +61,7 @@ def test_each_message_is_somewhere_once_whatever_is_known_when(
             topic.produce(0, value)
         for names, dies_at in runs:
             registry.schemas = {ids[name]: every[ids[name]] for name in names}
-            with suppress(OriginError):
-                run(lake, registry, dies_at)
+            run(lake, registry, dies_at)
         registry.schemas = every
         run(lake, registry)
         taken, refused = bronze_of(lake), quarantine_of(lake)
@@ -72,18 +71,21 @@ def test_each_message_is_somewhere_once_whatever_is_known_when(
             assert (again["kind"] == "accepted") == (messages[row["kafka_offset"]] in ids)
 
 
-def test_a_schema_that_is_gone_since_is_asked_for(
-    lake: Lake, topic: FakeTopic, registry: FakeRegistry
+@pytest.mark.parametrize("dies_at", [3, 4, 5, 6])
+def test_what_bronze_has_needs_no_schema_any_more(
+    lake: Lake, topic: FakeTopic, registry: FakeRegistry, dies_at: int
 ):
     registry.schemas = {}
     schema = registry.add(SIGNAL)
     for second in range(2):
         topic.produce(0, registry.wire(schema, record(second)))
-    run(lake, registry, dies_at=3)
-    deleted = registry.schemas.pop(schema)
-    with pytest.raises(OriginError, match=r"bronze has offset 0 .*see that the registry has the"):
-        run(lake, registry)
-    assert (offsets(bronze_of(lake)), quarantine_of(lake)) == ([0, 1], [])
-    registry.schemas[schema] = deleted
+    topic.produce(0, b"?")
+    run(lake, registry, dies_at)
+    before = bronze_of(lake)
+    assert offsets(before) == [0, 1]
+    del registry.schemas[schema]  # for good
     run(lake, registry)
-    assert (offsets(bronze_of(lake)), quarantine_of(lake)) == ([0, 1], [])
+    assert (bronze_of(lake), offsets(quarantine_of(lake))) == (before, [2])
+    done = read_position(lake, "signals")
+    assert done is not None
+    assert (done.open, done.newest) == (None, 0)

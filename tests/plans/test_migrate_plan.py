@@ -1,8 +1,9 @@
 """What a migration begins with, and what is refused before anything is written. Without a JVM."""
 
+import re
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, NamedTuple
 
@@ -13,11 +14,12 @@ from include.checkpoint.pin_generation import pin_generation
 from include.cli import app, state
 from include.cli.__main__ import main
 from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.deduplicate import Deduplicate
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.instants import micros_of
 from include.lake.generations import read_generations
 from include.lake.ops import append_ops, update_ops
-from include.plans.migrate_plan import MIGRATE, _refuse_other_keys
+from include.plans.migrate_plan import MIGRATE, _refuse_other_keys, what_is_not_kept
 from include.plans.open_stream import open_stream
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import intent_row, plan_reseed
@@ -27,7 +29,7 @@ from include.savepoints.lineage import mapped_lineage
 from include.savepoints.manifest import record_savepoint
 from include.settings import SettingsError
 from include.stream_definition import pinned_settings
-from include.streams.device_signals import Signal
+from include.streams.device_signals import FOLD, Signal
 from spark_jobs import reseed_stream
 from tests.bronze import append_commit, stamp
 from tests.changed_stream import (
@@ -298,3 +300,29 @@ def _pinned(key):
         print, key=key, event=Signal, state=Loss, output=Loss, output_mode="append"
     )
     return pinned_settings(STREAM, fold)
+
+
+def with_beside(by, timers, hours=1):
+    known = by and Deduplicate(by=by, within=timedelta(hours=hours))
+    return replace(FOLD, timeout="EventTimeTimeout", deduplicate=known, timers=timers)
+
+
+@pytest.mark.parametrize(
+    ("by", "timers", "told"),
+    [
+        ("value", ("idle", "daily", "more"), None),
+        (("value", "device_id"), ("daily",), "nothing is seen yet: .*; of timers= no idle is kept"),
+        (None, ("daily",), "^of timers= no idle is kept, as none is called so"),
+        ("value", (), "of timers= no idle, daily is kept"),
+    ],
+)
+def test_the_plan_says_what_keys_have_no_more_beside_their_states(by, timers, told):
+    was = pinned_settings(STREAM, with_beside("value", ("idle", "daily")))
+    found = what_is_not_kept(was, with_beside(by, timers))
+    assert found is None if told is None else re.search(told, found)
+
+
+def test_the_plan_says_that_values_seen_were_kept_for_another_while():
+    was = pinned_settings(STREAM, with_beside("value", ()))
+    found = what_is_not_kept(was, with_beside("value", (), hours=2))
+    assert found == "what is seen was kept by value within 1:00:00"

@@ -1,5 +1,6 @@
 """The mapping of single states: what carries over, and what is said of a mapping that is wrong."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 from include.fold.admission import NEVER_US
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.states import KeyState, States
+from include.fold.timers import TIMERS, timers_column
 from spark_jobs.engines.migrated_state import MigrationError, migrated
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
+from tests.fold.timer_machine import timers_in
 
 
 class Seen(NamedTuple):
@@ -56,6 +59,24 @@ def rows(known: list[KeyState]) -> pa.RecordBatch:
 
 def to_new(old):
     return New(old["count"], old["days"], old["count"] / 2, None)
+
+
+@pytest.mark.parametrize("names", [("b", "a"), ("a", "b", "c"), ("b",), ("c",), ()])
+def test_timers_are_kept_by_their_names(names):
+    old = replace(fold_with(Old), timers=("a", "b"))
+    states = States(old)
+    made = timers_column(old.timers).shape.record
+    for key, timers in {"both": (1, 2), "one": (None, 3), "none": None}.items():
+        states.put(key, Old(1, ()), 5)
+        states.put_beside(TIMERS, key, timers and made(*timers))
+    fold = replace(fold_with(New), timers=names)
+    (batch,) = states_to_rows(states, 0).combine_chunks().to_batches()
+    found = migrated(batch, fold, to_new)
+    known = {"both": {"a": 1, "b": 2}, "one": {"b": 3}, "none": {}}
+    kept = {key: {n: at for n, at in of.items() if n in names} for key, of in known.items()}
+    assert timers_in(found) == {key: of for key, of in kept.items() if of}
+    again = states_from_rows(fold, states_to_rows(found, 0))
+    assert timers_in(again) == timers_in(found)
 
 
 INSTANTS = st.integers(0, 2**53)

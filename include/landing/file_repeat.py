@@ -1,0 +1,49 @@
+"""Landed files that gave no event when their batch was begun, and may have been mended since.
+
+A batch that is repeated has the rows that it had. What has come of a file since then is for
+`./stateful reingest` to take in, which reads those that were refused as a whole once more.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from include.lake.commits import is_written
+from include.lake.paths import Lake, dataset_of
+from include.landing.batch import Batch
+from include.landing.ingest_position import app_id
+from include.landing.parse_files import ACCEPTED, WHOLE_FILE, Outcome, file_outcome, refused
+from include.landing.refusals import RefusedError
+from include.settings import Source
+
+
+def files_without_events(lake: Lake, source: Source, batch: Batch) -> frozenset[str]:
+    """Those of a batch that was begun, once a table has something of it; of any other none."""
+    name = source.name
+    tables = {"bronze": lake.bronze(name), "quarantine": lake.quarantine(name)}
+    has = {
+        table: is_written(DeltaTable(path), app_id(name, table, batch.position_id), batch.number)
+        for table, path in tables.items()
+    }
+    if not has["bronze"]:
+        # Which is written first: so what quarantine has is all of the batch.
+        return frozenset(batch.files if has["quarantine"] else ())
+    rows = dataset_of(tables["bronze"]).to_table(
+        columns=["source_file"], filter=pc.field("source_file").isin(batch.files)
+    )
+    return frozenset(batch.files) - {*rows["source_file"].unique().to_pylist()}
+
+
+def as_begun(
+    without_events: Collection[str], read: Callable[[str], Iterator[Outcome]], name: str
+) -> Iterator[Outcome]:
+    """The outcomes that `read` gives of a file; but if it has events now, and had none, a refusal."""
+    if name not in without_events:
+        return read(name)
+    outcomes = list(read(name))
+    if all(outcome["kind"] != ACCEPTED for outcome in outcomes):
+        return iter(outcomes)
+    why = RefusedError("unreadable_file", "it had no event when its batch was begun, and has now")
+    refusal = refused(name, WHOLE_FILE, why, None) | {"source_file": name}
+    return iter([refusal, file_outcome(name, 1)])
