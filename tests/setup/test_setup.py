@@ -168,6 +168,19 @@ def test_a_venv_whose_python_was_removed_is_not_used(usable_venv):
     assert not install.is_usable(usable_venv)
 
 
+def test_a_link_to_the_venv_of_another_folder_is_refused_and_not_cleared(
+    usable_venv, tmp_path, monkeypatch
+):
+    link = tmp_path / "clone" / ".venv"
+    link.parent.mkdir()
+    link.symlink_to(usable_venv)
+    assert not install.is_usable(link)
+    monkeypatch.setattr(install, "VENV", link)
+    with pytest.raises(SetupError, match=re.escape(f"remove the link (rm {link})")):
+        install.make_venv()
+    assert install.is_usable(usable_venv)
+
+
 @pytest.mark.e2e
 def test_a_venv_is_made_anew_and_used_where_it_was_made(tmp_path, monkeypatch):
     """In a folder whose name has a space, too: pip's first line then does not name its Python."""
