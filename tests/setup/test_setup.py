@@ -133,6 +133,7 @@ def test_a_java_that_does_not_start(tmp_path):
 
 def test_a_python_without_venv_is_told_from_a_missing_python(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(program(tmp_path, "python3", "exit 1")))
+    monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
     with pytest.raises(SetupError, match="python3-venv"):
         install.make_venv()
 
