@@ -48,7 +48,7 @@ def reader_of_parts(lake: Lake, source: Source, batch: Batch) -> ReadPart:
 
         return partial(outcomes_of_added, source, batch)
     root = landing_root(lake, source.name)
-    return partial(outcomes_of_file, lake, root, source, batch.ingested_at_us)
+    return partial(outcomes_of_file, lake, root, source, batch)
 
 
 def has_arrived(lake: Lake, source: Source) -> bool:
