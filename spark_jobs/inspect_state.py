@@ -33,6 +33,7 @@ from include.lake.paths import Lake, LakeError, open_lake
 from include.registry import stream_named
 from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition, pinned_settings
+from include.text_table import printable
 from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.job import exit_with_main, spark_session
 
@@ -144,7 +145,7 @@ def main() -> None:
     report = inspect_state(spark, lake, stream)
     text = report_json(report) if args.json else format_report(report, args.wide)
     if args.output is None:
-        sys.stdout.write(f"{text}\n")
+        sys.stdout.write(printable(f"{text}\n"))
     else:
         args.output.write_text(text)
 

@@ -41,6 +41,7 @@ from include.run_local import has_landing_files, show_result
 from include.sample.sample_data import Options, land_samples, sample_start
 from include.settings import SettingsError
 from include.spark.local_jobs import say
+from include.text_table import printable
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -168,7 +169,7 @@ def run_streams(parts: Parts, api: AirflowApi, lake: Lake) -> int:
         show_result(lake, stream.name)
         show_findings(lake, stream.name)
     for failure in failures:
-        sys.stderr.write(f"\nerror: {failure}\n")
+        sys.stderr.write(printable(f"\nerror: {failure}\n"))
     return 1 if failures else 0
 
 

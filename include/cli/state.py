@@ -37,7 +37,7 @@ from include.plans.plan_recompute import plan_recompute
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
 from include.plans.stream_identity import stream_identity
-from include.settings import Source, Stream
+from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Source, Stream
 from include.spark.local_jobs import run_job, say
 from include.spark.submit import reseed_arguments
 
@@ -113,10 +113,12 @@ def reseed(
     lake: LakeOption,
     until: UntilOption = None,
     buckets: Annotated[
-        int | None, typer.Option(min=1, help="Of the new state; as now when not given.")
+        int | None,
+        typer.Option(min=1, max=MOST_BUCKETS, help="Of the new state; as now when not given."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="State partitions; as now when not given.")
+        int | None,
+        typer.Option(min=1, max=MOST_PARTITIONS, help="State partitions; as now when not given."),
     ] = None,
     from_beginning: Annotated[
         bool, typer.Option("--recompute", help="From the beginning, whatever savepoints there are.")
