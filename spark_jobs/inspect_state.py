@@ -72,7 +72,7 @@ def measure_states(
         return pa.table({"measured": [pickle.dumps(measure_bucket(rows, due_until_us))]})
 
     measured = states.groupBy("bucket").applyInArrow(measure, "measured binary")
-    return [pickle.loads(row["measured"]) for row in measured.collect()]
+    return [pickle.loads(row["measured"]) for row in measured.collect()]  # noqa: S301 (of our workers)
 
 
 def _waiting_events(spark: SparkSession, batch: CommittedBatch) -> dict[int, tuple[int, int]]:
