@@ -243,6 +243,15 @@ def test_of_two_at_once_the_second_waits_and_installs_nothing(requirements, monk
     assert (folder / "calls").read_text().split() == ["called"]
 
 
+@pytest.mark.parametrize("file", ["requirements.txt", "tests/requirements.txt"])
+def test_each_package_is_pinned_to_files_of_known_content(file):
+    """One hash is enough for pip to ask for all: what an index has under a name is not enough."""
+    text = (ROOT / file).read_text()
+    entries = re.split(r"\n(?=\S)", text.strip())
+    assert [each for each in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}", each)] == []
+    assert len(pinned([ROOT / file])) == len(entries)
+
+
 PIP_SAYS = "Collecting one==1\n  Downloading one-1.whl\nCollecting two==2\n"
 
 
