@@ -17,6 +17,7 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
 from include.memory import MemorySampler
 from include.settings import SettingsError
+from include.text_table import printable
 
 log = logging.getLogger("job")
 
@@ -64,7 +65,7 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
         raise
     record |= {"outcome": "succeeded", "ended_at": datetime.now(UTC)}
     append_ops(lake, "runs", [record])
-    log.info("%s", _summary(record))
+    log.info("%s", printable(_summary(record)))
 
 
 @contextmanager
@@ -119,8 +120,8 @@ def exit_with_main(main: Callable[[], None]) -> None:
     try:
         main()
     except CALLER_ERRORS as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(printable(f"error: {error}\n"))
         sys.exit(2)
     except Exception as error:
-        sys.stderr.write(f"{_traceback(error)}error: {_cause(error)}\n")
+        sys.stderr.write(printable(f"{_traceback(error)}error: {_cause(error)}\n"))
         raise SystemExit(1) from error

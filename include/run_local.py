@@ -3,6 +3,7 @@
 The exit code is that of the job that failed.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Collection
@@ -16,6 +17,7 @@ from include.job import LOG_LEVEL
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
+from include.landing.landed_files import is_local
 from include.settings import PROJECT, Stream
 from include.spark.local_jobs import run_job, say
 from include.steps import STEPS, JobStep, LookStep, StreamRun
@@ -118,5 +120,7 @@ def show_result(lake: Lake, stream: str) -> None:
 def has_landing_files(lake: Lake) -> bool:
     """Whether any file at all lies in landing/."""
     folder = lake.path_in_filesystem(f"{lake.root}/landing")
+    if is_local(lake):
+        return any(files for _, _, files in os.walk(folder))  # whatever bytes their names have
     selector = fs.FileSelector(folder, recursive=True, allow_not_found=True)
     return any(info.type == fs.FileType.File for info in lake.filesystem.get_file_info(selector))

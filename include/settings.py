@@ -26,6 +26,8 @@ MIB = 1024**2
 GIB = 1024**3
 MILLISECOND = timedelta(milliseconds=1)
 RESCUED = "rescued"
+# A bucket is a call of Python, a partition a task and a RocksDB: more are slips of the keyboard.
+MOST_BUCKETS, MOST_PARTITIONS = 1_000_000, 10_000
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 # `watermark_per`: the first folder below landing/<source> that a file lies in.
 FOLDER = "<folder>"
@@ -299,9 +301,9 @@ class Stream:
     def __post_init__(self) -> None:
         if self.name:
             _check_name("stream", self.name)
-        for count in ("buckets", "state_partitions"):
-            if getattr(self, count) < 1:
-                raise SettingsError(f"stream {self.name}: {count} must be at least 1")
+        for count, most in (("buckets", MOST_BUCKETS), ("state_partitions", MOST_PARTITIONS)):
+            if not 1 <= getattr(self, count) <= most:
+                raise SettingsError(f"stream {self.name}: {count} must be from 1 to {most:,}")
         if self.on_error not in ("stop", "quarantine"):
             raise SettingsError(f"stream {self.name}: on_error must be stop or quarantine")
         if self.watermark_delay < timedelta(0) or self.watermark_delay % MILLISECOND:

@@ -1,13 +1,24 @@
 """Words and figures for people who read a terminal or a task's log."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from difflib import get_close_matches
 from itertools import starmap
 
+# What a terminal takes for a command, or writes from right to left, and what is half a character.
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def printable(text: str) -> str:
+    """The text with escapes such as \\x1b in place of what is not to reach a terminal.
+
+    Names of files and values of rows are other people's: one could clear the screen, or more.
+    """
+    return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def bytes_text(count: float) -> str:

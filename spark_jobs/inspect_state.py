@@ -33,6 +33,7 @@ from include.lake.paths import Lake, LakeError, open_lake
 from include.registry import stream_named
 from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition, pinned_settings
+from include.text_table import printable
 from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.job import exit_with_main, spark_session
 
@@ -71,7 +72,7 @@ def measure_states(
         return pa.table({"measured": [pickle.dumps(measure_bucket(rows, due_until_us))]})
 
     measured = states.groupBy("bucket").applyInArrow(measure, "measured binary")
-    return [pickle.loads(row["measured"]) for row in measured.collect()]
+    return [pickle.loads(row["measured"]) for row in measured.collect()]  # noqa: S301 (of our workers)
 
 
 def _waiting_events(spark: SparkSession, batch: CommittedBatch) -> dict[int, tuple[int, int]]:
@@ -144,7 +145,7 @@ def main() -> None:
     report = inspect_state(spark, lake, stream)
     text = report_json(report) if args.json else format_report(report, args.wide)
     if args.output is None:
-        sys.stdout.write(f"{text}\n")
+        sys.stdout.write(printable(f"{text}\n"))
     else:
         args.output.write_text(text)
 

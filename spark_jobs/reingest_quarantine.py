@@ -36,6 +36,7 @@ from include.landing.ingest_seal import REINGESTED_KEY, refuse_changed_tables, s
 from include.landing.kafka_rows import judged_again
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import to_event
+from include.landing.open_landed import FileGoneError
 from include.landing.origin import ReadPart, reader_of_parts
 from include.landing.origin_columns import refused_columns
 from include.landing.parse_files import (
@@ -43,7 +44,6 @@ from include.landing.parse_files import (
     FILE,
     REFUSED,
     WHOLE_FILE,
-    FileGoneError,
     Outcome,
     accepted,
     outcome_schema,

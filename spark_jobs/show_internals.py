@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pyspark.sql import SparkSession
 
 from include.lake.paths import open_lake
+from include.text_table import printable
 from spark_jobs.internals import parts
 from spark_jobs.internals.debug_log import (
     LogLine,
@@ -146,7 +147,7 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 def main() -> None:
     lake = open_lake(parse_args().lake)
     for part in run_demo(spark_session("show_internals", lake), lake.root):
-        sys.stdout.write(part)
+        sys.stdout.write(printable(part))
         sys.stdout.flush()
 
 

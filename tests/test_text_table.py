@@ -9,6 +9,7 @@ import pytest
 from deltalake import write_deltalake
 
 from include.lake.stream_result import format_result, read_result
+from include.spark.local_jobs import say
 from include.text_table import counted, did_you_mean, value_text
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 500_000, tzinfo=UTC)
@@ -68,3 +69,8 @@ def test_a_table_shows_no_python_and_is_cut_on_a_terminal_alone(lake):
     assert "1 row, complete until" in whole
     assert '[{"sku":"aaaaaaaa...' in short
     assert max(map(len, short.splitlines())) < 60
+
+
+def test_no_command_to_a_terminal_comes_from_data(capsys):
+    say("a\x1b[2Jb\x9b\r\x07\u202ec\ud800 \u00e9\tx\n")
+    assert capsys.readouterr().out == "a\\x1b[2Jb\\x9b\\r\\x07\\u202ec\\ud800 \u00e9\tx\n\n"

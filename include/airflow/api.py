@@ -87,7 +87,7 @@ class AirflowApi:
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
-        request = Request(self.url + path, data=data, headers=headers, method=method)
+        request = Request(self.url + path, data=data, headers=headers, method=method)  # noqa: S310 (our own address)
         with local_opener().open(request, timeout=60) as response:
             return json.load(response)
 

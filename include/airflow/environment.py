@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,9 @@ HOME = PROJECT / ".airflow"
 PASSWORDS = HOME / "passwords.json"
 PLUGINS = PROJECT / "include" / "airflow" / "plugins"
 USER = "admin"
+PASSWORD_BYTES = 15
+# Of the folders and files with what Airflow knows: its owner's alone.
+PRIVATE_FOLDER, PRIVATE_FILE, PRIVATE_UMASK = 0o700, 0o600, 0o077
 
 
 def airflow_environment(
@@ -56,9 +60,9 @@ def airflow_environment(
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC": "include.airflow.sqlite.CONNECT_ARGS",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_SESSION_MAKER": "include.airflow.sqlite.session_maker",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
-        # Fixed by default, so a second Airflow on this machine could not serve its logs.
-        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(any_free_port()),
-        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(any_free_port()),
+        # By default a task's log is also its group's to write.
+        "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FOLDER_PERMISSIONS": oct(PRIVATE_FOLDER),
+        "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FILE_PERMISSIONS": oct(PRIVATE_FILE),
     }
 
 
@@ -100,6 +104,26 @@ def free_port_or_error(text: str) -> int:
     return int(text)
 
 
+def make_private_home() -> None:
+    """Airflow's folder, closed to other users; SettingsError when it is another user's.
+
+    So are logs, database and settings that a release before 0.6 left in it for all to read.
+    """
+    try:
+        HOME.mkdir(exist_ok=True)
+        HOME.chmod(PRIVATE_FOLDER)
+    except OSError as error:
+        raise SettingsError(f"{HOME} cannot be closed to others: {error.strerror}") from error
+
+
+def make_password() -> None:
+    """The admin's password, before the first start: one that Airflow makes, it writes in its log."""
+    PASSWORDS.touch(PRIVATE_FILE)
+    PASSWORDS.chmod(PRIVATE_FILE)  # a release before 0.6 left it for all to read
+    if not PASSWORDS.read_text():
+        PASSWORDS.write_text(json.dumps({USER: secrets.token_urlsafe(PASSWORD_BYTES)}))
+
+
 def password() -> str:
-    """The password that Airflow generated at its first start."""
+    """The admin's password, in the file that Airflow reads it from."""
     return str(json.loads(PASSWORDS.read_text())[USER])

@@ -20,10 +20,13 @@ from include.airflow.api import AirflowApi
 from include.airflow.environment import (
     HOME,
     HOST,
+    PRIVATE_FILE,
     USER,
     airflow_environment,
     any_free_port,
     free_port_or_error,
+    make_password,
+    make_private_home,
     password,
 )
 from include.airflow.first_runs import DagNotReadError, FirstRuns
@@ -38,6 +41,7 @@ from include.run_local import has_landing_files, show_result
 from include.sample.sample_data import Options, land_samples, sample_start
 from include.settings import SettingsError
 from include.spark.local_jobs import say
+from include.text_table import printable
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -91,8 +95,10 @@ def make_sample_data(lake: Lake) -> None:
 @contextmanager
 def only_one_here() -> Iterator[None]:
     """Airflow's database serves one Airflow: a second would end the first one's runs."""
-    HOME.mkdir(exist_ok=True)
-    with (HOME / "make-run.lock").open("w") as file:
+    make_private_home()
+    lock = HOME / "make-run.lock"
+    lock.touch(PRIVATE_FILE)
+    with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -132,6 +138,7 @@ def _heed_no_more(number: int, frame: FrameType | None) -> None:
 def airflow(lake: Lake, port: int) -> Iterator[tuple[Parts, AirflowApi]]:
     """Airflow while the body runs; no process of it is left afterwards."""
     adopt_orphans()
+    make_password()
     port_of_tasks = any_free_port()
     parts = Parts(airflow_environment(os.environ, lake, port, port_of_tasks))
     api = AirflowApi(f"http://{HOST}:{port}")
@@ -162,7 +169,7 @@ def run_streams(parts: Parts, api: AirflowApi, lake: Lake) -> int:
         show_result(lake, stream.name)
         show_findings(lake, stream.name)
     for failure in failures:
-        sys.stderr.write(f"\nerror: {failure}\n")
+        sys.stderr.write(printable(f"\nerror: {failure}\n"))
     return 1 if failures else 0
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from include.airflow.api import AirflowApi
-from include.airflow.environment import HOME, HOST
+from include.airflow.environment import HOME, HOST, PRIVATE_FILE, PRIVATE_FOLDER, PRIVATE_UMASK
 from include.lake.process_tree import end_descendants, interrupt_me_with_parent, wait_until
 from include.settings import PROJECT
 from include.spark.local_jobs import say
@@ -26,10 +26,13 @@ READY_DEADLINE = 600.0
 STOP_PATIENCE = 15.0
 LOG_TAIL = 30
 BACKGROUND = (
+    # Logs are read as files here; a server of them would listen on all interfaces.
     ("scheduler", "--skip-serve-logs"),
     ("dag-processor",),
     ("triggerer", "--skip-serve-logs"),
 )
+# Its tasks write the lake, which is for others to read if the person's umask says so.
+WRITES_THE_LAKE = "scheduler"
 
 
 class AirflowDiedError(Exception):
@@ -43,12 +46,13 @@ class Parts:
         self._environment = dict(environment)
         self._logs = logs
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        logs.mkdir(parents=True, exist_ok=True)
+        logs.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
 
     def start(self, name: str, *words: str) -> None:
         """`airflow <words>`, until `stop`."""
         if self.log(name).exists():
             self.log(name).replace(self._logs / f"{name}.log.1")
+        self.log(name).touch(PRIVATE_FILE)
         with self.log(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", "airflow", *words],
@@ -60,6 +64,7 @@ class Parts:
                 # Its own session: Ctrl-C in the terminal reaches only us, and we pass it on.
                 start_new_session=True,
                 preexec_fn=interrupt_me_with_parent,
+                umask=-1 if name == WRITES_THE_LAKE else PRIVATE_UMASK,
             )
 
     def finish(self, name: str, *words: str) -> None:

@@ -22,6 +22,7 @@ from include.registry import source_named, source_names, stream_named, stream_na
 from include.savepoints.contents import SavepointError
 from include.settings import PROJECT, SettingsError, Source, Stream
 from include.spark.local_jobs import absolute_lake
+from include.text_table import printable
 
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 # What the caller can mend.
@@ -61,13 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except typer.TyperException as error:
-        sys.stderr.write(f"error: {error.format_message()}\n")
+        sys.stderr.write(printable(f"error: {error.format_message()}\n"))
         return REFUSED
     except (MistakeError, *CALLER_ERRORS) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(printable(f"error: {error}\n"))
         return REFUSED
     except FAILURES as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(printable(f"error: {error}\n"))
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED

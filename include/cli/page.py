@@ -16,6 +16,7 @@ from include.page.render import overview_html, stream_html
 from include.page.stream_figures import read_stream
 from include.registry import stream_named
 from include.spark.local_jobs import say
+from include.text_table import printable
 
 PANEL = "Run"
 
@@ -72,5 +73,5 @@ def metrics(lake: LakeOption) -> int:
     say(metrics_text(overview).removesuffix("\n"))
     troubles = _troubles(overview)
     for text in troubles:
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(printable(f"{text}\n"))
     return FAILED if troubles else DONE

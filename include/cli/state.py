@@ -29,6 +29,7 @@ from include.coverage.table_coverage import coverage_record, coverage_text, tabl
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.landing.clock import as_text
+from include.landing.skip_file import apply_skip_file, plan_skip_file
 from include.landing.skip_lost import apply_skip, plan_skip
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
 from include.plans.plan_backfill import plan_backfill
@@ -36,7 +37,7 @@ from include.plans.plan_recompute import plan_recompute
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
 from include.plans.stream_identity import stream_identity
-from include.settings import Source, Stream
+from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Source, Stream
 from include.spark.local_jobs import run_job, say
 from include.spark.submit import reseed_arguments
 
@@ -112,10 +113,12 @@ def reseed(
     lake: LakeOption,
     until: UntilOption = None,
     buckets: Annotated[
-        int | None, typer.Option(min=1, help="Of the new state; as now when not given.")
+        int | None,
+        typer.Option(min=1, max=MOST_BUCKETS, help="Of the new state; as now when not given."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="State partitions; as now when not given.")
+        int | None,
+        typer.Option(min=1, max=MOST_PARTITIONS, help="State partitions; as now when not given."),
     ] = None,
     from_beginning: Annotated[
         bool, typer.Option("--recompute", help="From the beginning, whatever savepoints there are.")
@@ -168,6 +171,27 @@ def skip_lost(source: SourceArgument, lake: LakeOption, is_applied: ApplyOption 
         say(plan.text())
         if is_applied:
             apply_skip(lake, source, plan)
+        else:
+            say(UNCHANGED)
+    return 0
+
+
+@command("skip-file", "skip-file user_events 2026-11-20/a.jsonl --apply", PANEL)
+def skip_file(
+    source: SourceArgument,
+    name: Annotated[str, typer.Argument(metavar="FILE", help="Its path below landing/SOURCE.")],
+    lake: LakeOption,
+    is_applied: ApplyOption = False,
+) -> int:
+    """Give up a landed file that is gone, or ends each run: the plan, or with --apply do it."""
+    with hold_lease(lake, f"ingest-{source.name}"):
+        plan = plan_skip_file(lake, source, name)
+        if plan is None:
+            say(f"{name} is given up already: the next run goes on without it")
+            return 0
+        say(plan.text())
+        if is_applied:
+            apply_skip_file(lake, source, plan)
         else:
             say(UNCHANGED)
     return 0

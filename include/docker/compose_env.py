@@ -3,7 +3,7 @@
     python -m include.docker.compose_env [--file .env]
 
 A new file has new secrets, and PostgreSQL keeps the password it was first started with: so an
-existing file is never replaced. Who only runs containers may have an old Python, and none of our
+existing file is never replaced. It is given those that it lacks, as one of an older release. Who only runs containers may have an old Python, and none of our
 packages: this needs Python 3.9 and nothing else.
 """
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--file", type=Path, default=ENV_FILE, help="default: %(default)s")
     args = parser.parse_args(argv)
     try:
-        write_new(args.file, generated_environment())
+        write(args.file, generated_environment())
     except EnvFileError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
@@ -54,8 +54,24 @@ def generated_environment() -> dict[str, str]:
         "AIRFLOW_FERNET_KEY": urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "AIRFLOW_SECRET_KEY": secrets.token_urlsafe(SECRET_BYTES),
         "AIRFLOW_JWT_SECRET": secrets.token_urlsafe(SECRET_BYTES),
+        "SPARK_AUTH_SECRET": secrets.token_urlsafe(SECRET_BYTES),
         "AIRFLOW_ADMIN_PASSWORD": secrets.token_urlsafe(PASSWORD_BYTES),
     }
+
+
+def write(file: Path, environment: Mapping[str, str]) -> None:
+    """Write a new env file, or what an existing one lacks; EnvFileError when that is nothing."""
+    if not file.exists():
+        write_new(file, environment)
+        return
+    text = file.read_text()
+    known = {line.partition("=")[0].strip() for line in text.splitlines()}
+    lacking = {name: value for name, value in environment.items() if name not in known}
+    if not lacking:
+        write_new(file, environment)  # says why not
+    with file.open("a") as output:
+        output.write("" if text.endswith("\n") or not text else "\n")
+        output.writelines(f"{name}={value}\n" for name, value in lacking.items())
 
 
 def write_new(file: Path, environment: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from pyarrow import fs
 
 from include.lake.paths import Lake
-from include.lake.process_tree import wait_until
+from include.lake.process_tree import PROC, wait_until
 
 log = logging.getLogger("lease")
 
@@ -42,6 +42,7 @@ def hold_lease(
         return
     path = _path(lake, name)
     path.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_deleted(path)
     with path.open("a+") as file:
         if not wait_until(lambda: _locked(file), patience.total_seconds()):
             file.seek(0)
@@ -54,6 +55,29 @@ def hold_lease(
         file.write(json.dumps(holder | told))
         file.flush()
         yield
+
+
+def _refuse_deleted(path: Path) -> None:
+    """LeaseTakenError when a process has the lock file that somebody deleted: a new one is no lock.
+
+    By what Linux says of open files; elsewhere nothing is known of it.
+    """
+    deleted = f"{path.parent.resolve() / path.name} (deleted)"
+    for process in PROC.glob("[0-9]*"):
+        if deleted in _open_files(process):
+            raise LeaseTakenError(
+                f"process {process.name} works on {path.stem}, and its lock {path} was deleted. Wait "
+                "for it to end, or stop it; and leave the files of leases where they are"
+            )
+
+
+def _open_files(process: Path) -> set[str]:
+    found = set()
+    with suppress(OSError):  # it has ended, or is another user's
+        for link in (process / "fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                found.add(str(link.readlink()))
+    return found
 
 
 def has_leases(lake: Lake) -> bool:

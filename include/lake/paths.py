@@ -5,6 +5,7 @@ paths to Spark; Dags and checks open them through pyarrow and delta-rs.
 """
 
 import os
+import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,8 @@ from textwrap import shorten
 from deltalake import DeltaTable
 from pyarrow import ArrowException, fs
 from pyarrow import dataset as ds
+
+from include.text_table import printable
 
 REASON_CHARACTERS = 300
 # Of a folder's path: delta-rs (1.6.6) cannot write there, or writes to another place.
@@ -128,6 +131,11 @@ def made_lake(root: str) -> Lake:
     return open_lake(root)
 
 
+def _is_odd(letter: str) -> bool:
+    """Also of letters that stand for bytes which are no UTF-8."""
+    return letter in ODD_LETTERS or unicodedata.category(letter) in ("Cc", "Cs")
+
+
 def open_lake(root: str) -> Lake:
     """The existing lake at `root`.
 
@@ -136,11 +144,11 @@ def open_lake(root: str) -> Lake:
     """
     # Delta takes Hadoop's spelling of such a path, file:/x, for another place than file:///x.
     root = root.removeprefix("file://") if root.startswith("file:///") else root
-    odd = next((letter for letter in root if letter in ODD_LETTERS), None)
+    odd = next((letter for letter in root if _is_odd(letter)), None)
     if odd and "://" not in root:
         raise LakeError(
-            f"the lake {root} has {odd} in its path, where no table can be written: give a folder "
-            f"without any of {ODD_LETTERS}"
+            f"the lake {printable(root)} has {printable(odd)} in its path, where no table can be "
+            f"written: give a folder without any of {ODD_LETTERS}, line ends and the like"
         )
     lake = Lake(root.rstrip("/") or "/")
     try:

@@ -96,7 +96,7 @@ def _again(stream: str, by_key: Mapping[str, int]) -> Finding:
         count=len(by_key),
         detail=f"Keys for which the function failed more than {KEY_REJECTED_AGAIN} times in this "
         f"run, those with the most first: {named}",
-        action=f"SELECT * FROM rejected/{stream} WHERE key = ...: their state, or what they send, "
+        action=f"SELECT * FROM rejected/{stream} WHERE key = ...: their state, or what they send, "  # noqa: S608 (for people to read)
         "is what the function does not expect",
     )
 

@@ -1,9 +1,19 @@
 """What ingestion takes in at once, and how far it has come: as the position has them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
+
+# Before the name of a landed file in the position, as no name begins: it was given up. Quarantine has
+# it as a whole; or, of one that was kept, the tables have what was read of it.
+GIVEN_UP, KEPT = "/", "//"
+
+
+def marks_among(names: Iterable[str]) -> dict[str, str]:
+    """The files whose marks are among the names of a batch in the position, each with its mark."""
+    marked = (name for name in names if name.startswith(GIVEN_UP))
+    return {name.lstrip("/"): KEPT if name.startswith(KEPT) else GIVEN_UP for name in marked}
 
 
 @dataclass(frozen=True)
@@ -20,6 +30,8 @@ class Batch:
     # Of a source with unique_files: SHA-256 of the files, and what are copies of which file.
     hashes: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
+    # Those of the files that are not read any more: GIVEN_UP or KEPT.
+    given_up: Mapping[str, str] = field(default_factory=dict)
 
 
 class Part(NamedTuple):

@@ -18,7 +18,7 @@ from include.job import RunRecord
 from include.lake.commits import is_written, rows_committed
 from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake, LakeError
-from include.landing.batch import Batch
+from include.landing.batch import KEPT, Batch
 from include.landing.bronze_changes import follow_fields
 from include.landing.bronze_tables import create_tables
 from include.landing.clock import check_clock_order
@@ -126,8 +126,10 @@ class BatchWriter:
         written = rows_committed(self._lake, path, *self._once(table, batch))
         if written is None or written == judged:
             return judged
-        if isinstance(self._source.origin, KafkaTopic) and written > judged:
-            return written  # a run that died had read messages that were compacted away since
+        # A run that died had read messages that were compacted away, or files that were given up.
+        is_less_now = isinstance(self._source.origin, KafkaTopic) or KEPT in batch.given_up.values()
+        if is_less_now and written > judged:
+            return written
         raise RowsLostError(
             f"batch {batch.number} of {self._source.name} has {counted(judged, 'row')} for {path}, but its "
             f"commit there has {written}. If an earlier run began the batch, and one of its "

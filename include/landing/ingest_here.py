@@ -8,7 +8,7 @@ better parsed by Spark, if that has more machines than this one (include/landing
 
 import argparse
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from include import job
 from include.lake.lease import hold_lease
@@ -54,7 +54,10 @@ def instant_or_none(text: str) -> datetime | None:
         raise argparse.ArgumentTypeError(str(error)) from None
     if instant.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text!r} has no zone: end it with Z, for UTC")
-    return instant
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not in the years 1 to 9999 of UTC") from None
 
 
 def main() -> None:

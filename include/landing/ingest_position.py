@@ -29,7 +29,7 @@ from include.lake.ops import compact_now_and_then, despite_others, with_all_colu
 from include.lake.paths import Lake, LakeError, files_of
 from include.landing import spark_position
 from include.landing.arrivals import Arrivals
-from include.landing.batch import Batch, Part, Position
+from include.landing.batch import GIVEN_UP, Batch, Part, Position, marks_among
 from include.landing.landed_files import landed_files
 from include.landing.planned_entry import ENTRY, entry_hash
 from include.settings import Source
@@ -40,9 +40,7 @@ COLUMNS = (
         "bigint",
         "A number; all its files go into one commit of bronze, and one of quarantine",
     ),
-    Column(
-        "source_file", "string", "A file that it takes, below landing/<source>; null: it is done"
-    ),
+    Column("source_file", "string", "Below landing/<source>; after /: given up; null: all is done"),
     Column("ingested_at", "timestamp", "When it was planned: by that time its rows are judged"),
     Column("rows_bronze", "bigint", "When it is done: the rows that it gave to bronze"),
     Column("rows_quarantined", "bigint", "When it is done: the rows that it gave to quarantine"),
@@ -241,10 +239,12 @@ def _open_batch(position_id: str, number: int, rows: pa.Table) -> Batch:
     contents = dict(_contents(rows))
     hashes = {name: content for name, (content, _) in contents.items() if content is not None}
     copies = {name: copy_of for name, (_, copy_of) in contents.items() if copy_of is not None}
-    files = tuple(sorted({*rows["source_file"].to_pylist()} - copies.keys()))
+    names = {*rows["source_file"].to_pylist()} - copies.keys()
+    files = tuple(sorted(name for name in names if not name.startswith(GIVEN_UP)))
     has_origin = ORIGIN_ID.name in rows.column_names
     origin_id = rows[ORIGIN_ID.name][0].as_py() if has_origin else None
-    return Batch(position_id, number, files, ingested_at_us, origin_id, hashes, copies)
+    about = (ingested_at_us, origin_id, hashes, copies, marks_among(names))
+    return Batch(position_id, number, files, *about)
 
 
 def plan_rows(batch: Batch) -> pa.Table:

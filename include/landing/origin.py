@@ -49,7 +49,7 @@ def reader_of_parts(lake: Lake, source: Source, batch: Batch) -> ReadPart:
 
         return partial(outcomes_of_added, source, batch)
     root = landing_root(lake, source.name)
-    read = partial(outcomes_of_file, lake, root, source, batch.ingested_at_us)
+    read = partial(outcomes_of_file, lake, root, source, batch)
     return partial(as_begun, files_without_events(lake, source, batch), read)
 
 

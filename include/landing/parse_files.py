@@ -16,9 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from include.lake.columns import arrow_type
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
+from include.landing.batch import KEPT, Batch
 from include.landing.landed_file import open_rows
 from include.landing.landed_row import DAY_US, Event, reader_of_events
+from include.landing.open_landed import read_landed
 from include.landing.origin_columns import refused_columns
 from include.landing.refusals import RefusedError, UnreadableFileError
 from include.landing.rescue import Rescue
@@ -116,16 +118,19 @@ def _parse_some(
 
 
 def outcomes_of_file(
-    lake: Lake, root: str, source: Source, ingested_at_us: int, name: str
+    lake: Lake, root: str, source: Source, batch: Batch, name: str
 ) -> Iterator[Outcome]:
-    """Every row of one file, accepted or refused, and last the file with their number.
+    """Every row of one file of `batch`, accepted or refused, and last the file with their number.
 
-    LakeError when the file is gone.
+    FileGoneError when the file is gone and not given up.
     """
-    read = partial(_content, lake, f"{root}/{name}", source.max_file_bytes)
+    if batch.given_up.get(name) == KEPT:
+        yield file_outcome(name, 0)
+        return
+    read = partial(_content, lake, root, source, batch, name)
     rescue = Rescue(source)
     rows_in_file = 0
-    for outcome in outcomes_of_content(read, source, name, ingested_at_us, rescue):
+    for outcome in outcomes_of_content(read, source, name, batch.ingested_at_us, rescue):
         rows_in_file += 1
         yield outcome
     yield file_outcome(name, rows_in_file, rescue)
@@ -164,26 +169,10 @@ def _outcomes(
             yield refused(name, row_number, refusal, rows.raw(item))
 
 
-class FileGoneError(LakeError):
-    """A file was listed, or planned, and is no longer in landing."""
-
-
-def _content(lake: Lake, path: str, max_bytes: int) -> bytes:
-    try:
-        with lake.filesystem.open_input_file(path) as file:
-            if file.size() > max_bytes:
-                raise UnreadableFileError(
-                    f"{file.size()} bytes, more than the {max_bytes} allowed: split it"
-                )
-            return bytes(file.read())
-    except PermissionError as error:
-        # Any other failure to read is the lake's and not this file's: it fails the run.
-        raise UnreadableFileError(f"permission denied: {error.strerror}") from None
-    except FileNotFoundError as error:
-        raise FileGoneError(
-            f"{path} was to be taken in and is gone: put it back, as a part of its batch may be in "
-            "bronze already; then run again"
-        ) from error
+def _content(lake: Lake, root: str, source: Source, batch: Batch, name: str) -> bytes:
+    if name in batch.given_up:
+        raise UnreadableFileError("given up by skip-file before it was read: land it anew")
+    return read_landed(lake, root, name, source.max_file_bytes)
 
 
 def accepted(source: Source, row_number: int, event: Event, rescued: str | None) -> Outcome:

@@ -49,7 +49,8 @@ def plan_skip(lake: Lake, source: Source, now: datetime) -> SkipPlan | None:
     """What would be given up; None when nothing is lost. OriginError where that cannot be."""
     if source.origin is None:
         raise OriginError(
-            f"{place_of(source)} loses nothing by itself: put a file that is gone back, under its name"
+            f"{place_of(source)} loses nothing by itself: put a file that is gone back, under its "
+            f"name, or give it up with `./stateful skip-file {source.name} FILE`"
         )
     refuse_changed_tables(lake, source)
     position = read_position(lake, source.name)

@@ -29,7 +29,9 @@ from include.landing.ingest_seal import REINGESTED_KEY
 from include.landing.landed_file import opener_of
 from include.landing.landed_files import landing_root
 from include.landing.landed_folder import folders_of
+from include.landing.open_landed import FileGoneError, open_landed
 from include.landing.parse_files import WHOLE_FILE, Outcome, file_outcome
+from include.landing.refusals import UnreadableFileError
 from include.settings import MIB, Source
 
 # Reading waits for disks and networks, and the hash of what is read for no other thread.
@@ -68,10 +70,10 @@ def hashes_of(lake: Lake, source: str, names: Iterable[str]) -> dict[str, str]:
 def _hash_of(lake: Lake, root: str, name: str) -> str | None:
     content = hashlib.sha256()
     try:
-        with lake.filesystem.open_input_stream(f"{root}/{name}") as file:
-            while piece := file.read(PIECE):
+        with open_landed(lake, root, name) as opened:
+            while piece := opened.file.read(PIECE):
                 content.update(piece)
-    except (PermissionError, FileNotFoundError):
+    except (UnreadableFileError, FileGoneError):
         return None
     return content.hexdigest()
 

@@ -80,9 +80,13 @@ def parse_instant(name: str, text: str) -> datetime:
     """A date or an instant in ISO 8601, UTC where it says no zone; SettingsError otherwise."""
     try:
         instant = datetime.fromisoformat(text)
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
     except ValueError as error:
         raise SettingsError(f"{name} is {text!r}: {_why_none(text, error)}") from error
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    except OverflowError as error:
+        raise SettingsError(
+            f"{name} is {text!r}: in UTC it is not in the years 1 to 9999"
+        ) from error
 
 
 def _why_none(text: str, error: ValueError) -> str:

@@ -30,7 +30,7 @@ from include.plans.stream_identity import initial_fingerprint
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base
 from include.savepoints.identity import StreamIdentity
-from include.settings import SettingsError, Stream
+from include.settings import MOST_BUCKETS, MOST_PARTITIONS, SettingsError, Stream
 from include.stream_definition import pinned_settings
 from include.text_table import counted
 
@@ -115,9 +115,12 @@ def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPla
     return ReseedPlan(
         identity,
         options,
-        _count("buckets", options.buckets, now.get("buckets") or stream.buckets),
+        _count("buckets", options.buckets, now.get("buckets") or stream.buckets, MOST_BUCKETS),
         _count(
-            "partitions", options.partitions, now.get("state_partitions") or stream.state_partitions
+            "partitions",
+            options.partitions,
+            now.get("state_partitions") or stream.state_partitions,
+            MOST_PARTITIONS,
         ),
         pin,
         until_us,
@@ -151,9 +154,9 @@ def _rows_from(lake: Lake, stream: Stream, identity: StreamIdentity, base: Base)
     return rows_emitted(lake, stream, edges)[0]
 
 
-def _count(name: str, wanted: int | None, now: int) -> int:
-    if wanted is not None and wanted < 1:
-        raise SettingsError(f"{name} must be at least 1, not {wanted}")
+def _count(name: str, wanted: int | None, now: int, most: int) -> int:
+    if wanted is not None and not 1 <= wanted <= most:
+        raise SettingsError(f"{name} must be from 1 to {most:,}, not {wanted:,}")
     return wanted or now
 
 

@@ -82,7 +82,7 @@ def generate(lake: Lake, source: Source, options: Options) -> Summary:
 def draw_arrivals(source: Source, options: Options) -> tuple[list[Arrival], int, int]:
     """All rows in the order they arrive, and how many of them are duplicates and late."""
     # Only random(): the one method whose numbers Python promises to keep.
-    draw = random.Random(f"{options.seed}/{source.name}").random
+    draw = random.Random(f"{options.seed}/{source.name}").random  # noqa: S311 (to be repeated)
     weights = list(itertools.accumulate(1 / rank for rank in range(1, options.keys + 1)))
     start_us = (options.start - EPOCH) // MICROSECOND
     arrivals: list[Arrival] = []

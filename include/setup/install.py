@@ -144,6 +144,12 @@ def is_usable(venv: Path) -> bool:
 
 
 def make_venv() -> None:
+    """Anew; SetupError where that is not possible, or would clear what is another folder's."""
+    if VENV.is_symlink():
+        raise SetupError(
+            f"{VENV} is a link to {VENV.resolve()}, which was made for another folder or never "
+            f"completed, and would be cleared: remove the link (rm {VENV}) and repeat the command"
+        )
     # Resolved, because this may be the Python of the .venv that is about to go.
     python = Path(sys.executable).resolve()
     say(f"making .venv with {python}")

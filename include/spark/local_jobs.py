@@ -15,6 +15,7 @@ from rich.theme import Theme
 from include.settings import Stream
 from include.spark.master import check_reachable
 from include.spark.submit import default_master, job_environment, submit_command
+from include.text_table import printable
 
 LOG_LEVEL = "SPARK_LOG_LEVEL"
 # For log4j2.properties and include/job.py: errors alone, each in a line.
@@ -76,7 +77,7 @@ def _run_quietly(command: Sequence[str], environment: dict[str, str], stdout: Te
         assert job.stderr is not None
         for line in job.stderr:
             if not NOISE.match(line):
-                sys.stderr.write(line)
+                sys.stderr.write(printable(line))
     return job.returncode
 
 
@@ -87,6 +88,7 @@ def absolute_lake(lake: str) -> str:
 
 def say(line: str) -> None:
     """A line for people, at once even when the output is a pipe; with colours on a terminal."""
+    line = printable(line)
     if sys.stdout.isatty():
         console = Console(theme=THEME, highlighter=ForPeople(), markup=False, emoji=False)
         console.print(line, soft_wrap=True)

@@ -56,6 +56,8 @@ def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
         (["reseed", "user_counts", "--buckets", "many"], "'--buckets'"),
         (["reseed", "user_counts", "--until", "soon"], "--until is 'soon': give a date"),
         (["recompute", "user_counts", "2026-01-05", "soon"], "UNTIL is 'soon': give a date"),
+        (["reseed", "user_counts", "--until", "9999-12-31T23:59:59-23:00"], "years 1 to 9999"),
+        (["reseed", "user_counts", "--buckets", "99999999999"], "less than or equal to 1000000"),
         (["recompute", "user_counts", "2026-11-31", "2026-12-02"], "November 2026 has 30 days"),
         (["recompute", "user_counts", "2026-02-29T13:00Z", "2026-03-01"], "2026 has 28 days"),
         (["recompute", "user_counts", "2026-13-01", "2026-12-02"], "there is no month 13"),

@@ -102,6 +102,15 @@ def test_every_service_has_limits_a_restart_policy_and_logs_that_rotate(name):
     assert seconds(service["stop_grace_period"]) >= 30
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_service_has_capabilities_that_it_does_not_need(name):
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    of_its_entry_point = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]
+    assert service.get("cap_add", []) == (of_its_entry_point if name == "postgres" else [])
+
+
 @pytest.mark.parametrize("name", LONG_RUNNING)
 def test_every_service_that_runs_on_has_a_health_check_without_a_shell(name):
     check = SERVICES[name]["healthcheck"]
@@ -161,13 +170,20 @@ def test_a_setting_has_one_default():
     assert len(dict(defaults)) == len(set(defaults))
 
 
-def test_all_of_airflow_has_the_same_secrets_and_spark_has_none():
-    assert len({json.dumps(sorted(variables(SERVICES[n]["environment"]))) for n in AIRFLOW}) == 2
+def test_all_of_airflow_has_the_same_secrets_and_spark_has_its_own():
+    """But for the admin's password, and that where drivers run."""
+    assert len({json.dumps(sorted(variables(SERVICES[n]["environment"]))) for n in AIRFLOW}) == 3
+    having = {
+        name for name in SERVICES if "_SPARK_AUTH_SECRET" in SERVICES[name].get("environment", {})
+    }
+    assert having == {*SPARK, "airflow-scheduler"}
+    assert SPARK_CONF["spark.authenticate"] == "true"
     for name in AIRFLOW:
         shared = COMPOSE["x-airflow-environment"].items()
         assert shared <= SERVICES[name]["environment"].items(), name
     for name in SPARK:
-        assert not {mark for _, mark, _ in variables(SERVICES[name])} - {":-"}
+        secrets = {given for given, mark, _ in variables(SERVICES[name]) if mark != ":-"}
+        assert secrets == {"SPARK_AUTH_SECRET"}
         # Jobs ship their Python: a worker that had the project would hide it when they did not.
         assert "PYTHONPATH" not in SERVICES[name]["environment"]
 

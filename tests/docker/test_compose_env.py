@@ -49,6 +49,17 @@ def test_the_file_is_for_its_owner_and_never_replaced(tmp_path, capsys):
     assert file.read_text() == written
 
 
+def test_a_file_of_an_older_release_is_given_what_it_lacks(tmp_path):
+    file = tmp_path / ".env"
+    old = "# mine\nPARALLELISM=4\nPOSTGRES_PASSWORD=kept"
+    file.write_text(old)
+    assert compose_env.main(["--file", str(file)]) == 0
+    lines = file.read_text().splitlines()
+    assert lines[:3] == old.splitlines()
+    names = [line.partition("=")[0] for line in lines[3:]]
+    assert {*names, "POSTGRES_PASSWORD"} == generated_environment().keys()
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(
         compose_env.EnvFileError, match=r"nowhere/\.env cannot be written: No such file"

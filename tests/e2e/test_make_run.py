@@ -1,14 +1,18 @@
 """`make run` as a person starts it: in a fresh copy, with an empty home folder."""
 
+import ipaddress
+import json
 import os
 import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from deltalake import DeltaTable
@@ -40,9 +44,9 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def processes_of(project: Path) -> list[str]:
-    """The command lines of what runs with this project's folders in its environment."""
-    found = []
+def processes_of(project: Path) -> dict[int, str]:
+    """The command lines of what runs with this project's folders in its environment, by pid."""
+    found = {}
     for folder in PROC.glob("[0-9]*"):
         try:
             environment = (folder / "environ").read_bytes()
@@ -50,12 +54,30 @@ def processes_of(project: Path) -> list[str]:
         except OSError:
             continue  # ended meanwhile, or another user's
         if f"AIRFLOW_HOME={project}/".encode() in environment:
-            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+            found[int(folder.name)] = command.replace(b"\0", b" ").decode(errors="replace")
     return found
 
 
+def listeners_of(project: Path) -> set[str]:
+    """The addresses at which its processes take connections, as `ss` has them."""
+    sockets = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+    pids = processes_of(project).keys()
+    return {
+        line.split()[3].rpartition(":")[0]
+        for line in sockets.splitlines()
+        if pids & {int(pid) for pid in re.findall(r"pid=(\d+)", line)}
+    }
+
+
+def is_loopback(address: str) -> bool:
+    """Of `*` and `0.0.0.0` not; a JVM has IPv4's in IPv6."""
+    if address == "*":
+        return False
+    return ipaddress.ip_address(address.strip("[]").removeprefix("::ffff:")).is_loopback
+
+
 def has_job(project: Path, job: str) -> bool:
-    return any(f"/{job}.py" in command for command in processes_of(project))
+    return any(f"/{job}.py" in command for command in processes_of(project).values())
 
 
 class Project:
@@ -116,13 +138,28 @@ def project(tmp_path_factory) -> Iterator[Project]:
     shutil.rmtree(project.folder)  # a gigabyte of packages
 
 
+class Run(NamedTuple):
+    said: str
+    listeners: set[str]
+
+
 @pytest.fixture(scope="module")
-def first_run(project) -> str:
-    """What the first `make run ONCE=1` said."""
+def watched_run(project) -> Run:
+    """The first `make run ONCE=1`, and at what addresses it took connections, jobs included."""
     process = project.make_run("ONCE=1")
-    output = process.communicate()[0]
-    assert process.returncode == 0, output
-    return output
+    said, listeners = "", set()
+    assert process.stdout is not None
+    for line in process.stdout:
+        said += line
+        listeners |= listeners_of(project.folder)
+    assert process.wait() == 0, said
+    return Run(said, listeners)
+
+
+@pytest.fixture(scope="module")
+def first_run(watched_run) -> str:
+    """What the first `make run ONCE=1` said."""
+    return watched_run.said
 
 
 def test_one_command_fills_every_table_on_a_machine_with_python_and_java_only(project, first_run):
@@ -155,7 +192,24 @@ def test_it_says_where_things_are_and_shows_each_table(project, first_run):
 def test_nothing_is_left_outside_the_project_or_running(project, first_run):
     # pip's cache, and what pip leaves by asking rustc for its version.
     assert {entry.name for entry in project.home.iterdir()} <= {".cache", ".rustup"}
-    assert processes_of(project.folder) == []
+    assert processes_of(project.folder) == {}
+
+
+@linux
+def test_it_takes_connections_of_this_machine_alone(watched_run):
+    assert watched_run.listeners
+    assert [each for each in watched_run.listeners if not is_loopback(each)] == []
+
+
+def test_what_airflow_knows_is_its_owners_alone_and_the_password_in_one_file(project, first_run):
+    home = project.folder / ".airflow"
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    found = [path for path in home.rglob("*") if not path.is_symlink()]
+    assert [str(path) for path in found if path.stat().st_mode & 0o077] == []
+    password = json.loads((home / "passwords.json").read_text())["admin"]
+    files = [path for path in found if path.is_file() and path.name != "passwords.json"]
+    assert any("logs" in path.parts for path in files)
+    assert [str(path) for path in files if password.encode() in path.read_bytes()] == []
 
 
 @linux
@@ -173,7 +227,7 @@ def test_the_second_start_makes_nothing_changes_nothing_and_ctrl_c_ends_it_all(p
         assert processes_of(project.folder)
     finally:
         interrupt(process)
-    assert processes_of(project.folder) == []
+    assert processes_of(project.folder) == {}
     assert project.table_versions() == versions
 
 
@@ -189,7 +243,7 @@ def test_ctrl_c_in_a_spark_job_ends_it_and_the_next_start_continues(project, fir
         assert wait_until(lambda: has_job(project.folder, "run_stream"), JOB_DEADLINE)
     finally:
         interrupt(process)
-    assert processes_of(project.folder) == []
+    assert processes_of(project.folder) == {}
     process = project.make_run("ONCE=1")
     output = process.communicate()[0]
     assert process.returncode == 0, output

@@ -1,6 +1,9 @@
 """One writer at a time, and how long another one waits for it."""
 
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +43,36 @@ def test_who_has_patience_gets_the_lease_when_it_is_given_back(lake, monkeypatch
     monkeypatch.setattr(lease, "wait_until", give_back_after_the_first_attempt)
     with hold_lease(lake, "ingest-signals", timedelta(minutes=1)):
         assert attempts == [False, True]
+
+
+HOLD = """
+import sys
+from include.lake.lease import hold_lease
+from include.lake.paths import Lake
+with hold_lease(Lake(sys.argv[1]), "ingest-signals"):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_a_lock_file_that_was_deleted_lets_nobody_else_in(lake):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, lake.root],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        Path(lake.root, "leases", "ingest-signals.lock").unlink()
+        for _ in range(2):
+            with (
+                pytest.raises(LeaseTakenError, match=rf"process {holder.pid} .* was deleted"),
+                hold_lease(lake, "ingest-signals"),
+            ):
+                pass
+        holder.communicate("go\n")
+    with hold_lease(lake, "ingest-signals"):
+        pass

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +22,7 @@ from tests.parsers import both_parsers
 
 def parquet(**columns: pa.Array) -> bytes:
     sink = io.BytesIO()
-    rows = len(next(iter(columns.values())))
+    rows = max(map(len, columns.values()), default=1)
     known = {"device_id": [1] * rows, "timestamp": [START.isoformat()] * rows, "value": [1] * rows}
     pq.write_table(pa.table({**known, **columns}), sink)
     return sink.getvalue()
@@ -31,7 +32,44 @@ def two_of_a_name() -> pa.Array:
     return pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["b", "b"])
 
 
+def avro(schema: object, records: list[object], codec: str = "null") -> bytes:
+    sink = io.BytesIO()
+    fastavro.writer(sink, schema, records, codec=codec)
+    return sink.getvalue()
+
+
+def nested(levels: int) -> object:
+    kind: object = "long"
+    for level in range(levels):
+        fields = [{"name": "f", "type": kind}]
+        kind = {"type": "record", "name": f"r{level}", "fields": fields}
+    return kind
+
+
+def with_flipped_pages() -> bytes:
+    """A Parquet file whose header and footer are whole, and whose pages are not."""
+    whole = parquet(value=pa.array(range(50_000)))
+    return whole[:8] + bytes(byte ^ 0xFF for byte in whole[8:20_000]) + whole[20_000:]
+
+
+def record_of(value: object) -> object:
+    names = {"device_id": "long", "timestamp": "string", "value": value}
+    fields = [{"name": name, "type": kind} for name, kind in names.items()]
+    return {"type": "record", "name": "r", "fields": fields}
+
+
+EVENT = {"device_id": 1, "timestamp": START.isoformat()}
+
 AS_A_WHOLE = {
+    "members.csv.gz": gzip.compress(b"\n" * MIB) * 3,
+    "bomb.avro": avro(record_of("string"), [EVENT | {"value": "x" * MIB}], "deflate"),
+    "deep.avro": avro(nested(200), []),
+    "one_line.json": b'{"device_id": "' + b"x" * MIB,
+    "pages.parquet": with_flipped_pages(),
+    "cut.parquet": parquet()[:-100],
+    "quote.csv": b'device_id,timestamp,value\n1,"2026-03-01T00:00:00Z,1\n' + b"2,3,4\n" * 999,
+    "nul.csv": b"device_id,timestamp,value\n1,\0,2\n",
+    "never_ends.json": b"[" + b'{"device_id": 1}, ' * 9_999,
     "bomb.jsonl.gz": gzip.compress(b" " * MIB),
     "bomb.parquet": parquet(value=pa.array(["x" * MIB] * 100)),
     "ints.parquet": parquet(value=pa.array([7] * 2 * MIB)),
@@ -44,6 +82,13 @@ AS_A_WHOLE = {
     "\u00e9 name.txt": b"",
 }
 IN_PARTS = {
+    "long_line.jsonl": b'{"device_id": "' + b"x" * (MIB // 3) + b'"}',
+    "escaped_nul.jsonl": signal(0, device_id="\0").encode(),
+    "half_key.jsonl": signal(0, device_id="\ud800").encode(),
+    "million.jsonl": b'{"device_id": ' + b"9" * (MIB // 3) + b"}",
+    "million.csv": b"device_id,timestamp,value\n"
+    + b"9" * (MIB // 3)
+    + b",2026-03-01T00:00:00Z,1\n",
     "deep.jsonl": b"[" * 100_000 + b"\n" + b'{"a": ' * 10_000,
     "digits.jsonl": b'{"device_id": ' + b"9" * 10_000 + b"}",
     "deep_unknown.jsonl": json.dumps({**json.loads(signal(0)), "x": 0})

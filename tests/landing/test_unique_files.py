@@ -144,7 +144,7 @@ def test_what_was_refused_as_a_whole_may_come_under_another_name(lake: Lake, lan
 
 def test_a_file_without_permission_or_that_is_gone_has_no_hash(lake: Lake, landed: Landing):
     class Closed:
-        def open_input_stream(self, path: str) -> None:
+        def open_input_file(self, path: str) -> None:
             raise PermissionError if "a" in Path(path).name else FileNotFoundError
 
     shut: Any = SimpleNamespace(filesystem=Closed())

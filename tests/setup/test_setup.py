@@ -133,6 +133,7 @@ def test_a_java_that_does_not_start(tmp_path):
 
 def test_a_python_without_venv_is_told_from_a_missing_python(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(program(tmp_path, "python3", "exit 1")))
+    monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
     with pytest.raises(SetupError, match="python3-venv"):
         install.make_venv()
 
@@ -166,6 +167,19 @@ def test_a_venv_whose_python_was_removed_is_not_used(usable_venv):
     (usable_venv / "bin" / "python").unlink()
     (usable_venv / "bin" / "python").symlink_to("/no/such/python")
     assert not install.is_usable(usable_venv)
+
+
+def test_a_link_to_the_venv_of_another_folder_is_refused_and_not_cleared(
+    usable_venv, tmp_path, monkeypatch
+):
+    link = tmp_path / "clone" / ".venv"
+    link.parent.mkdir()
+    link.symlink_to(usable_venv)
+    assert not install.is_usable(link)
+    monkeypatch.setattr(install, "VENV", link)
+    with pytest.raises(SetupError, match=re.escape(f"remove the link (rm {link})")):
+        install.make_venv()
+    assert install.is_usable(usable_venv)
 
 
 @pytest.mark.e2e
@@ -227,6 +241,15 @@ def test_of_two_at_once_the_second_waits_and_installs_nothing(requirements, monk
     for each in both:
         each.join()
     assert (folder / "calls").read_text().split() == ["called"]
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "tests/requirements.txt"])
+def test_each_package_is_pinned_to_files_of_known_content(file):
+    """One hash is enough for pip to ask for all: what an index has under a name is not enough."""
+    text = (ROOT / file).read_text()
+    entries = re.split(r"\n(?=\S)", text.strip())
+    assert [each for each in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}", each)] == []
+    assert len(pinned([ROOT / file])) == len(entries)
 
 
 PIP_SAYS = "Collecting one==1\n  Downloading one-1.whl\nCollecting two==2\n"

@@ -119,7 +119,7 @@ class _Search:
             return problem is not None
 
         try:
-            smallest = find(drawn, has_problem, settings=_settings(examples), random=Random(seed))
+            smallest = find(drawn, has_problem, settings=_settings(examples), random=Random(seed))  # noqa: S311 (to be repeated)
         except NoSuchExample:
             return
         except Flaky:  # the same case, and no problem: that is one, too

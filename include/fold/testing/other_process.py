@@ -56,7 +56,7 @@ class OtherProcess:
         if self._process.stdout is None:
             raise BrokenPipeError("the other process has no stdout")
         try:
-            told: Told = pickle.load(self._process.stdout)
+            told: Told = pickle.load(self._process.stdout)  # noqa: S301 (of a child of ours)
         except EOFError:
             raise UnknownThereError(
                 "the other process has ended; on stderr it says why. If it cannot import what the "
@@ -97,7 +97,7 @@ def _is_importable(function: types.FunctionType) -> bool:
 def _made(code: bytes, module: str, cells: list[Any], defaults: Any, by_name: Any) -> Any:
     names = import_module(module).__dict__
     held = tuple(types.CellType(value) for value in cells)
-    function = types.FunctionType(marshal.loads(code), names, None, defaults, held)
+    function = types.FunctionType(marshal.loads(code), names, None, defaults, held)  # noqa: S302 (of our parent)
     function.__kwdefaults__ = by_name
     return function
 
@@ -117,7 +117,7 @@ def _pickled(value: Any) -> bytes:
 def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the function prints
-    fold = pickle.load(sys.stdin.buffer)
+    fold = pickle.load(sys.stdin.buffer)  # noqa: S301 (of our parent)
     for parts, states in _questions():
         pickle.dump(tell(fold, parts, states), answers)
         answers.flush()
@@ -126,7 +126,7 @@ def main() -> None:
 def _questions() -> Iterator[tuple[list[Arriving], dict[Key, Any]]]:
     while True:
         try:
-            yield pickle.load(sys.stdin.buffer)
+            yield pickle.load(sys.stdin.buffer)  # noqa: S301 (of our parent)
         except EOFError:  # nobody asks any more
             return
 

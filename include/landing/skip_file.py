@@ -1,0 +1,95 @@
+"""The way out where a landed file that a batch has begun with is gone, or cannot be read: give it up.
+
+The batch goes on without it, in the next run. Quarantine has the file as a whole, with that reason;
+unless the tables have what an earlier run had read of it.
+"""
+
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from include.lake.commits import is_written, transaction
+from include.lake.delta_log import open_table
+from include.lake.findings import Finding, record_findings
+from include.lake.ops import with_all_columns
+from include.lake.paths import Lake, LakeError, dataset_of
+from include.landing.batch import GIVEN_UP, KEPT, Batch
+from include.landing.ingest_position import app_id, plan_rows, read_position
+from include.landing.ingest_seal import refuse_changed_tables, seal_tables
+from include.landing.origin import place_of
+from include.landing.refusals import shown
+from include.settings import Source
+
+
+class FilePlan(NamedTuple):
+    """A file of the batch that was begun, and the mark with which it is given up."""
+
+    batch: Batch
+    name: str
+    mark: str
+
+    def text(self) -> str:
+        """For people."""
+        told = f"{shown(self.name)} of batch {self.batch.number} is given up: it is not read any more. "
+        if self.mark == GIVEN_UP:
+            return f"{told}Quarantine will have it as a whole"
+        return (
+            f"{told}The tables keep what a run has written of it; its refused rows may be missing in "
+            "quarantine"
+        )
+
+
+def plan_skip_file(lake: Lake, source: Source, name: str) -> FilePlan | None:
+    """How it would be given up; None when it is already.
+
+    LakeError for a file that no batch has begun with: such a one stops nothing.
+    """
+    if source.origin is not None:
+        raise LakeError(
+            f"{place_of(source)} has no landed files: `./stateful skip-lost {source.name}` goes on "
+            "behind what is lost there"
+        )
+    refuse_changed_tables(lake, source)
+    position = read_position(lake, source.name)
+    batch = position and position.open
+    if not batch or name not in batch.files:
+        has = f"has {len(batch.files)} files, not this one" if batch else "is none"
+        raise LakeError(
+            f"{shown(name)} stops nothing: of {source.name} the batch that was begun and is not done "
+            f"{has}. Give its name below {place_of(source)}, as the error of the run has it"
+        )
+    return (
+        None if name in batch.given_up else FilePlan(batch, name, _mark(lake, source, batch, name))
+    )
+
+
+def _mark(lake: Lake, source: Source, batch: Batch, name: str) -> str:
+    """KEPT when the tables have all of it, or bronze its events."""
+    quarantine = app_id(source.name, "quarantine", batch.position_id)
+    if is_written(DeltaTable(lake.quarantine(source.name)), quarantine, batch.number):
+        return KEPT
+    bronze = dataset_of(lake.bronze(source.name))
+    return KEPT if bronze.count_rows(filter=pc.field("source_file") == name) else GIVEN_UP
+
+
+def apply_skip_file(lake: Lake, source: Source, plan: FilePlan) -> None:
+    """Mark it in the position; the finding `file_given_up` keeps that it was."""
+    batch = plan.batch
+    mark = Batch(
+        batch.position_id, batch.number, (f"{plan.mark}{plan.name}",), batch.ingested_at_us
+    )
+    table = open_table(lake.ingested_files(source.name))
+    app = app_id(source.name, "given up", batch.position_id)
+    once = CommitProperties(max_commit_retries=0, app_transactions=[transaction(app, batch.number)])
+    rows = with_all_columns(plan_rows(mark), table)
+    write_deltalake(table, rows, mode="append", commit_properties=once)
+    seal_tables(lake, source.name)
+    found = Finding(
+        finding="file_given_up",
+        severity="warning",
+        count=1,
+        detail=plan.text(),
+        action="if the producer has it still, let it land under another name",
+    )
+    record_findings(lake, None, source.name, [found])

@@ -1,0 +1,105 @@
+"""A landed file that its producer has deleted stops its source until it is given up."""
+
+from pathlib import Path
+
+import pytest
+
+from include.cli import __main__ as cli
+from include.lake.ops import read_ops
+from include.lake.paths import Lake, LakeError
+from include.landing import ingest as ingestion
+from include.landing.ingest import RunCounts, ingest
+from include.landing.ingest_position import files_waiting
+from include.landing.open_landed import FileGoneError
+from include.landing.parsed_batch import ParsedHere
+from include.landing.skip_file import plan_skip_file
+from tests.deaths import KilledError, die
+from tests.ingested import SIGNALS, quarantine_of, values_of
+from tests.landed_files import Landing, signal
+
+BAD = "no event"
+# Before which write the first run dies: what the tables have by then.
+DIED = {
+    "nothing": (ParsedHere, "append_accepted"),
+    "bronze": (ParsedHere, "append_refused"),
+    "all": (ingestion, "finish"),
+}
+
+
+def skip(lake: Lake, name: str, *more: str) -> int:
+    return cli.main(["skip-file", "signals", name, "--lake", lake.root, *more])
+
+
+def begin(lake: Lake, landed: Landing, died: str, lines: list[str]) -> Path:
+    """A batch of three files that was begun, and of which `gone.jsonl` is gone."""
+    landed.add("a.jsonl", [signal(0, value=1), BAD])
+    gone = landed.add("gone.jsonl", lines)
+    landed.add("b.jsonl", [signal(1, value=2), BAD])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(*DIED[died], die)
+        with pytest.raises(KilledError):
+            ingest(lake, SIGNALS)
+    gone.unlink()
+    return gone
+
+
+@pytest.mark.parametrize(
+    ("died", "lines", "of_gone", "refused"),
+    [
+        ("nothing", [signal(2, value=3), BAD], [], {0}),
+        ("bronze", [signal(2, value=3), BAD], [("gone.jsonl", 3)], set()),
+        ("bronze", [BAD], [], {0}),
+        ("all", [signal(2, value=3), BAD], [("gone.jsonl", 3)], {2}),
+        ("all", [BAD, BAD], [], {1, 2}),
+        ("all", [], [], set()),
+    ],
+)
+def test_the_batch_goes_on_without_it_whatever_was_written(
+    lake: Lake,
+    landed: Landing,
+    died: str,
+    lines: list[str],
+    of_gone: list[tuple[str, int]],
+    refused: set[int],
+):
+    begin(lake, landed, died, lines)
+    with pytest.raises(FileGoneError, match=r"skip-file signals \"gone.jsonl\" --apply"):
+        ingest(lake, SIGNALS)
+    assert skip(lake, "gone.jsonl") == 0
+    with pytest.raises(FileGoneError):
+        ingest(lake, SIGNALS)  # it was a plan alone
+    assert skip(lake, "gone.jsonl", "--apply") == 0
+    assert skip(lake, "gone.jsonl", "--apply") == 0
+
+    ingest(lake, SIGNALS)
+
+    assert values_of(lake) == sorted([("a.jsonl", 1), ("b.jsonl", 2), *of_gone])
+    rows = [(row["source_file"], row["row_number"]) for row in quarantine_of(lake)]
+    assert rows == sorted(
+        [("a.jsonl", 2), ("b.jsonl", 2), *(("gone.jsonl", number) for number in refused)]
+    )
+    assert files_waiting(lake, "signals") == 0
+    assert ingest(lake, SIGNALS) == RunCounts()
+    (found,) = read_ops(lake, "findings").to_pylist()
+    assert (found["finding"], found["count"]) == ("file_given_up", 1)
+
+
+def test_what_is_given_up_is_given_up_when_the_run_after_dies_too(lake: Lake, landed: Landing):
+    begin(lake, landed, "nothing", [signal(2)])
+    skip(lake, "gone.jsonl", "--apply")
+    for place, name in DIED.values():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(place, name, die)
+            with pytest.raises(KilledError):
+                ingest(lake, SIGNALS)
+    ingest(lake, SIGNALS)
+    assert [name for name, _ in values_of(lake)] == ["a.jsonl", "b.jsonl"]
+    assert len(quarantine_of(lake)) == 3
+
+
+def test_a_file_that_stops_nothing_is_not_given_up(lake: Lake, landed: Landing):
+    landed.add("a.jsonl", [signal(0)])
+    with pytest.raises(LakeError, match=r'"a.jsonl" stops nothing: .*that was begun.*is none'):
+        plan_skip_file(lake, SIGNALS, "a.jsonl")
+    ingest(lake, SIGNALS)
+    assert skip(lake, "a.jsonl") == 2
