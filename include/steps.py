@@ -221,9 +221,13 @@ def _why_not_compact(run: StreamRun) -> str | None:
 
 def _tune(run: StreamRun) -> Told:
     """At most one change of a setting of RocksDB, tried out by the next runs."""
-    from include.care.rocksdb.tune_rocksdb import format_outcome, tune_rocksdb
+    from include.care.rocksdb.tune_rocksdb import format_outcome, trial_findings, tune_rocksdb
+    from include.lake.findings import record_findings
 
-    return Told(format_outcome(tune_rocksdb(run.lake, run.stream, run.is_dry)))
+    outcome = tune_rocksdb(run.lake, run.stream, run.is_dry)
+    if not run.is_dry:
+        record_findings(run.lake, None, run.stream.name, trial_findings(outcome))
+    return Told(format_outcome(outcome))
 
 
 STEPS: tuple[JobStep | LookStep, ...] = (
