@@ -5,6 +5,9 @@ is new, whatever its interval, and one that finds nothing new is skipped without
 JVM. Only a backfill run is about its interval. Running either once more, by hand or on
 retry, is always safe.
 
+Each run is shown as three groups: *run* (`ingest`, `run_stream`), *backfill* (`recompute_interval`, `promote`) and *care* (the
+rest up to `tune_rocksdb`). Of a scheduled run *backfill* is skipped, of a backfill *care*, and all is when nothing has landed.
+
 | task | what it does | skipped when |
 |---|---|---|
 | `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a clock row, if the source has a clock | nothing has landed, and no clock row is due |
@@ -28,6 +31,8 @@ Each run recomputes its data interval from a savepoint, late rows included, and 
 rows of an append table that were emitted within it. The result depends on bronze alone: any
 order and any number of active runs give the same, and to repeat a run changes nothing. An
 interval that the stream has not settled yet is refused, with the time when it will be.
+
+What became of an interval is the note of its Dag run: rows before and after, removed, added, and whether the table is right now.
 
 The live state is not touched, so an update table, which shows it, and all that is emitted after
 the interval still lack the late rows: the finding `state_lacks_rows` says so. With the parameter
@@ -54,15 +59,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, task
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import Start, skip, spark_task
 from include.airflow.alerts import deadline, look, send
 from include.airflow.pools import source_pool, stream_pool
+from include.airflow.run_note import KEY, run_note
 from include.airflow.stream_doc import stream_doc
 from include.registry import loadable_streams
 from include.settings import SettingsError, Stream, default_lake
@@ -75,6 +82,12 @@ INTERVAL_START = "{{ dag_run.data_interval_start or '' }}"
 INTERVAL_END = "{{ dag_run.data_interval_end or '' }}"
 # Of a task that has been run or never will be.
 ENDED = ["success", "failed", "skipped", "upstream_failed", "removed"]
+
+GROUPS = {
+    "run": "what has landed, into the table",
+    "backfill": "of a backfill: its interval once more, late rows included",
+    "care": "after a run: check, compaction, settings of RocksDB",
+}
 
 PROMOTE = Param(
     False,
@@ -186,6 +199,15 @@ def alerts(lake: str, stream: Stream, ti: Any, dag_run: Any) -> list[dict[str, A
     return [{name: row[name] for name in told} for row in (*alert.opened, *alert.closed)]
 
 
+def note_of(lake: str, stream: Stream, extra: dict[str, Any]) -> str:
+    """What a backfill's interval became; the plugin run_notes makes it the Dag run's note."""
+    from include.lake.paths import open_lake
+
+    note = run_note(open_lake(lake), stream, extra)
+    log.info("%s", note)
+    return note
+
+
 def table_asset(stream: Stream, lake: str) -> Asset:
     uri = f"{lake}/tables/{stream.name}"
     return Asset(name=stream.name, uri=uri if "://" in uri else Path(uri).as_uri())
@@ -271,7 +293,11 @@ def stream_dag(stream: Stream) -> DAG:
         default_args={"owner": "data-platform", "execution_timeout": stream.timeout},
         tags=["stream", stream.source],
     ) as dag:
-        tasks = {step.name: step_task(step, stream, lake) for step in STEPS}
+        tasks = {}
+        for group, steps in groupby(STEPS, lambda step: step.group):
+            # Ids as of the steps: what asks Airflow for a task knows no group.
+            with TaskGroup(group, tooltip=GROUPS[group], prefix_group_id=False):
+                tasks |= {step.name: step_task(step, stream, lake) for step in steps}
         for step in STEPS:
             for earlier in (*step.after, *step.behind):
                 tasks[earlier] >> tasks[step.name]
@@ -285,6 +311,8 @@ def stream_dag(stream: Stream) -> DAG:
             if extra is None:
                 skip("this Dag run has not run the stream: there is nothing new to tell")
             outlet_events[table].extra = {**extra, "alerts": told}
+            if is_backfill(dag_run):
+                ti.xcom_push(key=KEY, value=note_of(lake, stream, extra))
 
         [tasks["compact_state"], tasks["promote"]] >> publish() >> alert_task(stream, lake)
     return dag

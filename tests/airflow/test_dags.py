@@ -78,6 +78,17 @@ def test_a_stream_is_ingested_run_cared_for_and_published(dags):
         }
 
 
+def test_a_run_is_shown_in_groups_whose_tasks_keep_their_names(dags):
+    for dag in dags.values():
+        groups = {name: set(group.children) for name, group in dag.task_group_dict.items() if name}
+        assert groups == {
+            "run": {"ingest", "run_stream"},
+            "backfill": {"recompute_interval", "promote"},
+            "care": {"check_checkpoint", "compact_state", "tune_rocksdb"},
+        }
+        assert {"publish", "alert"} <= set(dag.task_group.children)
+
+
 def test_runs_never_overlap_or_catch_up_and_their_intervals_are_not_empty(dags):
     for stream in all_streams():
         dag = dags[f"stream_{stream.name}"]
@@ -118,6 +129,12 @@ def test_readers_find_out_how_it_works_in_the_ui(dags):
         "`bronze/user_events`",
         "gap 0:30:00",
         "pending_rows 5,000,000",
+        "`close_after_gap`: The session that ends here, if one does.",
+        "| `session_end` | timestamp |",
+        "| `emitted_date` | date |",
+        "| `user_id` | string | The user who acted |",
+        "What users do",
+        "**When it is red**",
     ):
         assert fact in sessions
 
