@@ -5,6 +5,9 @@ is new, whatever its interval, and one that finds nothing new is skipped without
 JVM. Only a backfill run is about its interval. Running either once more, by hand or on
 retry, is always safe.
 
+Each run is shown as three groups: *run* (`ingest`, `run_stream`), *backfill* (`recompute_interval`, `promote`) and *care* (the
+rest up to `tune_rocksdb`). Of a scheduled run *backfill* is skipped, of a backfill *care*, and all is when nothing has landed.
+
 | task | what it does | skipped when |
 |---|---|---|
 | `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a clock row, if the source has a clock | nothing has landed, and no clock row is due |
@@ -14,7 +17,8 @@ retry, is always safe.
 | `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
-| `publish` | an event of the stream's Asset: rows written, `until`, state, findings; or the interval, and what changed in it | neither has done anything |
+| `publish` | what is wrong now and what is over, into its log and `ops/alerts`; an event of the stream's Asset: rows written, `until`, state, findings, alerts; or the interval, and what changed in it | neither has done anything: alerts are in its log all the same |
+| `alert` | tells the notifiers of `include/streams/notify.py` what has opened and closed (docs/alerts.md) | nothing has |
 
 Streams that share a source take turns to ingest it; the first takes in everything, the
 others find nothing left to do and go on. The pools (one slot each) see to that. Their small runs
@@ -27,6 +31,8 @@ Each run recomputes its data interval from a savepoint, late rows included, and 
 rows of an append table that were emitted within it. The result depends on bronze alone: any
 order and any number of active runs give the same, and to repeat a run changes nothing. An
 interval that the stream has not settled yet is refused, with the time when it will be.
+
+What became of an interval is the note of its Dag run: rows before and after, removed, added, and whether the table is right now.
 
 The live state is not touched, so an update table, which shows it, and all that is emitted after
 the interval still lack the late rows: the finding `state_lacks_rows` says so. With the parameter
@@ -53,14 +59,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, task
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import Start, skip, spark_task
+from include.airflow.alerts import deadline, look, send
 from include.airflow.pools import source_pool, stream_pool
+from include.airflow.run_note import KEY, run_note
 from include.airflow.stream_doc import stream_doc
 from include.registry import loadable_streams
 from include.settings import SettingsError, Stream, default_lake
@@ -73,6 +82,12 @@ INTERVAL_START = "{{ dag_run.data_interval_start or '' }}"
 INTERVAL_END = "{{ dag_run.data_interval_end or '' }}"
 # Of a task that has been run or never will be.
 ENDED = ["success", "failed", "skipped", "upstream_failed", "removed"]
+
+GROUPS = {
+    "run": "what has landed, into the table",
+    "backfill": "of a backfill: its interval once more, late rows included",
+    "care": "after a run: check, compaction, settings of RocksDB",
+}
 
 PROMOTE = Param(
     False,
@@ -164,6 +179,35 @@ def news(lake: str, stream: Stream, dag_run: Any) -> dict[str, Any] | None:
     return asset_extra(opened, stream.name, runs) if runs else None
 
 
+def failed_tasks(ti: Any, dag_run: Any) -> list[str] | None:
+    """Those of this Dag run; None of a backfill, of which only its own runs tell more."""
+    if is_backfill(dag_run):
+        return None
+    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[dag_run.run_id])
+    return [task for task, state in states[dag_run.run_id].items() if state == "failed"]
+
+
+def alerts(lake: str, stream: Stream, ti: Any, dag_run: Any) -> list[dict[str, Any]]:
+    """What this Dag run has opened and closed, as the Asset's event has it; into the log, too."""
+    from include.lake.paths import open_lake
+
+    alert = look(open_lake(lake), stream, dag_run.run_id, failed_tasks(ti, dag_run))
+    if alert is None:
+        return []
+    log.warning("%s", alert.text)
+    told = ("change", "subject", "finding", "severity", "detail", "action")
+    return [{name: row[name] for name in told} for row in (*alert.opened, *alert.closed)]
+
+
+def note_of(lake: str, stream: Stream, extra: dict[str, Any]) -> str:
+    """What a backfill's interval became; the plugin run_notes makes it the Dag run's note."""
+    from include.lake.paths import open_lake
+
+    note = run_note(open_lake(lake), stream, extra)
+    log.info("%s", note)
+    return note
+
+
 def table_asset(stream: Stream, lake: str) -> Asset:
     uri = f"{lake}/tables/{stream.name}"
     return Asset(name=stream.name, uri=uri if "://" in uri else Path(uri).as_uri())
@@ -215,6 +259,19 @@ def look_task(step: LookStep, stream: Stream, lake: str) -> Any:
     return look()
 
 
+def alert_task(stream: Stream, lake: str) -> Any:
+    # By a task of its own: readers of the table do not wait for a notifier that does not answer.
+    @task(task_id="alert", pool=stream_pool(stream), retries=2, trigger_rule="none_failed")
+    def alert(**context: Any) -> None:
+        """The only one that sends, so that what is sent twice after a kill is only what it sent."""
+        from include.lake.paths import open_lake
+
+        if send(open_lake(lake), stream.name, context) is None:
+            skip("nothing has opened or closed")
+
+    return alert()
+
+
 def dag_id_of(stream: Stream) -> str:
     return f"stream_{stream.name}"
 
@@ -232,24 +289,32 @@ def stream_dag(stream: Stream) -> DAG:
         catchup=False,  # one run reads all that is new
         max_active_runs=1,
         params={"promote": PROMOTE},
+        deadline=deadline(stream),
         default_args={"owner": "data-platform", "execution_timeout": stream.timeout},
         tags=["stream", stream.source],
     ) as dag:
-        tasks = {step.name: step_task(step, stream, lake) for step in STEPS}
+        tasks = {}
+        for group, steps in groupby(STEPS, lambda step: step.group):
+            # Ids as of the steps: what asks Airflow for a task knows no group.
+            with TaskGroup(group, tooltip=GROUPS[group], prefix_group_id=False):
+                tasks |= {step.name: step_task(step, stream, lake) for step in steps}
         for step in STEPS:
             for earlier in (*step.after, *step.behind):
                 tasks[earlier] >> tasks[step.name]
 
         # Whatever the check found: readers are told of the rows, and of the findings.
         @task(pool=stream_pool(stream), outlets=[table], retries=2, trigger_rule="all_done")
-        def publish(outlet_events: Any, dag_run: Any) -> None:
+        def publish(outlet_events: Any, dag_run: Any, ti: Any) -> None:
             """An event of the stream's Asset, if this Dag run has changed anything."""
+            told = alerts(lake, stream, ti, dag_run)
             extra = news(lake, stream, dag_run)
             if extra is None:
                 skip("this Dag run has not run the stream: there is nothing new to tell")
-            outlet_events[table].extra = extra
+            outlet_events[table].extra = {**extra, "alerts": told}
+            if is_backfill(dag_run):
+                ti.xcom_push(key=KEY, value=note_of(lake, stream, extra))
 
-        [tasks["compact_state"], tasks["promote"]] >> publish()
+        [tasks["compact_state"], tasks["promote"]] >> publish() >> alert_task(stream, lake)
     return dag
 
 

@@ -7,6 +7,7 @@
 | `maintain_stream_<stream>` | `tables/<stream>`, and its savepoints, `savepoints/<stream>` (`-2`, ...) | none needs anything |
 | `delete_generations_<stream>` | deletes checkpoints that a reseed has replaced, without a JVM | there is none whose time is over |
 | `maintain_ops` | the `ops` tables, without a JVM | none needs anything |
+| `alert` | tells the notifiers of `include/streams/notify.py` which findings of tables have opened and closed | none has |
 
 A day on which no table needs anything starts no JVM; the log of `plan_tables` says why. What a
 day rewrites is bounded, for each table and for all of them (`TableCare` in `include/settings.py`):
@@ -37,12 +38,14 @@ from typing import Any
 from airflow.sdk import DAG, CronDataIntervalTimetable, task
 
 from dags.spark_task import spark_task
+from include.airflow.alerts import send
 from include.airflow.pools import source_pool, stream_pool
 from include.registry import loadable_streams, stream_named
 from include.settings import TABLE_CARE, Stream, default_lake
 
 log = logging.getLogger(__name__)
 
+NAME = "table_maintenance"
 STREAMS = loadable_streams()
 
 # Each Spark task, with its tables and the pool of all jobs that write to these.
@@ -66,8 +69,10 @@ SPARK_TASKS = {
 
 
 @task.branch(retries=2)
-def plan_tables(lake: str) -> list[str]:
+def plan_tables(lake: str, dag_run: Any) -> list[str]:
     """The tasks that have something to do: a skipped one costs no process."""
+    from include.alerts.plan_alerts import record_plan_alerts
+    from include.alerts.record import untold
     from include.care.care_report import format_plan
     from include.care.cared_tables import spark_tables_named
     from include.care.old_generations import find_old_generations, format_old_generations
@@ -77,6 +82,7 @@ def plan_tables(lake: str) -> list[str]:
     opened, now = open_lake(lake), datetime.now(UTC)
     plans = plan_table_care(opened, TABLE_CARE, now)
     record_plan_findings(opened, plans)
+    record_plan_alerts(opened, plans, dag_run.run_id, now)
     log.info("%s", format_plan(plans))
     log.info("%s", format_old_generations(opened, STREAMS, now))
     needy = {plan.table for plan in plans if plan.needs_care}
@@ -90,7 +96,8 @@ def plan_tables(lake: str) -> list[str]:
         for stream in STREAMS
         if find_old_generations(opened, stream, now).expired
     ]
-    return chosen + ["maintain_ops"] * any(table.lease is None for table in needy)
+    chosen += ["maintain_ops"] * any(table.lease is None for table in needy)
+    return chosen + ["alert"] * bool(untold(opened, NAME))
 
 
 @task(retries=2)
@@ -99,6 +106,14 @@ def delete_generations(name: str, lake: str) -> list[int]:
     from include.lake.paths import open_lake
 
     return delete_old_generations(open_lake(lake), stream_named(name))
+
+
+@task(retries=2)
+def alert(lake: str, **context: Any) -> None:
+    from include.lake.paths import open_lake
+
+    if told := send(open_lake(lake), NAME, context):
+        log.warning("%s", told.text)
 
 
 @task(retries=2)
@@ -130,7 +145,7 @@ def delete_replaced(stream: Stream, lake: str) -> Any:
 
 
 with DAG(
-    dag_id="table_maintenance",
+    dag_id=NAME,
     description="OPTIMIZE and VACUUM, within a daily budget",
     doc_md=__doc__,
     schedule=CronDataIntervalTimetable(TABLE_CARE.schedule, timezone="UTC"),
@@ -147,4 +162,5 @@ with DAG(
         *(maintain_tables(name, root) for name in SPARK_TASKS),
         *(delete_replaced(stream, root) for stream in STREAMS),
         maintain_ops(root),
+        alert(root),
     ]

@@ -100,7 +100,7 @@ def unknown(kind: str, name: str, known: Sequence[str]) -> str:
 
 
 def _files() -> set[str]:
-    return {found.name for found in iter_modules(include.streams.__path__)} - {"sources"}
+    return {found.name for found in iter_modules(include.streams.__path__)} - {"sources", "notify"}
 
 
 def _declares(name: str) -> bool:

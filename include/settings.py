@@ -286,6 +286,9 @@ class Stream:
     buckets: int = 32
     state_partitions: int = 4  # Spark pins this in the checkpoint, too
     timeout: timedelta = timedelta(hours=1)  # of one task
+    # The promise that the table is complete until so long ago at most. Broken, it is an alert:
+    # docs/alerts.md. None: none is made.
+    fresh_within: timedelta | None = None
     # The arguments of a `fold` that is a function: pinned as the state is made with them.
     settings: Mapping[str, Any] = field(default_factory=dict)
     # An event that the state function fails for fails the run; or it goes to rejected/<stream>.
@@ -311,6 +314,11 @@ class Stream:
             raise SettingsError(
                 f"stream {self.name}: watermark_delay must be whole milliseconds, 0 or more, "
                 f"not {self.watermark_delay}"
+            )
+        if self.fresh_within is not None and self.fresh_within <= self.watermark_delay:
+            raise SettingsError(
+                f"stream {self.name}: fresh_within must be above watermark_delay "
+                f"({self.watermark_delay}), and leave time for a run: {self.fresh_within}"
             )
 
 

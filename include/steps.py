@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from include.lake.paths import Lake
 
 RunPath = Literal["live", "backfill"]
+Group = Literal["run", "backfill", "care"]  # as the Dag shows them together
 
 
 def none_queued(dates: Sequence[datetime]) -> int:
@@ -73,6 +74,7 @@ class Step:
 
     name: str
     why_not: Callable[[StreamRun], str | None]  # SettingsError: it cannot be, and no retry helps
+    group: Group
     path: RunPath | None = None  # None: of both
     after: tuple[str, ...] = ()  # left out when one of these was
     behind: tuple[str, ...] = ()  # waits for these, taken or not
@@ -221,14 +223,19 @@ def _why_not_compact(run: StreamRun) -> str | None:
 
 def _tune(run: StreamRun) -> Told:
     """At most one change of a setting of RocksDB, tried out by the next runs."""
-    from include.care.rocksdb.tune_rocksdb import format_outcome, tune_rocksdb
+    from include.care.rocksdb.tune_rocksdb import format_outcome, trial_findings, tune_rocksdb
+    from include.lake.findings import record_findings
 
-    return Told(format_outcome(tune_rocksdb(run.lake, run.stream, run.is_dry)))
+    outcome = tune_rocksdb(run.lake, run.stream, run.is_dry)
+    if not run.is_dry:
+        record_findings(run.lake, None, run.stream.name, trial_findings(outcome))
+    return Told(format_outcome(outcome))
 
 
 STEPS: tuple[JobStep | LookStep, ...] = (
     JobStep(
         name="ingest",
+        group="run",
         why_not=_why_not_ingest,
         job="ingest_source",
         is_of_source=True,
@@ -237,6 +244,7 @@ STEPS: tuple[JobStep | LookStep, ...] = (
     ),
     JobStep(
         name="run_stream",
+        group="run",
         path="live",
         behind=("ingest",),  # that nothing has landed says nothing of what waits in bronze
         why_not=_why_not_run_stream,
@@ -245,6 +253,7 @@ STEPS: tuple[JobStep | LookStep, ...] = (
     ),
     JobStep(
         name="recompute_interval",
+        group="backfill",
         path="backfill",
         behind=("ingest",),
         why_not=_why_not_recompute,
@@ -253,6 +262,7 @@ STEPS: tuple[JobStep | LookStep, ...] = (
     ),
     JobStep(
         name="promote",
+        group="backfill",
         path="backfill",
         after=("recompute_interval",),
         why_not=_why_not_promote,
@@ -260,6 +270,7 @@ STEPS: tuple[JobStep | LookStep, ...] = (
     ),
     LookStep(
         name="check_checkpoint",
+        group="care",
         path="live",
         after=("run_stream",),
         why_not=_never,
@@ -267,6 +278,7 @@ STEPS: tuple[JobStep | LookStep, ...] = (
     ),
     JobStep(
         name="compact_state",
+        group="care",
         path="live",
         after=("check_checkpoint",),
         why_not=_why_not_compact,
@@ -274,6 +286,7 @@ STEPS: tuple[JobStep | LookStep, ...] = (
     ),
     LookStep(
         name="tune_rocksdb",
+        group="care",
         path="live",
         after=("check_checkpoint",),
         # All of them: it is the last, and when one failed its Dag run is red by it.

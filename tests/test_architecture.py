@@ -25,6 +25,7 @@ ORDER = (
     "include/care include/sample",
     "include/steps.py include/run_local.py",
     "include/page",
+    "include/alerts",
     "include/airflow include/docker include/setup",
     "include/cli",
     "dags",

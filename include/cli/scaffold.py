@@ -152,7 +152,7 @@ def test_a_row_without_its_time_goes_to_the_quarantine():
 def new_stream(project: Path, name: str, source: Source) -> list[Path]:
     """Write a stream of that name and its test; the files. SettingsError for a name that is none."""
     _refuse_name("stream", name)
-    if name in (*stream_names(), "sources"):
+    if name in (*stream_names(), "sources", "notify"):
         raise SettingsError(f"include/streams/{name}.py is there already: give another name")
     key = _key_of(source)
     events = [field for field in source.fields if field.type in PYTHON_TYPES]

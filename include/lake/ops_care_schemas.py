@@ -54,6 +54,27 @@ ROCKSDB_PROFILES = pa.schema(
     ]
 )
 
+ALERTS = pa.schema(
+    [
+        ops_column("subject", pa.string(), "Key: the source, stream or table, as in ops/findings"),
+        ops_column("number", pa.int64(), "Key: counts the changes of the subject, from 1"),
+        ops_column("finding", pa.string(), "Key: what it is, as in ops/findings"),
+        ops_column("change", pa.string(), "opened, or closed: no run finds it any more"),
+        ops_column("at", INSTANT, "When that was seen"),
+        ops_column("opened_at", INSTANT, "Closed: when it opened"),
+        ops_column("severity", pa.string(), "warning or error"),
+        ops_column("count", pa.int64(), "How many rows or keys it is about"),
+        ops_column("detail", pa.string(), "What it means"),
+        ops_column("action", pa.string(), "What to do about it"),
+        ops_column("dag_run_id", pa.string(), "The Airflow Dag run that saw it"),
+        ops_column(
+            "told_by", pa.string(), "Whose task tells of it: a stream, or table_maintenance"
+        ),
+        ops_column("heard_by", pa.string(), "JSON: the notifiers that have told of it"),
+        ops_column("told_at", INSTANT, "When all of them had; null: still to be told"),
+    ]
+)
+
 TABLE_SIZES = pa.schema(
     [
         ops_column(

@@ -2,7 +2,12 @@
 
 import pyarrow as pa
 
-from include.lake.ops_care_schemas import CHECKPOINT_SIZES, ROCKSDB_PROFILES, TABLE_SIZES
+from include.lake.ops_care_schemas import (
+    ALERTS,
+    CHECKPOINT_SIZES,
+    ROCKSDB_PROFILES,
+    TABLE_SIZES,
+)
 from include.lake.ops_columns import INSTANT, ops_column
 from include.lake.ops_state_schemas import (
     CLOCK_REPAIRS,
@@ -220,6 +225,7 @@ SCHEMAS = {
     "batches": BATCHES,
     "generations": GENERATIONS,
     "findings": FINDINGS,
+    "alerts": ALERTS,
     "checkpoint_sizes": CHECKPOINT_SIZES,
     "rocksdb_profiles": ROCKSDB_PROFILES,
     "table_sizes": TABLE_SIZES,
@@ -235,6 +241,7 @@ DESCRIPTIONS = {
     "batches": "Each batch of a stream: rows, watermark, Spark's metrics and durations",
     "generations": "What each generation of a stream's state was made with, and is pinned to",
     "findings": "What a run or a check found that people should know, and what to do",
+    "alerts": "What opened and closed of the findings that people are told of, each once",
     "checkpoint_sizes": "Bytes and files of each checkpoint, by part, whenever it was measured",
     "rocksdb_profiles": "The settings of RocksDB that were tried, why, and what came of it",
     "table_sizes": "Bytes and files of each table, before and after it was cared for",

@@ -48,7 +48,11 @@ def _metrics(lines: tuple[StreamLine, ...]) -> Iterator[Metric]:
     lag = {line.stream: None if line.lag is None else line.lag.total_seconds() for line in lines}
     yield of("until_lag_seconds", "From the instant a table is complete until to now", lag)
     promised: dict[str, float | None] = {s.stream: s.promised.total_seconds() for s in lines}
-    yield of("until_lag_promised_seconds", "Two ticks of the schedule and the delay", promised)
+    yield of(
+        "until_lag_promised_seconds",
+        "fresh_within, or two ticks of the schedule and the delay",
+        promised,
+    )
     until = {line.stream: _seconds(line.until) for line in lines}
     yield of("until_timestamp_seconds", "The instant a table is complete until", until)
     yield _rows(lines)

@@ -50,7 +50,7 @@ class StreamLine:
     schedule: str
     until: datetime | None = None
     lag: timedelta | None = None  # from `until` to now
-    promised: timedelta  # the lag that one run a tick comes to at most: two ticks and the delay
+    promised: timedelta  # `fresh_within`, or what one run a tick comes to: two ticks and the delay
     next_run: datetime  # by its schedule
     last_run: datetime | None = None
     last_outcome: str | None = None
@@ -140,7 +140,7 @@ def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
         "stream": stream.name,
         "source": stream.source,
         "schedule": stream.schedule,
-        "promised": following - before + stream.watermark_delay,
+        "promised": stream.fresh_within or following - before + stream.watermark_delay,
         "next_run": following,
     }
 

@@ -5,11 +5,13 @@ import shutil
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from include.airflow.run_note import run_note
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import recompute_extra
@@ -153,7 +155,8 @@ def record_recompute(lake: Lake, at: datetime, **columns: object) -> None:
 def test_a_backfill_run_publishes_its_own_newest_recompute(lake, lake_dags):
     # All Runs keeps the run id of a scheduled run, under which that run is recorded, too.
     run = {"run_id": "live", "job": "run_stream", "subject": "user_counts", "dag_run_id": "d1"}
-    append_ops(lake, "runs", [run | {"outcome": "succeeded", "ended_at": LATER, "rows_out": 1}])
+    times = {"started_at": LATER, "ended_at": LATER}
+    append_ops(lake, "runs", [run | times | {"outcome": "succeeded", "rows_out": 1}])
     counts = {"rows_read": 9, "rows_before": 3, "rows_after": 4, "rows_removed": 1, "rows_added": 2}
     record_recompute(lake, LATER + timedelta(hours=2), run_id="r2", savepoint_id="s2", **counts)
     record_recompute(lake, LATER + timedelta(hours=1), run_id="r1")
@@ -164,13 +167,16 @@ def test_a_backfill_run_publishes_its_own_newest_recompute(lake, lake_dags):
     (asset,) = publish.outlets
     events = {asset: SimpleNamespace(extra=None)}
     backfill = DagRun.model_construct(run_id="d1", run_type="backfill")
-    publish.python_callable(outlet_events=events, dag_run=backfill)
+    ti = Mock(dag_id="stream_user_counts", get_task_states=lambda **_: {"d1": {}})
+    publish.python_callable(outlet_events=events, dag_run=backfill, ti=ti)
     interval = ["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]
     expected = {"run_id": "r2", "interval": interval, "savepoint": "s2"} | counts
-    assert events[asset].extra == expected
+    assert events[asset].extra == expected | {"alerts": []}
+    (left,) = ti.xcom_push.call_args_list
+    assert left.kwargs["key"] == "note"
     json.dumps(events[asset].extra)
     scheduled = DagRun.model_construct(run_id="d1", run_type="scheduled")
-    publish.python_callable(outlet_events=events, dag_run=scheduled)
+    publish.python_callable(outlet_events=events, dag_run=scheduled, ti=ti)
     assert events[asset].extra["run_id"] == "live"
 
 
@@ -187,3 +193,20 @@ def test_a_backfill_run_publishes_that_it_promoted(lake):
     assert extra["interval"] == ["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]
     assert extra["promoted_to"] == 7  # the generation
     json.dumps(extra)
+
+
+def test_the_note_says_what_the_interval_became_and_what_is_left(lake):
+    lived(lake)
+    counts = {"rows_read": 1_900, "rows_before": 30, "rows_after": 32}
+    record_recompute(lake, LATER, **counts, rows_removed=1, rows_added=3)
+    extra = recompute_extra(lake, "user_counts", "d1")
+    sessions, of_update = (stream_named(name) for name in ("user_sessions", "user_counts"))
+    assert run_note(lake, sessions, extra) == (
+        "Backfill: 2026-03-01 04:00 until 2026-03-01 05:00 UTC: 30 rows of the table became 32 "
+        "(1 removed, 3 added); 1,900 rows of bronze read\n\nthe table is right now"
+    )
+    note = run_note(lake, of_update, extra | {"promoted_to": 7})
+    assert "which a recompute does not touch" in note
+    assert "generation 7" in note
+    assert "still " in note
+    assert "Next: `./stateful reseed user_counts --apply`" in note

@@ -16,7 +16,7 @@ from tests.dags import LATER, ROOT, land, lived, settle
 HOUR = timedelta(hours=1)
 CARE = ("check_checkpoint", "compact_state", "tune_rocksdb")
 PATHS = ("run_stream", "recompute_interval", "promote")
-TASKS = ("ingest", *PATHS, *CARE, "publish")
+TASKS = ("ingest", *PATHS, *CARE, "publish", "alert")
 # tests/airflow/test_state_admin_dag.py has a real run in `make test`.
 pytestmark = [pytest.mark.airflow, pytest.mark.e2e]
 RUN_DAG = """

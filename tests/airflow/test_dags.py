@@ -16,17 +16,18 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import CronDataIntervalTimetable
 from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import write_deltalake
 
 from dags.spark_task import Start
 from include.airflow.pools import is_ours
-from include.lake.ops import append_ops
+from include.lake.ops import append_ops, read_ops
 from include.lake.stream_result import asset_extra, last_run, succeeded_runs
 from include.landing import ingest_here
 from include.landing.clock import LAGGING
 from include.plans.plan_recompute import parse_instant
 from include.registry import all_sources, all_streams, source_named
-from include.streams import sources
+from include.streams import sources, user_counts
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 from tests.dags import LATER, RUN_ID, before, dag_run, land, load_dags, raise_watermark
@@ -72,8 +73,20 @@ def test_a_stream_is_ingested_run_cared_for_and_published(dags):
             "recompute_interval": {"promote", "tune_rocksdb"},
             "promote": {"tune_rocksdb", "publish"},
             "tune_rocksdb": set(),
-            "publish": set(),
+            "publish": {"alert"},
+            "alert": set(),
         }
+
+
+def test_a_run_is_shown_in_groups_whose_tasks_keep_their_names(dags):
+    for dag in dags.values():
+        groups = {name: set(group.children) for name, group in dag.task_group_dict.items() if name}
+        assert groups == {
+            "run": {"ingest", "run_stream"},
+            "backfill": {"recompute_interval", "promote"},
+            "care": {"check_checkpoint", "compact_state", "tune_rocksdb"},
+        }
+        assert {"publish", "alert"} <= set(dag.task_group.children)
 
 
 def test_runs_never_overlap_or_catch_up_and_their_intervals_are_not_empty(dags):
@@ -116,6 +129,12 @@ def test_readers_find_out_how_it_works_in_the_ui(dags):
         "`bronze/user_events`",
         "gap 0:30:00",
         "pending_rows 5,000,000",
+        "`close_after_gap`: The session that ends here, if one does.",
+        "| `session_end` | timestamp |",
+        "| `emitted_date` | date |",
+        "| `user_id` | string | The user who acted |",
+        "What users do",
+        "**When it is red**",
     ):
         assert fact in sessions
 
@@ -213,11 +232,12 @@ def test_what_another_streams_run_has_done_is_done_and_followed_by_the_care(lake
     with pytest.raises(AirflowSkipException, match="user_counts has read all"):
         before(lake_dags, "run_stream")
     run = {"run_id": "r1", "job": "run_stream", "subject": "user_counts", "dag_run_id": RUN_ID}
-    append_ops(lake, "runs", [run | {"outcome": "succeeded", "ended_at": LATER, "rows_out": 7}])
+    ended = {"started_at": LATER, "ended_at": LATER, "outcome": "succeeded"}
+    append_ops(lake, "runs", [run | ended | {"rows_out": 7}])
     before(lake_dags, "run_stream")
     assert started(lake_dags, "run_stream") == Start(is_done=True)
     publish, told = lake_dags["stream_user_counts"].get_task("publish"), defaultdict(Mock)
-    publish.python_callable(outlet_events=told, dag_run=dag_run())
+    publish.python_callable(outlet_events=told, dag_run=dag_run(), ti=ti_of())
     assert [event.extra["rows"] for event in told.values()] == [7]
     # Not when there is more by now.
     append_commit(lake, "user_events", FOLD, stamp([[UserEvent("ann", 1)]])[0])
@@ -283,7 +303,7 @@ def test_a_stream_that_has_read_everything_is_skipped_and_its_asset_with_it(lake
     for run_type in ("scheduled", "backfill"):
         run = DagRun.model_construct(run_id="r1", run_type=run_type)
         with pytest.raises(AirflowSkipException, match="has not run the stream"):
-            tasks.get_task("publish").python_callable(outlet_events={}, dag_run=run)
+            tasks.get_task("publish").python_callable(outlet_events={}, dag_run=run, ti=ti_of("r1"))
 
 
 def test_a_compaction_that_gains_nothing_starts_no_jvm(lake_dags):
@@ -308,7 +328,47 @@ def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, 
     assert (finding["finding"], finding["severity"]) == ("checkpoint_missing", "error")
 
 
-# The Asset.
+# The Asset, and alerts.
+
+
+def ti_of(run_id: str = RUN_ID, **states: str):
+    """A task instance of a Dag run whose other tasks are in these states."""
+    return Mock(dag_id="stream_user_counts", get_task_states=lambda **_: {run_id: states})
+
+
+def test_what_opened_is_in_the_event_and_once(lake, lake_dags):
+    at = datetime.now(UTC)
+    run = {"run_id": "r1", "job": "run_stream", "subject": "user_counts", "dag_run_id": RUN_ID}
+    ended = {"started_at": at, "ended_at": at, "outcome": "succeeded"}
+    append_ops(lake, "runs", [run | ended | {"rows_out": 7}])
+    publish, told = lake_dags["stream_user_counts"].get_task("publish"), defaultdict(Mock)
+    for _ in range(2):
+        ti = ti_of(run_stream="success", check_checkpoint="failed")
+        publish.python_callable(outlet_events=told, dag_run=dag_run(), ti=ti)
+        ((event),) = told.values()
+        ((alert),) = event.extra["alerts"]
+        assert (alert["change"], alert["finding"]) == ("opened", "run_failed")
+        assert "check_checkpoint" in alert["detail"]
+        json.dumps(event.extra)
+    assert read_ops(lake, "alerts").num_rows == 1
+
+
+def test_alerts_are_sent_by_a_task_of_their_own_which_is_skipped_without_any(lake, lake_dags):
+    task = lake_dags["stream_user_counts"].get_task("alert")
+    assert task.trigger_rule == "none_failed"  # a red publish leaves it undone, so the run is red
+    with pytest.raises(AirflowSkipException, match="nothing has opened or closed"):
+        task.python_callable()
+
+
+def test_a_promise_is_a_deadline_of_the_dag(lake, monkeypatch):
+    promise = replace(user_counts.STREAM, fresh_within=timedelta(hours=3))
+    monkeypatch.setattr(user_counts, "STREAM", promise)
+    dags = load_dags(lake.root)
+    assert not dags["stream_user_sessions"].deadline
+    (deadline,) = dags["stream_user_counts"].deadline
+    assert deadline.interval == timedelta(hours=2, minutes=50)
+    assert deadline.callback.path == "include.airflow.alerts.deadline_missed"
+    assert DagSerialization.to_dict(dags["stream_user_counts"])["dag"]["deadline"]
 
 
 def test_runs_that_one_dag_run_has_had_are_told_together(lake, lake_dags):
@@ -316,12 +376,13 @@ def test_runs_that_one_dag_run_has_had_are_told_together(lake, lake_dags):
     for hour, late in ((1, 7), (2, None)):
         at = datetime(2026, 3, 1, hour, tzinfo=UTC)
         row = {"run_id": f"r{hour}", "job": "run_stream", "subject": "user_counts"}
-        ran = {"dag_run_id": RUN_ID, "outcome": "succeeded", "ended_at": at, "until": at}
+        ran = {"dag_run_id": RUN_ID, "outcome": "succeeded", "until": at}
+        ran |= {"started_at": at, "ended_at": at}
         append_ops(lake, "runs", [row | ran | {"rows_out": 10 * hour, "rows_late": late}])
     said = {"subject": "user_counts", "finding": "late_rows", "severity": "warning"}
     append_ops(lake, "findings", [said | {"run_id": "r1", "detail": "7 rows came too late"}])
     publish, told = lake_dags["stream_user_counts"].get_task("publish"), defaultdict(Mock)
-    publish.python_callable(outlet_events=told, dag_run=dag_run())
+    publish.python_callable(outlet_events=told, dag_run=dag_run(), ti=ti_of())
     (extra,) = (event.extra for event in told.values())
     assert (extra["run_id"], extra["rows"], extra["rows_late"]) == ("r2", 30, 7)
     assert extra["until"] == "2026-03-01T02:00:00+00:00"

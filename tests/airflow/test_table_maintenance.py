@@ -43,7 +43,8 @@ def fill(path: str) -> None:
 def planned(dag) -> set[str]:
     """The tasks that the plan lets run."""
     task = dag.get_task("plan_tables")
-    return set(task.python_callable(*task.op_args, **task.op_kwargs))
+    run = DagRun.model_construct(run_id="scheduled__1")
+    return set(task.python_callable(*task.op_args, **task.op_kwargs, dag_run=run))
 
 
 def test_all_tasks_follow_the_plan_and_none_another(dag):
@@ -51,8 +52,8 @@ def test_all_tasks_follow_the_plan_and_none_another(dag):
     streams = {f"maintain_stream_{stream.name}" for stream in all_streams()}
     generations = {f"delete_generations_{stream.name}" for stream in all_streams()}
     edges = {task.task_id: task.downstream_task_ids for task in dag.tasks}
-    assert edges.pop("plan_tables") == sources | streams | generations | {"maintain_ops"}
-    assert set(edges) == sources | streams | generations | {"maintain_ops"}
+    assert edges.pop("plan_tables") == sources | streams | generations | {"maintain_ops", "alert"}
+    assert set(edges) == sources | streams | generations | {"maintain_ops", "alert"}
     assert set(map(frozenset, edges.values())) == {frozenset()}
 
 
@@ -154,9 +155,27 @@ def test_ops_tables_are_cared_for_by_a_task_without_a_jvm(dag, lake):
 
 def test_what_the_plan_finds_is_recorded(dag, lake):
     Path(lake.bronze("signals"), "_delta_log").mkdir(parents=True)
-    assert planned(dag) == set()
+    assert planned(dag) == {"alert"}
     (row,) = read_ops(Lake(lake.root), "findings").to_pylist()
     assert (row["subject"], row["finding"]) == ("bronze/signals", "table_unreadable")
+
+
+def test_a_finding_of_a_table_is_told_once_and_its_end_once(dag, lake):
+    log = Path(lake.bronze("signals"), "_delta_log")
+    log.mkdir(parents=True)
+    task = dag.get_task("alert")
+    for _ in range(2):
+        planned(dag)
+        task.python_callable(*task.op_args, **task.op_kwargs)
+    log.rmdir()
+    assert planned(dag) == {"alert"}
+    task.python_callable(*task.op_args, **task.op_kwargs)
+    assert planned(dag) == set()
+    rows = sorted(read_ops(lake, "alerts").to_pylist(), key=lambda row: row["number"])
+    assert [(row["change"], row["told_at"] is not None) for row in rows] == [
+        ("opened", True),
+        ("closed", True),
+    ]
 
 
 def test_people_find_the_runbook_in_the_ui(dag):

@@ -268,3 +268,11 @@ def test_a_day_is_what_the_worst_of_its_spans_is():
     days = days_of(Coverage(us + 30 * hour, spans, None), MIDNIGHT + timedelta(days=2), 4)
     assert [day.status for day in days] == ["right", "code", "unsettled", "unsettled"]
     assert days_text(days) == "1 day right, 2 days not yet settled, 1 day other code"
+
+
+def test_what_is_promised_is_what_the_entry_says(lake):
+    (stream,) = streams_like(1)
+    promise = replace(stream, fresh_within=timedelta(hours=7))
+    (said,) = read_overview(lake, [promise], NOW).lines
+    (ticks,) = read_overview(lake, [stream], NOW).lines
+    assert (said.promised, ticks.promised) == (timedelta(hours=7), timedelta(hours=2, minutes=10))

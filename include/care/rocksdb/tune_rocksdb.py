@@ -23,6 +23,7 @@ from include.care.rocksdb.profile import (
 )
 from include.care.rocksdb.settings import SETTINGS, TUNED
 from include.care.rocksdb.trial import Judgement, Proposal, Situation, judge, propose
+from include.lake.findings import Finding
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.settings import Stream
@@ -234,6 +235,20 @@ def _why_nothing(active: Profile, refused: frozenset[tuple[str, bool]]) -> str:
     if held:
         text += f"; held by hand: {', '.join(held)}"
     return text
+
+
+def trial_findings(outcome: Outcome) -> list[Finding]:
+    """Of a trial that was rolled back: a setting that was tried is not what the stream needs."""
+    if outcome.kind != "rolled_back":
+        return []
+    return [
+        Finding(
+            finding="trial_rolled_back",
+            severity="warning",
+            detail=f"RocksDB: {outcome.text}. The settings before it are back",
+            action="nothing; to keep the tuner from it, hold the setting in the entry's `rocksdb`",
+        )
+    ]
 
 
 def format_outcome(outcome: Outcome) -> str:

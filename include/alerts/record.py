@@ -1,0 +1,93 @@
+"""`ops/alerts`: what opened and closed, each once, and who has been told of it.
+
+Written under a transaction of its subject: whoever looks second, at once or again after a kill,
+finds it recorded and records nothing. What was recorded and not told is told by the next look.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from include.alerts.troubles import TOLD, Standing
+from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.paths import Lake
+from include.page.recorded import Row
+
+KEY = ("subject", "number", "finding")
+
+
+def record_changes(
+    lake: Lake, by: str, dag_run_id: str | None, standings: Iterable[Standing], now: datetime
+) -> None:
+    """Record what has opened and closed since it was last looked at; `by` is who is to tell of it."""
+    for standing in standings:
+        while not _record(lake, standing, {"told_by": by, "dag_run_id": dag_run_id, "at": now}):
+            pass  # another one was faster: what it recorded is no change any more
+
+
+def _record(lake: Lake, standing: Standing, known: Mapping[str, Any]) -> bool:
+    rows = read_ops(lake, "alerts", {"subject": standing.subject}).to_pylist()
+    number = 1 + max((row["number"] for row in rows), default=0)
+    changes = _changes(standing, rows)
+    if not changes:
+        return True
+    given = {**known, "subject": standing.subject, "number": number}
+    transaction = (f"alerts/{standing.subject}", number)
+    return append_ops(lake, "alerts", [{**given, **row} for row in changes], transaction)
+
+
+def _changes(standing: Standing, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    newest = {row["finding"]: row for row in sorted(rows, key=lambda row: row["number"])}
+    known = {name: row for name, row in newest.items() if row["change"] == "opened"}
+    opened = [
+        _told(row) | {"change": "opened"}
+        for name, row in standing.open.items()
+        if name not in known or _is_worse(row, known[name])
+    ]
+    closed = [
+        _told(row) | {"change": "closed", "opened_at": row["at"]}
+        for name, row in known.items()
+        if name not in standing.open and (standing.is_checked or name in standing.over)
+    ]
+    return opened + closed
+
+
+def _told(row: Row) -> dict[str, Any]:
+    return {name: row.get(name) for name in ("finding", "severity", "count", "detail", "action")}
+
+
+def _is_worse(row: Row, known: Row) -> bool:
+    return TOLD.index(row["severity"]) < TOLD.index(known["severity"])
+
+
+def changes_of(lake: Lake, by: str, dag_run_id: str) -> list[Row]:
+    """What one Dag run recorded."""
+    return read_ops(lake, "alerts", {"told_by": by, "dag_run_id": dag_run_id}).to_pylist()  # type: ignore[no-any-return]
+
+
+def untold(lake: Lake, by: str) -> list[Row]:
+    """What is still to be told, in order."""
+    rows = read_ops(lake, "alerts", {"told_by": by}).to_pylist()
+    return sorted(
+        (row for row in rows if row["told_at"] is None), key=lambda row: (row["at"], row["finding"])
+    )
+
+
+def heard_by(row: Row) -> list[str]:
+    """The notifiers that have told of it."""
+    return json.loads(row["heard_by"] or "[]")  # type: ignore[no-any-return]
+
+
+def mark_heard(lake: Lake, rows: Sequence[Row], notifier: str) -> list[Row]:
+    """`rows` as they are now that `notifier` has told of them."""
+    heard: list[Row] = [{**row, "heard_by": json.dumps([*heard_by(row), notifier])} for row in rows]
+    columns = (*KEY, "heard_by")
+    update_ops(lake, "alerts", KEY, [{name: row[name] for name in columns} for row in heard])
+    return heard
+
+
+def mark_told(lake: Lake, rows: Sequence[Row]) -> None:
+    """Everybody who is to hear of `rows` has."""
+    told = {"told_at": datetime.now(UTC)}
+    update_ops(lake, "alerts", KEY, [{name: row[name] for name in KEY} | told for row in rows])

@@ -1,0 +1,173 @@
+"""What is wrong with a stream and its source now, and what of it a check has found to be over.
+
+A finding is what one run or check saw. An alert lasts: it opens with a finding of severity warning
+or error, and closes when a run and its check have come that do not find it any more. A run that
+failed has looked at nothing, so it closes nothing.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from include.coverage.findings import OF_COVERAGE
+from include.fold.instants import instant_of
+from include.lake.findings import Finding
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.page.overview import READ_ERRORS, WINDOW_DAYS, open_findings, still_open
+from include.page.recorded import INGEST, RUN, Recorded, Row
+from include.settings import Stream
+from include.text_table import first_names
+
+TOLD = ("error", "warning")  # the severities that people are told of, the worst first
+BEHIND, FAILED = "behind_promise", "run_failed"
+UNSURE = {"written_while_measured", "checkpoint_unreadable"}
+COLUMNS = ("run_id", "found_at", "subject", "finding", "severity", "count", "detail", "action")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How it stands with one subject of `ops/findings`."""
+
+    subject: str
+    open: Mapping[str, Row]  # by finding
+    is_checked: bool  # what is not open is over
+    over: frozenset[str] = frozenset()  # over in any case, unless it is open
+
+
+def standings(
+    lake: Lake,
+    stream: Stream,
+    now: datetime,
+    streams: Collection[str],
+    failed: Sequence[str] | None = None,
+) -> list[Standing]:
+    """Of `stream`, and of its source.
+
+    `streams`: the names of all. `failed`: the tasks of this Dag run that failed; None: not known.
+    """
+    recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS))
+    found = open_findings(recorded, stream) + _found_by_hand(lake, recorded, stream)
+    over = set()
+    runs = recorded.runs.get((RUN, stream.name))
+    until = None if runs is None else runs.succeeded.get("until")
+    try:
+        coverage, wrong = recorded.coverage(stream)
+    except READ_ERRORS:
+        pass  # coverage_unreadable, by the check, says so
+    else:
+        if coverage.until_us is not None:
+            until = instant_of(coverage.until_us)
+        found = still_open(found, wrong)
+        over |= OF_COVERAGE - {finding.finding for finding in wrong}
+    own = [row for row in found if row["subject"] == stream.name]
+    over |= {BEHIND}
+    own += _row(stream.name, _behind(stream, until, now))
+    if failed is not None:
+        over |= {FAILED}
+        own += _row(stream.name, _failed(recorded, stream, failed))
+    mine = Standing(
+        subject=stream.name,
+        open=worst(own),
+        is_checked=_is_checked(lake, recorded, stream, own),
+        over=frozenset(over),
+    )
+    # A stream that is called as its source is has the findings of both, and tells of them.
+    if stream.source in streams:
+        return [mine]
+    of_source = worst(row for row in found if row["subject"] == stream.source)
+    return [
+        mine,
+        Standing(subject=stream.source, open=of_source, is_checked=_is_taken_in(recorded, stream)),
+    ]
+
+
+def worst(rows: Iterable[Row]) -> dict[str, Row]:
+    """Of each finding the worst row that people are told of; the others are counted in its detail."""
+    by_name: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["severity"] in TOLD:
+            by_name.setdefault(row["finding"], []).append(row)
+    return {name: _together(found) for name, found in by_name.items()}
+
+
+def _together(rows: list[Row]) -> Row:
+    first = min(rows, key=lambda row: TOLD.index(row["severity"]))
+    more = len({row["detail"] for row in rows}) - 1
+    return {**first, "detail": f"{first['detail']} (and {more} more)"} if more else first
+
+
+def _found_by_hand(lake: Lake, recorded: Recorded, stream: Stream) -> list[Row]:
+    """What was found between the newest run and the one before, and by neither.
+
+    Such as the rows that `skip-lost` passed over: without this the next run would hide it.
+    """
+    found = []
+    for job, subject in ((RUN, stream.name), (INGEST, stream.source)):
+        newest = recorded.runs.get((job, subject))
+        if newest is None:
+            continue
+        runs = read_ops(lake, "runs", {"job": job, "subject": subject}, ("run_id", "started_at"))
+        started = {row["started_at"]: row["run_id"] for row in runs.to_pylist()}
+        began = newest.newest["started_at"]
+        before = max((at for at in started if at < began), default=recorded.since)
+        rows = read_ops(lake, "findings", {"subject": subject}, COLUMNS, ("found_at", before))
+        ids = set(started.values())
+        found += [r for r in rows.to_pylist() if r["found_at"] < began and r["run_id"] not in ids]
+    return found
+
+
+def _is_checked(lake: Lake, recorded: Recorded, stream: Stream, own: Sequence[Row]) -> bool:
+    """Whether the newest run succeeded, and a check has looked at what it left, all of it."""
+    runs = recorded.runs.get((RUN, stream.name))
+    if runs is None or runs.newest["outcome"] != "succeeded":
+        return False
+    if any(row["finding"] in UNSURE for row in own):
+        return False
+    since = ("measured_at", runs.newest["started_at"])
+    where = {"stream": stream.name}
+    return bool(read_ops(lake, "checkpoint_sizes", where, ("measured_at",), since).num_rows)
+
+
+def _is_taken_in(recorded: Recorded, stream: Stream) -> bool:
+    runs = recorded.runs.get((INGEST, stream.source))
+    return runs is not None and runs.newest["outcome"] == "succeeded"
+
+
+def _behind(stream: Stream, until: datetime | None, now: datetime) -> Finding | None:
+    if stream.fresh_within is None or until is None or now - until <= stream.fresh_within:
+        return None
+    lag, promised = (now - until).total_seconds(), stream.fresh_within.total_seconds()
+    return Finding(
+        finding=BEHIND,
+        severity="warning",
+        figure=lag,
+        limit=promised,
+        unit="seconds",
+        detail=f"tables/{stream.name} is complete until {until:%Y-%m-%d %H:%M:%S} UTC, and "
+        f"fresh_within={stream.fresh_within} is promised",
+        action=f"see whether runs of stream_{stream.name} fail, wait or take too long. If they are "
+        f"green, nothing new has come: see to the producers of source {stream.source}, or give it a "
+        "clock_grace",
+    )
+
+
+def _failed(recorded: Recorded, stream: Stream, tasks: Sequence[str]) -> Finding | None:
+    if not tasks:
+        return None
+    errors = [
+        str(runs.newest["error"])
+        for key in ((INGEST, stream.source), (RUN, stream.name))
+        if (runs := recorded.runs.get(key)) and runs.newest["outcome"] == "failed"
+    ]
+    return Finding(
+        finding=FAILED,
+        severity="error",
+        detail="; ".join([f"failed: {first_names(sorted(tasks))}", *errors]),
+        action="the task's log has the error and what to do; clearing the task is always safe",
+    )
+
+
+def _row(subject: str, finding: Finding | None) -> list[Mapping[str, Any]]:
+    return [] if finding is None else [asdict(finding) | {"subject": subject}]

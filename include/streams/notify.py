@@ -1,0 +1,10 @@
+"""Your notifiers: who hears of an alert, beside the task's log, the Asset's event and `ops/alerts`.
+
+Any notifier of Airflow: of a provider that is installed (Slack, webhook, mail, ...), or a class of
+your own. Its templates have `alert`, with `title`, `text`, `html`, `severity`: docs/alerts.md.
+Only the tasks that send import this file, so a provider that is missing stops no stream.
+"""
+
+from typing import Any
+
+NOTIFY: tuple[Any, ...] = ()

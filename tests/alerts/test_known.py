@@ -1,0 +1,65 @@
+"""docs/findings.md has each finding that the code can make, with its severity."""
+
+import ast
+from collections.abc import Iterator
+
+from include.alerts.findings_page import PAGE, findings_page
+from include.alerts.known import KNOWN
+from include.alerts.troubles import BEHIND, FAILED
+from include.landing import unknown_fields
+from include.settings import PROJECT
+
+# Given to a function that makes a Finding of it: its name, and which argument the finding is.
+MAKERS = {"_found": 0, "_far": 0, "record_error": 3, "_held": 0}
+CONSTANTS = {"FINDING": unknown_fields.FINDING, "BEHIND": BEHIND, "FAILED": FAILED}
+
+
+def strings(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.IfExp):
+        yield from strings(node.body)
+        yield from strings(node.orelse)
+    elif isinstance(node, ast.Tuple):
+        yield from strings(node.elts[0])
+    elif isinstance(node, ast.Constant):
+        yield str(node.value)
+    elif isinstance(node, ast.Name) and node.id in CONSTANTS:
+        yield CONSTANTS[node.id]
+
+
+def made() -> Iterator[tuple[str, str | None]]:
+    """Each finding in the code, with its severity where that is written beside it."""
+    for folder in ("include", "spark_jobs"):
+        for file in sorted((PROJECT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if not isinstance(node, ast.Call):
+                    continue
+                called = getattr(node.func, "id", "")
+                given = {keyword.arg: keyword.value for keyword in node.keywords}
+                if called == "Finding":
+                    severity = next(strings(given["severity"]), None)
+                    yield from ((name, severity) for name in strings(given["finding"]))
+                elif called in MAKERS and len(node.args) > MAKERS[called]:
+                    severities = [
+                        s
+                        for a in node.args[1:]
+                        for s in strings(a)
+                        if s in ("info", "warning", "error")
+                    ]
+                    severity = "error" if called == "record_error" else (severities or [None])[0]
+                    yield from ((name, severity) for name in strings(node.args[MAKERS[called]]))
+
+
+def test_each_finding_of_the_code_is_known_and_no_other():
+    assert {name for name, _ in made()} == set(KNOWN)
+
+
+def test_severities_are_those_of_the_code():
+    written = {(name, severity) for name, severity in made() if severity}
+    assert len(written) > 30
+    assert {(name, KNOWN[name].severity) for name, _ in written} == written
+
+
+def test_the_page_is_what_is_known():
+    assert (PROJECT / PAGE).read_text() == findings_page(), (
+        f"{PAGE} is old: .venv/bin/python -m include.alerts.findings_page > {PAGE}"
+    )

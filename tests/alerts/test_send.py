@@ -1,0 +1,193 @@
+"""Who is told: each notifier once of each change, whatever dies, fails or comes at once."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import structlog
+from airflow.sdk.bases.notifier import BaseNotifier
+from airflow.sdk.execution_time.callback_supervisor import execute_callback
+
+from include.airflow import alerts
+from include.alerts import record
+from include.alerts.record import record_changes, untold
+from include.alerts.troubles import Standing, worst
+from include.lake.ops import read_ops
+from include.streams import notify
+from tests.alerts.lakes import NOON, STREAM, Told
+
+BY = "device_signals"
+SKEW = {
+    "finding": "skew",
+    "severity": "warning",
+    "detail": "<b>5 times",
+    "count": 2,
+    "action": "spread",
+}
+LOST = {
+    "finding": "missing_files",
+    "severity": "error",
+    "detail": "gone",
+    "count": None,
+    "action": None,
+}
+
+
+class Mailbox(BaseNotifier):
+    """A notifier as providers have them: its message is a template."""
+
+    template_fields = ("message",)
+
+    def __init__(
+        self, sent: list[str], message: str = "{{ alert.text }}", broken: Any = ()
+    ) -> None:
+        super().__init__()
+        self.sent = Shared(sent)
+        self.broken = Shared(broken)
+        self.message = message
+
+    def notify(self, context: Any) -> None:
+        if self.broken.value:
+            raise ConnectionError("no network")
+        self.sent.value.append(self.message)
+
+
+class Shared:
+    """Outlives the copies of a notifier."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> "Shared":
+        return self
+
+
+def stand(*found: Mapping[str, Any]) -> list[Standing]:
+    return [Standing(subject=BY, open=worst(found), is_checked=True)]
+
+
+def note(lake, *found, dag_run_id="r1", now=NOON):
+    record_changes(lake, BY, dag_run_id, stand(*found), now)
+
+
+@pytest.fixture
+def sent(monkeypatch) -> list[str]:
+    messages: list[str] = []
+    monkeypatch.setattr(notify, "NOTIFY", (Mailbox(messages),))
+    return messages
+
+
+def test_a_message_has_the_worst_first_with_the_next_step_and_what_is_over(lake, sent):
+    note(lake, SKEW)
+    alerts.send(lake, BY, {})
+    note(lake, LOST)
+    alerts.send(lake, BY, {})
+    note(lake)
+    alert = alerts.send(lake, BY, {})
+    assert sent == [
+        "device_signals: skew\n- skew (warning, 2): <b>5 times\n  Next: spread",
+        "device_signals: missing_files; over: skew\n- missing_files (error): gone\n"
+        "- over: skew, since 2026-11-24 12:00 UTC",
+        "device_signals: over: missing_files\n- over: missing_files, since 2026-11-24 12:00 UTC",
+    ]
+    assert alert is not None
+    assert (alert.severity, "<b>" in alert.html) == ("ok", False)
+
+
+def test_what_was_told_is_not_told_again(lake, sent):
+    note(lake, SKEW)
+    assert alerts.send(lake, BY, {}) is not None
+    assert alerts.send(lake, BY, {}) is None
+    note(lake, SKEW)
+    assert alerts.send(lake, BY, {}) is None
+    assert len(sent) == 1
+
+
+def test_a_look_that_was_killed_after_it_recorded_is_told_by_the_next_one(lake, sent):
+    note(lake, SKEW)
+    note(lake, SKEW, dag_run_id="r1")  # the task, retried
+    alerts.send(lake, BY, {})
+    assert len(sent) == 1
+    assert read_ops(lake, "alerts").num_rows == 1
+
+
+def test_of_two_looks_at_once_one_records(lake, monkeypatch):
+    append = record.append_ops
+
+    def slower(*given: Any) -> bool:
+        monkeypatch.setattr(record, "append_ops", append)
+        note(lake, SKEW, dag_run_id="other")
+        return append(*given)
+
+    monkeypatch.setattr(record, "append_ops", slower)
+    note(lake, SKEW)
+    assert [row["dag_run_id"] for row in untold(lake, BY)] == ["other"]
+
+
+def test_a_notifier_that_fails_keeps_none_from_the_others_and_is_told_later(lake, monkeypatch):
+    broken = [True]
+    first: list[str] = []
+    second: list[str] = []
+    monkeypatch.setattr(notify, "NOTIFY", (Mailbox(first, broken=broken), Mailbox(second)))
+    note(lake, SKEW)
+    with pytest.raises(ExceptionGroup, match="1 of NOTIFY"):
+        alerts.send(lake, BY, {})
+    assert (len(first), len(second)) == (0, 1)
+    broken.clear()
+    alerts.send(lake, BY, {})
+    alerts.send(lake, BY, {})
+    assert (len(first), len(second)) == (1, 1)
+
+
+def test_a_kill_between_two_notifiers_repeats_none(lake, monkeypatch):
+    first: list[str] = []
+
+    def die(context: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(notify, "NOTIFY", (Mailbox(first), die))
+    note(lake, SKEW)
+    with pytest.raises(KeyboardInterrupt):
+        alerts.send(lake, BY, {})
+    second: list[str] = []
+    monkeypatch.setattr(notify, "NOTIFY", (Mailbox(first), Mailbox(second)))
+    alerts.send(lake, BY, {})
+    assert (len(first), len(second)) == (1, 1)
+
+
+def test_without_notifiers_nothing_is_kept_for_those_that_come_later(lake, monkeypatch):
+    note(lake, SKEW)
+    assert alerts.send(lake, BY, {}) is not None
+    late: list[str] = []
+    monkeypatch.setattr(notify, "NOTIFY", (Mailbox(late),))
+    assert alerts.send(lake, BY, {}) is None
+    assert late == []
+
+
+def test_a_missed_deadline_tells_of_a_table_that_is_behind_once_and_of_no_backfill(
+    lake, sent, monkeypatch
+):
+    stream = replace(STREAM, fresh_within=timedelta(hours=1))
+    told = Told(lake, stream)
+    told.run()
+    told.look()
+    monkeypatch.setattr(alerts, "stream_named", lambda name: stream)
+    monkeypatch.setenv("LAKE", lake.root)
+    run = {"dag_run_id": "scheduled__1", "run_type": "scheduled"}
+    miss(run | {"run_type": "backfill"})
+    assert sent == []
+    miss(run)
+    miss(run)
+    (message,) = sent
+    assert "behind_promise (warning)" in message
+    assert "fresh_within=1:00:00" in message
+
+
+def miss(dag_run: Mapping[str, str]) -> None:
+    """As Airflow calls what a deadline names."""
+    callback = alerts.deadline(replace(STREAM, fresh_within=timedelta(hours=1))).callback
+    given = {**callback.kwargs, "context": {"dag_run": dag_run, "deadline": {}}}
+    done, error = execute_callback(callback.path, given, "", None, structlog.get_logger())
+    assert done, error

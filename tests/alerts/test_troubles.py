@@ -1,0 +1,166 @@
+"""Each trouble that people are told of: within one schedule, once, and once when it is over."""
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from include.alerts.known import KNOWN
+from include.alerts.record import untold
+from include.coverage.findings import OF_COVERAGE
+from tests.alerts.lakes import HOUR, STREAM, Told
+
+TOLD = {name: known for name, known in KNOWN.items() if known.severity != "info"}
+OTHERS = ("ingest", "table_maintenance", "alerts")
+OF_STREAM = [name for name, known in TOLD.items() if known.by not in OTHERS]
+OF_SOURCE = [name for name, known in TOLD.items() if known.by == "ingest"]
+OPENED, CLOSED = "opened", "closed"
+
+
+@pytest.fixture
+def told(lake):
+    return Told(lake)
+
+
+def test_there_are_thirty_troubles_and_more():
+    assert len(TOLD) >= 30
+    assert {known.by for known in TOLD.values()} >= {"check", "ingest", "table_maintenance"}
+
+
+def test_troubles_are_told_once_and_their_ends_once(told):
+    """All at once: of each it is one row of ops/findings that opens it."""
+    ours = sorted({*OF_STREAM} - OF_COVERAGE)
+    told.run()
+    assert told.look() == []
+    told.run(*((name, KNOWN[name].severity) for name in ours))
+    told.find([(name, "warning") for name in OF_SOURCE], "signals/1", subject="signals")
+    all_of_them = sorted(
+        [("device_signals", name) for name in ours] + [("signals", name) for name in OF_SOURCE]
+    )
+    assert len(all_of_them) > 30
+    assert told.look() == [(OPENED, *each) for each in all_of_them]
+    assert told.look() == []  # an hour with nothing new: no run
+    told.run()
+    assert told.look() == [(CLOSED, *each) for each in all_of_them]
+    told.run()
+    assert told.look() == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_comes_and_goes_each_opening_and_each_end_is_told_once(told, seed):
+    chosen = random.Random(seed)
+    open_now: set[str] = set()
+    for _ in range(8):
+        found = set(
+            chosen.sample(["skew", "late_rows", "rss_bytes", "code_changed"], k=chosen.randrange(4))
+        )
+        kind = chosen.choice(["run", "run", "failed", "unchecked", "none"])
+        if kind != "none":
+            outcome = "failed" if kind == "failed" else "succeeded"
+            checked = kind == "run"
+            told.run(*((name, "warning") for name in found), outcome=outcome, is_checked=checked)
+            opened = found - open_now
+            closed = open_now - found if checked else set()
+        else:
+            opened, closed = set(), set()
+        expected = [(CLOSED, "device_signals", name) for name in closed]
+        expected += [(OPENED, "device_signals", name) for name in opened]
+        assert told.look() == sorted(expected)
+        open_now = (open_now | opened) - closed
+
+
+def test_a_silent_source_leaves_the_table_behind_its_promise_until_it_sends_again(lake):
+    told = Told(lake, replace(STREAM, fresh_within=timedelta(hours=2)))
+    told.run()
+    assert told.look() == []
+    assert told.look() == []
+    assert told.look() == [(OPENED, "device_signals", "behind_promise")]
+    assert told.look() == []
+    told.run()
+    assert told.look() == [(CLOSED, "device_signals", "behind_promise")]
+
+
+def test_the_promise_is_broken_beyond_it_and_not_at_it(lake):
+    told = Told(lake, replace(STREAM, fresh_within=timedelta(hours=2)))
+    told.run(until=told.now - 2 * HOUR)
+    assert told.look() == []
+    told.run(until=told.now - 2 * HOUR - timedelta(microseconds=1))
+    assert told.look() == [(OPENED, "device_signals", "behind_promise")]
+
+
+def test_failed_tasks_are_told_with_the_error_of_the_run(told):
+    told.run(outcome="failed", is_checked=False)
+    assert told.look(["run_stream"]) == [(OPENED, "device_signals", "run_failed")]
+    (row,) = untold(told.lake, "device_signals")
+    assert (row["severity"], "it broke" in row["detail"]) == ("error", True)
+    assert told.look(["run_stream"]) == []
+    assert told.look(None) == []  # a deadline's look does not know
+    told.run()
+    assert told.look([]) == [(CLOSED, "device_signals", "run_failed")]
+
+
+def test_a_run_that_failed_closes_nothing(told):
+    told.run(("skew", "warning"))
+    told.look()
+    told.run(outcome="failed", is_checked=False)
+    assert told.look() == []
+    told.run(is_checked=False)  # nor one whose check died
+    assert told.look() == []
+    told.run(("skew", "warning"))
+    assert told.look() == []  # it is still the one that was told
+
+
+def test_a_check_beside_a_writing_job_closes_nothing(told):
+    told.run(("missing_files", "error"))
+    told.look()
+    told.run(("written_while_measured", "info"))
+    assert told.look() == []
+
+
+def test_what_gets_worse_is_told_again(told):
+    told.run(("skew", "warning"))
+    told.look()
+    told.run(("skew", "error"))
+    assert told.look() == [(OPENED, "device_signals", "skew")]
+    told.run(("skew", "warning"))
+    assert told.look() == []
+
+
+def test_what_is_found_by_hand_between_two_runs_is_told_all_the_same(told):
+    told.run()
+    told.look()
+    told.find([("rows_skipped", "warning")], subject="signals")
+    told.hour += 1
+    told.run()
+    assert told.look() == [(OPENED, "signals", "rows_skipped")]
+    told.run()
+    assert told.look() == [(CLOSED, "signals", "rows_skipped")]
+
+
+def test_late_rows_are_over_when_a_recompute_has_taken_them_in(told):
+    """Nothing of bronze is wrong here, so the ledger has nothing against the table."""
+    told.run(("late_rows", "warning"), ("late_rows_not_recomputed", "warning"))
+    assert told.look() == [(OPENED, "device_signals", "late_rows")]
+
+
+def test_info_is_nobodys_alert(told):
+    told.run(*((name, "info") for name, known in KNOWN.items() if known.severity == "info"))
+    assert told.look() == []
+
+
+def test_a_source_is_told_of_by_one_of_its_streams(lake):
+    both = [Told(lake, replace(STREAM, name=name)) for name in ("one", "two")]
+    for told in both:
+        told.run()
+        told.look()
+    both[0].ingest()
+    both[0].find([("watermark_jumped", "warning")], "signals/1", subject="signals")
+    assert both[0].look() == [(OPENED, "signals", "watermark_jumped")]
+    assert both[1].look() == []
+
+
+def test_a_stream_that_is_called_as_its_source_tells_of_both(lake):
+    told = Told(lake, replace(STREAM, name="signals"))
+    told.run(("skew", "warning"), ("watermark_jumped", "warning"))
+    assert told.look() == [(OPENED, "signals", "skew"), (OPENED, "signals", "watermark_jumped")]
