@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from include.fold import arrow_values, bucket, codes, distinct, event_order, spark_hash
+from include.fold import arrow_values, bucket, codes, distinct, event_order, spark_hash, states
 from include.fold.admission import NEVER_US
 from include.fold.deduplicate import SEEN, SeenValues
 from include.fold.expired import without_expired
 from include.fold.shapes import Items, Money, Nested, Pairs
-from include.fold.states import States, end_us
+from include.fold.states import States
 from include.fold.timer_calls import RejectingTimerCalls, TimerCalls
 from include.fold.timers import TIMERS, TimedGroupState
 from spark_jobs.tables import arrow_savepoints
@@ -26,11 +26,13 @@ def ends(by_us: int) -> Plant:
     """States end at another instant than their time-to-live says."""
 
     def planted(patch: pytest.MonkeyPatch) -> None:
+        right = states.end_us
+
         def other(ttl_us: int | None, state: Any, touched_us: int) -> int:
-            at_us = end_us(ttl_us, state, touched_us)
+            at_us = right(ttl_us, state, touched_us)
             return at_us if at_us == NEVER_US else at_us + by_us
 
-        everywhere(patch, end_us, other)
+        everywhere(patch, right, other)
 
     return planted
 
@@ -141,9 +143,9 @@ def seen_slides(patch: pytest.MonkeyPatch) -> None:
     """A duplicate is one of the last of its kind, be that a duplicate itself."""
 
     def first_ones(
-        values: SeenValues, states: States, run: Any, events: Any, times_us: Any
+        values: SeenValues, known: States, run: Any, events: Any, times_us: Any
     ) -> list[int]:
-        seen = {each.by: each.at_us for each in states.beside(SEEN, run.key) or ()}
+        seen = {each.by: each.at_us for each in known.beside(SEEN, run.key) or ()}
         kept = []
         for position in range(run.start, run.end):
             value, at_us = values.of(events[position]), times_us[position]
@@ -153,7 +155,7 @@ def seen_slides(patch: pytest.MonkeyPatch) -> None:
             if value is not None:
                 seen.pop(value, None)
                 seen[value] = at_us
-        states.put_beside(SEEN, run.key, tuple(map(distinct.Seen._make, seen.items())) or None)
+        known.put_beside(SEEN, run.key, tuple(map(distinct.Seen._make, seen.items())) or None)
         return kept
 
     patch.setattr(distinct, "_first_ones", first_ones)

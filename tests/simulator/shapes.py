@@ -22,8 +22,9 @@ from tests.simulator.kinds import EPOCH, TEXT, Kind, draw, kinds, shown
 FORMATS = ("jsonl", "csv", "parquet")
 TTLS = (None, 25, 40, 90, 1440)  # minutes; a key is silent after 40
 # Minutes after an event; some of them together, or with the end of a state, or with silence.
-TIMERS = ((), (), (20,), (25, 25), (40, 25, 90), (10, 40, 10))
+TIMERS = ((), (), (20, 1440), (25, 25), (40, 25, 90), (10, 240, 10))
 SILENCE = 40  # minutes
+LOOKED_AT = ("written", "ordered")  # there are few fields that these fit
 
 
 class Landed(NamedTuple):
@@ -183,11 +184,12 @@ def shapes(draw_one: st.DrawFn) -> Shape:
         for how, keeping in KEEPINGS.items()
         if keeping.fits(kind)
     ]
+    looked = [each for each in kept for _ in range(4) if each[0].startswith(LOOKED_AT)]
     return Shape(
         fields=fields,
         key=tuple(draw_one(some)) if groupable else (),
         derived=draw_one(st.booleans()),
-        kept=tuple(draw_one(st.lists(st.sampled_from(kept), min_size=1, max_size=4))),
+        kept=tuple(draw_one(st.lists(st.sampled_from(kept + looked), min_size=1, max_size=4))),
         ttl=draw_one(st.sampled_from(TTLS)),
         by=tuple(draw_one(st.just([]) | some)) if groupable else (),
         within=draw_one(st.sampled_from((3, 60, 600))),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from include.settings import Source
+from tests.simulator.auditor import WrongError
 from tests.simulator.kinds import INT, TEXT
 from tests.simulator.operations import Operations
 from tests.simulator.planted import PLANTED, planted
@@ -89,7 +90,7 @@ def check(case: Case) -> None:
 @pytest.mark.parametrize("plant", CASES)
 def test_a_short_sequence_finds_a_planted_bug_and_nothing_else(plant):
     check(CASES[plant])
-    with planted(plant), pytest.raises(Exception):  # noqa: B017, PT011 (wrong, or it breaks)
+    with planted(plant), pytest.raises(WrongError):
         check(CASES[plant])
 
 
