@@ -10,6 +10,7 @@ DAYS = 4  # how far back rows come late, and backfills reach
 KEYS = st.sampled_from(["a", "b"])
 HOURS = st.integers(0, DAYS * 24)
 VALUES = st.integers(0, 3)
+EDGES = st.integers(0, 5)  # which of the spans that a shape has
 # Mostly to its end; else killed before that write.
 KILLS = st.integers(-80, 30).map(lambda write: write if write > 0 else None)
 # One that is cut off between its steps is what the next operation has to understand.
@@ -51,6 +52,19 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "key": KEYS,
         "ago": st.lists(st.integers(0, 9), min_size=1, max_size=4),
         "value": VALUES,
+    },
+    "land_tied": {"key": KEYS, "values": st.lists(VALUES, min_size=1, max_size=3)},
+    "land_on_edge": {
+        "key": KEYS,
+        "value": VALUES,
+        "edge": EDGES,
+        "beside_us": st.sampled_from([0, 0, 1, -1]),
+    },
+    "settle_on_edge": {
+        "key": KEYS,
+        "other": KEYS,
+        "edge": EDGES,
+        "beside_ms": st.sampled_from([0, 0, 1, -1]),
     },
     "land_late": {"key": KEYS, "ago": st.lists(HOURS, min_size=1, max_size=3), "value": VALUES},
     "land_ahead": {"key": KEYS, "ahead": st.integers(1, 50)},
@@ -105,6 +119,9 @@ WEIGHTS = {
     "run": 6,
     "land_in_time": 4,
     "land_late": 4,
+    "land_tied": 3,
+    "land_on_edge": 4,
+    "settle_on_edge": 2,
     "backfill": 3,
     "land_meanwhile": 3,
     "cut_off": 4,

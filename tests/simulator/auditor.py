@@ -18,6 +18,7 @@ from include.coverage.table_coverage import (
     rejected_coverage,
     table_coverage,
 )
+from include.fold.deduplicate import SEEN, Deduplicate
 from include.fold.instants import micros_of
 from include.lake.findings import Finding
 from include.lake.generations import read_generations
@@ -29,7 +30,9 @@ from include.landing.group_rows import groups_of_rows
 from include.plans.open_stream import open_stream
 from include.plans.stream_identity import stream_identity
 from include.savepoints.lineage import code_of, is_mapped, rejects
+from include.savepoints.manifest import savepoints_of
 from include.settings import Source, Stream
+from spark_jobs.tables.arrow_savepoints import read_rows
 from tests.simulator import oracle
 from tests.simulator.oracle import Emitted, Folded, Marks
 from tests.simulator.shapes import FLAT, Landed, Shape
@@ -75,6 +78,7 @@ class Auditor:
     codes: dict[str, str] = field(default_factory=dict)  # fingerprint -> variant
     mapped: dict[str, Truth] = field(default_factory=dict)  # of states that were mapped
     marks: list[Marks] = field(default_factory=list)  # of bronze's commits so far
+    looked_at: set[str] = field(default_factory=set)  # savepoints
 
     @property
     def stream(self) -> Stream:
@@ -102,7 +106,24 @@ class Auditor:
             rejected = rejected_coverage(lake, opened.row, opened.seen, identity)
             self._compare_rejected(rejected, truth)
         self._check_named()
+        self._check_seen()
         return judged.coverage
+
+    def _check_seen(self) -> None:
+        """Raise WrongError where a savepoint keeps values that no event can repeat any more."""
+        lake, deduplicate = self.world.lake, self.stream.deduplicate
+        if not isinstance(deduplicate, Deduplicate):
+            return
+        for savepoint in savepoints_of(lake, self.stream.name):
+            path = f"{lake.root}/{savepoint.path}"
+            if savepoint.savepoint_id in self.looked_at or not lake.is_delta_table(path):
+                continue
+            self.looked_at.add(savepoint.savepoint_id)
+            rows = read_rows(lake, savepoint.path, savepoint.savepoint_id)
+            seen = [each for of in rows[SEEN].to_pylist() for each in of or ()]
+            over = savepoint.until_us - deduplicate.within_us
+            if any(each["at_us"] < over for each in seen):
+                raise WrongError(f"savepoint of {savepoint.until_us} has seen too much: {seen}")
 
     def check_clock(self) -> None:
         """Raise WrongError where bronze is stamped otherwise than its keys' times tell."""

@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake, files_of
+from include.landing.late_fields import late_fields, with_late_fields
 from tests.simulator.checkpoint_log import CheckpointError, Offset
 
 
@@ -55,15 +56,19 @@ class DeltaSource:
 
     def read(self, start: Offset | None, end: Offset, columns: list[str]) -> pa.Table:
         """The rows of a batch."""
+        late = late_fields(self.table, columns)
+        read = sorted(set(columns).union(*(field.columns() for field in late)))
         if start is None and self._first_version is None:
             dataset = self._snapshot(end).to_pyarrow_dataset(filesystem=files_of(self._bronze))
-            return dataset.to_table(columns=columns)
+            rows = dataset.to_table(columns=[n for n in read if n in dataset.schema.names])
+            return with_late_fields(rows, late).select(columns)
         schema = pa.schema([self._schema.field(name) for name in columns])
-        read = [
-            pq.ParquetFile(f"{self._bronze}/{file.path}").read(columns=columns).cast(schema)
+        parts = [
+            with_late_fields(pq.ParquetFile(f"{self._bronze}/{file.path}").read(columns=read), late)
             for file in self._files(self._begin(start), end)
         ]
-        return pa.concat_tables([schema.empty_table(), *read])
+        parts = [part.select(columns).cast(schema) for part in parts]
+        return pa.concat_tables([schema.empty_table(), *parts])
 
     def plan_again(self, start: Offset | None, end: Offset) -> None:
         """As Spark does with the newest batch when a query starts, though it is committed."""

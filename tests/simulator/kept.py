@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from tests.simulator.kinds import FLOAT, INT, NESTED, Kind
+from tests.simulator.kinds import FLOAT, INT, NESTED, TEXT, Kind, with_all_digits
 
 # `old` is what was kept, `of` the event's field, `n` the count before, `record` the class of a pair.
 HELPERS = """
@@ -17,6 +17,15 @@ def tallied(old, of):
 
 def greatest(old, of):
     return max((each for each in (old, of) if each is not None), default=None)
+
+def written(record, old, of):
+    total = (old.m0 if old else Decimal(0)) + (0 if of is None else of)
+    return record(total.normalize(), str(old.m0) if old else "")
+
+def ordered(record, old, of):
+    counts = old.m0 if old else {}
+    of = {} if of is None else {of: counts.get(of, 0) + 1}
+    return record({**of, **{k: v for k, v in counts.items() if k not in of}}, tuple(counts))
 """
 
 
@@ -40,6 +49,16 @@ def _tallied(old: dict[Any, int] | None, of: Any, n: int) -> dict[Any, int]:
     if of is not None:
         counts[of] = counts.get(of, 0) + 1
     return counts
+
+
+def _written(kind: Kind, old: tuple[Decimal, str] | None, of: Decimal | None) -> Any:
+    total = (old[0] if old else Decimal(0)) + (of or 0)
+    return total, with_all_digits(kind, old[0]) if old else ""
+
+
+def _ordered(old: tuple[dict[Any, int], Any] | None, of: Any, n: int) -> Any:
+    counts = old[0] if old else {}
+    return _tallied(counts, of, n), tuple(sorted(counts))
 
 
 def _greatest(old: Any, of: Any, n: int) -> Any:
@@ -86,6 +105,30 @@ KEEPINGS = {
         lambda of: Kind(f"dict[{of.name}]", parts=(INT,)),
         "tallied(old if known else {}, of)",
         _tallied,
+    ),
+    # What the function sees of a state is what the store gives back: all declared digits, and
+    # a dict in the order of its keys.
+    **{
+        f"written {name}": Keeping(
+            lambda of, name=name: of.name == name,
+            lambda of: Kind("record", parts=(SUMS[of.name], TEXT), nullable=True),
+            "written(record, old, of)",
+            lambda old, of, n, name=name: _written(SUMS[name], old, of),
+        )
+        for name in ("decimal(12,2)", "decimal(38,18)")
+    },
+    "ordered": Keeping(
+        lambda of: of.name in ("int", "str"),
+        lambda of: Kind(
+            "record",
+            parts=(
+                Kind(f"dict[{of.name}]", parts=(INT,)),
+                Kind("tuple", parts=(Kind(of.name, of.sql),)),
+            ),
+            nullable=True,
+        ),
+        "ordered(record, old, of)",
+        _ordered,
     ),
     "sum": Keeping(
         lambda of: of.name in SUMS,

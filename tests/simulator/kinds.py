@@ -8,12 +8,13 @@ a member of an Enum its value, a record a tuple. `annotation` says what the stre
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
 
+DIGITS = Context(prec=40)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INTS = ("bigint", "int", "smallint", "tinyint")
 # The source's types, and some values that all of them hold.
@@ -91,7 +92,7 @@ def shown(kind: Kind, value: Any) -> Any:
     if value is None:
         return None
     if kind.name.startswith("decimal"):
-        return str(value.quantize(Decimal(1).scaleb(-_scale(kind.name))) + 0)
+        return with_all_digits(kind, value)
     if kind.name == "float":
         return repr(value)  # of which there are two nothings
     if kind.name in MOMENTS and isinstance(value, datetime):
@@ -107,8 +108,11 @@ def shown(kind: Kind, value: Any) -> Any:
     return value
 
 
-def _scale(name: str) -> int:
-    return int(name.rstrip(")").split(",")[1])
+def with_all_digits(kind: Kind, value: Decimal) -> str:
+    """As many as its type declares; of nothing there is no negative."""
+    scale = int(kind.name.rstrip(")").split(",")[1])
+    text = str(DIGITS.quantize(value, Decimal(1).scaleb(-scale)))
+    return text if value else text.removeprefix("-")
 
 
 # As the files of a stream have them

@@ -18,6 +18,7 @@ from include.lake.generations import read_generations
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import LakeError
 from include.landing.clock_repair import is_reset_missing, open_repair
+from include.landing.ingest_seal import seal_tables
 from include.plans.plan_recompute import settled_until
 from include.plans.promote import why_not_promote
 from include.plans.reseed_options import ReseedOptions
@@ -34,6 +35,7 @@ from tests.simulator.actions import Action
 from tests.simulator.auditor import Auditor, WrongError
 from tests.simulator.checkpoint_log import CheckpointError
 from tests.simulator.damage import Copies, clean_log, empty_newest_commit, lose, parts_of
+from tests.simulator.edges import on_edge, settling, tied
 from tests.simulator.oracle import Landed
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import DELAY, MINUTE_US, SOURCE, START_US, World, open_world
@@ -99,6 +101,25 @@ class Operations:
     def land_late(self, key: str, ago: list[int], value: int) -> None:
         self._land([Landed(key, self._ago(60 * hour + 20), value) for hour in ago])
 
+    def land_tied(self, key: str, values: list[int]) -> None:
+        if rows := tied(self.world, key, values):
+            self._land(rows)
+
+    def land_on_edge(self, key: str, value: int, edge: int, beside_us: int) -> None:
+        if row := on_edge(self.world, key, value, edge, beside_us):
+            self._wait_for(row)
+            self._land([row])
+
+    def settle_on_edge(self, key: str, other: str, edge: int, beside_ms: int) -> None:
+        """The watermark comes to an end of something, and a run to its end."""
+        if row := settling(self.world, key, other, edge, beside_ms):
+            self._wait_for(row)
+            self._land([row])
+            self.run(None)
+
+    def _wait_for(self, row: Landed) -> None:
+        self.world.now_us = max(self.world.now_us, row.time_us)
+
     def land_ahead(self, key: str, ahead: int) -> None:
         self._land([Landed(key, self._ago(-ahead), 1)])
 
@@ -152,7 +173,13 @@ class Operations:
     def _land(self, rows: list[Landed]) -> None:
         if is_reset_missing(self.world.lake, SOURCE.name):
             return  # ingestion refuses
-        self.world.ingest(rows)
+        try:
+            self.world.ingest(rows)
+        except LakeError:  # by a seal that was put back, behind a log that was cleaned: loud
+            if not self.harmed:
+                raise
+            self.world.take_back()
+            self.world.append(rows)
         self.world.pass_time(timedelta(seconds=7))
         self._audit()
 
@@ -335,6 +362,9 @@ class Operations:
     def clean_log(self, part: str) -> None:
         """Months later: what the log kept of old commits is gone."""
         path = parts_of(self.world, self.kind)[part]
+        if part == "bronze" and self.world.shape.format is not None:
+            # As each run of ingestion leaves it, by which most commits of a world are not made.
+            seal_tables(self.world.lake, SOURCE.name)
         if DeltaTable.is_deltatable(str(path)):
             with suppress(DeltaError):
                 clean_log(path)

@@ -4,26 +4,21 @@ It imports nothing of the project: what it shares with it is what the design pro
 are microseconds since 1970. What rows hold beside a key and a value says a `Shape`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
+from tests.simulator.oracle_clock import Commit as Commit
+from tests.simulator.oracle_clock import Marks as Marks
+from tests.simulator.oracle_clock import clock_us as clock_us
+from tests.simulator.oracle_clock import grouped_marks as grouped_marks
+from tests.simulator.oracle_clock import plain_marks
 from tests.simulator.shapes import FLAT, Shape
 from tests.simulator.shapes import Landed as Landed
 
 SILENCE_US = 40 * 60_000_000  # of `silences`: a key that long without a row is silent
+SILENT, ENDED = -1, 99  # before the timers of an instant, and after them
 MAPPED_VALUE = 50  # what `migrate_state` takes the value of each old row for
-
-
-class Commit(NamedTuple):
-    """What one ingest run has taken in. Without rows: a clock row that says `clock_us`, or
-    a repair, by which the source's clock shows `reset_us` from then on, whatever it showed."""
-
-    now_us: int
-    rows: tuple[Landed, ...]
-    clock_us: int | None = None
-    reset_us: int | None = None
 
 
 class Stamped(NamedTuple):
@@ -61,85 +56,14 @@ class Folded:
     outputs: list[Emitted] = field(default_factory=list)
     rejected: list[tuple[str, int]] = field(default_factory=list)
     seen: dict[tuple[Any, ...], int] = field(default_factory=dict)  # of a key and what it has seen
-
-
-class Marks(NamedTuple):
-    """What the rows of a commit are stamped with."""
-
-    arrival_us: int | None
-    commit_us: int
-    ingested_us: int
+    timers: dict[tuple[Any, ...], dict[int, int]] = field(default_factory=dict)  # by their numbers
 
 
 def stamped(commits: Sequence[Commit], idle_us: int | None = None) -> list[Stamped]:
     """The rows of all commits, in order. `idle_us`: of a source whose clock is that of its keys."""
-    marks = _marks(commits) if idle_us is None else grouped_marks(commits, idle_us)
+    marks = plain_marks(commits) if idle_us is None else grouped_marks(commits, idle_us)
     each = zip(commits, marks, strict=True)
     return [Stamped(row, *mark) for commit, mark in each for row in commit.rows]
-
-
-def _marks(commits: Sequence[Commit]) -> list[Marks]:
-    marks: list[Marks] = []
-    for commit in commits:
-        before = marks[-1] if marks else None
-        now_us = commit.now_us // 1000 * 1000
-        at_us = now_us if before is None else max(now_us, before.ingested_us + 1000)
-        clock_us = None if before is None else before.commit_us
-        if commit.reset_us is not None:
-            marks.append(Marks(clock_us, commit.reset_us // 1000 * 1000, at_us))
-            continue
-        times = [row.time_us for row in commit.rows] or [commit.clock_us]
-        newest_us = min(max(times), at_us) // 1000 * 1000
-        after_us = newest_us if clock_us is None else max(newest_us, clock_us)
-        marks.append(Marks(clock_us, after_us, at_us))
-    return marks
-
-
-def clock_us(commits: Sequence[Commit], idle_us: int | None = None) -> int | None:
-    """The source's clock after all commits; None before the first."""
-    marks = _marks(commits) if idle_us is None else grouped_marks(commits, idle_us)
-    return marks[-1].commit_us if marks else None
-
-
-def grouped_marks(
-    commits: Sequence[Commit], idle_us: int, known: Sequence[Marks] = ()
-) -> list[Marks]:
-    """The marks of each commit, of a source whose clock is that of its keys: the least that those
-    which are not idle have reached. Each is found from all that came before it, anew.
-
-    `known`: of the first commits.
-    """
-    marks = list(known)
-    for number in range(len(marks), len(commits)):
-        commit, before = commits[number], marks[-1] if marks else None
-        now_us = commit.now_us // 1000 * 1000
-        at_us = now_us if before is None else max(now_us, before.ingested_us + 1000)
-        instants = [*(mark.ingested_us for mark in marks), at_us]
-        arrival_us = before.commit_us if before is not None else None
-        if commit.reset_us is not None:
-            marks.append(Marks(arrival_us, commit.reset_us // 1000 * 1000, at_us))
-            continue
-        reached = list(_reached(commits[: number + 1], instants, idle_us).values())
-        if commit.clock_us is not None:
-            reached.append(min(commit.clock_us, at_us) // 1000 * 1000)
-        after_us = min(reached) if arrival_us is None else max(min(reached), arrival_us)
-        marks.append(Marks(arrival_us, after_us, at_us))
-    return marks
-
-
-def _reached(commits: Sequence[Commit], instants: Sequence[int], idle_us: int) -> dict[str, int]:
-    """How far each key that is not idle has come, after the last of the commits."""
-    reached, seen = dict[str, int](), dict[str, int]()
-    for number, (commit, at_us) in enumerate(zip(commits, instants, strict=True)):
-        if commit.reset_us is not None:
-            back_us = commit.reset_us // 1000 * 1000
-            reached = {key: min(us, back_us) for key, us in reached.items()}
-        for row in commit.rows:
-            us = min(row.time_us, at_us) // 1000 * 1000
-            reached[row.key] = max(us, reached.get(row.key, us))
-            seen[row.key] = number
-    pauses = [min(b - a, idle_us // 2) for a, b in pairwise(instants)]
-    return {key: us for key, us in reached.items() if sum(pauses[seen[key] :]) < idle_us}
 
 
 def until_us(commits: Sequence[Commit], delay_us: int, idle_us: int | None = None) -> int | None:
@@ -183,7 +107,7 @@ def rows_of_keys(
 def mapped(before: Folded) -> Folded:
     """The states of variant a as `migrate_state` makes states of variant d of them."""
     keys = {name: replace(key, total=key.n * MAPPED_VALUE) for name, key in before.keys.items()}
-    return Folded(keys, seen=before.seen)
+    return Folded(keys, seen=before.seen, timers=before.timers)
 
 
 def folded(
@@ -202,10 +126,11 @@ def folded(
     if base is not None:
         fold.result.keys = {name: replace(key) for name, key in base.keys.items()}
         fold.result.seen = dict(base.seen)
+        fold.result.timers = {name: dict(of) for name, of in base.timers.items()}
     before = (row for row in rows if row.time_us < until_us)
     for row in sorted(before, key=lambda row: shape.order(row, variant in "cde")):
         fold.take(row)
-    for name in list(fold.result.keys):
+    for name in list(fold.result.keys | fold.result.timers):
         fold.pass_time(name, until_us)
     return fold.result
 
@@ -233,6 +158,7 @@ class _Fold:
         key.n += weight(self.variant, row)
         key.total += row.value
         key.changed_us = row.time_us
+        self._set_timers(name, row.time_us)
         if self.kind == "silences":
             key.timeout_us = row.time_us + SILENCE_US
             if woke:
@@ -251,18 +177,45 @@ class _Fold:
         return False
 
     def pass_time(self, name: tuple[Any, ...], before_us: int) -> None:
-        """A key falls silent, or its state ends as nothing has touched it."""
+        """A key falls silent, its timers fire, or its state ends as nothing has touched it."""
+        while due := [each for each in self._due(name) if each[0] < before_us]:
+            at_us, what = min(due)
+            if what == SILENT:
+                self._emit(name, "silent", at_us)
+                del self.result.keys[name]
+            elif what == ENDED:
+                del self.result.keys[name]
+                self.result.timers.pop(name, None)
+            else:
+                self._fire(name, what, at_us)
+
+    def _due(self, name: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
+        """What happens to a key by itself, and when: in this order, at one instant."""
+        key = self.result.keys.get(name)
+        if key is not None and key.timeout_us is not None:
+            yield key.timeout_us, SILENT
+        for number, at_us in self.result.timers.get(name, {}).items():
+            yield at_us, number
+        if key is not None and self.shape.ttl_us is not None:
+            yield key.changed_us + self.shape.ttl_us, ENDED
+
+    def _fire(self, name: tuple[Any, ...], number: int, at_us: int) -> None:
+        del self.result.timers[name][number]
         key = self.result.keys.get(name)
         if key is None:
             return
-        ttl_us = self.shape.ttl_us
-        end_us = before_us if ttl_us is None else key.changed_us + ttl_us
-        silent_us = before_us if key.timeout_us is None else key.timeout_us
-        if min(end_us, silent_us) >= before_us:
-            return
-        if silent_us <= end_us:
-            self._emit(name, "silent", silent_us)
-        del self.result.keys[name]
+        key.n = (key.n * 3 + number + 1) % 1_000_003
+        key.changed_us = at_us
+        if self.kind == "silences":
+            key.timeout_us = at_us + SILENCE_US
+        if self.kind != "counts_per_key":
+            self._emit(name, f"t{number}", at_us)
+
+    def _set_timers(self, name: tuple[Any, ...], at_us: int) -> None:
+        timers = self.result.timers.setdefault(name, {})
+        for number, minutes in enumerate(self.shape.timers):
+            if number % 2 == 0 or number not in timers:
+                timers[number] = at_us + minutes * 60_000_000
 
     def _emit(self, name: tuple[Any, ...], what: str, at_us: int) -> None:
         key = self.result.keys[name]

@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,13 +21,20 @@ MOMENT = pa.timestamp("us", "UTC")
 
 
 def shaped_source(source: Source, shape: Shape) -> Source:
-    """The source with the shape's fields."""
+    """The source with the shape's fields; without `value` where a stream has yet to ask for it."""
     more = tuple(
         Field(name=f"f{n}", type=kind.sql, required=not kind.nullable, comment="One more")
         for n, kind in enumerate(shape.fields)
     )
-    fields = (*source.fields, *more)
-    return replace(source, fields=fields, times=Times(format=shape.times))
+    own = [field for field in source.fields if field.name != "value" or not shape.late_value]
+    files = {"times": Times(format=shape.times), "unique_files": shape.copies}
+    return replace(source, fields=(*own, *more), **files)
+
+
+def with_value(source: Source) -> Source:
+    """As it declares `value` later: rows that landed before may lack it."""
+    value = Field(name="value", type="bigint", required=False, comment="How much")
+    return replace(source, fields=(*source.fields, value))
 
 
 def deduplicated(shape: Shape) -> Deduplicate | None:
@@ -49,11 +55,15 @@ def landed_columns(rows: Sequence[Landed], shape: Shape) -> dict[str, pa.Array]:
     }
 
 
-def write_landed(folder: Path, number: int, rows: Sequence[Landed], shape: Shape) -> None:
-    """A file of rows in the landing folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+def rescued(rows: Sequence[Landed]) -> pa.Array:
+    """What bronze keeps of rows that have a `value` before the source declares it."""
+    return pa.array([json.dumps({"value": row.value}) for row in rows])
+
+
+def landed_file(rows: Sequence[Landed], shape: Shape) -> bytes:
+    """A file of rows, as it lands."""
     write = {"jsonl": _json, "csv": _csv, "parquet": _parquet}[str(shape.format)]
-    (folder / f"{number:06}.{shape.format}").write_bytes(write(rows, shape))
+    return write(rows, shape)
 
 
 def _json(rows: Sequence[Landed], shape: Shape) -> bytes:
@@ -61,6 +71,8 @@ def _json(rows: Sequence[Landed], shape: Shape) -> bytes:
     for row in rows:
         named = zip(_names(shape), zip(shape.fields, shape.values(row), strict=True), strict=True)
         of = {name: _as_json(kind, value, shape.times) for name, (kind, value) in named}
+        if row.value % 2:  # what is not there need not be named
+            of = {name: value for name, value in of.items() if value is not None}
         lines.append(json.dumps({**_own(row, shape), **of}))
     return "\n".join(lines).encode()
 

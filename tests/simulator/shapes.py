@@ -21,6 +21,10 @@ from tests.simulator.kinds import EPOCH, TEXT, Kind, draw, kinds, shown
 
 FORMATS = ("jsonl", "csv", "parquet")
 TTLS = (None, 25, 40, 90, 1440)  # minutes; a key is silent after 40
+# Minutes after an event; some of them together, or with the end of a state, or with silence.
+TIMERS = ((), (), (20, 1440), (25, 25), (40, 25, 90), (10, 240, 10))
+SILENCE = 40  # minutes
+LOOKED_AT = ("written", "ordered")  # there are few fields that these fit
 
 
 class Landed(NamedTuple):
@@ -45,6 +49,9 @@ class Shape:
     ttl: int | None = None  # minutes
     by: tuple[int, ...] = ()  # what of an event was seen before, if it has been delivered again
     within: int = 60  # minutes
+    timers: tuple[int, ...] = ()  # minutes: t0, t1, ...; those with an odd number are set once
+    late_value: bool = False  # the source declares `value` when a stream first asks for it
+    copies: bool = False  # files land again, by other names
     format: str | None = None  # of landed files; None: rows go straight to bronze
     times: str = "iso"
     seed: int = 0
@@ -53,6 +60,12 @@ class Shape:
     @property
     def ttl_us(self) -> int | None:
         return None if self.ttl is None else self.ttl * 60_000_000
+
+    @property
+    def deadlines_us(self) -> tuple[int, ...]:
+        """After a row of a key: when something comes to an end by itself, if nothing more comes."""
+        spans = {SILENCE, *self.timers, *((self.within,) if self.by else ())}
+        return tuple(minutes * 60_000_000 for minutes in sorted(spans | {self.ttl or SILENCE}))
 
     # Rows
 
@@ -171,14 +184,18 @@ def shapes(draw_one: st.DrawFn) -> Shape:
         for how, keeping in KEEPINGS.items()
         if keeping.fits(kind)
     ]
+    looked = [each for each in kept for _ in range(4) if each[0].startswith(LOOKED_AT)]
     return Shape(
         fields=fields,
         key=tuple(draw_one(some)) if groupable else (),
         derived=draw_one(st.booleans()),
-        kept=tuple(draw_one(st.lists(st.sampled_from(kept), min_size=1, max_size=4))),
+        kept=tuple(draw_one(st.lists(st.sampled_from(kept + looked), min_size=1, max_size=4))),
         ttl=draw_one(st.sampled_from(TTLS)),
         by=tuple(draw_one(st.just([]) | some)) if groupable else (),
         within=draw_one(st.sampled_from((3, 60, 600))),
+        timers=draw_one(st.sampled_from(TIMERS)),
+        late_value=draw_one(st.booleans()),
+        copies=draw_one(st.booleans()),
         format=draw_one(st.sampled_from(FORMATS)),
         times=draw_one(st.sampled_from(("iso", "epoch_us"))),
         seed=draw_one(st.integers(0, 999)),

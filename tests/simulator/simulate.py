@@ -1,10 +1,11 @@
 """Simulate operations by many seeds: `make simulate SEEDS=100 [ARGS=...]`.
 
-    python -m tests.simulator.simulate --seeds 100 --first 1 [--plant L1] [--jobs 2]
+    python -m tests.simulator.simulate --seeds 100 --first 1 [--plant L1] [--plants] [--jobs 2]
 
 Each seed is some ten simulations of up to sixty actions, shrunk and shown when one goes wrong; the
 same seed replays it. What was done is added up over all sittings in `.simulate/seeds.jsonl`.
-With `--plant` a bug of release 0.5 is put back first, and the seeds end when it is found.
+With `--plant` a bug is planted first, and the seeds end when it is found; with `--plants` each of
+them in turn.
 """
 
 import json
@@ -32,6 +33,8 @@ EXAMPLES, STEPS = 10, 60
 
 def main() -> int:
     args = parse_args()
+    if args.plants:
+        return find_all(range(args.first, args.first + args.seeds))
     began = time.monotonic()
     done, found = Counter[str](), ""
     for seed, actions, failure in results(args):
@@ -58,8 +61,31 @@ def parse_args() -> Namespace:
     parser.add_argument("--seeds", type=int, default=10, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first one")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--plant", choices=sorted(PLANTED), help="a bug to put back first")
+    parser.add_argument("--plant", choices=sorted(PLANTED), help="a bug to plant first")
+    parser.add_argument("--plants", action="store_true", help="each bug in turn")
     return parser.parse_args()
+
+
+def find_all(seeds: range) -> int:
+    """Plant each bug, until a seed finds it; how many are not found."""
+    missed = 0
+    for plant in PLANTED:
+        found, actions = find(plant, seeds)
+        missed += found is None
+        say(f"{plant}: {'NOT found' if found is None else f'seed {found}'}, {actions:,} actions")
+    return missed
+
+
+def find(plant: str, seeds: range) -> tuple[int | None, int]:
+    """The first of the seeds that finds a planted bug, and the actions until then (the last
+    simulation is done twice, as what is found is shown again)."""
+    actions = 0
+    for seed in seeds:
+        _, done, failure = one_seed(seed, plant)
+        actions += sum(done.values())
+        if failure:
+            return seed, actions
+    return None, actions
 
 
 def results(args: Namespace) -> Iterator[tuple[int, Counter[str], str]]:

@@ -30,7 +30,7 @@ from include.fold.definition import flat_map_groups_with_state
 from include.fold.records import Instant
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-TTL = {ttl}
+SETTINGS = {{"ttl": {ttl}{timed}}}
 
 class Color(Enum):
     RED, BLUE = "red", "blue"
@@ -65,6 +65,19 @@ def row(key, what, known):
 def add(known, event):
     {add}
 '''
+# Named timers: the even ones begin anew with each event, and what fires shows in the count, so
+# that its place among all else does.
+TIMED = """
+SPANS = {spans}
+
+def set_timers(state, at_us):
+    for number, minutes in enumerate(SPANS):
+        if number % 2 == 0 or f"t{{number}}" not in state.timers:
+            state.setTimer(f"t{{number}}", timestampUs=at_us + minutes * 60_000_000)
+
+def timed(known, name):
+    return known._replace(n=(known.n * 3 + int(name[1:]) + 1) % 1_000_003)
+"""
 FIELD = "\n    value: int"
 TOTAL = "\n    total: int"
 AMOUNTS = {
@@ -78,9 +91,9 @@ ADD = "n = known.n if known else 0\n    return Known(n + {}, *keep(known, n, eve
 ADDS = {
     "a": ADD.format("1"),
     "b": ADD.format("1"),
-    "c": ADD.format("(2 if event.value % 2 == 0 else 1)"),
+    "c": ADD.format("(2 if (event.value or 0) % 2 == 0 else 1)"),
     "d": "n, total = known[:2] if known else (0, 0)\n"
-    "    return Known(n + 1, total + event.value, *keep(known, n, event))",
+    "    return Known(n + 1, total + (event.value or 0), *keep(known, n, event))",
     "e": "if event.value == 3:\n        raise ValueError(event.value)\n    " + ADD.format("1"),
 }
 MIGRATE = """
@@ -90,14 +103,14 @@ def migrate_state(old: dict[str, Any]) -> Known:
 FUNCTIONS = {
     "counts": """
 def fold(key, events, state):
-    known = state.getOption
+    known = state.getOption{on_timer}
     for event in events:
-        known = add(known, event)
+        known = add(known, event){set_timers}
         yield row(key, "count", known)
     state.update(known)
 
 FOLD = flat_map_groups_with_state(
-    fold, key=KEY, ttl=TTL, event=Landed, state=Known, output=Row, output_mode="append")
+    fold, key=KEY, event=Landed, state=Known, output=Row, output_mode="append", **SETTINGS)
 """,
     "silences": """
 SILENCE_US = 40 * 60_000_000
@@ -107,33 +120,47 @@ def fold(key, events, state):
         yield row(key, "silent", state.get)
         state.remove()
         return
-    known = state.getOption
+    known = state.getOption{on_timer}
     for event in events:
-        woke, known = known is None, add(known, event)
+        woke, known = known is None, add(known, event){set_timers}
         if woke:
             yield row(key, "woke", known)
     state.update(known)
     state.setTimeoutTimestamp(timestampUs=state.clock_us + SILENCE_US)
 
 FOLD = flat_map_groups_with_state(
-    fold, key=KEY, ttl=TTL, event=Landed, state=Known, output=Row, output_mode="append",
-    timeout="EventTimeTimeout")
+    fold, key=KEY, event=Landed, state=Known, output=Row, output_mode="append",
+    **{{"timeout": "EventTimeTimeout"}} | SETTINGS)
 """,
     "counts_per_key": """
 def project(key, known):
     return row(key, "count", known)
 
 def fold(key, events, state):
-    known = state.getOption
+    known = state.getOption{on_timer}
     for event in events:
-        known = add(known, event)
+        known = add(known, event){set_timers}
     state.update(known)
     yield project(key, known)
 
 FOLD = flat_map_groups_with_state(
-    fold, key=KEY, ttl=TTL, event=Landed, state=Known, output=Row, output_mode="update",
-    project=project)
+    fold, key=KEY, event=Landed, state=Known, output=Row, output_mode="update",
+    project=project, **SETTINGS)
 """,
+}
+ON_TIMER = """
+    if state.timer is not None:
+        if known is None:
+            return  # silence has taken it away
+        known = timed(known, state.timer)
+        state.update(known)
+        {said}
+        return"""
+SAID = {
+    "counts": "yield row(key, state.timer, known)",
+    "silences": "yield row(key, state.timer, known)\n"
+    "        state.setTimeoutTimestamp(timestampUs=state.clock_us + SILENCE_US)",
+    "counts_per_key": "yield project(key, known)",
 }
 # What a key's function makes of a field.
 DERIVED = {
@@ -153,9 +180,10 @@ def stream_file(kind: str, variant: str, shape: Shape = FLAT) -> str:
     parts = RECORDS.format(
         title=TITLES[kind],
         ttl=f"timedelta(minutes={shape.ttl})" if shape.ttl else None,
+        timed=_timed(shape),
         records="\n".join(classes(records)),
         event=_columns("f", shape.fields, records),
-        field=FIELD if variant in "cde" else "",
+        field=FIELD + " | None" * shape.late_value if variant in "cde" else "",
         total=TOTAL if variant == "d" else "",
         kept=_columns("g", kept, records),
         key_columns=_key_columns(shape, records),
@@ -167,10 +195,24 @@ def stream_file(kind: str, variant: str, shape: Shape = FLAT) -> str:
         amount=AMOUNTS[variant],
         add=ADDS[variant],
     )
-    return parts + FUNCTIONS[kind] + (_migration(kept, records) if variant == "d" else "")
+    if shape.timers:
+        parts += TIMED.format(spans=shape.timers)
+    function = FUNCTIONS[kind].format(
+        on_timer=ON_TIMER.format(said=SAID[kind]) if shape.timers else "",
+        set_timers="\n        set_timers(state, event.event_time_us)" if shape.timers else "",
+    )
+    return parts + function + (_migration(kept, records) if variant == "d" else "")
 
 
 Records = Mapping[Kind, str]
+
+
+def _timed(shape: Shape) -> str:
+    """Timers are declared in an order that is not theirs."""
+    if not shape.timers:
+        return ""
+    names = tuple(f"t{number}" for number in reversed(range(len(shape.timers))))
+    return f', "timers": {names}, "timeout": "EventTimeTimeout"'
 
 
 def _columns(letter: str, kinds: Sequence[Kind], records: Records) -> str:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,6 +28,7 @@ from include import registry
 from include.fold.admission import EPOCH
 from include.fold.instants import instant_of, micros_of
 from include.lake.paths import Lake, dataset_of
+from include.landing.bronze_changes import add_rescued, follow_fields
 from include.landing.bronze_commits import (
     append_next,
     bronze_rows,
@@ -40,16 +41,24 @@ from include.landing.bronze_tables import create_tables
 from include.landing.clock import RESET_KEY, Clock
 from include.landing.ingest import ingest
 from include.landing.ingest_seal import WATERMARK_KEY
-from include.settings import Field, SavepointRules, Source, Stream
+from include.settings import RESCUED, Field, SavepointRules, Source, Stream
 from include.streams import sources
 from spark_jobs.engines.local_engine import LocalEngine
 from tests.declared import NOT_WRITTEN, deploy
+from tests.simulator.landing_folder import LandingFolder
 from tests.simulator.live_model import LiveModel
 from tests.simulator.oracle import Commit, Emitted
 from tests.simulator.quick_tables import QuickTables
-from tests.simulator.shaped_rows import deduplicated, landed_columns, shaped_source, write_landed
+from tests.simulator.shaped_rows import (
+    deduplicated,
+    landed_columns,
+    rescued,
+    shaped_source,
+    with_value,
+)
 from tests.simulator.shapes import FLAT, Landed, Shape
 from tests.simulator.stream_files import KINDS, stream_file
+from tests.simulator.world_time import clock_of, patch_everywhere
 from tests.simulator.writes import is_killing, killed_at
 
 START_US = 1_750_032_000_000_000  # 2025-06-16T00:00:00Z
@@ -82,9 +91,7 @@ STREAMS = tuple(
     )
     for kind in KINDS
 )
-PROJECT = ("include", "spark_jobs")
 FROM_FILE = 0.25
-FOLD = ["include", "fold"]
 
 
 @dataclass
@@ -111,6 +118,7 @@ class World:
         self.deployed: dict[str, str] = {}  # the variant of each kind
         self._files = folder / "streams"
         self._files.mkdir()
+        self._landing = LandingFolder(self.lake.landing(source.name), shape)
         create_tables(self.lake, self.source)
 
     # Time
@@ -133,6 +141,8 @@ class World:
 
     def deploy(self, kind: str, variant: str) -> None:
         """Put a variant's file in its place, as a new process would load it."""
+        if variant in "cde":
+            self._declare_value()
         name = self.streams[kind].name
         (self._files / f"{name}.py").write_text(stream_file(kind, variant, self.shape))
         sys.modules.pop(f"include.streams.{name}", None)
@@ -148,6 +158,17 @@ class World:
 
     # Bronze
 
+    def _declare_value(self) -> None:
+        """As whoever deploys a stream that asks for it."""
+        if not self._has_value:
+            self.source = with_value(self.source)
+            sources.SOURCES = (self.source,)
+            follow_fields(self.lake, self.source)
+
+    @property
+    def _has_value(self) -> bool:
+        return any(field.name == "value" for field in self.source.fields)
+
     def ingest(self, rows: Sequence[Landed]) -> None:
         """One commit of bronze, stamped as ingestion does it. Now and then by ingestion itself, of a
         file, where the shape says of which format: that takes ten times as long."""
@@ -156,6 +177,10 @@ class World:
             if not self.commits or chance.random() < FROM_FILE:
                 self._ingest_file(rows, kill=chance.randrange(-8, 8))
                 return
+        self.append(rows)
+
+    def append(self, rows: Sequence[Landed]) -> None:
+        """As ingestion does it, but without a file."""
         newest: dict[str, int] = {}
         for row in rows:
             newest[row.key] = max(row.time_us, newest.get(row.key, row.time_us))
@@ -165,16 +190,20 @@ class World:
 
         self._append(rows, after, Commit(self.now_us, tuple(rows)))
 
+    def take_back(self) -> None:
+        """Files that ingestion has refused to look at."""
+        self._landing.take_back()
+
     def _ingest_file(self, rows: Sequence[Landed], kill: int) -> None:
         """Of files that are written at one instant by a run, which may be killed and repeated."""
-        folder = Path(self.lake.landing(self.source.name))
-        write_landed(folder, len(self.commits), rows, self.shape)
+        is_new = self._landing.write(rows, Random(f"{self.shape.seed} {len(self.commits)}"))
         now_us = self.now_us
         run = lambda: ingest(self.lake, self.source, interval_end=EPOCH)  # noqa: E731
         if kill > 0 and not is_killing():
             killed_at(kill, run)
         run()
-        self.commits.append(Commit(now_us, tuple(rows)))
+        if is_new:
+            self.commits.append(Commit(now_us, tuple(rows)))
 
     def ingest_clock(self, clock_us: int) -> None:
         """A clock row, which says that all until then has landed; none if it says nothing new."""
@@ -198,7 +227,8 @@ class World:
     def _append(
         self, rows: Sequence[Landed], next_clock: Callable[[Clock], Clock], commit: Commit
     ) -> None:
-        table = DeltaTable(self.lake.bronze(SOURCE.name))  # before its clock is read
+        bronze = self.lake.bronze(SOURCE.name)
+        table = DeltaTable(bronze)  # before its clock is read
         before = read_clock(self.lake, self.source)
         after = next_clock(before)
         is_clock = not rows
@@ -215,7 +245,11 @@ class World:
                 **landed_columns(rows, self.shape),
             }
         )
-        append_next(table, bronze_rows(self.source, events, before, after), after)
+        stored = bronze_rows(self.source, events, before, after)
+        if not self._has_value:
+            add_rescued(self.lake, self.source)
+            table, stored = DeltaTable(bronze), stored.append_column(RESCUED, rescued(rows))
+        append_next(table, stored, after)
         self.commits.append(commit)
 
     # Tables
@@ -258,7 +292,7 @@ def open_world(quick: bool = True, source: Source = SOURCE, shape: Shape = FLAT)
             patch.setattr(sources, "SOURCES", (world.source,))
             patch.setattr(registry, "_files", world.entries)
             patch.setattr(registry, "_module", lambda name: Entry(world.entries()[name]))
-            _patch_everywhere(patch, "datetime", datetime, _clock_of(world))
+            patch_everywhere(patch, "datetime", datetime, clock_of(world.now))
             if quick:
                 QuickTables().install(patch)
             for kind in KINDS:
@@ -268,30 +302,3 @@ def open_world(quick: bool = True, source: Source = SOURCE, shape: Shape = FLAT)
         for stream in STREAMS:
             sys.modules.pop(f"include.streams.{stream.name}", None)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _patch_everywhere(patch: pytest.MonkeyPatch, name: str, old: Any, new: Any) -> None:
-    for module in _project_modules():
-        if getattr(module, name, None) is old:
-            patch.setattr(module, name, new)
-
-
-def _project_modules() -> list[Any]:
-    # But for the fold, which knows of no now, and by the type of a value what it is.
-    named = [(name, module) for name, module in sys.modules.items() if name.split(".")[:2] != FOLD]
-    return [module for name, module in named if name.partition(".")[0] in PROJECT]
-
-
-def _clock_of(world: World) -> type[datetime]:
-    """`datetime`, with the world's time for now. Every datetime is one of it."""
-
-    class AnyDatetime(type):
-        def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, datetime)
-
-    class WorldTime(datetime, metaclass=AnyDatetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:
-            return world.now().astimezone(tz or UTC)
-
-    return WorldTime

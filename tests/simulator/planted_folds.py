@@ -1,0 +1,285 @@
+"""Bugs of what a fold knows of time, keys and values, to be planted: none was ever there."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from include.fold import arrow_values, bucket, codes, distinct, event_order, spark_hash, states
+from include.fold.admission import NEVER_US
+from include.fold.deduplicate import SEEN, SeenValues
+from include.fold.expired import without_expired
+from include.fold.shapes import Items, Money, Nested, Pairs
+from include.fold.states import States
+from include.fold.timer_calls import RejectingTimerCalls, TimerCalls
+from include.fold.timers import TIMERS, TimedGroupState
+from spark_jobs.tables import arrow_savepoints
+from tests.simulator.replaced import everywhere
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def ends(by_us: int) -> Plant:
+    """States end at another instant than their time-to-live says."""
+
+    def planted(patch: pytest.MonkeyPatch) -> None:
+        right = states.end_us
+
+        def other(ttl_us: int | None, state: Any, touched_us: int) -> int:
+            at_us = right(ttl_us, state, touched_us)
+            return at_us if at_us == NEVER_US else at_us + by_us
+
+        everywhere(patch, right, other)
+
+    return planted
+
+
+def of_savepoints(change: Callable[[pa.Table], pa.Table]) -> Plant:
+    """What a reseed or a backfill begins with is not what was written."""
+
+    def planted(patch: pytest.MonkeyPatch) -> None:
+        read = arrow_savepoints.read_rows
+        patch.setattr(arrow_savepoints, "read_rows", lambda *asked: change(read(*asked)))
+
+    return planted
+
+
+def without(column: str) -> Callable[[pa.Table], pa.Table]:
+    """All null."""
+
+    def change(rows: pa.Table) -> pa.Table:
+        if column not in rows.column_names:
+            return rows
+        position = rows.column_names.index(column)
+        nulls = pa.nulls(rows.num_rows, rows[column].type)
+        return rows.set_column(position, column, nulls)
+
+    return change
+
+
+def touched_later(rows: pa.Table) -> pa.Table:
+    """As if each state had been touched a minute later than it was."""
+    position = rows.column_names.index("changed_at_us")
+    return rows.set_column(position, "changed_at_us", pc.add(rows["changed_at_us"], 60_000_000))
+
+
+def timers_outlive_the_state(patch: pytest.MonkeyPatch) -> None:
+    begin_key, beside = TimedGroupState.begin_key, States.beside
+
+    def stored(self: States, name: str, key: Any) -> Any:
+        found = beside(self, name, key)
+        return () if name == TIMERS and found is None else found
+
+    def begin(self: Any, given: Any) -> None:
+        if given is not None:  # else the state has ended
+            begin_key(self, given)
+
+    patch.setattr(States, "beside", stored)
+    patch.setattr(TimedGroupState, "begin_key", begin)
+
+
+def timers_tie_by_declaration(patch: pytest.MonkeyPatch) -> None:
+    def fire_timer(self: Any) -> None:
+        self._fired = min(self._timers, key=lambda n: (self._timers[n], self._names.index(n)))
+        del self._timers[self._fired]
+
+    patch.setattr(TimedGroupState, "fire_timer", fire_timer)
+
+
+def timers_come_before_events(patch: pytest.MonkeyPatch) -> None:
+    """Of their own instant."""
+    wake, fire = TimerCalls._wake, RejectingTimerCalls._fire
+    patch.setattr(TimerCalls, "_wake", lambda self, at, us, call: wake(self, at, us + 1, call))
+    patch.setattr(RejectingTimerCalls, "_fire", lambda self, us: fire(self, us + 1))
+
+
+def seen_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What is known of a batch's events is all that a batch knows: a restart forgets the others."""
+    beside = States.beside
+    patch.setattr(States, "beside", lambda s, n, key: None if n == SEEN else beside(s, n, key))
+
+
+def seen_is_never_forgotten(patch: pytest.MonkeyPatch) -> None:
+    everywhere(patch, without_expired, lambda fold, seen, rows, until_us: rows)
+
+
+def seen_ends(patch: pytest.MonkeyPatch) -> None:
+    """A microsecond early."""
+    is_over = SeenValues.is_over
+    patch.setattr(SeenValues, "is_over", lambda self, at, until: is_over(self, at - 1, until))
+
+
+def first_to_arrive_counts(patch: pytest.MonkeyPatch) -> None:
+    """And not the first to have happened."""
+    settle = bucket.settle
+
+    def settled(fold: Any, read: Any, waiting: pa.Table, *until: Any) -> Any:
+        if fold.seen is not None and not fold.keys.is_derived:
+            waiting = _first_arrived(fold, waiting)
+        return settle(fold, read, waiting, *until)
+
+    everywhere(patch, settle, settled)
+
+
+def _first_arrived(fold: Any, events: pa.Table) -> pa.Table:
+    columns = [arrow_values.column_values(c, events[c.name]) for c in fold.event_columns]
+    seen: dict[Any, int] = {}
+    kept = []
+    for values in zip(*columns, strict=True):
+        event = fold.event(*values)
+        at_us, value = event.event_time_us, (fold.keys.of(event), fold.seen.of(event))
+        before_us = seen.get(value)
+        again = before_us is not None and abs(at_us - before_us) <= fold.seen.within_us
+        kept.append(value[1] is None or not again)
+        if kept[-1]:
+            seen[value] = at_us
+    return events.filter(pa.array(kept, pa.bool_()))
+
+
+def seen_slides(patch: pytest.MonkeyPatch) -> None:
+    """A duplicate is one of the last of its kind, be that a duplicate itself."""
+
+    def first_ones(
+        values: SeenValues, known: States, run: Any, events: Any, times_us: Any
+    ) -> list[int]:
+        seen = {each.by: each.at_us for each in known.beside(SEEN, run.key) or ()}
+        kept = []
+        for position in range(run.start, run.end):
+            value, at_us = values.of(events[position]), times_us[position]
+            before_us = seen.get(value)
+            if before_us is None or values.is_over(before_us, at_us):
+                kept.append(position)
+            if value is not None:
+                seen.pop(value, None)
+                seen[value] = at_us
+        known.put_beside(SEEN, run.key, tuple(map(distinct.Seen._make, seen.items())) or None)
+        return kept
+
+    patch.setattr(distinct, "_first_ones", first_ones)
+
+
+def a_part_of_the_key_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    """Keys are told apart by all of their parts but the last."""
+    of_parts = codes._codes_of_parts
+
+    def of_fewer(keys: pa.StructArray) -> tuple[Any, pa.StructArray]:
+        parts = keys.flatten()[:-1]
+        fewer = pa.StructArray.from_arrays(parts, names=[str(n) for n in range(len(parts))])
+        of, _ = of_parts(fewer)
+        _, first, together = np.unique(of, return_index=True, return_inverse=True)
+        return together, keys.take(pa.array(first))
+
+    patch.setattr(codes, "_codes_of_parts", of_fewer)
+
+
+def none_is_a_key_like_another(patch: pytest.MonkeyPatch) -> None:
+    """A part that is None is taken for the first value that there is."""
+    codes_of = codes.codes_of
+
+    def with_none(keys: Any) -> Any:
+        of, distinct = codes_of(keys)
+        if pa.types.is_struct(distinct.type) or not distinct.null_count:
+            return of, distinct
+        absent = int(np.flatnonzero(np.asarray(distinct.is_null()))[0])
+        other = 0 if absent else min(1, len(distinct) - 1)
+        return np.where(of == absent, other, of), distinct
+
+    everywhere(patch, codes_of, with_none)
+
+
+def a_key_changes_its_bucket(patch: pytest.MonkeyPatch) -> None:
+    """Which one it is in depends on how many rows come together."""
+    hashes_of = spark_hash.hashes_of
+    patch.setattr(spark_hash, "hashes_of", lambda keys: hashes_of(keys) + len(keys))
+
+
+def digits_are_lost(patch: pytest.MonkeyPatch) -> None:
+    """Decimals are kept as they were made, and get their digits in the store alone."""
+    patch.setattr(Money, "_stored", lambda self, value, name: value)
+
+
+def dicts_keep_their_order(patch: pytest.MonkeyPatch) -> None:
+    """As they were made, until the store orders them."""
+
+    def stored(self: Pairs, value: Mapping[Any, Any], name: str) -> Any:
+        return {key: self.item.stored(of, f"{name}[{key!r}]") for key, of in value.items()}
+
+    patch.setattr(Pairs, "_stored", stored)
+
+
+def none_becomes_empty(patch: pytest.MonkeyPatch) -> None:
+    """A tuple or dict that is not there is stored as one without items."""
+    encode = arrow_values.encode
+
+    def filled(shape: Any, values: Any) -> pa.Array:
+        if isinstance(shape, (Items, Pairs)) and not _is_of_the_project(shape):
+            values = [() if v is None and isinstance(shape, Items) else v for v in values]
+            values = [{} if v is None else v for v in values]
+        return encode(shape, values)
+
+    everywhere(patch, encode, filled)
+
+
+def _is_of_the_project(shape: Any) -> bool:
+    """As what a key has seen: no tuple of a record."""
+    return isinstance(shape, Items) and isinstance(shape.item, Nested)
+
+
+def zeros_lose_their_sign(patch: pytest.MonkeyPatch) -> None:
+    """In what is stored of numbers."""
+    encode = arrow_values.encode
+
+    def unsigned(shape: Any, values: Any) -> pa.Array:
+        made = encode(shape, values)
+        return pc.add(made, 0.0) if pa.types.is_floating(made.type) else made
+
+    everywhere(patch, encode, unsigned)
+
+
+def ties_as_they_arrive(patch: pytest.MonkeyPatch) -> None:
+    """Events of one instant are folded in the order in which they came."""
+    by_key_and_time = event_order._by_key_and_time
+
+    def untied(codes: Any, times: Any) -> tuple[Any, bool]:
+        by_key_and_time(codes, times)
+        return np.lexsort((times, codes)), False
+
+    patch.setattr(event_order, "_by_key_and_time", untied)
+
+
+def zeros_tie(patch: pytest.MonkeyPatch) -> None:
+    """0.0 and -0.0 are one number to the order of ties."""
+
+    def ranks(column: Any) -> list[Any]:
+        values = np.nan_to_num(column.to_numpy(zero_copy_only=False).astype(float), nan=-1e300)
+        return [values]
+
+    patch.setattr(event_order, "_float_ranks", ranks)
+
+
+FOLDS: dict[str, Plant] = {
+    "ttl-late": ends(1),
+    "ttl-early": ends(-1),
+    "ttl-of-savepoint": of_savepoints(touched_later),
+    "ttl-not-of-timers": timers_outlive_the_state,
+    "timers-lost-in-savepoint": of_savepoints(without(TIMERS)),
+    "timers-by-declaration": timers_tie_by_declaration,
+    "timers-before-events": timers_come_before_events,
+    "seen-lost-at-restart": seen_is_forgotten,
+    "seen-lost-in-savepoint": of_savepoints(without(SEEN)),
+    "seen-not-bounded": seen_is_never_forgotten,
+    "seen-ends-early": seen_ends,
+    "seen-slides": seen_slides,
+    "seen-by-arrival": first_to_arrive_counts,
+    "key-part-dropped": a_part_of_the_key_is_dropped,
+    "key-none": none_is_a_key_like_another,
+    "key-bucket": a_key_changes_its_bucket,
+    "value-digits": digits_are_lost,
+    "value-dict-order": dicts_keep_their_order,
+    "value-none": none_becomes_empty,
+    "value-zero-sign": zeros_lose_their_sign,
+    "order-of-ties": ties_as_they_arrive,
+}

@@ -1,0 +1,94 @@
+"""Bugs of a source's clock, of late fields and of landed files, to be planted: none was ever there."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from include.lake.commits import is_written
+from include.landing import bronze_commits, group_clock
+from include.landing.clock import Clock
+from include.landing.group_clock import Groups, counted_us
+from include.landing.late_fields import late_fields
+from include.landing.unique_files import copies_among
+from tests.simulator.replaced import everywhere
+
+
+def the_newest_group_counts(patch: pytest.MonkeyPatch) -> None:
+    """And not the one that is furthest behind."""
+
+    def reached_us(self: Groups, claimed_us: int | None = None) -> int | None:
+        reached = [group.newest_us for group in self.awake().values()]
+        return max([*reached, *([] if claimed_us is None else [claimed_us])], default=None)
+
+    patch.setattr(Groups, "reached_us", reached_us)
+
+
+def no_group_is_idle(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Groups, "is_idle", lambda self, group: False)
+
+
+def a_pause_is_silence(patch: pytest.MonkeyPatch) -> None:
+    """All time between two commits counts as silence of each group."""
+    whole = lambda before, at, idle: 0 if before is None else at - before  # noqa: E731
+    everywhere(patch, counted_us, whole)
+
+
+def a_group_takes_the_clock_back(patch: pytest.MonkeyPatch) -> None:
+    """One that is new, or wakes, behind the clock."""
+
+    def by_groups(
+        before: Clock, known: Groups, newest: Any, claimed_us: int | None, ingested_at_us: int
+    ) -> Clock:
+        groups = known.after(newest, before.ingested_at_us, ingested_at_us)
+        reached_us = groups.reached_us(claimed_us)
+        at_us = before.watermark_us if reached_us is None else reached_us
+        assert at_us is not None
+        return Clock(at_us, ingested_at_us, groups.without_passed(at_us))
+
+    patch.setattr(bronze_commits, "_by_groups", by_groups)
+
+
+def groups_stay_ahead_of_a_repair(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Groups, "set_back", lambda self, to_us: self)
+
+
+def a_group_goes_back(patch: pytest.MonkeyPatch) -> None:
+    """It has reached what came last of it, though it had been further."""
+    after = Groups.after
+
+    def goes_back(self: Groups, newest: Any, before_us: int | None, at_us: int) -> Groups:
+        of = after(self, newest, before_us, at_us).of
+        came = {name: group_clock.floor_to_ms(min(us, at_us)) for name, us in newest.items()}
+        again = {n: g._replace(newest_us=came.get(n, g.newest_us)) for n, g in of.items()}
+        return replace(self, known_us=before_us, of=again)
+
+    patch.setattr(Groups, "after", goes_back)
+
+
+def rescued_values_are_lost(patch: pytest.MonkeyPatch) -> None:
+    """Older rows have none of a field that was declared later."""
+    everywhere(patch, late_fields, lambda table, names: [])
+
+
+def copies_are_taken(patch: pytest.MonkeyPatch) -> None:
+    everywhere(patch, copies_among, lambda *asked: {})
+
+
+def batches_are_taken_again(patch: pytest.MonkeyPatch) -> None:
+    """A run that is repeated after a kill appends what is there already."""
+    everywhere(patch, is_written, lambda *asked: False)
+
+
+LANDING: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "groups-newest": the_newest_group_counts,
+    "groups-never-idle": no_group_is_idle,
+    "groups-pause": a_pause_is_silence,
+    "groups-clock-back": a_group_takes_the_clock_back,
+    "groups-repair": groups_stay_ahead_of_a_repair,
+    "groups-go-back": a_group_goes_back,
+    "rescued-lost": rescued_values_are_lost,
+    "files-copies": copies_are_taken,
+    "files-again": batches_are_taken_again,
+}
