@@ -139,8 +139,9 @@ CASES = {
     "groups-clock-back": Case(in_turn(of("a"), of("b", 9)), source=GROUPED),
     "groups-repair": Case(
         in_turn(
-            of("a", 1),
-            of("b", 1),
+            of("a", 9),
+            of("b", 9),
+            lambda do: do.pass_time(30),
             lambda do: do.land_far_ahead("a", 30),
             lambda do: do.land_far_ahead("b", 30),
             lambda do: do.repair_clock(None, ago=5),

@@ -1,4 +1,4 @@
-"""Bugs that were never there are found all the same: each by a short sequence, and by a seed."""
+"""Bugs that were never there are found all the same: each by a short sequence."""
 
 from typing import Any
 
@@ -8,10 +8,8 @@ from tests.simulator.auditor import WrongError
 from tests.simulator.operations import Operations
 from tests.simulator.planted import PLANTED, planted
 from tests.simulator.planted_sequences import CASES, Case
-from tests.simulator.simulate import find
 from tests.simulator.world import open_world
 
-SEEDS = range(1, 13)  # docs/coverage.md says which of them finds what
 QUICK = ("ttl-late", "timers-by-declaration", "seen-not-bounded", "order-of-ties", "groups-newest")
 
 
@@ -31,13 +29,6 @@ def test_a_short_sequence_finds_a_planted_bug_and_nothing_else(plant):
     check(CASES[plant])
     with planted(plant), pytest.raises(WrongError):
         check(CASES[plant])
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("plant", CASES)
-def test_a_seed_finds_a_planted_bug(plant):
-    seed, actions = find(plant, SEEDS)
-    assert seed is not None, f"{actions:,} actions have not found it"
 
 
 def test_each_bug_that_never_was_has_its_sequence():
