@@ -106,6 +106,7 @@ class World:
         self.engine = LocalEngine(LiveModel())
         self.now_us = START_US
         self.commits: list[Commit] = []
+        self._repairs: set[int] = set()  # those that `commits` has
         again = shaped_rows.deduplicated(shape)
         named = zip(KINDS, STREAMS, strict=True)
         self.streams = {kind: replace(each, deduplicate=again) for kind, each in named}
@@ -212,11 +213,11 @@ class World:
         """Commits of bronze that have set the clock back, by jobs: tell the oracle of them."""
         log = DeltaTable(self.lake.bronze(SOURCE.name)).history()
         metadata = [json.loads(commit.get("userMetadata") or "{}") for commit in reversed(log)]
-        resets = [said for said in metadata if RESET_KEY in said]
-        known = sum(commit.reset_us is not None for commit in self.commits)
-        for said in resets[known:]:
-            reset = Commit(self.now_us, (), reset_us=said[WATERMARK_KEY])
-            self.commits.append(reset)
+        for said in metadata:
+            # By their numbers: a log that was cleaned has forgotten the first ones.
+            if RESET_KEY in said and said[RESET_KEY] not in self._repairs:
+                self._repairs.add(said[RESET_KEY])
+                self.commits.append(Commit(self.now_us, (), reset_us=said[WATERMARK_KEY]))
 
     def _append(
         self, rows: Sequence[Landed], next_clock: Callable[[Clock], Clock], commit: Commit
