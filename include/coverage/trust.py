@@ -16,7 +16,7 @@ from include.checkpoint.offsets import newest_committed, newest_planned
 from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.coverage.marks import is_marked
-from include.lake.delta_log import commit_hash
+from include.lake.delta_log import commit_hash, first_line, unreadable_log
 from include.lake.generations import Generations, exactly_once_tables, written_batch
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
@@ -149,7 +149,10 @@ def _lacks_batches(lake: Lake, stream: str, batches: _Batches) -> str | None:
     """And its rows are in the table before that, and its failed calls beside it."""
     for name, wrote in (("table", batches.wrote), ("rejected", batches.rejected)):
         path = exactly_once_tables(lake, stream)[name]
-        has = written_batch(lake, path, stream, batches.generation, name)
+        try:
+            has = written_batch(lake, path, stream, batches.generation, name)
+        except DeltaError as error:
+            return unreadable_log(path, first_line(error))
         if wrote is not None and (has is None or has < wrote):
             it = "it" if name == "table" else path
             return (

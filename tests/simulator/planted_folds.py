@@ -117,9 +117,12 @@ def first_to_arrive_counts(patch: pytest.MonkeyPatch) -> None:
     settle = bucket.settle
 
     def settled(fold: Any, read: Any, waiting: pa.Table, *until: Any) -> Any:
-        if fold.seen is not None and not fold.keys.is_derived:
-            waiting = _first_arrived(fold, waiting)
-        return settle(fold, read, waiting, *until)
+        if fold.seen is None or fold.keys.is_derived:
+            return settle(fold, read, waiting, *until)
+        first = _first_arrived(fold, waiting)
+        made = settle(fold, read, first, *until)
+        again = waiting.num_rows - first.num_rows
+        return made._replace(rows_duplicate=made.rows_duplicate + again)
 
     everywhere(patch, settle, settled)
 

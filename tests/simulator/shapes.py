@@ -177,7 +177,9 @@ def shapes(draw_one: st.DrawFn) -> Shape:
     """Any shape but the flat ones."""
     fields = tuple(draw_one(st.lists(kinds, min_size=1, max_size=4)))
     groupable = [number for number, kind in enumerate(fields) if kind.is_groupable]
-    some = st.lists(st.sampled_from(groupable or [0]), max_size=3, unique=True)
+    one = st.sampled_from(groupable or [0])
+    some = st.lists(one, max_size=3, unique=True)
+    by = st.lists(one, min_size=1, max_size=2, unique=True)
     kept = [
         (how, number)
         for number, kind in enumerate(fields)
@@ -191,8 +193,8 @@ def shapes(draw_one: st.DrawFn) -> Shape:
         derived=draw_one(st.booleans()),
         kept=tuple(draw_one(st.lists(st.sampled_from(kept + looked), min_size=1, max_size=4))),
         ttl=draw_one(st.sampled_from(TTLS)),
-        by=tuple(draw_one(st.just([]) | some)) if groupable else (),
-        within=draw_one(st.sampled_from((3, 60, 600))),
+        by=tuple(draw_one(st.just([]) | by)) if groupable else (),
+        within=draw_one(st.sampled_from((3, 60, 600, 600))),
         timers=draw_one(st.sampled_from(TIMERS)),
         late_value=draw_one(st.booleans()),
         copies=draw_one(st.booleans()),

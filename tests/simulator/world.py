@@ -45,17 +45,11 @@ from include.settings import RESCUED, Field, SavepointRules, Source, Stream
 from include.streams import sources
 from spark_jobs.engines.local_engine import LocalEngine
 from tests.declared import NOT_WRITTEN, deploy
+from tests.simulator import shaped_rows
 from tests.simulator.landing_folder import LandingFolder
 from tests.simulator.live_model import LiveModel
 from tests.simulator.oracle import Commit, Emitted
 from tests.simulator.quick_tables import QuickTables
-from tests.simulator.shaped_rows import (
-    deduplicated,
-    landed_columns,
-    rescued,
-    shaped_source,
-    with_value,
-)
 from tests.simulator.shapes import FLAT, Landed, Shape
 from tests.simulator.stream_files import KINDS, stream_file
 from tests.simulator.world_time import clock_of, patch_everywhere
@@ -105,14 +99,15 @@ class World:
     """One lake, and what producers have sent to it. `commits` is for the oracle."""
 
     def __init__(self, folder: Path, source: Source, shape: Shape) -> None:
-        self.source = shaped_source(source, shape)
+        self.source = shaped_rows.shaped_source(source, shape)
         self.shape = shape
         self.lake = Lake(str(folder / "lake"))
         Path(self.lake.root).mkdir()
         self.engine = LocalEngine(LiveModel())
         self.now_us = START_US
         self.commits: list[Commit] = []
-        again = deduplicated(shape)
+        self._repairs: set[int] = set()  # those that `commits` has
+        again = shaped_rows.deduplicated(shape)
         named = zip(KINDS, STREAMS, strict=True)
         self.streams = {kind: replace(each, deduplicate=again) for kind, each in named}
         self.deployed: dict[str, str] = {}  # the variant of each kind
@@ -161,7 +156,7 @@ class World:
     def _declare_value(self) -> None:
         """As whoever deploys a stream that asks for it."""
         if not self._has_value:
-            self.source = with_value(self.source)
+            self.source = shaped_rows.with_value(self.source)
             sources.SOURCES = (self.source,)
             follow_fields(self.lake, self.source)
 
@@ -218,11 +213,11 @@ class World:
         """Commits of bronze that have set the clock back, by jobs: tell the oracle of them."""
         log = DeltaTable(self.lake.bronze(SOURCE.name)).history()
         metadata = [json.loads(commit.get("userMetadata") or "{}") for commit in reversed(log)]
-        resets = [said for said in metadata if RESET_KEY in said]
-        known = sum(commit.reset_us is not None for commit in self.commits)
-        for said in resets[known:]:
-            reset = Commit(self.now_us, (), reset_us=said[WATERMARK_KEY])
-            self.commits.append(reset)
+        for said in metadata:
+            # By their numbers: a log that was cleaned has forgotten the first ones.
+            if RESET_KEY in said and said[RESET_KEY] not in self._repairs:
+                self._repairs.add(said[RESET_KEY])
+                self.commits.append(Commit(self.now_us, (), reset_us=said[WATERMARK_KEY]))
 
     def _append(
         self, rows: Sequence[Landed], next_clock: Callable[[Clock], Clock], commit: Commit
@@ -242,13 +237,14 @@ class World:
                 "value": [r.value for r in rows],
                 "event_time_us": [r.time_us for r in rows],
                 "source_file": ["a.jsonl"] * len(rows),
-                **landed_columns(rows, self.shape),
+                **shaped_rows.landed_columns(rows, self.shape),
             }
         )
         stored = bronze_rows(self.source, events, before, after)
         if not self._has_value:
             add_rescued(self.lake, self.source)
-            table, stored = DeltaTable(bronze), stored.append_column(RESCUED, rescued(rows))
+            table = DeltaTable(bronze)
+            stored = stored.append_column(RESCUED, shaped_rows.rescued(rows))
         append_next(table, stored, after)
         self.commits.append(commit)
 

@@ -1,0 +1,23 @@
+"""A power cut after a stream's first run, which had nothing to emit: its table has one commit, and that
+is an empty file now. No seal was written yet, so none tells that the table was ever another."""
+
+import pytest
+
+from include.coverage.table_coverage import find_coverage
+from tests.simulator.operations import Operations
+
+
+@pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
+def test_a_finding_says_that_the_log_of_a_new_table_cannot_be_read_and_a_reseed_mends_it(kind):
+    do = Operations(kind)
+    try:
+        do.land_in_time("a", [0], 1)
+        do.run(None)
+        do.power_cut()  # and everything is looked at
+        found = find_coverage(do.world.lake, do.stream)
+        assert [finding.severity for finding in found] == ["error"]
+        assert "cannot be read" in found[0].detail
+        do.way_out()
+        assert find_coverage(do.world.lake, do.stream) == []
+    finally:
+        do.close()
