@@ -1,27 +1,20 @@
 """`make run` as a person starts it: in a fresh copy, with an empty home folder."""
 
-import os
 import re
 import shutil
-import signal
-import socket
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from include.lake.ops import read_ops
-from include.lake.paths import Lake
 from include.lake.process_tree import wait_until
 from include.lake.stream_result import last_run
 from include.registry import all_streams
 from include.stream_definition import load_definition
+from tests.e2e.make_run import interrupt, read_until
 
-ROOT = Path(__file__).resolve().parents[2]
-WHAT_RUN_NEEDS = ("Makefile", "stateful", "requirements.txt", "include", "dags", "spark_jobs")
 PROC = Path("/proc")
 JOB_DEADLINE = 120.0
 
@@ -32,12 +25,6 @@ pytestmark = [
     pytest.mark.xdist_group("make run"),
 ]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def processes_of(project: Path) -> list[str]:
@@ -56,73 +43,6 @@ def processes_of(project: Path) -> list[str]:
 
 def has_job(project: Path, job: str) -> bool:
     return any(f"/{job}.py" in command for command in processes_of(project))
-
-
-class Project:
-    """A copy of the project with what `make run` would find after a clone."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "project"
-        self.home = folder / "home"
-        self.home.mkdir()
-        self.folder.mkdir()
-        self.lake = Lake(str(self.folder / "lake"))
-        for name in WHAT_RUN_NEEDS:
-            source, target = ROOT / name, self.folder / name
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy2(source, target)
-
-    def make_run(self, *variables: str) -> subprocess.Popen[str]:
-        """`make run` in a session of its own, as a terminal would have it."""
-        environment = {name: value for name, value in os.environ.items() if name != "LAKE"}
-        environment.pop("MAKEFLAGS", None)
-        return subprocess.Popen(
-            ["make", "run", f"PORT={free_port()}", *variables],
-            cwd=self.folder,
-            env=environment | {"HOME": str(self.home), "PYTHON": sys.executable},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def table_versions(self) -> list[int]:
-        return [DeltaTable(self.lake.table(stream.name)).version() for stream in all_streams()]
-
-
-def read_until(process: subprocess.Popen[str], line: str) -> str:
-    """What the process says up to `line`; fails with all of it when it ends before."""
-    said = []
-    assert process.stdout is not None
-    for each in process.stdout:
-        said.append(each)
-        if line in each:
-            return "".join(said)
-    pytest.fail(f"ended without {line!r}:\n{''.join(said)}")
-
-
-def interrupt(process: subprocess.Popen[str]) -> str:
-    """Ctrl-C: the terminal sends it to the whole process group. What is said after it."""
-    os.killpg(process.pid, signal.SIGINT)
-    return process.communicate(timeout=120)[0]
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Iterator[Project]:
-    project = Project(tmp_path_factory.mktemp("fresh"))
-    yield project
-    shutil.rmtree(project.folder)  # a gigabyte of packages
-
-
-@pytest.fixture(scope="module")
-def first_run(project) -> str:
-    """What the first `make run ONCE=1` said."""
-    process = project.make_run("ONCE=1")
-    output = process.communicate()[0]
-    assert process.returncode == 0, output
-    return output
 
 
 def test_one_command_fills_every_table_on_a_machine_with_python_and_java_only(project, first_run):
