@@ -30,7 +30,10 @@ def main() -> None:
 def take(page: Page, path: str, name: str) -> None:
     """A picture of what Airflow shows at `path`, in docs."""
     page.goto(path)
-    page.frame_locator("iframe").locator("h1").wait_for()
+    inside = page.frame_locator("iframe")
+    inside.locator("h1").wait_for()
+    for lake in inside.locator("header code").all():
+        lake.evaluate("shown => { shown.textContent = '/data/lake'; }")  # not this machine's path
     page.wait_for_load_state("networkidle")
     page.screenshot(path=DOCS / f"{name}.png")
 
