@@ -20,7 +20,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help test-setup run compose-env test test-fast test-e2e test-full check simulate bench faults rehearse rehearse-short
+.PHONY: help test-setup run compose-env test test-fast test-e2e test-ui test-full check simulate bench faults rehearse rehearse-short screenshots
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ test-fast: test-setup ## Run those without a JVM, Airflow or simulations, with f
 
 test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a cluster, the short rehearsal
 	@$(GROUPS) -m "e2e and not full"
+
+test-ui: test-setup ## Of these, the State page in a running Airflow, by a headless Chromium
+	@$(RUN) pytest --durations=10 tests/e2e/test_state_page_in_chromium.py
+
+screenshots: test-setup ## Retake the docs' pictures, while `make run` serves [PORT=]
+	@$(RUN) tests.e2e.screenshots
 
 test-full: test-setup ## Run all tests, the long matrices too, with all examples (hours)
 	@$(GROUPS) --hypothesis-profile=all

@@ -83,15 +83,14 @@ PLAN_TIMEOUT = timedelta(minutes=30)
 ANSWER_TIMEOUT = timedelta(days=1)  # an older plan says too little of what would be done
 APPLY_TIMEOUT = timedelta(days=1)  # a person has seen the estimate: longer is a hanging job
 
-# In Markdown, where one line break is none.
-BODY = """{{ ti.xcom_pull(task_ids='plan') | replace('\\n', '\\n\\n') }}
+BODY = """{{ ti.xcom_pull(task_ids='plan') }}
 
 *Approve* carries it out, over bronze as it is then. *Reject* changes nothing."""
 
 
 @task(retries=2, execution_timeout=PLAN_TIMEOUT)
 def plan(lake: str, params: Any) -> str:
-    """What would be done, into the log; red for good when it cannot be."""
+    """What would be done: into the log, and as a table for `approve`; red for good when it cannot."""
     # Not for each parse of this file: planning reads tables.
     from include.lake.paths import LakeError, open_lake
     from include.plans.reseed_options import options_of
@@ -99,11 +98,11 @@ def plan(lake: str, params: Any) -> str:
 
     try:
         options = options_of(Namespace(**params))
-        text = plan_reseed(open_lake(lake), stream_named(params["stream"]), options).text()
+        found = plan_reseed(open_lake(lake), stream_named(params["stream"]), options)
     except (SettingsError, LakeError) as error:
         raise AirflowFailException(str(error)) from error
-    log.info("%s", text)
-    return text
+    log.info("%s", found.text())
+    return found.markdown()
 
 
 # A branch, as a task's pool is fixed before the stream is known.

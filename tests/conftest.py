@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -53,16 +54,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 class GroupedFiles(LoadScopeScheduling):  # type: ignore[misc]
-    """The tests of a file that is marked as a group go to one process; all others one by one."""
+    """The tests of files that are marked as one group go to one process; all others one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return file if _is_group(file) else nodeid
+        return _group(nodeid.partition("::")[0]) or nodeid
 
 
 @cache
-def _is_group(file: str) -> bool:
-    return "pytest.mark.xdist_group(" in Path(file).read_text()
+def _group(file: str) -> str | None:
+    """The group that a file marks all its tests as; None of one that does not."""
+    found = re.search(r'pytest\.mark\.xdist_group\("([^"]+)"\)', Path(file).read_text())
+    return found and found[1]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,9 +1,10 @@
 """The pages as an app within Airflow's: what a person may read is what Airflow says of its Dags.
 
-Read-only. Each request reads the lake, and the files of include/streams as they are by then.
+They change nothing themselves. Each request reads the lake, and the files of include/streams as they are by then.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -14,11 +15,14 @@ from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 from include.lake.paths import Lake, LakeError, open_lake
+from include.page.backfill_form import read_form
 from include.page.declared import Declared, declared
+from include.page.key_figures import KEY_DAYS, read_key
 from include.page.metrics import metrics_text
-from include.page.overview import WINDOW_DAYS, Overview, read_overview, unreadable
-from include.page.render import message_html, overview_html, stream_html
+from include.page.overview import READ_ERRORS, WINDOW_DAYS, Overview, read_overview, unreadable
+from include.page.render import backfill_html, key_html, message_html, overview_html, stream_html
 from include.page.stream_figures import read_stream
+from include.plans.plan_recompute import parse_instant
 from include.settings import SettingsError, Stream, default_lake
 
 DAG_PREFIX = "stream_"
@@ -30,6 +34,11 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+# The page of a backfill asks Airflow to make it, when a person says so.
+ASKS_AIRFLOW = {
+    "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']}; connect-src 'self'"
+}
+Days = Annotated[int, Query(ge=1, le=3_650)]
 READS_DAG = Depends(requires_access_dag(method="GET"))
 
 
@@ -54,17 +63,50 @@ def state_app() -> FastAPI:
         return PlainTextResponse(metrics_text(_overview(user)), headers=HEADERS)
 
     @app.get("/dags/{dag_id}", dependencies=[READS_DAG])
-    def stream(dag_id: str, days: Annotated[int, Query(ge=1, le=3_650)] = WINDOW_DAYS) -> Response:
+    def stream(dag_id: str, days: Days = WINDOW_DAYS) -> Response:
         """The stream of a Dag."""
-        found = _stream_of(dag_id, _declared())
-        try:
-            lake = open_lake(default_lake())
-        except LakeError as error:
-            raise HTTPException(503, str(error)) from error
+        found, lake = _stream_of(dag_id, _declared()), _lake()
         figures = read_stream(lake, found, datetime.now(UTC), timedelta(days=days))
-        return HTMLResponse(stream_html(figures, back="../"), headers=HEADERS)
+        return HTMLResponse(stream_html(figures, dag_id), headers=HEADERS)
+
+    @app.get("/dags/{dag_id}/keys", dependencies=[READS_DAG])
+    def key(dag_id: str, key: str, days: Days = KEY_DAYS, to: str = "") -> Response:
+        """A key of that stream."""
+        found, lake = _stream_of(dag_id, _declared()), _lake()
+        with _said():
+            last = parse_instant("to", to) if to else None
+            figures = read_key(lake, found, key, datetime.now(UTC), days, last)
+        return HTMLResponse(key_html(figures), headers=HEADERS)
+
+    @app.get("/dags/{dag_id}/backfill", dependencies=[READS_DAG])
+    def backfill(
+        dag_id: str, start: Annotated[str, Query(alias="from")] = "", until: str = ""
+    ) -> Response:
+        """A backfill of that stream, planned."""
+        found, lake = _stream_of(dag_id, _declared()), _lake()
+        with _said():
+            form = read_form(lake, found, dag_id, start, until)
+        return HTMLResponse(backfill_html(form), headers=HEADERS | ASKS_AIRFLOW)
 
     return app
+
+
+def _lake() -> Lake:
+    try:
+        return open_lake(default_lake())
+    except LakeError as error:
+        raise HTTPException(503, str(error)) from error
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """What cannot be, or cannot be read, as a page that says so."""
+    try:
+        yield
+    except (SettingsError, LakeError) as error:
+        raise HTTPException(400, str(error)) from error
+    except READ_ERRORS as error:
+        raise HTTPException(503, f"the lake cannot be read: {error}") from error
 
 
 def _declared() -> Declared:

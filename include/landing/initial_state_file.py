@@ -99,7 +99,7 @@ def _row(item: Any, as_of_us: int, fold: KeyedFold) -> FileRow:
     state = item["state"]
     _check_members("state", state, required=[column.name for column in columns])
     return FileRow(
-        _landed("key", fold.keys.shape, item["key"]),
+        landed_value("key", fold.keys.shape, item["key"]),
         tuple(_value(column, state[column.name]) for column in columns),
         _timeout_at_us(item.get("timeout_at"), as_of_us, fold),
     )
@@ -125,18 +125,18 @@ def _check_members(
 
 
 def _value(column: Column, value: Any) -> Any:
-    return _landed(f"state.{column.name}", column.shape, value)
+    return landed_value(f"state.{column.name}", column.shape, value)
 
 
-def _landed(name: str, shape: Shape, value: Any) -> Any:
-    """What a field of JSON stands for in a record of the stream."""
+def landed_value(name: str, shape: Shape, value: Any) -> Any:
+    """What a field of JSON stands for in a record of the stream; RefusedError for what it is not."""
     if value is None:
         if not shape.nullable:
             raise wrong_type(name, value, shape.kind)
         return None
     _check_parts(name, shape, value)
     if isinstance(shape, Items) and isinstance(value, list):
-        return tuple(_landed(f"{name}[{n}]", shape.item, item) for n, item in enumerate(value))
+        return tuple(landed_value(f"{name}[{n}]", shape.item, item) for n, item in enumerate(value))
     landed = converter(shape.kind, Times())(name, value)
     if isinstance(shape, Scalar):
         return landed

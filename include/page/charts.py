@@ -14,6 +14,7 @@ WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 480, 170, 72, 12, 24
 BINS = 60
 LIMIT_SHOWN = 3  # times the most that there was: a limit above it is only named
 SPARK_WIDTH, SPARK_HEIGHT = 120, 24
+SPARK_BARS = 10  # room for as many at least: one run is no block
 
 Text = Callable[[float], str]
 Point = tuple[datetime, float | None]
@@ -74,9 +75,12 @@ def bars(chart: Chart, begin: datetime, end: datetime) -> Markup:
 
 def spark(values: Sequence[int]) -> Markup:
     """Small bars without axes, the newest at the right; the least is a visible one."""
-    most, wide = max(values, default=0) or 1, SPARK_WIDTH / max(len(values), 1)
+    most, wide = max(values, default=0) or 1, SPARK_WIDTH / max(len(values), SPARK_BARS)
+    first = SPARK_WIDTH - wide * len(values)
     drawn = Markup("").join(
-        _rect(n * wide, SPARK_HEIGHT, wide - 1, (SPARK_HEIGHT - 1) * value / most + 1, 1, "")
+        _rect(
+            first + n * wide, SPARK_HEIGHT, wide - 1, (SPARK_HEIGHT - 1) * value / most + 1, 1, ""
+        )
         for n, value in enumerate(values)
     )
     said = f"rows of the last {len(values)} runs: newest {values[-1]:,}, most {max(values):,}"

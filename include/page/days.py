@@ -21,6 +21,7 @@ STATUS_OF: dict[Reason | None, Status] = {
 }
 # The worst first: a day is what the worst of its spans is.
 WORST: tuple[Status, ...] = ("unproved", "code", "late", "unsettled", "right", "none")
+NOT_RIGHT: tuple[Status, ...] = ("unproved", "code", "late")
 WORDS: dict[Status, str] = {
     "right": "right",
     "late": "late rows missing",

@@ -9,11 +9,13 @@ from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from include.coverage.findings import spans_text
+from include.page.backfill_form import BackfillForm
 from include.page.charts import Chart, Point, bars, lines, spark
-from include.page.days import WORDS, days_text
+from include.page.days import NOT_RIGHT, WORDS, days_text
+from include.page.key_figures import KeyFigures
 from include.page.overview import WINDOW_DAYS, Overview
 from include.page.stream_figures import PARTS, SizePoint, StreamFigures
 from include.text_table import bytes_text
@@ -33,17 +35,28 @@ def overview_html(overview: Overview, link: Link | None = None) -> str:
     )
 
 
-def stream_html(figures: StreamFigures, back: str | None = None) -> str:
-    """The page of a stream; `back` is the address of that of all streams, if there is one."""
+def stream_html(figures: StreamFigures, dag_id: str | None = None) -> str:
+    """The page of a stream; in Airflow that of `dag_id`, with links to the others."""
     return _template("stream.html").render(
         f=figures,
-        back=back,
+        dag_id=dag_id,
+        wrong_dates=_wrong_dates(figures),
         charts=list(_charts(figures)),
         runs=list(reversed(figures.runs))[:SHOWN_RUNS],
         wrong=spans_text(figures.wrong),
         words=WORDS,
         shown=SHOWN,
     )
+
+
+def key_html(figures: KeyFigures) -> str:
+    """The page of a key, as an address below that of its stream's Dag."""
+    return _template("key.html").render(f=figures, shown=SHOWN)
+
+
+def backfill_html(form: BackfillForm) -> str:
+    """The page of a backfill that is not made yet, as an address below that of its Dag."""
+    return _template("backfill.html").render(form=form, shown=SHOWN_RUNS)
 
 
 def message_html(text: str) -> str:
@@ -61,6 +74,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
+        "coded": _coded,
         "number": _number,
         "bytes": _bytes,
         "instant": _instant,
@@ -70,6 +84,23 @@ def _environment() -> Environment:
     }
     environment.globals |= {"spark": spark, "days_text": days_text}
     return environment
+
+
+def _coded(text: str) -> Markup:
+    """What stands between `backticks` as code."""
+    parts = text.split("`")
+    marked = (
+        Markup("<code>{}</code>").format(p) if n % 2 else escape(p) for n, p in enumerate(parts)
+    )
+    return Markup("").join(marked)
+
+
+def _wrong_dates(figures: StreamFigures) -> dict[str, str]:
+    """From the first day that is not right until after the last; none where all are."""
+    wrong = [day.date for day in figures.days if day.status in NOT_RIGHT]
+    if not wrong:
+        return {}
+    return {"from": f"{wrong[0]}", "until": f"{wrong[-1] + timedelta(days=1)}"}
 
 
 def _template(name: str) -> Template:

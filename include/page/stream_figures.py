@@ -28,6 +28,7 @@ from include.page.overview import (
 )
 from include.page.recorded import Recorded, Row
 from include.settings import Stream
+from include.stream_definition import load_definition
 
 RUN_SERIES = (
     "run_id",
@@ -112,6 +113,7 @@ class StreamFigures:
     now: datetime
     window: timedelta
     limits: Mapping[str, float | None]
+    key_names: str  # what its keys are called
     runs: tuple[RunPoint, ...] = ()
     sizes: tuple[SizePoint, ...] = ()
     partitions: tuple[Row, ...] = ()  # of the newest measurement: partition, bytes, files
@@ -148,6 +150,7 @@ def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) ->
         now=now,
         window=window,
         limits=vars(stream.limits),
+        key_names=load_definition(stream).fold.keys.text(),
         troubles=troubles,
         **read.pop("measured", {}),
         **read,

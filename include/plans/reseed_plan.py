@@ -64,6 +64,22 @@ class ReseedPlan:
 
     def text(self) -> str:
         """The plan for people."""
+        done = "; ".join(f"{verb} {what}" for verb, what in self._parts())
+        return f"{self._named()}: {done}. {self._effect()}"
+
+    def markdown(self) -> str:
+        """The same as a table, in Markdown."""
+        rows = [*self._parts(), ("comes to", self._effect())]
+        cells = "\n".join(
+            f"| *{verb}* | {what.replace('|', chr(92) + '|')} |" for verb, what in rows
+        )
+        return f"{self._named()}\n\n| | |\n|---|---|\n{cells}"
+
+    def _named(self) -> str:
+        return f"reseed {self.identity.stream} as of {_at(self.until_us)}"
+
+    def _parts(self) -> list[tuple[str, str]]:
+        """What would be done, each with its verb."""
         base = "from the beginning"
         if self.base.savepoint is not None:
             base = f"from savepoint {self.base.savepoint.savepoint_id}"
@@ -73,14 +89,17 @@ class ReseedPlan:
         where = (
             "all its table" if self.from_us is None else f"its table from {_at(self.from_us)} on"
         )
-        took = "" if self.estimated_seconds is None else f", about {self.estimated_seconds:.0f} s"
-        return (
-            f"reseed {self.identity.stream} as of {_at(self.until_us)}: replays "
-            f"{counted(self.events - self.base.events, 'row')} of bronze (version "
-            f"{self.pin.version}) {base}; replaces {counted(self.rows_replaced, 'row')} of {where}, "
-            f"and goes on with {counted(self.pending, 'waiting row')}; {counted(self.buckets, 'bucket')}, "
-            f"{counted(self.partitions, 'state partition')}{took}. {self._effect()}"
-        )
+        rows = counted(self.events - self.base.events, "row")
+        buckets, partitions = counted(self.buckets, "bucket"), self.partitions
+        parts = [
+            ("replays", f"{rows} of bronze (version {self.pin.version}) {base}"),
+            ("replaces", f"{counted(self.rows_replaced, 'row')} of {where}"),
+            ("goes on with", counted(self.pending, "waiting row")),
+            ("has", f"{buckets}, {counted(partitions, 'state partition')}"),
+        ]
+        if self.estimated_seconds is not None:
+            parts.append(("takes", f"about {self.estimated_seconds:.0f} s"))
+        return parts
 
     def _effect(self) -> str:
         if self.distrust is not None:

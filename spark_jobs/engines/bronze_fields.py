@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping
 
-from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, KeyedFold
+from include.fold.bronze_events import INSTANTS
+from include.fold.definition import KeyedFold
 from include.fold.records import DefinitionError
 from include.fold.sql_types import sql_type
 from include.lake.columns import found_columns, sql_name
-
-# What ingestion adds to every row, and a record may ask for.
-INSTANTS = {EVENT_TIME_US: "event_time", INGESTED_AT_US: "ingested_at"}
 
 
 def check_bronze(path: str, fold: KeyedFold) -> None:

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow import fs
 
-from include.fold.bucket import derived_keys, settle
-from include.fold.conform import conformed
-from include.fold.definition import KEY, Definition, KeyedFold, MigrateState
+from include.fold.bronze_events import INSTANTS, as_events, event_names
+from include.fold.bucket import settle
+from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.fold.instants import instant_of
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.states import States, kept_without_timeout
@@ -33,7 +33,7 @@ from include.landing.late_fields import late_fields, with_late_fields
 from include.savepoints.contents import Contents
 from include.savepoints.manifest import Savepoint
 from include.settings import SettingsError, Source, Stream
-from spark_jobs.engines.bronze_fields import INSTANTS, check_bronze
+from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.engine import InitialStates, LiveQuery, ProductTable, Stage, WriteBatch
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.pending import PendingEventsError, pending_events
@@ -98,8 +98,8 @@ class LocalEngine:
         # Files by their partition alone: Delta cuts the instants of its statistics to
         # milliseconds, and Arrow takes them for exact.
         dates = _dates_within(from_us, until_us) if time == "event_time" else None
-        names = {INSTANTS.get(name, name) for name in event_schema(fold).names if name != KEY}
-        names |= {"ingested_at", "is_clock"}.union(*(field.columns() for field in late))
+        names = {*event_names(fold), "ingested_at", "is_clock"}
+        names = names.union(*(field.columns() for field in late))
         rows = files.to_table(columns=sorted(names), filter=dates)
         wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= _instant(ingested_at_us))
         if from_us is not None:
@@ -221,20 +221,6 @@ class LocalEngine:
                 "a local engine runs no live queries by itself: give LocalEngine(live=...) what does"
             )
         return self._runner
-
-
-def as_events(rows: pa.Table, fold: KeyedFold) -> pa.Table:
-    """Rows of bronze as `event_schema(fold)` has them."""
-    schema = event_schema(fold)
-    columns = {
-        name: rows[INSTANTS[name]].cast(pa.int64()) if name in INSTANTS else rows[name]
-        for name in schema.names
-        if name != KEY
-    }
-    events = {name: conformed(of, schema.field(name).type) for name, of in columns.items()}
-    if fold.keys.is_derived:
-        events[KEY] = derived_keys(fold, pa.table(events))
-    return pa.table(events, schema=schema)
 
 
 def _dates_within(from_us: int | None, until_us: int | None) -> pc.Expression:

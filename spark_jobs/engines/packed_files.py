@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from include.fold.admission import NEVER_US, is_late
+from include.fold.bronze_events import INSTANTS
 from include.fold.conform import conformed
 from include.fold.definition import KEY, KeyedFold
 from include.fold.event_order import keys_of
@@ -24,7 +25,7 @@ from include.fold.schemas import event_schema
 from include.fold.spark_hash import buckets_of
 from include.lake.columns import INSTANT
 from include.landing.late_fields import LateField, with_late_fields
-from spark_jobs.engines.bronze_fields import INSTANTS, check_types
+from spark_jobs.engines.bronze_fields import check_types
 from spark_jobs.engines.packing import (
     ADMITTED,
     BUCKET,

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from include.fold.bronze_events import INSTANTS
 from include.fold.bucket import no_events, settle
 from include.fold.buckets import bucket_ids
 from include.fold.ddl import REJECTED_DDL, output_ddl, state_rows_ddl
 from include.fold.definition import KeyedFold
-from spark_jobs.engines.bronze_fields import INSTANTS
 from spark_jobs.engines.packing import (
     Admission,
     bucket_of,

@@ -3,8 +3,8 @@
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.fold.bronze_events import INSTANTS
 from include.fold.definition import KeyedFold
-from spark_jobs.engines.bronze_fields import INSTANTS
 from spark_jobs.engines.late_columns import fill_late_fields, late_fields_of
 
 

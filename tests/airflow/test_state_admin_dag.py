@@ -104,7 +104,8 @@ def test_the_plan_is_for_a_person_to_read_and_changes_nothing(lake, dag):
     bring_late_row(lake)
     text = plan(dag, buckets=100)
     assert text.startswith("reseed user_counts as of 2026-03-01")
-    assert "100 buckets" in text
+    assert "| *has* | 100 buckets" in text
+    assert "\n\n| | |\n|---|---|\n| *replays* |" in text  # a table, in Markdown
     assert "--apply" not in text  # that is for who plans by hand
     assert read_generations(lake, "user_counts").current is None
 

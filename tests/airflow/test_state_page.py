@@ -80,13 +80,19 @@ def ask(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) -> An
 
 
 PAGES = ["/state/", "/state/metrics", "/state/dags/stream_user_counts"]
+BACKFILL, KEYS = f"{PAGES[2]}/backfill", f"{PAGES[2]}/keys"
+KEY = f"{KEYS}?key=user-00001"
 SOME = "stream_user_counts"
+EACH = [*PAGES, BACKFILL, KEY]
 UNREADABLE, UNKNOWN = "/state/dags/stream_device_signals", "/state/dags/stream_none"
+HIDDEN = [UNREADABLE, f"{UNREADABLE}/keys?key=1", f"{UNREADABLE}/backfill"]
 REQUESTS: list[Request] = [
-    *((role, f"GET {page}", []) for role in ("nobody", "", "forged", "viewer") for page in PAGES),
+    *((role, f"GET {page}", []) for role in ("nobody", "", "forged", "viewer") for page in EACH),
     *((role, f"GET {UNKNOWN}", []) for role in ("nobody", "", "viewer")),
-    *(("viewer", f"GET {page}", [SOME]) for page in (*PAGES, UNREADABLE)),
-    *(("admin", f"{how} {page}", []) for how in ("POST", "PUT", "DELETE") for page in PAGES),
+    *(("viewer", f"GET {page}", [SOME]) for page in (*PAGES, *HIDDEN)),
+    *(("admin", f"{how} {page}", []) for how in ("POST", "PUT", "DELETE") for page in EACH),
+    ("viewer", f"GET {BACKFILL}?from=soon&until=2026-01-01", []),
+    ("viewer", "GET /state/dags/stream_device_signals/keys?key=many", []),
     ("viewer", "GET /state/dags/state_admin", []),
     ("viewer", "GET /state/dags/stream_user_counts?days=0", []),
     ("admin", "GET /api/v2/plugins", []),
@@ -99,7 +105,7 @@ def answers(ask, lake):
 
 
 @pytest.mark.parametrize(("role", "status"), [("nobody", 401), ("", 403), ("forged", 403)])
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", EACH)
 def test_nothing_is_served_without_a_session_and_the_right_to_read(answers, role, status, page):
     found, _, text = answers[f"{role} GET {page}"]
     assert found == status
@@ -107,7 +113,7 @@ def test_nothing_is_served_without_a_session_and_the_right_to_read(answers, role
 
 
 def test_who_may_not_read_a_dag_is_not_told_whether_it_is_there(answers):
-    assert answers[f"viewer GET {UNREADABLE} {SOME}"][0] == 403
+    assert {answers[f"viewer GET {page} {SOME}"][0] for page in HIDDEN} == {403}
     statuses = [answers[f"{role} GET {UNKNOWN}"][0] for role in ("nobody", "", "viewer")]
     assert statuses == [401, 403, 404]
 
@@ -145,7 +151,21 @@ def test_a_dag_of_no_stream_is_not_found_and_odd_days_are_refused(answers):
 def test_the_pages_are_read_only(answers):
     writes = {key: found[0] for key, found in answers.items() if key.startswith("admin ")}
     del writes["admin GET /api/v2/plugins"]
-    assert (len(writes), set(writes.values())) == (9, {405})
+    assert (len(writes), set(writes.values())) == (15, {405})
+
+
+def test_only_the_page_of_a_backfill_may_ask_airflow_for_anything(answers):
+    status, headers, text = answers[f"viewer GET {BACKFILL}"]
+    assert (status, "connect-src 'self'" in headers["content-security-policy"]) == (200, True)
+    assert 'id="make"' not in text  # nothing is planned yet
+    assert "connect-src" not in answers[f"viewer GET {PAGES[2]}"][1]["content-security-policy"]
+
+
+def test_what_cannot_be_planned_or_looked_up_is_said(answers):
+    status, _, text = answers[f"viewer GET {BACKFILL}?from=soon&until=2026-01-01"]
+    assert (status, "give a date such as" in text) == (200, True)
+    status, _, text = answers["viewer GET /state/dags/stream_device_signals/keys?key=many"]
+    assert (status, "no key of device_signals" in text) == (400, True)
 
 
 def test_airflow_knows_the_entry_of_its_menu_and_the_tab_of_its_dags(answers):

@@ -1,32 +1,22 @@
 """`make run` as a person starts it: in a fresh copy, with an empty home folder."""
 
-import ipaddress
 import json
-import os
 import re
 import shutil
-import signal
-import socket
 import stat
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from deltalake import DeltaTable
 
 from include.lake.ops import read_ops
-from include.lake.paths import Lake
 from include.lake.process_tree import wait_until
 from include.lake.stream_result import last_run
 from include.registry import all_streams
 from include.stream_definition import load_definition
+from tests.e2e.make_run import interrupt, is_loopback, processes_of, read_until
 
-ROOT = Path(__file__).resolve().parents[2]
-WHAT_RUN_NEEDS = ("Makefile", "stateful", "requirements.txt", "include", "dags", "spark_jobs")
-PROC = Path("/proc")
 JOB_DEADLINE = 120.0
 
 pytestmark = [
@@ -38,128 +28,8 @@ pytestmark = [
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def processes_of(project: Path) -> dict[int, str]:
-    """The command lines of what runs with this project's folders in its environment, by pid."""
-    found = {}
-    for folder in PROC.glob("[0-9]*"):
-        try:
-            environment = (folder / "environ").read_bytes()
-            command = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue  # ended meanwhile, or another user's
-        if f"AIRFLOW_HOME={project}/".encode() in environment:
-            found[int(folder.name)] = command.replace(b"\0", b" ").decode(errors="replace")
-    return found
-
-
-def listeners_of(project: Path) -> set[str]:
-    """The addresses at which its processes take connections, as `ss` has them."""
-    sockets = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
-    pids = processes_of(project).keys()
-    return {
-        line.split()[3].rpartition(":")[0]
-        for line in sockets.splitlines()
-        if pids & {int(pid) for pid in re.findall(r"pid=(\d+)", line)}
-    }
-
-
-def is_loopback(address: str) -> bool:
-    """Of `*` and `0.0.0.0` not; a JVM has IPv4's in IPv6."""
-    if address == "*":
-        return False
-    return ipaddress.ip_address(address.strip("[]").removeprefix("::ffff:")).is_loopback
-
-
 def has_job(project: Path, job: str) -> bool:
     return any(f"/{job}.py" in command for command in processes_of(project).values())
-
-
-class Project:
-    """A copy of the project with what `make run` would find after a clone."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "project"
-        self.home = folder / "home"
-        self.home.mkdir()
-        self.folder.mkdir()
-        self.lake = Lake(str(self.folder / "lake"))
-        for name in WHAT_RUN_NEEDS:
-            source, target = ROOT / name, self.folder / name
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy2(source, target)
-
-    def make_run(self, *variables: str) -> subprocess.Popen[str]:
-        """`make run` in a session of its own, as a terminal would have it."""
-        environment = {name: value for name, value in os.environ.items() if name != "LAKE"}
-        environment.pop("MAKEFLAGS", None)
-        return subprocess.Popen(
-            ["make", "run", f"PORT={free_port()}", *variables],
-            cwd=self.folder,
-            env=environment | {"HOME": str(self.home), "PYTHON": sys.executable},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def table_versions(self) -> list[int]:
-        return [DeltaTable(self.lake.table(stream.name)).version() for stream in all_streams()]
-
-
-def read_until(process: subprocess.Popen[str], line: str) -> str:
-    """What the process says up to `line`; fails with all of it when it ends before."""
-    said = []
-    assert process.stdout is not None
-    for each in process.stdout:
-        said.append(each)
-        if line in each:
-            return "".join(said)
-    pytest.fail(f"ended without {line!r}:\n{''.join(said)}")
-
-
-def interrupt(process: subprocess.Popen[str]) -> str:
-    """Ctrl-C: the terminal sends it to the whole process group. What is said after it."""
-    os.killpg(process.pid, signal.SIGINT)
-    return process.communicate(timeout=120)[0]
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Iterator[Project]:
-    project = Project(tmp_path_factory.mktemp("fresh"))
-    yield project
-    shutil.rmtree(project.folder)  # a gigabyte of packages
-
-
-class Run(NamedTuple):
-    said: str
-    listeners: set[str]
-
-
-@pytest.fixture(scope="module")
-def watched_run(project) -> Run:
-    """The first `make run ONCE=1`, and at what addresses it took connections, jobs included."""
-    process = project.make_run("ONCE=1")
-    said, listeners = "", set()
-    assert process.stdout is not None
-    for line in process.stdout:
-        said += line
-        listeners |= listeners_of(project.folder)
-    assert process.wait() == 0, said
-    return Run(said, listeners)
-
-
-@pytest.fixture(scope="module")
-def first_run(watched_run) -> str:
-    """What the first `make run ONCE=1` said."""
-    return watched_run.said
 
 
 def test_one_command_fills_every_table_on_a_machine_with_python_and_java_only(project, first_run):

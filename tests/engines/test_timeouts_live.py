@@ -13,6 +13,7 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 from include.checkpoint.batches import complete_until, last_batch
+from include.fold.bronze_events import INSTANTS
 from include.fold.definition import KeyedFold
 from include.fold.instants import micros_of
 from include.fold.local import LocalFold
@@ -23,7 +24,6 @@ from include.stream_definition import load_definition
 from include.streams import threshold_alerts
 from include.streams.service_health import LogLine
 from include.streams.user_sessions import UserEvent
-from spark_jobs.engines.packing import INSTANTS
 from spark_jobs.engines.replay import Replayed, replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain

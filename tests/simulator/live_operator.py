@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
 
+from include.fold.bronze_events import INSTANTS
 from include.fold.conform import conformed
 from include.fold.definition import KEY
 from include.fold.event_order import keys_of
@@ -22,7 +23,6 @@ from spark_jobs.engines.packing import (
     COMMIT_US,
     EXCLUDED,
     HAPPENED_US,
-    INSTANTS,
     KIND,
     LATE,
     PACKED,

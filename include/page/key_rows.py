@@ -1,0 +1,204 @@
+"""What the lake has of one key: its events in bronze, its states in savepoints, its rows in the table."""
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from include.fold.arrow_values import encode
+from include.fold.bronze_events import INSTANTS, as_events, event_names
+from include.fold.conform import conformed_table
+from include.fold.definition import EMITTED_AT, Key, KeyedFold
+from include.fold.event_order import keys_of
+from include.fold.instants import instant_of
+from include.fold.schemas import event_schema, state_schema
+from include.fold.shapes import Nested
+from include.lake.paths import Lake, dataset_of
+from include.landing.initial_state import default_timeout_us, find_initial_state
+from include.landing.initial_state_file import landed_value, read_document, states_of, typed_rows
+from include.landing.late_fields import late_fields, with_late_fields
+from include.landing.refusals import RefusedError
+from include.savepoints.bronze_files import INSTANT, BronzeFiles, read_files
+from include.savepoints.bronze_pin import BronzePin
+from include.savepoints.manifest import Savepoint
+from include.settings import SettingsError
+
+MOST_EVENTS = 20_000  # of a key: they are folded while somebody waits for the page
+ARRIVAL_US, INGESTED_US = "_arrival_us", "_ingested_us"  # beside an event's own columns
+
+
+def key_of_text(fold: KeyedFold, text: str) -> Key:
+    """The key that a person means: a text as it is, anything else as JSON has it.
+
+    SettingsError for what is no key of the fold.
+    """
+    shape = fold.keys.shape
+    try:
+        return landed_value("key", shape, text if shape.kind == "string" else _from_json(text))
+    except RefusedError as refusal:
+        raise SettingsError(f"no key of {fold.stream}: {refusal.reason}") from None
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text  # a date, say
+
+
+def read_events(
+    pin: BronzePin, fold: KeyedFold, key: Key, from_us: int | None, since_us: int | None
+) -> pa.Table:
+    """The key's events from an instant on, as of `pin`: `event_schema(fold)`, ARRIVAL_US, INGESTED_US.
+
+    SettingsError when there are more than MOST_EVENTS of them.
+    """
+    table = DeltaTable(pin.path)
+    late = late_fields(table, event_names(fold))
+    time, files = INSTANTS[fold.time_us], BronzeFiles(table)
+    wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= _instant(pin.ingested_at_us))
+    first_us = max((us for us in (from_us, since_us) if us is not None), default=None)
+    too_early: Any = pc.less(files.span(time)[1], first_us if first_us is not None else -(2**63))
+    if first_us is not None:
+        wanted &= pc.field(time) >= _instant(first_us)
+    # A column that came later may lie elsewhere in older rows: then all are looked at.
+    if not fold.keys.is_derived and not {field.name for field in late} & set(fold.keys.names):
+        wanted &= _is_key(fold, key)
+    columns = {*event_names(fold), "ingested_at", "arrival_watermark"}
+    columns = columns.union(*(field.columns() for field in late))
+    found: list[pa.Table] = []
+    for batch in read_files(table, files.paths_but(too_early), sorted(columns), wanted):
+        rows = pa.Table.from_batches([batch])
+        found.append(_events_of(with_late_fields(rows, late), fold, key))
+        if sum(part.num_rows for part in found) > MOST_EVENTS:
+            raise SettingsError(
+                f"the key has more than {MOST_EVENTS:,} events since the savepoint before: give a "
+                "later FROM"
+            )
+    return pa.concat_tables(found) if found else _no_events(fold)
+
+
+def _events_of(rows: pa.Table, fold: KeyedFold, key: Key) -> pa.Table:
+    beside = {
+        ARRIVAL_US: rows["arrival_watermark"].cast(pa.int64()),
+        INGESTED_US: rows["ingested_at"].cast(pa.int64()),
+    }
+    events = as_events(rows, fold)
+    own = _equals(keys_of(fold, events), fold, key)
+    return _with(events, beside).filter(own)
+
+
+def _no_events(fold: KeyedFold) -> pa.Table:
+    nothing = pa.array([], pa.int64())
+    return _with(event_schema(fold).empty_table(), {ARRIVAL_US: nothing, INGESTED_US: nothing})
+
+
+def _with(events: pa.Table, columns: dict[str, Any]) -> pa.Table:
+    for name, column in columns.items():
+        events = events.append_column(name, column)
+    return events
+
+
+def states_at(lake: Lake, fold: KeyedFold, key: Key, savepoints: Iterable[Savepoint]) -> pa.Table:
+    """The key's states in these savepoints: `state_schema(fold)` and the savepoint's id.
+
+    Those of another schema of the state are left out: they are of before a migration.
+    """
+    by_path: dict[str, list[str]] = {}
+    for savepoint in savepoints:
+        by_path.setdefault(savepoint.path, []).append(savepoint.savepoint_id)
+    schema = state_schema(fold).append(pa.field("savepoint_id", pa.string()))
+    found = [schema.empty_table()]
+    for path, ids in by_path.items():
+        dataset = dataset_of(f"{lake.root}/{path}")
+        wanted = pc.field("savepoint_id").isin(ids) & _is_key(fold, key, "key")
+        if set(schema.names) - {"changed_at_us", "timeout_at_us"} <= set(dataset.schema.names):
+            found.append(conformed_table(_in_micros(dataset.to_table(filter=wanted)), schema))
+    return pa.concat_tables(found)
+
+
+def _in_micros(rows: pa.Table) -> pa.Table:
+    for name in ("changed_at", "timeout_at"):
+        rows = rows.append_column(f"{name}_us", rows[name].cast(INSTANT).cast(pa.int64()))
+    return rows
+
+
+def initial_state(lake: Lake, fold: KeyedFold, key: Key, as_of_us: int) -> pa.Table:
+    """What the stream's initial state has of the key: `state_schema(fold)`, one row or none."""
+    found = find_initial_state(lake, fold.stream)
+    if found is None:
+        return state_schema(fold).empty_table()
+    if not found.is_table:
+        _, rows = typed_rows(found.path, read_document(lake, found.path), fold)
+        own = [row for row in rows if row.key == key]
+        states = states_of(own, as_of_us, fold).rows()
+    else:
+        states = _initial_rows(found.path, fold, key, as_of_us)
+    default_us = default_timeout_us(found.path, as_of_us, fold)
+    timeouts = states["timeout_at_us"].fill_null(pa.scalar(default_us, pa.int64()))
+    at = states.column_names.index("timeout_at_us")
+    return states if default_us is None else states.set_column(at, "timeout_at_us", timeouts)
+
+
+def _initial_rows(path: str, fold: KeyedFold, key: Key, as_of_us: int) -> pa.Table:
+    rows = dataset_of(path).to_table(filter=_is_key(fold, key, "key"))
+    nothing = pa.nulls(rows.num_rows, INSTANT)
+    timeouts = rows["timeout_at"] if "timeout_at" in rows.column_names else nothing
+    schema = state_schema(fold)
+    known = {
+        "key": rows["key"],
+        "state": rows["state"],
+        "changed_at_us": pa.array([as_of_us] * rows.num_rows, pa.int64()),
+        "timeout_at_us": timeouts.cast(INSTANT).cast(pa.int64()),
+    }
+    beside = {c.name: pa.nulls(rows.num_rows, schema.field(c.name).type) for c in fold.beside}
+    return conformed_table(pa.table(known | beside), schema)
+
+
+def table_rows(lake: Lake, fold: KeyedFold, key: Key, from_us: int | None) -> pa.Table | None:
+    """The key's rows of the table that were emitted from an instant on; None where the table does
+    not name the key, or is not there yet."""
+    path = lake.table(fold.stream)
+    names = {column.name for column in fold.output_columns}
+    if not set(fold.keys.names) <= names or not lake.is_delta_table(path):
+        return None
+    # What delta-rs has written by MERGE comes as string_view, which Arrow compares with nothing.
+    wanted = reduce(and_, (pc.field(name).cast(v.type) == v for name, v in _values(fold, key)))
+    if from_us is not None:
+        date = pc.field("emitted_date") >= instant_of(from_us).date()
+        wanted &= date & (pc.field(EMITTED_AT) >= _instant(from_us))
+    return dataset_of(path).to_table(filter=wanted)
+
+
+def _instant(micros: int) -> pa.Scalar:
+    return pa.scalar(micros, INSTANT)
+
+
+def _is_key(fold: KeyedFold, key: Key, *inside: str) -> pc.Expression:
+    """Whether a row is the key's: by columns of it, or by the members of one."""
+    is_struct = isinstance(fold.keys.shape, Nested)
+    parts = []
+    for name, value in _values(fold, key):
+        column = pc.field(*inside, name) if is_struct and inside else pc.field(*(inside or (name,)))
+        parts.append(column == value if value.is_valid else column.is_null())
+    return reduce(and_, parts)
+
+
+def _equals(keys: pa.ChunkedArray, fold: KeyedFold, key: Key) -> Any:
+    """The same of keys as the fold has them."""
+    parts = []
+    for name, value in _values(fold, key):
+        column = pc.struct_field(keys, name) if pa.types.is_struct(keys.type) else keys
+        is_it = pc.equal(column, value) if value.is_valid else column.is_null()
+        parts.append(pc.fill_null(is_it, False))
+    return reduce(pc.and_, parts)
+
+
+def _values(fold: KeyedFold, key: Key) -> Sequence[tuple[str, pa.Scalar]]:
+    values = fold.keys.values(key)
+    return [(name, encode(shape, [values[name]])[0]) for name, shape in fold.keys.parts]

@@ -1,0 +1,182 @@
+"""The pages of streams as a person sees them: in a running Airflow, by a headless Chromium."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import NamedTuple
+
+import pytest
+from deltalake import DeltaTable
+from playwright.sync_api import Browser, FrameLocator, Page, expect
+
+from include.coverage.table_coverage import table_coverage
+from include.fold.instants import instant_of
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.page.big_keys import biggest_keys
+from include.page.overview import read_overview
+from include.registry import all_streams, stream_named
+from tests.e2e.chromium import choose_theme, chromium, logged_in
+from tests.e2e.make_run import Project, interrupt, read_until
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("make run"),
+]
+PLACES = re.compile(r"Airflow +(\S+) +user (\S+), password (\S+)")
+STREAM = "device_signals"
+RECOMPUTED = 300_000.0  # milliseconds
+HOUR = timedelta(hours=1)
+
+
+class Served(NamedTuple):
+    """A running Airflow, and its lake."""
+
+    url: str
+    user: str
+    password: str
+    lake: Lake
+
+
+@pytest.fixture(scope="module")
+def served(project: Project, first_run: str) -> Iterator[Served]:
+    process: subprocess.Popen[str] = project.make_run()
+    try:
+        said = read_until(process, "until Ctrl-C")
+        places = PLACES.search(said)
+        assert places is not None, said
+        yield Served(*places.groups(), project.lake)
+    finally:
+        if process.poll() is None:
+            interrupt(process)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def page(served: Served, browser: Browser) -> Page:
+    return logged_in(browser, served.url, served.user, served.password)
+
+
+def frame(page: Page, path: str) -> FrameLocator:
+    """What Airflow shows of ours at `path`."""
+    page.goto(path)
+    inside = page.frame_locator("iframe")
+    inside.locator("h1").wait_for()
+    return inside
+
+
+def test_the_menu_leads_to_all_streams_with_the_figures_of_the_lake(page, served):
+    page.get_by_role("button", name="Browse").click()
+    page.get_by_role("menuitem", name="Streams").click()
+    rows = page.frame_locator("iframe").locator("#streams tbody tr")
+    expect(rows).to_have_count(len(all_streams()))
+    for line in read_overview(served.lake, all_streams()).lines:
+        row = rows.filter(has_text=line.stream)
+        expect(row).to_contain_text(f"{line.until:%Y-%m-%d %H:%M}")
+        expect(row).to_contain_text(f"{line.rows_in:,}")
+        (bar,) = row.locator(".bar").all()
+        assert bar.locator("i.late").count() == sum(day.status == "late" for day in line.days)
+
+
+def test_a_filter_and_the_heads_of_columns_work(page):
+    inside = frame(page, "/plugin/streams")
+    inside.get_by_label("Filter").fill("device")
+    expect(inside.locator("#streams tbody tr:visible")).to_have_count(1)
+    inside.get_by_label("Filter").fill("")
+    head = inside.locator("#streams thead button").first
+    head.click()
+    head.click()
+    first = max(stream.name for stream in all_streams())
+    expect(inside.locator("#streams tbody tr").first).to_contain_text(first)
+
+
+def test_the_pages_are_light_or_dark_as_airflow_is(page):
+    brightness = {}
+    for theme in ("Dark Mode", "Light Mode"):
+        inside = frame(page, "/plugin/streams")
+        choose_theme(page, theme)
+        is_dark = theme == "Dark Mode"
+        color = "rgb(13, 17, 23)" if is_dark else "rgb(255, 255, 255)"
+        expect(inside.locator("body")).to_have_css("background-color", color)
+        inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")  # from the start, too
+        expect(inside.locator("body")).to_have_css("background-color", color)
+        brightness[theme] = color
+    assert len(set(brightness.values())) == 2
+
+
+def test_a_key_is_looked_up_and_its_rows_are_explained(page, served):
+    keys = biggest_keys(served.lake, STREAM)
+    assert keys is not None
+    key = keys.keys[0]
+    inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")
+    inside.get_by_label("device_id").fill(key.key)
+    inside.get_by_role("button", name="Look up").click()
+    expect(inside.locator("h1")).to_have_text(f"device_id {key.key}")
+    savepoint = inside.get_by_role("region", name="Through savepoints")
+    expect(savepoint).to_contain_text(str(key.state))
+    steps = inside.get_by_role("region", name="Why each row was emitted").locator("tbody tr")
+    expect(steps.first).to_contain_text(f'"device_id":{key.key}')
+
+
+def test_a_backfill_is_planned_made_and_done_from_the_page(page, served):
+    stream = stream_named(STREAM)
+    before = table_coverage(served.lake, stream).coverage.wrong
+    start = instant_of(before[0].from_us).replace(minute=0, second=0, microsecond=0)
+    inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")
+    inside.get_by_role("link", name="Plan a backfill").click()
+    inside.get_by_label("From").fill(start.isoformat())
+    inside.get_by_label("until").fill((start + HOUR).isoformat())
+    inside.get_by_role("button", name="Plan").click()
+    expect(inside.locator("#runs tbody tr")).to_have_count(1)
+    expect(inside.locator("#runs tbody tr")).to_contain_text("late rows")
+    inside.get_by_role("button", name="Make this backfill").click()
+    expect(inside.locator("#made")).to_contain_text("made: backfill")
+    page.goto(f"/dags/stream_{STREAM}/backfills")
+    page.get_by_text(f"{start:%Y-%m-%d %H:%M:%S}").first.wait_for()
+    _wait_until_recomputed(page, served.lake)
+    after = table_coverage(served.lake, stream).coverage.wrong
+    assert after != before
+    assert not after or after[0].from_us >= before[0].from_us
+    assert DeltaTable(served.lake.table(STREAM)).version() > 0
+
+
+def _wait_until_recomputed(page: Page, lake: Lake) -> None:
+    """As its page says: read anew until it lists the recompute."""
+    inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")
+    for _ in range(int(RECOMPUTED / 5_000)):
+        if inside.get_by_role("region", name="Recomputes and reseeds").count():
+            break
+        page.wait_for_timeout(5_000)
+        inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")
+    (row,) = read_ops(lake, "intervals", {"stream": STREAM}).to_pylist()
+    shown = inside.get_by_role("region", name="Recomputes and reseeds").locator("tbody tr")
+    expect(shown).to_contain_text(f"{row['rows_read']:,}")
+
+
+def test_a_dag_of_no_stream_is_not_found(page):
+    assert page.goto("/state/dags/state_admin").status == 404  # type: ignore[union-attr]
+    expect(page.get_by_role("alert")).to_contain_text("state_admin is the Dag of no stream")
+
+
+@pytest.mark.parametrize(("token", "status"), [(None, 401), ("a.b.c", 403)])
+@pytest.mark.parametrize("path", ["/state/", f"/state/dags/stream_{STREAM}"])
+def test_without_a_session_or_with_a_forged_one_there_is_nothing(
+    served, browser, token, status, path
+):
+    context = browser.new_context(base_url=served.url)
+    if token:
+        context.add_cookies([{"name": "_token", "value": token, "url": served.url}])
+    stranger = context.new_page()
+    answer = stranger.goto(path)
+    assert answer is not None
+    assert answer.status == status
+    assert STREAM not in stranger.content()
+    context.close()

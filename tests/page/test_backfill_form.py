@@ -1,0 +1,75 @@
+"""A backfill's plan on its page, and what Airflow is asked for: those runs and no others."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import pytest
+
+from include.page.backfill_form import BackfillForm, read_form
+from include.page.render import backfill_html
+from tests.simulator.operations import Operations
+
+DAG = "stream_sim"
+
+
+@pytest.fixture
+def do() -> Iterator[Operations]:
+    operations = Operations("silences")
+    operations.some_days()
+    yield operations
+    operations.close()
+
+
+def form(do: Operations, start: str, until: str) -> BackfillForm:
+    return read_form(do.world.lake, do.stream, DAG, start, until)
+
+
+def day(do: Operations, ago: int) -> str:
+    return f"{(do.world.now() - timedelta(days=ago)).date()}"
+
+
+def test_the_request_is_for_the_runs_of_the_plan(do):
+    do.land_late("a", [30], 1)
+    do.run(None)
+    found = form(do, day(do, 2), day(do, -1))
+    assert found.plan is not None
+    assert found.plan.unsettled > 0
+    request = json.loads(found.request or "")
+    assert request["dag_id"] == DAG
+    starts = [run.start for run in found.plan.runs]
+    ends = (request["from_date"], request["to_date"])
+    assert tuple(map(datetime.fromisoformat, ends)) == (starts[0], starts[-1])
+    assert found.plan.runs[-1].until <= found.plan.settled
+    assert (request["reprocess_behavior"], request["max_active_runs"]) == ("completed", 1)
+    assert found.changes
+    html = backfill_html(found)
+    assert "late rows" in html
+    assert "would be refused" in html
+
+
+def test_a_plan_that_changes_nothing_says_so(do):
+    do.reseed(None)
+    found = form(do, day(do, 2), day(do, 1))
+    assert found.changes == 0
+    assert "it changes nothing" in backfill_html(found)
+
+
+@pytest.mark.parametrize(
+    ("start", "until", "said"),
+    [
+        ("soon", "2026-01-01", "From is &#39;soon&#39;"),
+        ("2026-01-02", "2026-01-01", "FROM must be before UNTIL"),
+        ("2999-01-01", "2999-01-02", "is complete until"),
+        ('"><script>x', "2026-01-01", "&#34;&gt;&lt;script&gt;x"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_in_words_and_nothing_can_be_made(do, start, until, said):
+    html = backfill_html(form(do, start, until))
+    assert said in html
+    assert "<script>x" not in html
+    assert 'id="make"' not in html
+
+
+def test_an_empty_form_plans_nothing(do):
+    assert form(do, "", "") == BackfillForm(stream=do.stream.name, dag_id=DAG, start="", until="")

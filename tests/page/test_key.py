@@ -1,0 +1,144 @@
+"""The page of a key against the simulator's oracle, on lakes that real jobs have made."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from include.fold.instants import micros_of
+from include.page.key_figures import KeyFigures, read_key
+from include.page.key_rows import key_of_text
+from include.page.render import key_html
+from include.registry import stream_named
+from include.settings import SettingsError
+from include.stream_definition import load_definition
+from tests.simulator.operations import Operations
+from tests.simulator.oracle import Folded, folded, stamped
+from tests.simulator.sequences import days_in_time
+
+MONTH = 30
+
+
+@pytest.fixture(
+    params=["silences", "counts_per_key", pytest.param("counts", marks=pytest.mark.full)]
+)
+def do(request: pytest.FixtureRequest) -> Iterator[Operations]:
+    operations = Operations(request.param)
+    operations.some_days()
+    yield operations
+    operations.close()
+
+
+def look(do: Operations, key: str = "a", days: int = MONTH) -> KeyFigures:
+    figures = read_key(do.world.lake, do.stream, key, do.world.now(), days)
+    assert f"key {key}" in key_html(figures)
+    return figures
+
+
+def expected(do: Operations, until_us: int) -> Folded:
+    """All that has landed, late or not, folded plainly."""
+    return folded(do.kind, "a", [each.row for each in stamped(do.world.commits)], until_us)
+
+
+def count(state: str | None) -> int | None:
+    return None if state is None else int(json.loads(state)["n"])
+
+
+def expected_count(do: Operations, until_us: int) -> int | None:
+    key = expected(do, until_us).keys.get(("a",))
+    return None if key is None else key.n
+
+
+def check(do: Operations, figures: KeyFigures) -> None:
+    """The state and the outputs are those that the oracle has of the key."""
+    assert figures.until is not None
+    assert figures.state is not None
+    until_us = micros_of(figures.until)
+    assert count(figures.state.state) == expected_count(do, until_us)
+    if do.kind != "counts_per_key":
+        emitted = [(values(each.text), micros_of(each.emitted_at)) for each in figures.emitted]
+        own = [(e.row, e.at_us) for e in expected(do, until_us).outputs if e.row[0] == "a"]
+        assert sorted(emitted) == sorted(own)
+
+
+def values(text: str) -> tuple[Any, ...]:
+    return tuple(json.loads(text).values())
+
+
+def test_a_key_is_what_all_its_rows_make_of_it_and_the_table_says_the_same_once_it_is_right(do):
+    days_in_time(do)
+    do.reseed(None)  # of the rows of the first days some came late
+    figures = look(do)
+    check(do, figures)
+    assert (figures.unexplained, figures.failure) == ([], None)
+    late_before = figures.late
+    assert False not in {each.in_table for each in figures.emitted}
+    assert True in {each.in_table for each in figures.emitted}
+
+    do.land_late("a", [30, 31], 1)
+    do.run(None)
+    figures = look(do)
+    check(do, figures)  # as a recompute would make it
+    assert figures.late == late_before + 2
+    late = [event for step in figures.steps for event in step.events if event.was_late]
+    assert len(late) == figures.late
+    assert figures.unexplained or False in {each.in_table for each in figures.emitted}
+
+    do.reseed(None)
+    figures = look(do)
+    check(do, figures)
+    assert figures.unexplained == []
+    assert False not in {each.in_table for each in figures.emitted}
+
+
+def test_a_shorter_time_begins_with_a_savepoint_and_comes_to_the_same_state(do):
+    days_in_time(do)
+    whole, short = look(do), look(do, days=1)
+    assert whole.base == "the beginning"
+    assert short.base.startswith("savepoint ")
+    assert short.state == whole.state
+    assert 0 < len(short.steps) < len(whole.steps)
+    assert list(short.steps) == list(whole.steps)[: len(short.steps)]
+
+
+def test_the_savepoints_have_what_was_known_of_the_key_then(do):
+    do.reseed(None)
+    newest, *others = look(do).savepoints
+    assert len(others) >= 2
+    assert count(newest.state) == expected_count(do, micros_of(newest.until))
+
+
+def test_events_that_wait_are_shown_and_not_folded(do):
+    before = look(do).pending
+    do.land_in_time("a", [1], 4)
+    figures = look(do)
+    assert len(figures.pending) == len(before) + 1
+    assert figures.until is not None
+    assert all(event.at >= figures.until for event in figures.pending)
+    check(do, figures)
+
+
+def test_steps_up_to_an_instant_end_with_it(do):
+    days_in_time(do)
+    whole = look(do)
+    to = whole.steps[3].at
+    shown = read_key(do.world.lake, do.stream, "a", do.world.now(), MONTH, to)
+    assert list(shown.steps) == list(whole.steps)[3:]
+    assert shown.emitted == whole.emitted
+
+
+def test_a_key_that_never_was_has_nothing(do):
+    figures = look(do, "nobody")
+    assert (figures.steps, figures.pending, figures.unexplained) == ((), [], [])
+    assert figures.state is not None
+    assert figures.state.state is None
+
+
+def test_what_is_no_key_is_said():
+    fold = load_definition(stream_named("device_signals")).fold
+    assert key_of_text(fold, "17") == 17
+    with pytest.raises(SettingsError, match="no key of device_signals: key is"):
+        key_of_text(fold, "seventeen")
+    text = load_definition(stream_named("user_counts")).fold
+    assert key_of_text(text, "17") == "17"
