@@ -18,6 +18,7 @@ from typing import Any
 
 from include.care.plan_compaction import format_compaction
 from include.care.recorded_sizes import record_sizes
+from include.care.why_failed import told_why
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.checkpoint.offsets import newest_planned
 from include.checkpoint.pin_generation import refuse_other_state
@@ -143,7 +144,8 @@ def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
-    compact(engine, lake, stream, args.dag_run_id)
+    with told_why(lake, stream):
+        compact(engine, lake, stream, args.dag_run_id)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from include.care.why_failed import told_why
 from include.coverage.ledger import enter, reconcile
 from include.coverage.marks import mark_of
 from include.coverage.table_coverage import what_else
@@ -157,7 +158,8 @@ def main() -> None:
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     interval = parse_instant("--from", args.start), parse_instant("--until", args.until)
     engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
-    recompute(engine, lake, stream, *interval, args.dag_run_id)
+    with told_why(lake, stream):
+        recompute(engine, lake, stream, *interval, args.dag_run_id)
 
 
 if __name__ == "__main__":

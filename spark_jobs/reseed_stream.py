@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from include.care.why_failed import told_why
 from include.coverage.ledger import distrust_error, enter, reconcile, write_look
 from include.coverage.marks import mark_of
 from include.coverage.trust import has_begun
@@ -210,7 +211,8 @@ def main() -> None:
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     options = options_of(args)
     engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
-    reseed(engine, lake, stream, options, args.dag_run_id)
+    with told_why(lake, stream):
+        reseed(engine, lake, stream, options, args.dag_run_id)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from functools import partial
 
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
+from include.care.why_failed import told_why
 from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError, open_lake
@@ -97,7 +98,8 @@ def main() -> None:
     others = [other for other in loadable_streams() if other.name in args.also]
     spark = spark_session(f"{JOB}-{stream.name}", lake)
     engine = SparkEngine(spark)
-    drain(engine, lake, stream, args.dag_run_id)
+    with told_why(lake, stream):
+        drain(engine, lake, stream, args.dag_run_id)
     # Each has the memory of one.
     make_ready = partial(close_state_stores, spark)
     drain_others(engine, lake, others, args.dag_run_id, make_ready)

@@ -9,6 +9,7 @@ keeps one.
 from argparse import Namespace
 from collections.abc import Sequence
 
+from include.care.why_failed import told_why
 from include.coverage.ledger import reconcile
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.lease import hold_lease
@@ -45,7 +46,8 @@ def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
     engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
-    savepoint(engine, lake, stream, args.dag_run_id)
+    with told_why(lake, stream):
+        savepoint(engine, lake, stream, args.dag_run_id)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from include.care.recorded_sizes import Occasion, read_recorded, record_sizes
 from include.checkpoint.checkpoint_size import CheckpointSize, Position
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.coverage.table_coverage import find_coverage
+from include.lake.delta_log import first_line
 from include.lake.findings import Finding, Severity, record_findings
 from include.lake.generations import read_generations
 from include.lake.lease import lease_holder
@@ -77,7 +78,7 @@ def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
             Finding(
                 finding="coverage_unreadable",
                 severity="error",
-                detail=f"whether the table of {stream.name} is right cannot be told: {error}",
+                detail=f"whether the table of {stream.name} is right cannot be told: {first_line(error)}",
                 action="mend what it names, or make the state anew from bronze: `./stateful reseed "
                 f"{stream.name} --apply`",
             )

@@ -13,10 +13,6 @@ from include.checkpoint.store_size import Fault
 from include.lake.findings import Finding, Severity
 from include.text_table import bytes_text, first_names
 
-PUT_BACK = (
-    "put back {what} from a copy of the lake that is not older. Without one, make the state anew "
-    "from bronze: `./stateful reseed` with the stream's name and --apply"
-)
 NO_JOB = "while no job of the stream runs, "
 
 
@@ -41,7 +37,7 @@ def _lost(size: CheckpointSize, recorded: Recorded) -> Finding | None:
         severity="error",
         detail=f"{size.checkpoint} {ends}, but ops/batches has batch {written} of it: what the "
         "stream reads next would be lost",
-        action=PUT_BACK.format(what=size.checkpoint),
+        action=_put_back(size, size.checkpoint),
     )
 
 
@@ -65,7 +61,7 @@ def _errors(size: CheckpointSize) -> Iterator[Finding]:
             "error",
             f"the next run cannot start without {first_names(size.missing)}",
             len(size.missing),
-            PUT_BACK.format(what="what is missing"),
+            _put_back(size, "what is missing"),
         )
     if size.unreadable:
         yield _found(
@@ -73,7 +69,7 @@ def _errors(size: CheckpointSize) -> Iterator[Finding]:
             "error",
             f"the next run fails on {_faults(size.unreadable)}",
             len(size.unreadable),
-            _mend(size.unreadable),
+            _mend(size),
         )
     if blocking := blocking_files(size):
         yield _found(
@@ -90,15 +86,21 @@ def _errors(size: CheckpointSize) -> Iterator[Finding]:
             f"{first_names(size.ahead)}: newer than any batch can have made. A later run would "
             "load it for a version of its own, and be wrong",
             len(size.ahead),
-            "state and logs are not of one time: "
-            + PUT_BACK.format(what=f"all of {size.checkpoint}"),
+            "state and logs are not of one time: " + _put_back(size, f"all of {size.checkpoint}"),
         )
 
 
-def _mend(unreadable: Sequence[Fault]) -> str:
-    if all(fault.path.startswith("commits/") for fault in unreadable):
+def _put_back(size: CheckpointSize, what: str) -> str:
+    return (
+        f"put back {what} from a copy of the lake that is not older. Without one, make the state anew "
+        f"from bronze: `./stateful reseed {size.stream} --apply`"
+    )
+
+
+def _mend(size: CheckpointSize) -> str:
+    if all(fault.path.startswith("commits/") for fault in size.unreadable):
         return f"{NO_JOB}delete it and its .crc: the batch is repeated, and writes nothing twice"
-    return PUT_BACK.format(what="these files")
+    return _put_back(size, "these files")
 
 
 def _never_begun(size: CheckpointSize) -> Finding:
@@ -121,7 +123,7 @@ def _foreign(size: CheckpointSize) -> Finding:
         len(size.foreign),
         "take spark.sql.streaming.stateStore settings that name another provider, or a "
         "checkpointFormatVersion, out of the Spark configuration, and "
-        + PUT_BACK.format(what=f"all of {size.checkpoint}"),
+        + _put_back(size, f"all of {size.checkpoint}"),
     )
 
 
@@ -153,7 +155,7 @@ def _warnings(size: CheckpointSize) -> Iterator[Finding]:
             "warning",
             f"{_faults(size.damaged)}. Spark begins at an older one, and fails to delete old ones",
             len(size.damaged),
-            PUT_BACK.format(what="a sound one") if size.missing else take_away,
+            _put_back(size, "a sound one") if size.missing else take_away,
         )
     blocking = set(blocking_files(size))
     if unknown := [path for path in size.unknown if path not in blocking]:

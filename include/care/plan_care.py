@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 from include.care.care_record import bytes_rewritten_since
 from include.care.cared_tables import CaredTable, cared_tables
 from include.care.choose_partitions import Candidate, candidates, choose
+from include.care.how_to_mend import how_to_mend
 from include.care.table_figures import Partition, TableFigures, read_figures
 from include.checkpoint.bronze_readers import read_lags
 from include.checkpoint.vacuum_guard import (
@@ -23,7 +24,7 @@ from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake, LakeError
 from include.savepoints.retention import left_over_ids
 from include.settings import TableCare
-from include.text_table import bytes_text, counted
+from include.text_table import bytes_text, counted, first_names
 
 NOT_THERE = "not there yet"
 
@@ -87,10 +88,27 @@ def _survey(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
         found = Finding(finding="table_unreadable", severity="warning", detail=str(error))
         return TablePlan(table, None, reasons=(str(error),), findings=(found,))
     refusal, findings = _guard(lake, table, log, now) if table.is_bronze else (None, [])
+    findings += _lost_files(table, figures)
     plan = TablePlan(table, figures, findings=tuple(findings))
     if table.savepoints_of is not None:
         plan = _with_left_over(plan, left_over_ids(lake, table.savepoints_of, log, now))
     return _with_vacuum(plan, figures, care, refusal)
+
+
+def _lost_files(table: CaredTable, figures: TableFigures) -> list[Finding]:
+    """Also of rows that all streams have read: a recompute or reseed would find out too late."""
+    if not figures.lost:
+        return []
+    return [
+        Finding(
+            finding="files_lost",
+            severity="error",
+            count=len(figures.lost),
+            detail=f"{table.name} has lost {counted(len(figures.lost), 'file')} of its newest version, "
+            f"or they are cut off: {first_names(figures.lost)}",
+            action=how_to_mend(table.name),
+        )
+    ]
 
 
 def _guard(

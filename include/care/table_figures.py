@@ -1,8 +1,9 @@
 """A table in figures: its files by partition, and what lies in its folder beside them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,6 +42,7 @@ class TableFigures:
     bytes_on_disk: int
     garbage_files: int
     garbage_bytes: int
+    lost: tuple[str, ...] = ()  # files of the version that are gone, or of another size
 
     @property
     def files(self) -> int:
@@ -72,7 +74,19 @@ def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int
         bytes_on_disk=sum(on_disk.values()),
         garbage_files=len(garbage),
         garbage_bytes=sum(on_disk[name] for name in garbage),
+        lost=_lost(table, on_disk),
     )
+
+
+def lost_files(lake: Lake, path: str, table: DeltaTable) -> tuple[str, ...]:
+    """The files of `table`, which lies at `path`, that are gone or no longer of their size."""
+    return _lost(table, dict(_data_files(lake, path)))
+
+
+def _lost(table: DeltaTable, on_disk: Mapping[str, int]) -> tuple[str, ...]:
+    adds = pa.table(table.get_add_actions(flatten=True))
+    files = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True)
+    return tuple(sorted(name for name, size in files if on_disk.get(unquote(name)) != size))
 
 
 def _data_files(lake: Lake, path: str) -> Iterator[tuple[str, int]]:

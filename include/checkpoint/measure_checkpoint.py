@@ -5,9 +5,11 @@ listing, and of each snapshot the few kilobytes that say which SST files it need
 nothing, and can be run beside a job that writes.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from uuid import UUID
 
 from include.checkpoint.checkpoint_files import (
     PARTS,
@@ -56,7 +58,11 @@ def measure_checkpoint(lake: Lake, stream: str, generation: int) -> CheckpointSi
         parts=tuple(_parts(files, orphans)),
         stores=tuple(store.size() for store in stores),
         missing=(*_missing_logs(files, position), *missing_state),
-        unreadable=(*_empty_logs(files, position), *faults),
+        unreadable=(
+            *_empty_logs(files, position),
+            *_metadata_fault(lake, checkpoint, files),
+            *faults,
+        ),
         damaged=tuple(fault for store in stores for fault in store.damaged()),
         foreign=foreign,
         ahead=_ahead(files, position),
@@ -72,6 +78,21 @@ def _position(lake: Lake, checkpoint: str) -> Position:
         return Position(planned=newest_planned(lake, checkpoint), committed=committed)
     except OSError as error:
         raise LakeError(f"the checkpoint {checkpoint} cannot be listed: {error}") from error
+
+
+def _metadata_fault(
+    lake: Lake, checkpoint: str, files: Sequence[CheckpointFile]
+) -> Iterator[Fault]:
+    """Without the id of its query Spark starts none, with words that name no file."""
+    if not any(file.path == "metadata" for file in files):
+        return
+    try:
+        with lake.filesystem.open_input_stream(
+            lake.path_in_filesystem(f"{checkpoint}/metadata")
+        ) as file:
+            UUID(json.loads(bytes(file.read()))["id"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        yield Fault("metadata", "it has no id of a query")
 
 
 def _as_known(file: CheckpointFile, operators: Operators) -> CheckpointFile:

@@ -9,19 +9,19 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from include.lake.columns import CHECKPOINT_INTERVAL
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake, LakeError, dataset_of
 
 ATTEMPTS = 20
 COMMITS_BETWEEN_COMPACTIONS = 50
@@ -174,11 +174,12 @@ def read_ops(
     fields = _fields(name, None if columns is None else {*columns, *(where or {})})
     if not lake.is_delta_table(lake.ops(name)):
         return pa.schema(fields).empty_table()
-    dataset = dataset_of(lake.ops(name))
-    known = set(dataset.schema.names)
-    read = None if columns is None else [f.name for f in fields if f.name in known]
     least = None if since is None else pc.field(since[0]) >= pa.scalar(since[1])
-    rows = dataset.to_table(columns=read, filter=least)
+    with _unbroken(lake, name):
+        dataset = dataset_of(lake.ops(name))
+        known = set(dataset.schema.names)
+        read = None if columns is None else [f.name for f in fields if f.name in known]
+        rows = dataset.to_table(columns=read, filter=least)
     for column in fields:
         if column.name not in known:  # written by an earlier release
             rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
@@ -189,18 +190,34 @@ def read_ops(
     return rows
 
 
+@contextmanager
+def _unbroken(lake: Lake, name: str) -> Iterator[None]:
+    """LakeError in place of whatever delta-rs and Arrow say of a table that is damaged."""
+    try:
+        yield
+    except CommitFailedError:
+        raise
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        told = (str(error).splitlines() or [type(error).__name__])[0]
+        raise LakeError(
+            f"{lake.ops(name)} cannot be read ({told}): put it back from a copy of the lake that is "
+            "not older"
+        ) from error
+
+
 def _fields(name: str, columns: Collection[str] | None) -> list[pa.Field]:
     return [field for field in SCHEMAS[name] if columns is None or field.name in columns]
 
 
 def _ensure_table(lake: Lake, name: str) -> DeltaTable:
-    table = DeltaTable.create(
-        lake.ops(name),
-        schema=SCHEMAS[name],
-        mode="ignore",
-        description=DESCRIPTIONS[name],
-        configuration=CHECKPOINT_INTERVAL,
-    )
+    with _unbroken(lake, name):
+        table = DeltaTable.create(
+            lake.ops(name),
+            schema=SCHEMAS[name],
+            mode="ignore",
+            description=DESCRIPTIONS[name],
+            configuration=CHECKPOINT_INTERVAL,
+        )
     known = {column.name for column in table.schema().fields}
     new = [column for column in SCHEMAS[name] if column.name not in known]
     if new:

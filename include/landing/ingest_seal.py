@@ -124,12 +124,18 @@ def _kept_at(lake: Lake, source: str) -> str:
 
 
 def _older_than_position(lake: Lake, source: str, changed: str) -> str:
+    return (
+        f"{changed}. Nothing is ingested, as what {_kept_at(lake, source)} has taken would not come "
+        f"again: put the table back from a copy that is not older; or, {how_to_ingest_anew(source)}"
+    )
+
+
+def how_to_ingest_anew(source: str) -> str:
+    """What to do where there is no copy of bronze: for a message."""
     streams = [f"`./stateful reseed {s.name} --apply`" for s in streams_of(source)]
     reseeds = f", and then: {'; '.join(streams)}" if streams else ""
     return (
-        f"{changed}. Nothing is ingested, as what {_kept_at(lake, source)} has taken would not come "
-        "again: put the table back from a copy that is not older; or, to ingest "
-        f"{source} anew from landing, move bronze/{source}, quarantine/{source}, "
+        f"to ingest {source} anew from landing, move bronze/{source}, quarantine/{source}, "
         f"ingested_files/{source} and checkpoints/ingest/{source} away, ingest{reseeds}"
     )
 

@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shlex import quote
 from typing import Any, NamedTuple
 
 from include.lake.paths import Lake, LakeError
@@ -58,7 +59,7 @@ def open_landed(lake: Lake, root: str, name: str) -> Iterator[Opened]:
         raise FileGoneError(
             f"{root}/{name} was to be taken in and is gone: put it back, as a part of its batch may "
             "be in bronze already, then run again; or give it up with "
-            f"`./stateful skip-file {source} {shown(name)} --apply`"
+            f"`./stateful skip-file {source} {quote(name)} --apply`"
         ) from error
 
 

@@ -1,7 +1,11 @@
 """What the live engine keeps in a checkpoint, read with Spark's state reader."""
 
+import atexit
+import re
 from collections.abc import Iterable, Iterator
-from functools import reduce
+from functools import cache, reduce
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +63,10 @@ def find_unreadable(session: SparkSession, checkpoint: str, fold: KeyedFold) -> 
     return min((row[0] for row in problems.distinct().collect()), default=None)
 
 
+# Of a path, what no URI has as it is.
+ENCODED = re.compile(r"""[\s"#<>?`{}]""")
+
+
 class _Stored:
     """The state variables of a checkpoint as of one batch."""
 
@@ -69,7 +77,7 @@ class _Stored:
         self.variables = operator.variables
         # Starts what the state reader needs in a new session (SPARK-58973).
         _ = session.streams.active
-        self._checkpoint = checkpoint
+        self._checkpoint = readable(checkpoint)
         self._reader = session.read.format("statestore")
         if batch_id is not None:
             self._reader = self._reader.option("batchId", batch_id)
@@ -78,6 +86,21 @@ class _Stored:
         """Its value of each bucket, by its fields, beside the bucket."""
         rows = self._reader.option("stateVarName", variable).load(self._checkpoint)
         return rows.select("key.bucket", "value.*")
+
+
+@cache
+def readable(checkpoint: str) -> str:
+    """The path by which Spark's state reader finds a local checkpoint, for as long as this process.
+
+    It writes such letters as a URI has them, %20, and then looks for that very name (Spark 4.2).
+    """
+    if "://" in checkpoint or not ENCODED.search(checkpoint):
+        return checkpoint
+    folder = TemporaryDirectory(prefix="checkpoint-")
+    atexit.register(folder.cleanup)
+    link = Path(folder.name, "link")
+    link.symlink_to(checkpoint)
+    return str(link)
 
 
 def _unpacked(buckets: DataFrame, fold: KeyedFold) -> DataFrame:

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from include.fold.ddl import event_ddl
 from include.fold.definition import KeyedFold
-from spark_jobs.engines.checkpointed_states import read_states, read_waiting
+from spark_jobs.engines.checkpointed_states import read_states, read_waiting, readable
 from spark_jobs.engines.packing import unpack
 from spark_jobs.engines.pending import pending_events
 from spark_jobs.tables.row_checksum import row_checksum
@@ -37,7 +37,7 @@ def fingerprint_state(session: SparkSession, checkpoint: str, fold: KeyedFold) -
     return StateFingerprint(
         _fingerprint(states),
         _fingerprint(unpack(waiting, "events", event_ddl(fold), partial(pending_events, fold))),
-        _fingerprint(reader.load(checkpoint)),
+        _fingerprint(reader.load(readable(checkpoint))),
     )
 
 

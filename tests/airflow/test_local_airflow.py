@@ -1,12 +1,14 @@
 """Airflow started by `make run`: what it is told, and what it leaves behind. See tests/e2e."""
 
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from include.airflow import environment as module
 from include.airflow.environment import airflow_environment, free_port_or_error
 from include.lake.paths import LakeError, made_lake
 from include.settings import SettingsError
@@ -43,6 +45,31 @@ def test_airflow_is_told_everything_and_writes_below_the_project(lake):
     assert ours["AIRFLOW_HOME"] == f"{ROOT}/.airflow"
     assert ours["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8124/execution/"
     assert environment["LAKE"] == lake.root
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    """Airflow's folder as a release before 0.6 left it: for all to read."""
+    home = tmp_path / ".airflow"
+    home.mkdir(mode=0o755)
+    monkeypatch.setattr(module, "HOME", home)
+    monkeypatch.setattr(module, "PASSWORDS", home / "passwords.json")
+    return home
+
+
+@pytest.mark.parametrize("before", [None, '{"admin": "kept"}'])
+def test_airflows_folder_and_password_are_its_owners_alone(home, before):
+    if before is not None:
+        module.PASSWORDS.write_text(before)
+        module.PASSWORDS.chmod(0o644)
+    module.make_private_home()
+    module.make_password()
+    made = module.password()
+    module.make_password()
+    assert module.password() == made
+    assert made == "kept" if before else len(made) >= 20
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert stat.S_IMODE(module.PASSWORDS.stat().st_mode) == 0o600
 
 
 END_ORPHANS = """

@@ -1,6 +1,8 @@
 """Airflow's parts as processes: one that ends is named, with what it said last."""
 
+import os
 import re
+import stat
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from include.lake.process_tree import wait_until
 def parts(tmp_path, monkeypatch) -> Parts:
     """Whose `airflow` says which part it is, and fails."""
     airflow = tmp_path / "python"
-    airflow.write_text('#!/bin/sh\necho "I am $3"; exit 1\n')
+    airflow.write_text('#!/bin/sh\necho "I am $3, umask $(umask)"; exit 1\n')
     airflow.chmod(0o755)
     monkeypatch.setattr(module.sys, "executable", str(airflow))
     return Parts({"PATH": "/bin:/usr/bin"}, tmp_path / "logs")
@@ -49,6 +51,18 @@ def test_a_command_that_fails_is_named_and_its_last_log_is_kept(parts, tmp_path)
         "database.log",
         "database.log.1",
     ]
+
+
+@pytest.mark.parametrize(("name", "umask"), [("server", 0o077), ("scheduler", 0o022)])
+def test_logs_are_their_owners_alone_and_all_that_but_tasks_write(parts, name, umask):
+    """Tasks write the lake, as the person's own umask says."""
+    before = os.umask(0o022)
+    try:
+        with pytest.raises(AirflowDiedError, match=rf"I am x, umask 0*{umask:o}\b"):
+            parts.finish(name, "x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(parts.log(name).stat().st_mode) == 0o600
 
 
 def test_it_is_not_waited_for_what_has_ended(parts):

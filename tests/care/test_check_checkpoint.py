@@ -86,6 +86,7 @@ BAD = {
     "a checksum in the state": (checksum_alone("state/0/0/9.zip"), {"left_over_files": "info"}),
     "an unfinished write": (in_state(".3.zip.8a1f.TID7.tmp"), {"left_over_files": "info"}),
     "no metadata": (without("metadata"), {"missing_files": "error"}),
+    "empty metadata": (emptied("metadata"), {"unreadable_files": "error"}),
     "no offsets": (without("offsets/4"), {"missing_files": "error"}),
     "no change log": (without("state/0/1/6.changelog"), {"missing_files": "error"}),
     "an empty change log": (emptied("state/0/1/6.changelog"), {"missing_files": "error"}),

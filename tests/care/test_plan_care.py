@@ -221,6 +221,18 @@ def test_a_table_that_cannot_be_read_is_said_and_the_others_are_planned(lake):
     assert found.detail in format_plan(plan_table_care(lake, CARE, NOW))
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"PAR1")])
+def test_a_file_that_is_lost_or_cut_off_is_an_error_though_all_streams_have_read_it(lake, damage):
+    append(lake, days=2)
+    assert plan_of(lake).findings == ()
+    name = next(iter(sizes(lake)))
+    damage(Path(lake.bronze(SOURCE), name))
+    (found,) = plan_of(lake).findings
+    assert (found.finding, found.severity, found.count) == ("files_lost", "error", 1)
+    assert name in found.detail
+    assert f"to ingest {SOURCE} anew from landing" in str(found.action)
+
+
 def test_a_table_partitioned_by_something_else_is_left_alone(lake):
     data = pa.table({"n": [1], "kind": ["a"]})
     write_deltalake(lake.table("user_sessions"), data, partition_by=["kind"])

@@ -170,7 +170,7 @@ class SparkCheckpoint:
     def plan(self) -> None:
         """Begin the next batch, or the one that was not finished again."""
         if self.planned < 0:
-            write(self.root / "metadata", b'{"id":"7a3c"}')
+            write(self.root / "metadata", b'{"id":"7a3c0f52-9f0e-4c53-8a11-2f6f0f2f7a3c"}')
         if self.planned == self.committed:
             self.planned += 1
             write(self.root / "offsets" / str(self.planned), b"v1\n{}\n{}")

@@ -1,0 +1,81 @@
+"""After a run that an error of Spark's or Delta's has ended: what is broken, where, and what mends it."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from include.care.check_checkpoint import check_checkpoint, record_check
+from include.care.how_to_mend import how_to_mend
+from include.care.table_figures import lost_files
+from include.job import CALLER_ERRORS
+from include.lake.delta_log import first_line, open_table
+from include.lake.paths import Lake, LakeError
+from include.settings import Stream
+from include.text_table import first_names
+
+# A file, and not a folder: those Spark names in the words for any failure.
+FOLDERS, FILES = (
+    r"(?:bronze|tables|checkpoints|ops|savepoints)",
+    r"\.(?:parquet|json|changelog|zip)\b",
+)
+
+
+class BrokenLakeError(Exception):
+    """A file of the lake is gone or damaged; the message says which, and what to do."""
+
+
+@contextmanager
+def told_why(lake: Lake, stream: Stream) -> Iterator[None]:
+    """BrokenLakeError from an error of the body that comes of a broken file of the stream's.
+
+    To be entered outside of its lease: while somebody works on it, what is half written looks broken.
+    """
+    try:
+        yield
+    except CALLER_ERRORS:
+        raise
+    except Exception as error:
+        if (found := why_failed(lake, stream, error)) is None:
+            raise
+        raise BrokenLakeError(found) from error
+
+
+def why_failed(lake: Lake, stream: Stream, error: Exception) -> str | None:
+    """File, cause and command, in one line; None when nothing of the lake is found to be broken."""
+    result = check_checkpoint(lake, stream)
+    record_check(lake, result)
+    errors = [found for found in result.findings if found.severity == "error"]
+    # That the coverage cannot be read says less than the file for which it cannot.
+    errors.sort(key=lambda found: found.finding == "coverage_unreadable")
+    told = [f"{each.finding}: {each.detail}. To do: {each.action}" for each in errors]
+    if errors and errors[0].finding != "coverage_unreadable":
+        return told[0]
+    return (
+        _of_table(lake, f"bronze/{stream.source}")
+        or _of_table(lake, f"tables/{stream.name}")
+        or _of_file_named(lake, error)
+        or next(iter(told), None)
+    )
+
+
+def _of_table(lake: Lake, name: str) -> str | None:
+    path = f"{lake.root}/{name}"
+    if not lake.is_delta_table(path):
+        return None
+    try:
+        lost = lost_files(lake, path, open_table(path))
+    except LakeError as error:
+        return f"{error}. To do: {how_to_mend(name)}"
+    if not lost:
+        return None
+    return f"{path} has lost {first_names(lost)}, or they are cut off. To do: {how_to_mend(name)}"
+
+
+def _of_file_named(lake: Lake, error: Exception) -> str | None:
+    """Of a file that is there, and whose bytes are not what was written."""
+    root = re.escape(lake.path_in_filesystem(lake.root))
+    named = re.search(rf"{root}/({FOLDERS}/[^\s'\",)\]]+?{FILES})", str(error))
+    if named is None:
+        return None
+    cause = first_line(error)
+    return f"{lake.root}/{named[1]} cannot be read ({cause}). To do: {how_to_mend(named[1])}"

@@ -1,0 +1,79 @@
+"""What is said of a run that an error of somebody else's code has ended; without a JVM."""
+
+from pathlib import Path
+
+import pytest
+
+from include.care.why_failed import BrokenLakeError, told_why
+from include.lake.ops import append_ops
+from include.lake.paths import Lake, LakeError
+from include.registry import streams_of
+from tests.checkpoint.bronze_lake import SOURCE, append
+
+(STREAM, *_) = streams_of(SOURCE)
+
+
+def fail(lake: Lake, error: Exception) -> str:
+    with pytest.raises(type(error)) as raised, told_why(lake, STREAM):
+        raise error
+    return str(raised.value)
+
+
+def told(lake: Lake, error: Exception) -> str:
+    with pytest.raises(BrokenLakeError) as raised, told_why(lake, STREAM):
+        raise error
+    assert raised.value.__cause__ is error
+    return str(raised.value)
+
+
+def test_an_error_in_a_sound_lake_and_one_of_ours_are_as_they_were(lake):
+    append(lake, days=1)
+    assert fail(lake, ZeroDivisionError("the function's")) == "the function's"
+    assert fail(lake, LakeError("put it back")) == "put it back"
+    words = f"1/0. Current offsets: {{DeltaSource[file:{lake.bronze(SOURCE)}]: 3}}"
+    assert fail(lake, RuntimeError(words)) == words
+
+
+def test_a_lost_file_of_bronze_is_named_with_the_way_to_ingest_anew(lake):
+    append(lake, days=1)
+    file = next(Path(lake.bronze(SOURCE)).rglob("*.parquet"))
+    file.unlink()
+    said = told(lake, RuntimeError("o5780.collectToPython"))
+    assert file.name in said
+    assert f"`./stateful reseed {STREAM.name} --apply`" in said
+
+
+def test_a_log_that_is_none_is_named(lake):
+    append(lake, days=1)
+    max(Path(lake.bronze(SOURCE), "_delta_log").glob("*.json")).write_text("{")
+    assert f"the log of {lake.bronze(SOURCE)} cannot be read" in told(lake, RuntimeError())
+
+
+@pytest.mark.parametrize(
+    ("file", "way"),
+    [
+        (f"bronze/{SOURCE}/event_date=2026-01-01/a.parquet", "anew from landing"),
+        (f"tables/{STREAM.name}/a.parquet", f"reseed {STREAM.name} --apply"),
+        ("ops/batches/a.parquet", "put it back"),
+    ],
+)
+def test_a_file_that_the_error_names_is_named_with_what_mends_it(lake, file, way):
+    append(lake, days=1)
+    error = RuntimeError(
+        f"[FAILED_READ_FILE] at file:{lake.root}/{file}, bad page\n\tat org.apache"
+    )
+    said = told(lake, error)
+    assert f"{lake.root}/{file} cannot be read ([FAILED_READ_FILE]" in said
+    assert way in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"PAR1")])
+def test_a_broken_table_of_ops_is_named_whoever_reads_it(lake, damage):
+    append_ops(lake, "generations", [{"stream": "x", "generation": 1, "status": "current"}])
+    damage(next(Path(lake.ops("generations")).glob("*.parquet")))
+    with (
+        pytest.raises(LakeError, match=r"ops/generations cannot be read .*put it back from a copy"),
+        told_why(lake, STREAM),
+    ):
+        raise RuntimeError
