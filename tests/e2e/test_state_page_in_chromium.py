@@ -86,16 +86,10 @@ def test_the_menu_leads_to_all_streams_with_the_figures_of_the_lake(page, served
         assert bar.locator("i.late").count() == sum(day.status == "late" for day in line.days)
 
 
-def test_a_filter_and_the_heads_of_columns_work(page):
+def test_a_filter_leaves_the_streams_that_have_its_words(page):
     inside = frame(page, "/plugin/streams")
     inside.get_by_label("Filter").fill("device")
     expect(inside.locator("#streams tbody tr:visible")).to_have_count(1)
-    inside.get_by_label("Filter").fill("")
-    head = inside.locator("#streams thead button").first
-    head.click()
-    head.click()
-    first = max(stream.name for stream in all_streams())
-    expect(inside.locator("#streams tbody tr").first).to_contain_text(first)
 
 
 def test_the_pages_are_light_or_dark_as_airflow_is(page):
@@ -166,17 +160,10 @@ def test_a_dag_of_no_stream_is_not_found(page):
     expect(page.get_by_role("alert")).to_contain_text("state_admin is the Dag of no stream")
 
 
-@pytest.mark.parametrize(("token", "status"), [(None, 401), ("a.b.c", 403)])
 @pytest.mark.parametrize("path", ["/state/", f"/state/dags/stream_{STREAM}"])
-def test_without_a_session_or_with_a_forged_one_there_is_nothing(
-    served, browser, token, status, path
-):
-    context = browser.new_context(base_url=served.url)
-    if token:
-        context.add_cookies([{"name": "_token", "value": token, "url": served.url}])
-    stranger = context.new_page()
+def test_without_a_session_there_is_nothing(served, browser, path):
+    stranger = browser.new_context(base_url=served.url).new_page()
     answer = stranger.goto(path)
     assert answer is not None
-    assert answer.status == status
+    assert answer.status == 401
     assert STREAM not in stranger.content()
-    context.close()
