@@ -130,6 +130,9 @@ KNOWN: dict[str, Known] = {
     "versions_ignored": _warning(
         "ingest", "the Delta source deleted or updated rows", "take it in anew, if that matters"
     ),
+    "file_given_up": _warning(
+        "ingest", "`skip-file` gave up a landed file", "let it land under another name"
+    ),
     "file_log_damaged": _warning(
         "ingest", "the log of taken files lacks some, as after a power cut", "look at the disk"
     ),
@@ -181,6 +184,11 @@ KNOWN: dict[str, Known] = {
         "tuner", "a RocksDB setting was tried, and taken back", "hold it by hand, if it recurs"
     ),
     # Tables, once a day.
+    "files_lost": _error(
+        "table_maintenance",
+        "files of a table are lost or cut off (the task is green: other tables are cared for)",
+        "put them back from a copy, or as it says",
+    ),
     "reader_behind": _warning(
         "table_maintenance", "a stream is near the end of its table's log", "run it"
     ),
