@@ -33,7 +33,7 @@ def told(report, *extras: dict) -> dict:
 
 
 def test_it_is_scheduled_on_the_table_that_the_stream_publishes(report, lake):
-    (named,) = report.timetable.asset_condition.iter_asset_refs()
+    (named,) = report.timetable.asset_condition.objects
     publish = load_dags(lake.root)["stream_user_counts"].get_task("publish")
     assert [asset.name for asset in publish.outlets] == [named.name]
 
