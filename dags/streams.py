@@ -31,6 +31,8 @@ Each run recomputes its data interval from a savepoint, late rows included, and 
 rows of an append table that were emitted within it. The result depends on bronze alone: any
 order and any number of active runs give the same, and to repeat a run changes nothing. An
 interval that the stream has not settled yet is refused, with the time when it will be.
+The first run's job recomputes the next intervals of an append table, too, as far as their runs wait: a
+JVM for up to a quarter of an hour's worth of them, one after the other. Their own runs then find that done.
 
 What became of an interval is the note of its Dag run: rows before and after, removed, added, and whether the table is right now.
 
@@ -121,6 +123,13 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
         # Once it has run, nothing of this Dag run would tell of more.
         return not ti.get_ti_count(**its, task_ids=["run_stream"], states=ENDED)
 
+    def is_waiting(logical_date: datetime) -> bool:
+        """To recompute, that is: it is queued, or it runs and has not come to that."""
+        ti, its = context["ti"], {"dag_id": context["dag"].dag_id, "logical_dates": [logical_date]}
+        if not ti.get_dr_count(**its, states=["queued", "running"]):
+            return False
+        return not ti.get_ti_count(**its, task_ids=["recompute_interval"], states=ENDED)
+
     return StreamRun(
         open_lake(lake),
         stream,
@@ -130,6 +139,7 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
         is_promoting=bool(context["params"]["promote"]),
         queued=queued,
         is_due=is_due,
+        is_waiting=is_waiting,
         dag_run_id=dag_run.run_id,
     )
 

@@ -10,7 +10,7 @@ imports: so these are imported by the functions that need them.
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -37,6 +37,11 @@ def none_due(stream: Stream) -> bool:
     return False
 
 
+def none_waiting(logical_date: datetime) -> bool:
+    """Whether a run of the stream with that logical date waits to recompute: by hand there is none."""
+    return False
+
+
 @dataclass(frozen=True)
 class StreamRun:
     """What the steps are taken for: by a schedule, by a backfill, or by hand."""
@@ -49,6 +54,7 @@ class StreamRun:
     is_promoting: bool = False  # a backfill with the parameter `promote`
     queued: Callable[[Sequence[datetime]], int] = none_queued
     is_due: Callable[[Stream], bool] = none_due
+    is_waiting: Callable[[datetime], bool] = none_waiting
     dag_run_id: str | None = None
     is_dry: bool = False  # nothing is changed or recorded
     is_compacting: bool = False  # whatever would be gained
@@ -94,26 +100,25 @@ class JobStep(Step):
     # A module that does the same without a JVM, with the same arguments; and when it is better.
     here: str = ""
     is_little: Callable[[StreamRun], bool] | None = None
-    # Of a job that takes other streams along: whether another one's has done it for this Dag run.
+    # Of a job that takes others' work along: whether another one has done this Dag run's; until when
+    # to wait; and the job's arguments for what it takes along, while the context lasts.
     is_done: Callable[[StreamRun], bool] | None = None
+    waits: Callable[[StreamRun], None] | None = None
+    along: Callable[[StreamRun], AbstractContextManager[list[str]]] | None = None
 
     def wait(self, run: StreamRun) -> None:
         """Until no other run takes this one along."""
-        from include.plans.shared_jvm import wait_while_led
-
-        if self.is_done is not None:
-            wait_while_led(run.lake, run.stream)
+        if self.waits is not None:
+            self.waits(run)
 
     @contextmanager
     def others(self, run: StreamRun) -> Iterator[list[str]]:
-        """The job's arguments for the streams that it takes along; theirs wait for the body's end."""
-        from include.plans.shared_jvm import lead
-
-        if self.is_done is None:
+        """The job's arguments for what it takes along; that waits for the body's end."""
+        if self.along is None:
             yield []
             return
-        with lead(run.lake, run.stream, run.is_due, partial(_jvm_of, run.lake)) as others:
-            yield ["--also", *(other.name for other in others)] if others else []
+        with self.along(run) as arguments:
+            yield arguments
 
     def command_here(self, run: StreamRun) -> list[str]:
         """The command that does it without a JVM, but for its arguments; empty: it needs one."""
@@ -169,6 +174,21 @@ def _has_run(run: StreamRun) -> bool:
     return done is not None and _why_not_run_stream(run) is not None
 
 
+def _wait_while_led(run: StreamRun) -> None:
+    from include.plans.shared_jvm import wait_while_led
+
+    wait_while_led(run.lake, run.stream)
+
+
+@contextmanager
+def _streams_along(run: StreamRun) -> Iterator[list[str]]:
+    """Of the streams whose small runs share this one's JVM; theirs wait for the body's end."""
+    from include.plans.shared_jvm import lead
+
+    with lead(run.lake, run.stream, run.is_due, partial(_jvm_of, run.lake)) as others:
+        yield ["--also", *(other.name for other in others)] if others else []
+
+
 def _jvm_of(lake: "Lake", stream: Stream) -> tuple[object, ...]:
     """What the JVM of its `run_stream` would have but once: its end, and the memory of its stores."""
     from include.care.rocksdb.profile import active_profile
@@ -185,6 +205,25 @@ def _why_not_recompute(run: StreamRun) -> str | None:
     assert run.until is not None  # a backfill's runs have an interval
     check_settled(run.lake, run.stream, run.until)
     return None
+
+
+def _is_recomputed(run: StreamRun) -> bool:
+    """Whether the Dag run of an interval before this one has recomputed it, too; or a first try."""
+    from include.plans.joined_backfill import take_joined
+
+    if run.start is None or run.until is None or run.dag_run_id is None:
+        return False
+    return take_joined(run.lake, run.stream, run.start, run.until, run.dag_run_id)
+
+
+@contextmanager
+def _intervals_along(run: StreamRun) -> Iterator[list[str]]:
+    """Of the next intervals, whose runs wait for the stream's pool."""
+    from include.plans.joined_backfill import following_ends
+
+    assert run.until is not None
+    ends = following_ends(run.lake, run.stream, run.until, run.is_waiting)
+    yield ["--also-until", *(end.isoformat() for end in ends)] if ends else []
 
 
 def _why_not_promote(run: StreamRun) -> str | None:
@@ -250,6 +289,8 @@ STEPS: tuple[JobStep | LookStep, ...] = (
         why_not=_why_not_run_stream,
         job="run_stream",
         is_done=_has_run,
+        waits=_wait_while_led,
+        along=_streams_along,
     ),
     JobStep(
         name="recompute_interval",
@@ -259,6 +300,8 @@ STEPS: tuple[JobStep | LookStep, ...] = (
         why_not=_why_not_recompute,
         job="recompute_interval",
         has_interval=True,
+        is_done=_is_recomputed,
+        along=_intervals_along,
     ),
     JobStep(
         name="promote",

@@ -14,6 +14,7 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from include.care.why_failed import told_why
@@ -28,6 +29,7 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake, open_lake
 from include.lake.range_change import NO_CHANGE
 from include.landing.clock_repair import refuse_run
+from include.plans.joined_backfill import JOINED
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_recompute
 from include.registry import stream_named
@@ -70,6 +72,23 @@ def recompute(
         finish_open_reseed(engine, lake, stream, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
             _recompute_and_record(engine, lake, stream, start, until, record)
+
+
+def recompute_all(
+    engine: Engine,
+    lake: Lake,
+    stream: Stream,
+    edges: Sequence[datetime],
+    dag_run_id: str | None = None,
+) -> None:
+    """Recompute the interval between each edge and the next, one after the other.
+
+    The first is that of the Dag run; the others are recorded for theirs, which take them as they come.
+    """
+    recompute(engine, lake, stream, edges[0], edges[1], dag_run_id)
+    joined = None if dag_run_id is None else f"{JOINED}{dag_run_id}"
+    for start, until in pairwise(edges[1:]):
+        recompute(engine, lake, stream, start, until, joined)
 
 
 def _recompute_and_record(
@@ -150,16 +169,20 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     parser = job_parser(__doc__, "stream")
     parser.add_argument("--from", dest="start", required=True, help="first instant (UTC)")
     parser.add_argument("--until", required=True, help="the instant it ends before (UTC)")
+    parser.add_argument(
+        "--also-until", nargs="*", default=[], help="the ends of the intervals that follow"
+    )
     return parser.parse_args(argv)
 
 
 def main() -> None:
     args = parse_args()
     stream, lake = stream_named(args.stream), open_lake(args.lake)
-    interval = parse_instant("--from", args.start), parse_instant("--until", args.until)
+    edges = [parse_instant("--from", args.start), parse_instant("--until", args.until)]
+    edges += [parse_instant("--also-until", end) for end in args.also_until]
     engine = SparkEngine(spark_session(f"{JOB}-{stream.name}", lake))
     with told_why(lake, stream):
-        recompute(engine, lake, stream, *interval, args.dag_run_id)
+        recompute_all(engine, lake, stream, edges, args.dag_run_id)
 
 
 if __name__ == "__main__":

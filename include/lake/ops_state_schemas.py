@@ -42,7 +42,12 @@ INTERVALS = pa.schema(
         ops_column("start", INSTANT, "Rows emitted from here on; null: from the beginning"),
         ops_column("until", INSTANT, "Rows emitted before this"),
         ops_column("recomputed_at", INSTANT, "When"),
-        ops_column("dag_run_id", pa.string(), "The Airflow Dag run; null when started by hand"),
+        ops_column(
+            "dag_run_id",
+            pa.string(),
+            "The Airflow Dag run; null when started by hand; `joined with` another one until its own "
+            "has taken it",
+        ),
         ops_column("generation", pa.int64(), "The stream's generation then; of a reseed, its own"),
         ops_column("base_savepoint", pa.string(), "The savepoint it was replayed from; null: none"),
         ops_column(

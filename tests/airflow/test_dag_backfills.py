@@ -15,8 +15,10 @@ from include.airflow.run_note import run_note
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import recompute_extra
+from include.plans import joined_backfill
 from include.registry import source_named, stream_named
 from include.streams import sources
+from spark_jobs import recompute_interval
 from tests.coverage.ledgers import record
 from tests.dags import (
     LATER,
@@ -210,3 +212,34 @@ def test_the_note_says_what_the_interval_became_and_what_is_left(lake):
     assert "generation 7" in note
     assert "still " in note
     assert "Next: `./stateful reseed user_counts --apply`" in note
+
+
+def test_a_backfills_job_takes_the_next_intervals_along_that_wait_for_it(
+    lake, lake_dags, monkeypatch
+):
+    """Of user_sessions, whose table is appended to: an hour each, by its schedule."""
+    settled = LATER + 3 * HOUR
+    monkeypatch.setattr(joined_backfill, "settled_until", lambda *_: settled)
+    task, ti = lake_dags["stream_user_sessions"].get_task("recompute_interval"), Mock()
+    has_ended: set[datetime] = set()
+    ti.get_dr_count = lambda dag_id, logical_dates, states: int(states == ["queued", "running"])
+    ti.get_ti_count = lambda dag_id, logical_dates, task_ids, states: int(
+        logical_dates[0] in has_ended
+    )
+    context = {
+        "dag": lake_dags["stream_user_sessions"],
+        "dag_run": dag_run("backfill"),
+        "params": {"promote": False},
+        "ti": ti,
+    }
+
+    def started() -> list[str]:
+        with task._starting(context) as start:
+            return list(start.arguments)
+
+    ends = [f"{LATER + number * HOUR:%Y-%m-%dT%H:%M:%S+00:00}" for number in (1, 2, 3)]
+    assert started() == ["--also-until", *ends]
+    has_ended.add(LATER + HOUR)
+    assert started() == ["--also-until", ends[0]]
+    args = recompute_interval.parse_args([*task.application_args, *started()])
+    assert args.also_until == ends[:1]

@@ -1,0 +1,59 @@
+"""The Dag that docs/operations.md shows follows a table by what its events say."""
+
+import json
+import re
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import Asset
+
+from include.lake.ops import append_ops
+from include.lake.stream_result import asset_extra, recompute_extra, succeeded_runs
+from include.settings import PROJECT
+from tests.dags import LATER, load_dags
+
+
+@pytest.fixture
+def report(tmp_path):
+    page = (PROJECT / "docs" / "operations.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    file = tmp_path / "report.py"
+    file.write_text(next(block for block in blocks if "report_of_user_counts" in block))
+    bag = DagBag(str(file))
+    assert bag.import_errors == {}
+    return bag.dags["report_of_user_counts"]
+
+
+def told(report, *extras: dict) -> dict:
+    events = [SimpleNamespace(extra=json.loads(json.dumps(extra))) for extra in extras]
+    task = report.get_task("report")
+    return task.python_callable(triggering_asset_events={Asset("user_counts"): events})
+
+
+def test_it_is_scheduled_on_the_table_that_the_stream_publishes(report, lake):
+    (named,) = report.timetable.asset_condition.objects
+    publish = load_dags(lake.root)["stream_user_counts"].get_task("publish")
+    assert [asset.name for asset in publish.outlets] == [named.name]
+
+
+def test_it_reads_until_when_and_what_a_backfill_has_changed(report, lake):
+    run = {"job": "run_stream", "subject": "user_counts", "outcome": "succeeded"}
+    for hours in (1, 2):
+        at = LATER + timedelta(hours=hours)
+        times = {"started_at": at, "ended_at": at, "until": at}
+        append_ops(lake, "runs", [run | times | {"run_id": f"r{hours}", "dag_run_id": f"d{hours}"}])
+    interval = {"stream": "user_counts", "dag_run_id": "d3", "kind": "recompute"}
+    times = {"start": LATER - timedelta(hours=1), "until": LATER, "recomputed_at": LATER}
+    append_ops(lake, "intervals", [interval | times])
+    runs = [
+        asset_extra(lake, "user_counts", succeeded_runs(lake, "user_counts", dag_run_id))
+        for dag_run_id in ("d1", "d2")
+    ]
+    backfill = recompute_extra(lake, "user_counts", "d3")
+    assert told(report, *runs, backfill) == {
+        "until": "2026-03-01T07:00:00+00:00",
+        "again": [["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]],
+    }
+    assert told(report, backfill)["until"] is None
