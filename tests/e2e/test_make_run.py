@@ -74,10 +74,10 @@ def test_it_takes_connections_of_this_machine_alone(watched_run):
 def test_what_airflow_knows_is_its_owners_alone_and_the_password_in_one_file(project, first_run):
     home = project.folder / ".airflow"
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    found = [path for path in home.rglob("*") if not path.is_symlink()]
+    found = [path for path in home.rglob("*") if path.is_file() and not path.is_symlink()]
     assert [str(path) for path in found if path.stat().st_mode & 0o077] == []
     password = json.loads((home / "passwords.json").read_text())["admin"]
-    files = [path for path in found if path.is_file() and path.name != "passwords.json"]
+    files = [path for path in found if path.name != "passwords.json"]
     assert any("logs" in path.parts for path in files)
     assert [str(path) for path in files if password.encode() in path.read_bytes()] == []
 
