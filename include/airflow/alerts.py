@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from include.registry import stream_named, stream_names
 from include.settings import Stream, default_lake
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 NOTIFY_FILE = "include.streams.notify"
 # Of a deadline and a task at once, one tells.
 PATIENCE = timedelta(minutes=5)
+# Of each notifier. The task has the pool of its stream meanwhile, and its Dag run the next one's place.
+ANSWERS_WITHIN = timedelta(minutes=1)
 
 
 def notifiers() -> dict[str, Callable[[Any], None]]:
@@ -36,7 +39,8 @@ def notifiers() -> dict[str, Callable[[Any], None]]:
 def send(lake: "Lake", by: str, context: Mapping[str, Any]) -> "Alert | None":
     """Tell all notifiers what `by` has recorded and not told; None when that is nothing.
 
-    One that fails raises, when the others have been told; the next call tells only it.
+    One that fails, or does not answer, raises when the others have been told; the next call tells
+    only it.
     """
     from include.alerts.message import Alert
     from include.alerts.record import heard_by, mark_heard, mark_told, untold
@@ -69,8 +73,17 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _notify(notifier: Callable[[Any], None], alert: "Alert", context: Mapping[str, Any]) -> None:
-    # A copy: a notifier renders its templates into itself, and would say the first alert for ever.
-    copy.deepcopy(notifier)({**context, "alert": alert})
+    """TimeoutError when it has not answered ANSWERS_WITHIN that; or whatever it raises."""
+    from airflow.sdk.execution_time.timeout import timeout
+
+    try:
+        # The alarm of the task's own timeout ends with it: what is left to do waits for nobody.
+        with timeout(ANSWERS_WITHIN.total_seconds()):  # type: ignore[no-untyped-call]
+            # A copy: a notifier renders its templates into itself, and would say the first alert for ever.
+            copy.deepcopy(notifier)({**context, "alert": alert})
+    except AirflowTaskTimeout as error:  # no Exception: who sends would take it for an end
+        name = type(notifier).__name__
+        raise TimeoutError(f"{name} has not answered within {ANSWERS_WITHIN}") from error
 
 
 def look(

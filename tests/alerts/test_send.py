@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 import pytest
@@ -139,6 +140,22 @@ def test_a_notifier_that_fails_keeps_none_from_the_others_and_is_told_later(lake
     alerts.send(lake, BY, {})
     alerts.send(lake, BY, {})
     assert (len(first), len(second)) == (1, 1)
+
+
+def test_a_notifier_that_does_not_answer_keeps_none_from_the_others(lake, monkeypatch):
+    """Nor the stream from its next run, which waits for the task `alert`."""
+    told: list[str] = []
+
+    def hang(context: Any) -> None:
+        Event().wait(10)
+
+    monkeypatch.setattr(alerts, "ANSWERS_WITHIN", timedelta(seconds=0.1))
+    monkeypatch.setattr(notify, "NOTIFY", (hang, Mailbox(told)))
+    note(lake, SKEW)
+    with pytest.raises(ExceptionGroup, match="1 of NOTIFY") as failed:
+        alerts.send(lake, BY, {})
+    assert failed.group_contains(TimeoutError, match="has not answered within")
+    assert len(told) == 1
 
 
 def test_a_kill_between_two_notifiers_repeats_none(lake, monkeypatch):
