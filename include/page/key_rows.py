@@ -1,7 +1,10 @@
 """What the lake has of one key: its events in bronze, its states in savepoints, its rows in the table."""
 
+import base64
 import json
 from collections.abc import Iterable, Sequence
+from datetime import date
+from decimal import Decimal
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -29,6 +32,8 @@ from include.savepoints.manifest import Savepoint
 from include.settings import SettingsError
 
 MOST_EVENTS = 20_000  # of a key: they are folded while somebody waits for the page
+FEWER_DAYS = "look at fewer days"
+LANDED_AS_TEXT = (bytes, date, Decimal)
 ARRIVAL_US, INGESTED_US = "_arrival_us", "_ingested_us"  # beside an event's own columns
 
 
@@ -46,9 +51,24 @@ def key_of_text(fold: KeyedFold, text: str) -> Key:
 
 def _from_json(text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return json.loads(text, parse_float=Decimal)
+    except (ValueError, RecursionError):
         return text  # a date, say
+
+
+def text_of_key(key: Any) -> str:
+    """What `key_of_text` makes `key` of, which is as Arrow has it: exact, where people see less."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, LANDED_AS_TEXT):
+        return _in_json(key)
+    return json.dumps(key, default=_in_json, ensure_ascii=False, separators=(",", ":"))
+
+
+def _in_json(value: Any) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return f"{value:f}" if isinstance(value, Decimal) else str(value.isoformat())
 
 
 def read_events(
@@ -77,8 +97,8 @@ def read_events(
         found.append(_events_of(with_late_fields(rows, late), fold, key))
         if sum(part.num_rows for part in found) > MOST_EVENTS:
             raise SettingsError(
-                f"the key has more than {MOST_EVENTS:,} events since the savepoint before: give a "
-                "later FROM"
+                f"the key has more than {MOST_EVENTS:,} events since the savepoint before: "
+                f"{FEWER_DAYS}"
             )
     return pa.concat_tables(found) if found else _no_events(fold)
 
@@ -167,12 +187,18 @@ def table_rows(lake: Lake, fold: KeyedFold, key: Key, from_us: int | None) -> pa
     names = {column.name for column in fold.output_columns}
     if not set(fold.keys.names) <= names or not lake.is_delta_table(path):
         return None
+    dataset = dataset_of(path)
+    if not set(fold.keys.names) <= set(dataset.schema.names):
+        return None
     # What delta-rs has written by MERGE comes as string_view, which Arrow compares with nothing.
-    wanted = reduce(and_, (pc.field(name).cast(v.type) == v for name, v in _values(fold, key)))
+    wanted = reduce(and_, (_is(pc.field(n).cast(v.type), v) for n, v in _values(fold, key)))
     if from_us is not None:
         date = pc.field("emitted_date") >= instant_of(from_us).date()
         wanted &= date & (pc.field(EMITTED_AT) >= _instant(from_us))
-    return dataset_of(path).to_table(filter=wanted)
+    rows = dataset.to_table(filter=wanted)
+    for name in names - set(rows.column_names):  # the function has it since the newest run
+        rows = rows.append_column(name, pa.nulls(rows.num_rows))
+    return rows
 
 
 def _instant(micros: int) -> pa.Scalar:
@@ -185,8 +211,12 @@ def _is_key(fold: KeyedFold, key: Key, *inside: str) -> pc.Expression:
     parts = []
     for name, value in _values(fold, key):
         column = pc.field(*inside, name) if is_struct and inside else pc.field(*(inside or (name,)))
-        parts.append(column == value if value.is_valid else column.is_null())
+        parts.append(_is(column, value))
     return reduce(and_, parts)
+
+
+def _is(column: pc.Expression, value: pa.Scalar) -> pc.Expression:
+    return column == value if value.is_valid else column.is_null()
 
 
 def _equals(keys: pa.ChunkedArray, fold: KeyedFold, key: Key) -> Any:
