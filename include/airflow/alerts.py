@@ -15,7 +15,7 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from include.registry import stream_named, stream_names
-from include.settings import Stream, default_lake
+from include.settings import SettingsError, Stream, default_lake
 
 if TYPE_CHECKING:
     from include.alerts.message import Alert
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NOTIFY_FILE = "include.streams.notify"
+NOTIFY_MODULE, NOTIFY_FILE = "include.streams.notify", "include/streams/notify.py"
 # Of a deadline and a task at once, one tells.
 PATIENCE = timedelta(minutes=5)
 # Of each notifier. The task has the pool of its stream meanwhile, and its Dag run the next one's place.
@@ -31,9 +31,27 @@ ANSWERS_WITHIN = timedelta(minutes=1)
 
 
 def notifiers() -> dict[str, Callable[[Any], None]]:
-    """Those of `include/streams/notify.py`, by a name that tells two of one kind apart."""
-    declared = importlib.import_module(NOTIFY_FILE).NOTIFY
+    """Those of `include/streams/notify.py`, by a name that tells two of one kind apart.
+
+    SettingsError when that file is wrong.
+    """
+    try:
+        declared = importlib.import_module(NOTIFY_MODULE).NOTIFY
+    # Whatever the user's file raises: it is that file which is wrong.
+    except Exception as error:
+        raise SettingsError(f"{NOTIFY_FILE}: {type(error).__name__}: {error}") from error
+    if not isinstance(declared, (tuple, list)) or not all(map(callable, declared)):
+        raise SettingsError(
+            f"{NOTIFY_FILE}: NOTIFY is no tuple of notifiers (it has {_kinds(declared)}): give "
+            "NOTIFY = (..., ), the comma too where there is one"
+        )
     return {f"{type(each).__name__} {n}": each for n, each in enumerate(declared, start=1)}
+
+
+def _kinds(declared: Any) -> str:
+    """Not what they are: that may have passwords."""
+    of = declared if isinstance(declared, (tuple, list)) else [declared]
+    return ", ".join(type(each).__name__ for each in of)
 
 
 def send(lake: "Lake", by: str, context: Mapping[str, Any]) -> "Alert | None":
