@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from functools import reduce
@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from include.fold.arrow_values import encode
 from include.fold.bronze_events import INSTANTS, as_events, event_names
@@ -28,6 +29,7 @@ from include.landing.late_fields import late_fields, with_late_fields
 from include.landing.refusals import RefusedError
 from include.savepoints.bronze_files import INSTANT, BronzeFiles, read_files
 from include.savepoints.bronze_pin import BronzePin
+from include.savepoints.contents import SavepointError
 from include.savepoints.manifest import Savepoint
 from include.settings import SettingsError
 
@@ -124,22 +126,23 @@ def _with(events: pa.Table, columns: dict[str, Any]) -> pa.Table:
     return events
 
 
-def states_at(lake: Lake, fold: KeyedFold, key: Key, savepoints: Iterable[Savepoint]) -> pa.Table:
-    """The key's states in these savepoints: `state_schema(fold)` and the savepoint's id.
+def state_in(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> pa.Table:
+    """The key's state in a savepoint: `state_schema(fold)`, one row or none.
 
-    Those of another schema of the state are left out: they are of before a migration.
+    None of another schema of the state: of before a migration. SavepointError for one that is damaged.
     """
-    by_path: dict[str, list[str]] = {}
-    for savepoint in savepoints:
-        by_path.setdefault(savepoint.path, []).append(savepoint.savepoint_id)
-    schema = state_schema(fold).append(pa.field("savepoint_id", pa.string()))
-    found = [schema.empty_table()]
-    for path, ids in by_path.items():
-        dataset = dataset_of(f"{lake.root}/{path}")
-        wanted = pc.field("savepoint_id").isin(ids) & _is_key(fold, key, "key")
-        if set(schema.names) - {"changed_at_us", "timeout_at_us"} <= set(dataset.schema.names):
-            found.append(conformed_table(_in_micros(dataset.to_table(filter=wanted)), schema))
-    return pa.concat_tables(found)
+    schema, own = state_schema(fold), pc.field("savepoint_id") == savepoint.savepoint_id
+    try:
+        dataset = dataset_of(f"{lake.root}/{savepoint.path}")
+        if set(schema.names) - {"changed_at_us", "timeout_at_us"} - set(dataset.schema.names):
+            return schema.empty_table()
+        count = dataset.count_rows(filter=own)
+        rows = dataset.to_table(filter=own & _is_key(fold, key, "key"))
+    except (OSError, pa.ArrowException, DeltaError) as error:
+        raise SavepointError(f"savepoint {savepoint.savepoint_id}: {error}") from error
+    if count != savepoint.keys:
+        raise SavepointError(f"savepoint {savepoint.savepoint_id} has {count:,} rows")
+    return conformed_table(_in_micros(rows), schema)
 
 
 def _in_micros(rows: pa.Table) -> pa.Table:

@@ -18,6 +18,7 @@ from include.page.key_outputs import ShownOutput, _marked, plain_rows
 from include.page.key_rows import key_of_text, text_of_key
 from include.page.render import key_html
 from include.registry import stream_named
+from include.savepoints.manifest import savepoints_of
 from include.settings import SettingsError
 from include.stream_definition import load_definition
 from tests.simulator.kinds import Kind
@@ -119,6 +120,43 @@ def test_the_savepoints_have_what_was_known_of_the_key_then(do):
     assert count(newest.state) == expected_count(do, micros_of(newest.until))
 
 
+class Damaged:
+    """A table of savepoints in which one has lost a file, or rows."""
+
+    def __init__(self, table: Any, name: str, is_gone: bool) -> None:
+        self._table, self._name, self._is_gone = table, name, is_gone
+        self.schema = table.schema
+
+    def to_table(self, filter: Any) -> Any:
+        if self._is_gone and self._name in str(filter):
+            raise FileNotFoundError(self._name)
+        return self._table.to_table(filter=filter)
+
+    def count_rows(self, filter: Any) -> int:
+        return int(self._table.count_rows(filter=filter)) - (self._name in str(filter))
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_damaged_savepoint_is_said_and_the_replay_begins_with_one_before(
+    do, monkeypatch, is_gone
+):
+    days_in_time(do)
+    whole, of = look(do, days=1), key_rows.dataset_of
+    name = whole.base.removeprefix("savepoint ")
+    monkeypatch.setattr(
+        key_rows,
+        "dataset_of",
+        lambda path: Damaged(of(path), name, is_gone) if "/savepoints/" in path else of(path),
+    )
+    figures = look(do, days=1)
+    known = [each.savepoint_id for each in savepoints_of(do.world.lake, do.stream.name)]
+    damaged = [each.is_damaged for each in reversed(figures.savepoints)]
+    assert damaged == [each == name for each in known]
+    assert figures.base != whole.base
+    assert (figures.state, figures.steps) == (whole.state, whole.steps)
+    assert "the savepoint is damaged" in key_html(figures)
+
+
 def test_events_that_wait_are_shown_and_not_folded(do):
     before = look(do).pending
     do.land_in_time("a", [1], 4)
@@ -148,9 +186,8 @@ def test_a_key_that_never_was_has_nothing(do):
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        ("counts", [Kind("bool", "boolean")]),
         ("counts_per_key", [Kind("date", "date").or_none()]),
-        ("silences", [Kind("decimal(38,18)", "decimal(38,18)")]),
+        ("silences", [Kind("decimal(38,18)", "decimal(38,18)"), Kind("bool", "boolean")]),
         ("counts", [Kind("Instant", "timestamp"), Kind("str", "string").or_none()]),
         ("counts_per_key", [Kind("bytes", "binary").or_none(), Kind("Level", "int").or_none()]),
     ],
