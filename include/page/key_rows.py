@@ -40,13 +40,14 @@ ARRIVAL_US, INGESTED_US = "_arrival_us", "_ingested_us"  # beside an event's own
 
 
 def key_of_text(fold: KeyedFold, text: str) -> Key:
-    """The key that a person means: a text as it is, anything else as JSON has it.
+    """The key that a person means: a text as it is, None and anything else as JSON has it.
 
     SettingsError for what is no key of the fold.
     """
     shape = fold.keys.shape
+    is_text = shape.kind == "string" and not (shape.nullable and text == "null")
     try:
-        return landed_value("key", shape, text if shape.kind == "string" else _from_json(text))
+        return landed_value("key", shape, text if is_text else _from_json(text))
     except RefusedError as refusal:
         raise SettingsError(f"no key of {fold.stream}: {refusal.reason}") from None
 

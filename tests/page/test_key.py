@@ -187,13 +187,14 @@ def test_a_key_that_never_was_has_nothing(do):
     ("kind", "fields"),
     [
         ("counts_per_key", [Kind("date", "date").or_none()]),
+        ("counts", [Kind("str", "string").or_none()]),
         ("silences", [Kind("decimal(38,18)", "decimal(38,18)"), Kind("bool", "boolean")]),
         ("counts", [Kind("Instant", "timestamp"), Kind("str", "string").or_none()]),
         ("counts_per_key", [Kind("bytes", "binary").or_none(), Kind("Level", "int").or_none()]),
     ],
 )
 def test_any_key_is_found_by_its_text_and_its_rows_are_those_of_the_table(kind, fields):
-    shape = Shape(tuple(fields), key=tuple(range(len(fields))), kept=(("lasts", 0),))
+    shape = Shape(tuple(fields), key=tuple(range(len(fields))), kept=(("lasts", 0),), seed=1)
     do = Operations(kind, opened=open_world(shape=shape))
     try:
         do.some_days()
@@ -201,7 +202,7 @@ def test_any_key_is_found_by_its_text_and_its_rows_are_those_of_the_table(kind, 
         names = list(load_definition(do.stream).fold.keys.names)
         keys = plain_rows(dataset_of(do.world.lake.table(do.stream.name)).to_table(columns=names))
         texts = {text_of_key(key if len(names) > 1 else key[names[0]]) for key in keys}
-        assert texts
+        assert any(field.nullable for field in fields) <= any("null" in text for text in texts)
         for text in texts:
             figures = read_key(do.world.lake, do.stream, text, do.world.now(), MONTH)
             assert True in {each.in_table for each in figures.emitted}
