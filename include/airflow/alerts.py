@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from include.registry import stream_named, stream_names
-from include.settings import Stream, default_lake
+from include.settings import SettingsError, Stream, default_lake
 
 if TYPE_CHECKING:
     from include.alerts.message import Alert
@@ -22,21 +23,42 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NOTIFY_FILE = "include.streams.notify"
+NOTIFY_MODULE, NOTIFY_FILE = "include.streams.notify", "include/streams/notify.py"
 # Of a deadline and a task at once, one tells.
 PATIENCE = timedelta(minutes=5)
+# Of each notifier. The task has the pool of its stream meanwhile, and its Dag run the next one's place.
+ANSWERS_WITHIN = timedelta(minutes=1)
 
 
 def notifiers() -> dict[str, Callable[[Any], None]]:
-    """Those of `include/streams/notify.py`, by a name that tells two of one kind apart."""
-    declared = importlib.import_module(NOTIFY_FILE).NOTIFY
+    """Those of `include/streams/notify.py`, by a name that tells two of one kind apart.
+
+    SettingsError when that file is wrong.
+    """
+    try:
+        declared = importlib.import_module(NOTIFY_MODULE).NOTIFY
+    # Whatever the user's file raises: it is that file which is wrong.
+    except Exception as error:
+        raise SettingsError(f"{NOTIFY_FILE}: {type(error).__name__}: {error}") from error
+    if not isinstance(declared, (tuple, list)) or not all(map(callable, declared)):
+        raise SettingsError(
+            f"{NOTIFY_FILE}: NOTIFY is no tuple of notifiers (it has {_kinds(declared)}): give "
+            "NOTIFY = (..., ), the comma too where there is one"
+        )
     return {f"{type(each).__name__} {n}": each for n, each in enumerate(declared, start=1)}
+
+
+def _kinds(declared: Any) -> str:
+    """Not what they are: that may have passwords."""
+    of = declared if isinstance(declared, (tuple, list)) else [declared]
+    return ", ".join(type(each).__name__ for each in of)
 
 
 def send(lake: "Lake", by: str, context: Mapping[str, Any]) -> "Alert | None":
     """Tell all notifiers what `by` has recorded and not told; None when that is nothing.
 
-    One that fails raises, when the others have been told; the next call tells only it.
+    One that fails, or does not answer, raises when the others have been told; the next call tells
+    only it.
     """
     from include.alerts.message import Alert
     from include.alerts.record import heard_by, mark_heard, mark_told, untold
@@ -69,8 +91,17 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _notify(notifier: Callable[[Any], None], alert: "Alert", context: Mapping[str, Any]) -> None:
-    # A copy: a notifier renders its templates into itself, and would say the first alert for ever.
-    copy.deepcopy(notifier)({**context, "alert": alert})
+    """TimeoutError when it has not answered ANSWERS_WITHIN that; or whatever it raises."""
+    from airflow.sdk.execution_time.timeout import timeout
+
+    try:
+        # The alarm of the task's own timeout ends with it: what is left to do waits for nobody.
+        with timeout(ANSWERS_WITHIN.total_seconds()):  # type: ignore[no-untyped-call]
+            # A copy: a notifier renders its templates into itself, and would say the first alert for ever.
+            copy.deepcopy(notifier)({**context, "alert": alert})
+    except AirflowTaskTimeout as error:  # no Exception: who sends would take it for an end
+        name = type(notifier).__name__
+        raise TimeoutError(f"{name} has not answered within {ANSWERS_WITHIN}") from error
 
 
 def look(

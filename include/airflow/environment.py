@@ -117,11 +117,21 @@ def make_private_home() -> None:
 
 
 def make_password() -> None:
-    """The admin's password, before the first start: one that Airflow makes, it writes in its log."""
+    """The admin's password, before the first start: one that Airflow makes, it writes in its log.
+
+    SettingsError for a file that has been cut off.
+    """
     PASSWORDS.touch(PRIVATE_FILE)
     PASSWORDS.chmod(PRIVATE_FILE)  # a release before 0.6 left it for all to read
-    if not PASSWORDS.read_text():
-        PASSWORDS.write_text(json.dumps({USER: secrets.token_urlsafe(PASSWORD_BYTES)}))
+    try:
+        known = dict(json.loads(PASSWORDS.read_text() or "{}"))
+    except (ValueError, TypeError) as error:
+        raise SettingsError(
+            f"{PASSWORDS} has no passwords ({error}): remove it, and a new one is made"
+        ) from error
+    if USER not in known:
+        known[USER] = secrets.token_urlsafe(PASSWORD_BYTES)
+        PASSWORDS.write_text(json.dumps(known))
 
 
 def password() -> str:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 # What the plugin run_notes looks for.
 TASK, KEY = "publish", "note"
 OURS = "Backfill: "
+# Of a note in Airflow's database. PostgreSQL refuses more, in the transaction that ends the run: the
+# scheduler would end with it, and again at each start.
+MOST_CHARACTERS = 1_000
 
 
 def run_note(lake: "Lake", stream: "Stream", extra: Mapping[str, Any]) -> str:
@@ -25,7 +28,13 @@ def run_note(lake: "Lake", stream: "Stream", extra: Mapping[str, Any]) -> str:
     found = find_coverage(lake, stream)
     parts += [] if found else ["the table is right now"]
     parts += [f"still {each.finding}: {each.detail}. Next: {each.action}" for each in found]
-    return OURS + "\n\n".join(parts)
+    return _fitting(OURS + "\n\n".join(parts))
+
+
+def _fitting(note: str) -> str:
+    """As PostgreSQL takes it; the tab *State* has the findings in full."""
+    text = note.replace("\0", "?")
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
 
 
 def _changed(stream: "Stream", extra: Mapping[str, Any]) -> str:

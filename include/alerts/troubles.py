@@ -47,7 +47,7 @@ def standings(
 
     `streams`: the names of all. `failed`: the tasks of this Dag run that failed; None: not known.
     """
-    recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS))
+    recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS), stream)
     found = open_findings(recorded, stream) + _found_by_hand(lake, recorded, stream)
     over = set()
     runs = recorded.runs.get((RUN, stream.name))

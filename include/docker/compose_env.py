@@ -65,7 +65,9 @@ def write(file: Path, environment: Mapping[str, str]) -> None:
         write_new(file, environment)
         return
     text = file.read_text()
-    known = {line.partition("=")[0].strip() for line in text.splitlines()}
+    lines = (line.strip().removeprefix("export ").partition("=") for line in text.splitlines())
+    # Compose takes an empty one for one that is not there.
+    known = {name.strip() for name, _, value in lines if value.strip(" \"'")}
     lacking = {name: value for name, value in environment.items() if name not in known}
     if not lacking:
         write_new(file, environment)  # says why not

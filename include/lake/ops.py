@@ -12,6 +12,8 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import reduce
+from operator import and_
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -174,20 +176,35 @@ def read_ops(
     fields = _fields(name, None if columns is None else {*columns, *(where or {})})
     if not lake.is_delta_table(lake.ops(name)):
         return pa.schema(fields).empty_table()
-    least = None if since is None else pc.field(since[0]) >= pa.scalar(since[1])
     with _unbroken(lake, name):
         dataset = dataset_of(lake.ops(name))
         known = set(dataset.schema.names)
         read = None if columns is None else [f.name for f in fields if f.name in known]
-        rows = dataset.to_table(columns=read, filter=least)
+        rows = dataset.to_table(columns=read, filter=_wanted(name, known, where or {}, since))
     for column in fields:
         if column.name not in known:  # written by an earlier release
             rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
-    # Not while reading: the files of an update hold string views (delta-rs, issue 4579), for
-    # which Arrow has no comparison. As columns of the table's schema they are strings.
     for column, value in (where or {}).items():
-        rows = rows.filter(pc.equal(rows[column], value))
+        if column not in known:
+            rows = rows.filter(pc.equal(rows[column], value))
     return rows
+
+
+def _wanted(
+    name: str,
+    known: Collection[str],
+    where: Mapping[str, Any],
+    since: tuple[str, datetime] | None,
+) -> pc.Expression | None:
+    parts = [] if since is None else [pc.field(since[0]) >= pa.scalar(since[1])]
+    # Cast, as the files of an update hold string views (delta-rs, issue 4579), for which Arrow has
+    # no comparison.
+    parts += [
+        pc.field(column).cast(SCHEMAS[name].field(column).type) == value
+        for column, value in where.items()
+        if column in known
+    ]
+    return reduce(and_, parts) if parts else None
 
 
 @contextmanager

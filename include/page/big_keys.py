@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from include.care.bucket_state import BIGGEST_KEYS, shown_rows, value_bytes
 from include.fold.instants import instant_of
 from include.lake.paths import Lake, dataset_of
+from include.page.key_rows import text_of_key
 from include.savepoints.manifest import Savepoint, savepoints_of
-from include.text_table import value_text
 
 COLUMNS = ["key", "state", "changed_at", "timeout_at"]
 
@@ -65,6 +65,6 @@ def _of_batch(rows: pa.RecordBatch) -> list[BigKey]:
     chosen = pc.select_k_unstable(sized, BIGGEST_KEYS, order)
     biggest = shown_rows(pa.Table.from_batches([rows.take(chosen)]))
     return [
-        BigKey(bytes=int(sizes[at.as_py()]), **row | {"key": value_text(row["key"])})
+        BigKey(bytes=int(sizes[at.as_py()]), **row | {"key": text_of_key(row["key"])})
         for at, row in zip(chosen, biggest, strict=True)
     ]

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from include.fold.admission import NEVER_US
 from include.fold.arrow_values import encode
@@ -23,11 +22,12 @@ from include.fold.timers import TIMERS
 from include.lake.paths import Lake
 from include.page.key_outputs import ShownOutput, compared_outputs, plain_rows
 from include.page.key_replay import KeyEvent, Step, key_events, replay
-from include.page.key_rows import initial_state, key_of_text, read_events, states_at
+from include.page.key_rows import initial_state, key_of_text, read_events, state_in
 from include.plans.plan_recompute import base_text, refuse_before_mapping, settled_until
 from include.plans.stream_identity import stream_identity
-from include.savepoints.bronze_pin import pin_bronze
+from include.savepoints.bronze_pin import BronzePin, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
+from include.savepoints.contents import SavepointError
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.manifest import Savepoint, savepoints_of
 from include.settings import Stream
@@ -49,6 +49,7 @@ class KeyState(NamedTuple):
     timeout_at: datetime | None
     timers: str | None
     origin: str = ""
+    is_damaged: bool = False  # the savepoint: what it had of the key is not known
 
 
 class ShownEvent(NamedTuple):
@@ -115,11 +116,10 @@ def read_key(
     from_us = micros_of((until or now) - timedelta(days=days))
     savepoints = savepoints_of(lake, stream.name)
     pin = pin_bronze(lake, stream.source)
-    base = choose_base(savepoints, identity, pin, from_us)
+    base, states = _beginning(lake, fold, key, identity, pin, savepoints, from_us)
     refuse_before_mapping(identity, base, instant_of(from_us))
     rows = read_events(pin, fold, key, base.until_us, identity.since_us)
     events = key_events(fold, rows, identity.delay_us)
-    states = _states_before(lake, fold, key, identity, base)
     ran = _replayed(fold, key, states, events, from_us, None if until is None else micros_of(until))
     outputs, unexplained = compared_outputs(lake, fold, key, ran.steps, from_us)
     count = sum(to is None or step.at_us <= micros_of(to) for step in ran.steps)
@@ -146,15 +146,25 @@ def read_key(
     )
 
 
-def _states_before(
-    lake: Lake, fold: KeyedFold, key: Key, identity: StreamIdentity, base: Base
-) -> States:
-    if base.savepoint is not None:
-        rows = states_at(lake, fold, key, [base.savepoint]).drop_columns(["savepoint_id"])
-        return States(fold, rows)
+def _beginning(
+    lake: Lake,
+    fold: KeyedFold,
+    key: Key,
+    identity: StreamIdentity,
+    pin: BronzePin,
+    savepoints: Sequence[Savepoint],
+    from_us: int,
+) -> tuple[Base, States]:
+    """Where the replay begins, and with what; in the place of a damaged savepoint with one before."""
+    whole = list(savepoints)
+    while (base := choose_base(whole, identity, pin, from_us)).savepoint is not None:
+        try:
+            return base, States(fold, state_in(lake, fold, key, base.savepoint))
+        except SavepointError:
+            whole.remove(base.savepoint)
     if identity.since_us is not None:
-        return States(fold, initial_state(lake, fold, key, identity.since_us))
-    return States(fold, state_schema(fold).empty_table())
+        return base, States(fold, initial_state(lake, fold, key, identity.since_us))
+    return base, States(fold, state_schema(fold).empty_table())
 
 
 def _replayed(
@@ -176,14 +186,18 @@ def _through(
     lake: Lake, fold: KeyedFold, key: Key, savepoints: Sequence[Savepoint]
 ) -> list[KeyState]:
     """The key in the newest savepoints, the newest first; without a state where it has none."""
-    newest = list(reversed(savepoints[-SHOWN_SAVEPOINTS:]))
-    rows = states_at(lake, fold, key, newest)
-    found = []
-    for savepoint in newest:
-        own = rows.filter(pc.equal(rows["savepoint_id"], savepoint.savepoint_id))
-        state = _state_at(fold, own, instant_of(savepoint.until_us))
-        found.append(state._replace(origin=savepoint.origin))
-    return found
+    return [
+        _in_savepoint(lake, fold, key, each) for each in savepoints[: -SHOWN_SAVEPOINTS - 1 : -1]
+    ]
+
+
+def _in_savepoint(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> KeyState:
+    until = instant_of(savepoint.until_us)
+    try:
+        state = _state_at(fold, state_in(lake, fold, key, savepoint), until)
+    except SavepointError:
+        state = KeyState(until, None, None, None, None, is_damaged=True)
+    return state._replace(origin=savepoint.origin)
 
 
 def _state_at(fold: KeyedFold, rows: pa.Table, until: datetime) -> KeyState:

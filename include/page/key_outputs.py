@@ -22,7 +22,8 @@ from include.text_table import value_text
 
 
 class ShownOutput(NamedTuple):
-    """A row that was emitted. `in_table` None: there is nothing to compare it with."""
+    """A row that was emitted. `in_table`: whether the table has it, or has none of a key that is gone;
+    None: there is nothing to compare it with."""
 
     emitted_at: datetime
     text: str
@@ -51,11 +52,13 @@ def compared_outputs(
 
 
 def _marked(output: ShownOutput, there: Counter[tuple[datetime, str]]) -> ShownOutput:
+    if output.is_removal:  # of an update table, which has at most one row of a key
+        return output._replace(in_table=not there.total())
     named = (output.emitted_at, output.text)
     is_there = there[named] > 0
     if is_there:
         there[named] -= 1
-    return output._replace(in_table=is_there != output.is_removal)
+    return output._replace(in_table=is_there)
 
 
 def _outputs(fold: KeyedFold, steps: Sequence[Step]) -> list[list[ShownOutput]]:

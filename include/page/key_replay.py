@@ -6,7 +6,7 @@ depends on how input is cut.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
@@ -19,7 +19,8 @@ from include.fold.emitted import Emitted, KeyRun
 from include.fold.event_order import order_events
 from include.fold.settle import StateFunctionError, fold_runs
 from include.fold.states import States
-from include.page.key_rows import ARRIVAL_US, INGESTED_US
+from include.page.key_rows import ARRIVAL_US, FEWER_DAYS, INGESTED_US
+from include.settings import SettingsError
 
 MOST_STEPS = 100_000
 
@@ -70,10 +71,14 @@ def replay(
     """The steps of `events`, all before `until_us`, from `states` on; timeouts in between.
 
     The last one has a `failure` when the function fails and nothing has been said of going on.
-    There are at most MOST_STEPS: each timeout may set the next.
+    SettingsError after MOST_STEPS, as each timeout may set the next: what came of them is not known.
     """
-    steps = _steps(fold, key, states, events, until_us)
-    for step in islice(steps, MOST_STEPS):
+    for number, step in enumerate(_steps(fold, key, states, events, until_us)):
+        if number == MOST_STEPS:
+            raise SettingsError(
+                f"more than {MOST_STEPS:,} things happened to the key since the savepoint before, "
+                f"most of them timeouts: {FEWER_DAYS}"
+            )
         yield step
         if step.failure is not None:
             return

@@ -1,7 +1,10 @@
 """What the lake has of one key: its events in bronze, its states in savepoints, its rows in the table."""
 
+import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from include.fold.arrow_values import encode
 from include.fold.bronze_events import INSTANTS, as_events, event_names
@@ -25,30 +29,49 @@ from include.landing.late_fields import late_fields, with_late_fields
 from include.landing.refusals import RefusedError
 from include.savepoints.bronze_files import INSTANT, BronzeFiles, read_files
 from include.savepoints.bronze_pin import BronzePin
+from include.savepoints.contents import SavepointError
 from include.savepoints.manifest import Savepoint
 from include.settings import SettingsError
 
 MOST_EVENTS = 20_000  # of a key: they are folded while somebody waits for the page
+FEWER_DAYS = "look at fewer days"
+LANDED_AS_TEXT = (bytes, date, Decimal)
 ARRIVAL_US, INGESTED_US = "_arrival_us", "_ingested_us"  # beside an event's own columns
 
 
 def key_of_text(fold: KeyedFold, text: str) -> Key:
-    """The key that a person means: a text as it is, anything else as JSON has it.
+    """The key that a person means: a text as it is, None and anything else as JSON has it.
 
     SettingsError for what is no key of the fold.
     """
     shape = fold.keys.shape
+    is_text = shape.kind == "string" and not (shape.nullable and text == "null")
     try:
-        return landed_value("key", shape, text if shape.kind == "string" else _from_json(text))
+        return landed_value("key", shape, text if is_text else _from_json(text))
     except RefusedError as refusal:
         raise SettingsError(f"no key of {fold.stream}: {refusal.reason}") from None
 
 
 def _from_json(text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return json.loads(text, parse_float=Decimal)
+    except (ValueError, RecursionError):
         return text  # a date, say
+
+
+def text_of_key(key: Any) -> str:
+    """What `key_of_text` makes `key` of, which is as Arrow has it: exact, where people see less."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, LANDED_AS_TEXT):
+        return _in_json(key)
+    return json.dumps(key, default=_in_json, ensure_ascii=False, separators=(",", ":"))
+
+
+def _in_json(value: Any) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return f"{value:f}" if isinstance(value, Decimal) else str(value.isoformat())
 
 
 def read_events(
@@ -77,8 +100,8 @@ def read_events(
         found.append(_events_of(with_late_fields(rows, late), fold, key))
         if sum(part.num_rows for part in found) > MOST_EVENTS:
             raise SettingsError(
-                f"the key has more than {MOST_EVENTS:,} events since the savepoint before: give a "
-                "later FROM"
+                f"the key has more than {MOST_EVENTS:,} events since the savepoint before: "
+                f"{FEWER_DAYS}"
             )
     return pa.concat_tables(found) if found else _no_events(fold)
 
@@ -104,22 +127,23 @@ def _with(events: pa.Table, columns: dict[str, Any]) -> pa.Table:
     return events
 
 
-def states_at(lake: Lake, fold: KeyedFold, key: Key, savepoints: Iterable[Savepoint]) -> pa.Table:
-    """The key's states in these savepoints: `state_schema(fold)` and the savepoint's id.
+def state_in(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> pa.Table:
+    """The key's state in a savepoint: `state_schema(fold)`, one row or none.
 
-    Those of another schema of the state are left out: they are of before a migration.
+    None of another schema of the state: of before a migration. SavepointError for one that is damaged.
     """
-    by_path: dict[str, list[str]] = {}
-    for savepoint in savepoints:
-        by_path.setdefault(savepoint.path, []).append(savepoint.savepoint_id)
-    schema = state_schema(fold).append(pa.field("savepoint_id", pa.string()))
-    found = [schema.empty_table()]
-    for path, ids in by_path.items():
-        dataset = dataset_of(f"{lake.root}/{path}")
-        wanted = pc.field("savepoint_id").isin(ids) & _is_key(fold, key, "key")
-        if set(schema.names) - {"changed_at_us", "timeout_at_us"} <= set(dataset.schema.names):
-            found.append(conformed_table(_in_micros(dataset.to_table(filter=wanted)), schema))
-    return pa.concat_tables(found)
+    schema, own = state_schema(fold), pc.field("savepoint_id") == savepoint.savepoint_id
+    try:
+        dataset = dataset_of(f"{lake.root}/{savepoint.path}")
+        if set(schema.names) - {"changed_at_us", "timeout_at_us"} - set(dataset.schema.names):
+            return schema.empty_table()
+        count = dataset.count_rows(filter=own)
+        rows = dataset.to_table(filter=own & _is_key(fold, key, "key"))
+    except (OSError, pa.ArrowException, DeltaError) as error:
+        raise SavepointError(f"savepoint {savepoint.savepoint_id}: {error}") from error
+    if count != savepoint.keys:
+        raise SavepointError(f"savepoint {savepoint.savepoint_id} has {count:,} rows")
+    return conformed_table(_in_micros(rows), schema)
 
 
 def _in_micros(rows: pa.Table) -> pa.Table:
@@ -167,12 +191,18 @@ def table_rows(lake: Lake, fold: KeyedFold, key: Key, from_us: int | None) -> pa
     names = {column.name for column in fold.output_columns}
     if not set(fold.keys.names) <= names or not lake.is_delta_table(path):
         return None
+    dataset = dataset_of(path)
+    if not set(fold.keys.names) <= set(dataset.schema.names):
+        return None
     # What delta-rs has written by MERGE comes as string_view, which Arrow compares with nothing.
-    wanted = reduce(and_, (pc.field(name).cast(v.type) == v for name, v in _values(fold, key)))
+    wanted = reduce(and_, (_is(pc.field(n).cast(v.type), v) for n, v in _values(fold, key)))
     if from_us is not None:
         date = pc.field("emitted_date") >= instant_of(from_us).date()
         wanted &= date & (pc.field(EMITTED_AT) >= _instant(from_us))
-    return dataset_of(path).to_table(filter=wanted)
+    rows = dataset.to_table(filter=wanted)
+    for name in names - set(rows.column_names):  # the function has it since the newest run
+        rows = rows.append_column(name, pa.nulls(rows.num_rows))
+    return rows
 
 
 def _instant(micros: int) -> pa.Scalar:
@@ -185,8 +215,12 @@ def _is_key(fold: KeyedFold, key: Key, *inside: str) -> pc.Expression:
     parts = []
     for name, value in _values(fold, key):
         column = pc.field(*inside, name) if is_struct and inside else pc.field(*(inside or (name,)))
-        parts.append(column == value if value.is_valid else column.is_null())
+        parts.append(_is(column, value))
     return reduce(and_, parts)
+
+
+def _is(column: pc.Expression, value: pa.Scalar) -> pc.Expression:
+    return column == value if value.is_valid else column.is_null()
 
 
 def _equals(keys: pa.ChunkedArray, fold: KeyedFold, key: Key) -> Any:

@@ -71,12 +71,12 @@ class Recorded:
 
     lake: Lake
     since: datetime  # of what is counted over a time: the window's beginning
+    only: Stream | None = None  # of it and of its source is asked; None: of all
 
     @cached_property
     def runs(self) -> Mapping[tuple[str, str], RunsOf]:
         """Of each job and subject, its runs."""
-        rows = read_ops(self.lake, "runs", columns=RUN_COLUMNS)
-        rows = rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST])))
+        rows = self._read_runs()
         rows = rows.sort_by("ended_at").append_column("at", pa.array(range(rows.num_rows)))
         newest = _by_group(rows, [("at", "max"), ("rows_in", "list")])
         done = _by_group(rows.filter(pc.equal(rows["outcome"], "succeeded")), [("at", "max")])
@@ -94,6 +94,20 @@ class Recorded:
             for key, group in newest.items()
         }
 
+    def _read_runs(self) -> pa.Table:
+        if self.only is None:
+            rows = read_ops(self.lake, "runs", columns=RUN_COLUMNS)
+            return rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST])))
+        of = ((RUN, self.only.name), (INGEST, self.only.source))
+        return pa.concat_tables(
+            read_ops(self.lake, "runs", {"job": job, "subject": subject}, RUN_COLUMNS)
+            for job, subject in of
+        )
+
+    @property
+    def _of_stream(self) -> dict[str, str]:
+        return {} if self.only is None else {"stream": self.only.name}
+
     @cached_property
     def findings(self) -> Mapping[str, Sequence[Row]]:
         """Of each subject, those found since its newest run began, or in the window."""
@@ -105,7 +119,9 @@ class Recorded:
     @cached_property
     def savepoints(self) -> Mapping[str, Sequence[Row]]:
         columns = ("stream", "until", "created_at", "keys", "deleted_at")
-        return _grouped(read_ops(self.lake, "savepoints", columns=columns).to_pylist(), "stream")
+        return _grouped(
+            read_ops(self.lake, "savepoints", self._of_stream, columns).to_pylist(), "stream"
+        )
 
     @cached_property
     def sizes(self) -> Mapping[tuple[str, str], int]:
@@ -113,7 +129,7 @@ class Recorded:
         ran = [runs.newest["started_at"] for (job, _), runs in self.runs.items() if job == RUN]
         since = min(ran, default=self.since) - UNCHECKED
         rows = read_ops(
-            self.lake, "checkpoint_sizes", columns=SIZE_COLUMNS, since=("measured_at", since)
+            self.lake, "checkpoint_sizes", self._of_stream, SIZE_COLUMNS, ("measured_at", since)
         )
         newest = rows.group_by("stream").aggregate([("measured_at", "max")])
         newest = newest.rename_columns(["stream", "measured_at"])
@@ -127,14 +143,14 @@ class Recorded:
 
     @cached_property
     def generations(self) -> Mapping[str, Generations]:
-        rows = _grouped(read_ops(self.lake, "generations").to_pylist(), "stream")
+        rows = _grouped(read_ops(self.lake, "generations", self._of_stream).to_pylist(), "stream")
         path = self.lake.ops("generations")
         return {stream: Generations(stream, path, tuple(own)) for stream, own in rows.items()}
 
     @cached_property
     def entries(self) -> Mapping[str, Sequence[Entry]]:
         """The ledger of each stream, as it is recorded."""
-        found = map(entry_of, read_ops(self.lake, "coverage").to_pylist())
+        found = map(entry_of, read_ops(self.lake, "coverage", self._of_stream).to_pylist())
         ledger: dict[str, list[Entry]] = defaultdict(list)
         for entry in sorted(found, key=lambda entry: entry.number):
             ledger[entry.stream].append(entry)

@@ -130,7 +130,7 @@ class StreamFigures:
 
 def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) -> StreamFigures:
     """The figures of `stream` in the window that ends at `now`."""
-    recorded = Recorded(lake, now - window)
+    recorded = Recorded(lake, now - window, stream)
     parts: dict[str, Callable[[], Any]] = {
         "runs": lambda: _runs(recorded, stream),
         "measured": lambda: _measured(recorded, stream),

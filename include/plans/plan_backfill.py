@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 
 from croniter import croniter, croniter_range
 
@@ -29,6 +30,7 @@ from include.text_table import counted, text_table
 COLUMNS = ("from (UTC)", "until", "now", "base", "rows to read", "rows replaced", "seconds")
 WORDS = (0, 1, 2, 3)
 SHOWN = 40
+MOST_RUNS = 60_000  # a year of them, ten minutes each
 RUN_BEFORE = "the run before"
 
 
@@ -111,10 +113,19 @@ def plan_backfill(
 def schedule_intervals(
     schedule: str, start: datetime, until: datetime
 ) -> list[tuple[datetime, datetime]]:
-    """The data intervals, between two ticks of the cron expression, that begin in `[start, until)`."""
-    ticks = [tick for tick in croniter_range(start, until, schedule) if tick < until]
+    """The data intervals, between two ticks of the cron expression, that begin in `[start, until)`.
+
+    SettingsError for more than MOST_RUNS: a year that was mistyped would be counted for hours.
+    """
+    found = (tick for tick in croniter_range(start, until, schedule) if tick < until)
+    ticks = list(islice(found, MOST_RUNS + 1))
     if not ticks:
         return []
+    if len(ticks) > MOST_RUNS:
+        raise SettingsError(
+            f"more than {MOST_RUNS:,} intervals of the schedule {schedule!r} begin from {start} until "
+            f"{until}: give a shorter time"
+        )
     ends = [*ticks[1:], croniter(schedule, ticks[-1]).get_next(datetime)]
     return list(zip(ticks, ends, strict=True))
 

@@ -5,13 +5,17 @@ import shutil
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from airflow.models.dagrun import DagRunNote
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.airflow.run_note import run_note
+from include.coverage import table_coverage
+from include.lake.findings import Finding
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import recompute_extra
@@ -212,6 +216,21 @@ def test_the_note_says_what_the_interval_became_and_what_is_left(lake):
     assert "generation 7" in note
     assert "still " in note
     assert "Next: `./stateful reseed user_counts --apply`" in note
+
+
+def test_a_note_is_no_longer_than_airflows_database_takes(lake, monkeypatch):
+    """PostgreSQL refuses one of more in the transaction that ends the run, and the scheduler ends."""
+    lived(lake)
+    record_recompute(lake, LATER, rows_read=1)
+    found = Finding(
+        finding="table_not_right", severity="warning", detail="\0" + "x" * 900, action="y"
+    )
+    monkeypatch.setattr(table_coverage, "find_coverage", lambda *_: [found, found])
+    note = run_note(lake, stream_named("user_sessions"), recompute_extra(lake, "user_counts", "d1"))
+    column: Any = DagRunNote.__table__.columns["content"]
+    assert (len(note), note[-3:]) == (column.type.length, "...")
+    assert note.startswith("Backfill: 2026-03-01 04:00")
+    assert "\0" not in note  # no text of PostgreSQL's has that
 
 
 def test_a_backfills_job_takes_the_next_intervals_along_that_wait_for_it(

@@ -1,5 +1,6 @@
 """Airflow started by `make run`: what it is told, and what it leaves behind. See tests/e2e."""
 
+import json
 import socket
 import stat
 import subprocess
@@ -70,6 +71,16 @@ def test_airflows_folder_and_password_are_its_owners_alone(home, before):
     assert made == "kept" if before else len(made) >= 20
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert stat.S_IMODE(module.PASSWORDS.stat().st_mode) == 0o600
+
+
+def test_a_password_is_made_beside_those_of_others_and_a_cut_off_file_is_named(home):
+    module.PASSWORDS.write_text('{"ann": "hers"}')
+    module.make_password()
+    assert json.loads(module.PASSWORDS.read_text()) == {"ann": "hers", "admin": module.password()}
+    for text in ('{"admin":', "null", "[1]"):
+        module.PASSWORDS.write_text(text)
+        with pytest.raises(SettingsError, match=r"passwords.json has no passwords .* remove it"):
+            module.make_password()
 
 
 END_ORPHANS = """

@@ -1,8 +1,10 @@
 """Who is told: each notifier once of each change, whatever dies, fails or comes at once."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from include.alerts import record
 from include.alerts.record import record_changes, untold
 from include.alerts.troubles import Standing, worst
 from include.lake.ops import read_ops
+from include.settings import SettingsError
 from include.streams import notify
 from tests.alerts.lakes import NOON, STREAM, Told
 
@@ -139,6 +142,38 @@ def test_a_notifier_that_fails_keeps_none_from_the_others_and_is_told_later(lake
     alerts.send(lake, BY, {})
     alerts.send(lake, BY, {})
     assert (len(first), len(second)) == (1, 1)
+
+
+def test_a_notifier_that_does_not_answer_keeps_none_from_the_others(lake, monkeypatch):
+    """Nor the stream from its next run, which waits for the task `alert`."""
+    told: list[str] = []
+
+    def hang(context: Any) -> None:
+        Event().wait(10)
+
+    monkeypatch.setattr(alerts, "ANSWERS_WITHIN", timedelta(seconds=0.1))
+    monkeypatch.setattr(notify, "NOTIFY", (hang, Mailbox(told)))
+    note(lake, SKEW)
+    with pytest.raises(ExceptionGroup, match="1 of NOTIFY") as failed:
+        alerts.send(lake, BY, {})
+    assert failed.group_contains(TimeoutError, match="has not answered within")
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("wrong", [Mailbox([]), (print, "slack"), None])
+def test_what_is_no_tuple_of_notifiers_is_said_by_the_file_and_told_later(lake, monkeypatch, wrong):
+    monkeypatch.setattr(notify, "NOTIFY", wrong)
+    note(lake, SKEW)
+    with pytest.raises(SettingsError, match=r"include/streams/notify.py: NOTIFY is no tuple"):
+        alerts.send(lake, BY, {})
+    assert untold(lake, BY)
+
+
+def test_a_notify_file_that_cannot_be_imported_is_named(lake, monkeypatch):
+    monkeypatch.setitem(sys.modules, "include.streams.notify", None)
+    note(lake, SKEW)
+    with pytest.raises(SettingsError, match=r"include/streams/notify.py: ModuleNotFoundError"):
+        alerts.send(lake, BY, {})
 
 
 def test_a_kill_between_two_notifiers_repeats_none(lake, monkeypatch):

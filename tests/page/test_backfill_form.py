@@ -60,6 +60,7 @@ def test_a_plan_that_changes_nothing_says_so(do):
     [
         ("soon", "2026-01-01", "From is &#39;soon&#39;"),
         ("2026-01-02", "2026-01-01", "FROM must be before UNTIL"),
+        ("1026-01-01", "2026-01-01", "more than 60,000 intervals"),
         ("2999-01-01", "2999-01-02", "is complete until"),
         ('"><script>x', "2026-01-01", "&#34;&gt;&lt;script&gt;x"),
     ],

@@ -1,21 +1,32 @@
 """The page of a key against the simulator's oracle, on lakes that real jobs have made."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow.dataset as pads
 import pytest
 
 from include.fold.instants import micros_of
+from include.lake.paths import dataset_of
+from include.page import key_replay, key_rows
+from include.page.big_keys import biggest_keys
 from include.page.key_figures import KeyFigures, read_key
-from include.page.key_rows import key_of_text
+from include.page.key_outputs import ShownOutput, _marked, plain_rows
+from include.page.key_rows import key_of_text, text_of_key
 from include.page.render import key_html
 from include.registry import stream_named
+from include.savepoints.manifest import savepoints_of
 from include.settings import SettingsError
 from include.stream_definition import load_definition
+from tests.simulator.kinds import Kind
 from tests.simulator.operations import Operations
 from tests.simulator.oracle import Folded, folded, stamped
 from tests.simulator.sequences import days_in_time
+from tests.simulator.shapes import Shape
+from tests.simulator.world import open_world
 
 MONTH = 30
 
@@ -109,6 +120,43 @@ def test_the_savepoints_have_what_was_known_of_the_key_then(do):
     assert count(newest.state) == expected_count(do, micros_of(newest.until))
 
 
+class Damaged:
+    """A table of savepoints in which one has lost a file, or rows."""
+
+    def __init__(self, table: Any, name: str, is_gone: bool) -> None:
+        self._table, self._name, self._is_gone = table, name, is_gone
+        self.schema = table.schema
+
+    def to_table(self, filter: Any) -> Any:
+        if self._is_gone and self._name in str(filter):
+            raise FileNotFoundError(self._name)
+        return self._table.to_table(filter=filter)
+
+    def count_rows(self, filter: Any) -> int:
+        return int(self._table.count_rows(filter=filter)) - (self._name in str(filter))
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_damaged_savepoint_is_said_and_the_replay_begins_with_one_before(
+    do, monkeypatch, is_gone
+):
+    days_in_time(do)
+    whole, of = look(do, days=1), key_rows.dataset_of
+    name = whole.base.removeprefix("savepoint ")
+    monkeypatch.setattr(
+        key_rows,
+        "dataset_of",
+        lambda path: Damaged(of(path), name, is_gone) if "/savepoints/" in path else of(path),
+    )
+    figures = look(do, days=1)
+    known = [each.savepoint_id for each in savepoints_of(do.world.lake, do.stream.name)]
+    damaged = [each.is_damaged for each in reversed(figures.savepoints)]
+    assert damaged == [each == name for each in known]
+    assert figures.base != whole.base
+    assert (figures.state, figures.steps) == (whole.state, whole.steps)
+    assert "the savepoint is damaged" in key_html(figures)
+
+
 def test_events_that_wait_are_shown_and_not_folded(do):
     before = look(do).pending
     do.land_in_time("a", [1], 4)
@@ -135,10 +183,69 @@ def test_a_key_that_never_was_has_nothing(do):
     assert figures.state.state is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("counts_per_key", [Kind("date", "date").or_none()]),
+        ("counts", [Kind("str", "string").or_none()]),
+        ("silences", [Kind("decimal(38,18)", "decimal(38,18)"), Kind("bool", "boolean")]),
+        ("counts", [Kind("Instant", "timestamp"), Kind("str", "string").or_none()]),
+        ("counts_per_key", [Kind("bytes", "binary").or_none(), Kind("Level", "int").or_none()]),
+    ],
+)
+def test_any_key_is_found_by_its_text_and_its_rows_are_those_of_the_table(kind, fields):
+    shape = Shape(tuple(fields), key=tuple(range(len(fields))), kept=(("lasts", 0),), seed=1)
+    do = Operations(kind, opened=open_world(shape=shape))
+    try:
+        do.some_days()
+        do.reseed(None)
+        names = list(load_definition(do.stream).fold.keys.names)
+        keys = plain_rows(dataset_of(do.world.lake.table(do.stream.name)).to_table(columns=names))
+        texts = {text_of_key(key if len(names) > 1 else key[names[0]]) for key in keys}
+        assert any(field.nullable for field in fields) <= any("null" in text for text in texts)
+        for text in texts:
+            figures = read_key(do.world.lake, do.stream, text, do.world.now(), MONTH)
+            assert True in {each.in_table for each in figures.emitted}
+            assert False not in {each.in_table for each in figures.emitted}
+            assert figures.unexplained == []
+        big = biggest_keys(do.world.lake, do.stream.name)
+        assert {key.key for key in big.keys if big} <= texts
+    finally:
+        do.close()
+
+
+def test_a_row_that_was_to_go_and_is_there_is_not_so_in_the_table():
+    at, row = datetime(2026, 1, 1, tzinfo=UTC), '{"n":1}'
+    gone = ShownOutput(at, row, True, None)
+    assert _marked(gone, Counter()).in_table is True
+    assert _marked(gone, Counter([(at - timedelta(days=1), row)])).in_table is False
+
+
+def test_columns_that_the_table_has_not_yet_are_no_reason_to_show_nothing(do, monkeypatch):
+    of = key_rows.dataset_of
+    table = do.world.lake.table(do.stream.name)
+
+    def older(path: str) -> Any:
+        if path != table:
+            return of(path)
+        return pads.dataset(of(path).to_table().drop_columns(["amount"]))
+
+    monkeypatch.setattr(key_rows, "dataset_of", older)
+    assert False in {each.in_table for each in look(do).emitted}
+
+
+def test_a_replay_of_too_many_steps_is_refused_as_its_state_is_not_that_of_now(do, monkeypatch):
+    monkeypatch.setattr(key_replay, "MOST_STEPS", 3)
+    with pytest.raises(SettingsError, match="more than 3 things happened to the key"):
+        look(do)
+
+
 def test_what_is_no_key_is_said():
     fold = load_definition(stream_named("device_signals")).fold
     assert key_of_text(fold, "17") == 17
     with pytest.raises(SettingsError, match="no key of device_signals: key is"):
         key_of_text(fold, "seventeen")
+    with pytest.raises(SettingsError, match="no key of device_signals: key is"):
+        key_of_text(fold, "[" * 100_000)
     text = load_definition(stream_named("user_counts")).fold
     assert key_of_text(text, "17") == "17"
