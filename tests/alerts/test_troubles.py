@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from deltalake import DeltaTable
 
 from include.alerts.known import KNOWN
 from include.alerts.record import untold
@@ -98,6 +99,18 @@ def test_failed_tasks_are_told_with_the_error_of_the_run(told):
     assert told.look(None) == []  # a deadline's look does not know
     told.run()
     assert told.look([]) == [(CLOSED, "device_signals", "run_failed")]
+
+
+def test_a_restored_table_of_alerts_is_gone_on_with(told):
+    """Delta's RESTORE takes rows back, and no record of a transaction."""
+    told.run(("skew", "warning"))
+    told.look()
+    told.run()
+    told.look()
+    table = DeltaTable(told.lake.ops("alerts"))
+    table.restore(table.version() - 1)
+    assert told.look() == [(CLOSED, "device_signals", "skew")]
+    assert told.look() == []
 
 
 def test_a_run_that_failed_closes_nothing(told):
