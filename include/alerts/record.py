@@ -60,7 +60,8 @@ def _changes(standing: Standing, rows: Sequence[Row]) -> list[dict[str, Any]]:
     closed = [
         _told(row) | {"change": "closed", "opened_at": row["at"]}
         for name, row in known.items()
-        if name not in standing.open and (standing.is_checked or name in standing.over)
+        if name not in standing.open.keys() | standing.unknown
+        and (standing.is_checked or name in standing.over)
     ]
     return opened + closed
 

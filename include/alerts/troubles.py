@@ -34,6 +34,7 @@ class Standing:
     open: Mapping[str, Row]  # by finding
     is_checked: bool  # what is not open is over
     over: frozenset[str] = frozenset()  # over in any case, unless it is open
+    unknown: frozenset[str] = frozenset()  # nobody has looked: neither open nor over
 
 
 def standings(
@@ -72,6 +73,8 @@ def standings(
         open=worst(own),
         is_checked=_is_checked(lake, recorded, stream, own),
         over=frozenset(over),
+        # Of a backfill, or a deadline: that the newest run was checked says nothing of its other tasks.
+        unknown=frozenset([FAILED] if failed is None else []),
     )
     # A stream that is called as its source is has the findings of both, and tells of them.
     if stream.source in streams:

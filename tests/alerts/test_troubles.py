@@ -101,6 +101,14 @@ def test_failed_tasks_are_told_with_the_error_of_the_run(told):
     assert told.look([]) == [(CLOSED, "device_signals", "run_failed")]
 
 
+def test_a_look_that_knows_of_no_tasks_does_not_close_what_a_failed_task_has_opened(told):
+    """The run and its check were fine, and compact_state failed: a backfill's look came next."""
+    told.run()
+    assert told.look(["compact_state"]) == [(OPENED, "device_signals", "run_failed")]
+    assert told.look(None) == []
+    assert told.look([]) == [(CLOSED, "device_signals", "run_failed")]
+
+
 def test_a_restored_table_of_alerts_is_gone_on_with(told):
     """Delta's RESTORE takes rows back, and no record of a transaction."""
     told.run(("skew", "warning"))
