@@ -33,10 +33,25 @@ class FilePlan(NamedTuple):
         """For people."""
         told = f"{shown(self.name)} of batch {self.batch.number} is given up: it is not read any more. "
         if self.mark == GIVEN_UP:
-            return f"{told}Quarantine will have it as a whole"
+            return f"{told}Quarantine will have it as a whole{self._copies()}"
         return (
             f"{told}The tables keep what a run has written of it; its refused rows may be missing in "
             "quarantine"
+        )
+
+    def _copies(self) -> str:
+        copies = [name for name, of in self.batch.copies.items() if of == self.name]
+        if not copies:
+            return ""
+        return f". As its copies, of the same content, give no rows either: {', '.join(map(shown, sorted(copies)))}"
+
+    def action(self) -> str:
+        """What is to be done when it is given up."""
+        if self.mark == GIVEN_UP:
+            return "if the producer has it still, let it land under another name"
+        return (
+            "do not let it land under another name: what bronze has of it would be there twice. If "
+            "refused rows of it are missing, let the producer send these alone"
         )
 
 
@@ -90,6 +105,6 @@ def apply_skip_file(lake: Lake, source: Source, plan: FilePlan) -> None:
         severity="warning",
         count=1,
         detail=plan.text(),
-        action="if the producer has it still, let it land under another name",
+        action=plan.action(),
     )
     record_findings(lake, None, source.name, [found])
