@@ -90,6 +90,7 @@ def _mark(lake: Lake, source: Source, batch: Batch, name: str) -> str:
 
 def apply_skip_file(lake: Lake, source: Source, plan: FilePlan) -> None:
     """Mark it in the position; the finding `file_given_up` keeps that it was."""
+    _record(lake, source, plan)  # first: once it is marked, nobody would come to say so
     batch = plan.batch
     mark = Batch(
         batch.position_id, batch.number, (f"{plan.mark}{plan.name}",), batch.ingested_at_us
@@ -100,6 +101,9 @@ def apply_skip_file(lake: Lake, source: Source, plan: FilePlan) -> None:
     rows = with_all_columns(plan_rows(mark), table)
     write_deltalake(table, rows, mode="append", commit_properties=once)
     seal_tables(lake, source.name)
+
+
+def _record(lake: Lake, source: Source, plan: FilePlan) -> None:
     found = Finding(
         finding="file_given_up",
         severity="warning",

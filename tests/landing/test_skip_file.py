@@ -10,6 +10,7 @@ from include.cli import __main__ as cli
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.landing import ingest as ingestion
+from include.landing import skip_file
 from include.landing.ingest import RowsLostError, RunCounts, ingest
 from include.landing.ingest_position import files_waiting
 from include.landing.open_landed import FileGoneError
@@ -141,6 +142,18 @@ def test_of_a_file_with_copies_these_are_named_as_they_give_no_rows(lake: Lake, 
     landed.add("anew.jsonl", [signal(0, value=1)])
     ingest(lake, unique)
     assert values_of(lake) == [("anew.jsonl", 1)]
+
+
+def test_it_is_said_though_the_command_was_killed(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    begin(lake, landed, "bronze", [signal(2)])
+    monkeypatch.setattr(skip_file, "seal_tables", die)
+    with pytest.raises(KilledError):
+        skip(lake, "gone.jsonl", "--apply")
+    monkeypatch.undo()
+    assert skip(lake, "gone.jsonl", "--apply") == 0  # it is given up already
+    assert read_ops(lake, "findings")["finding"].to_pylist() == ["file_given_up"]
 
 
 def test_a_file_that_stops_nothing_is_not_given_up(lake: Lake, landed: Landing):
