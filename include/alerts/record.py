@@ -52,9 +52,14 @@ def _transaction(lake: Lake, app_id: str) -> int:
 def _changes(standing: Standing, rows: Sequence[Row]) -> list[dict[str, Any]]:
     newest = {row["finding"]: row for row in sorted(rows, key=lambda row: row["number"])}
     known = {name: row for name, row in newest.items() if row["change"] == "opened"}
+    missed = {
+        name: row
+        for name, row in standing.recent.items()
+        if name not in known and (name not in newest or newest[name]["at"] < row["found_at"])
+    }
     opened = [
         _told(row) | {"change": "opened"}
-        for name, row in standing.open.items()
+        for name, row in {**missed, **standing.open}.items()
         if name not in known or _is_worse(row, known[name])
     ]
     closed = [

@@ -181,6 +181,22 @@ def test_a_source_is_told_of_by_one_of_its_streams(lake):
     assert both[1].look() == []
 
 
+def test_what_was_found_before_another_stream_took_in_more_is_told_once(lake):
+    """Both have a tick. One found a jump; the other's ingestion came before the first one's look."""
+    one, two = (Told(lake, replace(STREAM, name=name)) for name in ("one", "two"))
+    one.ingest()
+    one.find([("watermark_jumped", "warning")], "signals/0", subject="signals")
+    one.hour = two.hour = 1
+    two.ingest()
+    assert two.look() == [(OPENED, "signals", "watermark_jumped")]
+    assert one.look() == [(CLOSED, "signals", "watermark_jumped")]
+    two.ingest()
+    assert (one.look(), two.look()) == ([], [])
+    two.ingest()
+    two.find([("watermark_jumped", "warning")], "signals/2", subject="signals")
+    assert two.look() == [(OPENED, "signals", "watermark_jumped")]
+
+
 def test_a_stream_that_is_called_as_its_source_tells_of_both(lake):
     told = Told(lake, replace(STREAM, name="signals"))
     told.run(("skew", "warning"), ("watermark_jumped", "warning"))
