@@ -276,6 +276,22 @@ def test_a_restore_gives_no_row_again(lake: Lake, tmp_path: Path, on_change: str
     assert ["versions 3 of" in detail for detail in found].count(True) == 1
 
 
+def test_a_restore_that_only_takes_rows_away_is_passed_over_as_other_deletes_are(
+    lake: Lake, tmp_path: Path
+):
+    theirs = Theirs(tmp_path, has_feed=True)
+    source = theirs.source(on_change="inserts")
+    theirs.append(2)
+    version = DeltaTable(theirs.uri).version()
+    theirs.append(2)
+    ingest(lake, source)
+    DeltaTable(theirs.uri).restore(version)
+    theirs.append(1)
+    ingest(lake, source)
+    assert values_of(lake) == [0, 1, 2, 3, 4]
+    assert read_ops(lake, "findings")["finding"].to_pylist() == ["versions_ignored"]
+
+
 def test_changes_that_were_vacuumed_stop_until_they_are_given_up(lake: Lake, tmp_path: Path):
     theirs = Theirs(tmp_path, has_feed=True)
     source = theirs.source(on_change="inserts")
