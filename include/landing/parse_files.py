@@ -171,7 +171,9 @@ def _outcomes(
 
 def _content(lake: Lake, root: str, source: Source, batch: Batch, name: str) -> bytes:
     if name in batch.given_up:
-        raise UnreadableFileError("given up by skip-file before it was read: land it anew")
+        raise UnreadableFileError(
+            "given up by skip-file before it was read: land it anew, or reingest"
+        )
     return read_landed(lake, root, name, source.max_file_bytes)
 
 

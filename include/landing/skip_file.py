@@ -43,12 +43,16 @@ class FilePlan(NamedTuple):
         copies = [name for name, of in self.batch.copies.items() if of == self.name]
         if not copies:
             return ""
-        return f". As its copies, of the same content, give no rows either: {', '.join(map(shown, sorted(copies)))}"
+        named = ", ".join(map(shown, sorted(copies)))
+        return f". As its copies, of the same content, give no rows either: {named}"
 
     def action(self) -> str:
         """What is to be done when it is given up."""
         if self.mark == GIVEN_UP:
-            return "if the producer has it still, let it land under another name"
+            return (
+                "if the producer has it still, let it land under another name; or put it back, and "
+                "`./stateful reingest` takes it in. Not both: each row would be there twice"
+            )
         return (
             "do not let it land under another name: what bronze has of it would be there twice. If "
             "refused rows of it are missing, let the producer send these alone"
