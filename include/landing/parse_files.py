@@ -174,7 +174,14 @@ def _content(lake: Lake, root: str, source: Source, batch: Batch, name: str) -> 
         raise UnreadableFileError(
             "given up by skip-file before it was read: land it anew, or reingest"
         )
-    return read_landed(lake, root, name, source.max_file_bytes)
+    content = read_landed(lake, root, name, source.max_file_bytes)
+    planned = batch.hashes.get(name)
+    # Copies are told by that: under the hash of what it was, its copies of now would be taken, too.
+    if planned is not None and planned != hashlib.sha256(content).hexdigest():
+        raise UnreadableFileError(
+            "it was changed since its batch was begun: `./stateful reingest` takes it in as it is"
+        )
+    return content
 
 
 def accepted(source: Source, row_number: int, event: Event, rescued: str | None) -> Outcome:
