@@ -175,11 +175,10 @@ def _content(lake: Lake, root: str, source: Source, batch: Batch, name: str) -> 
             "given up by skip-file before it was read: land it anew, or reingest"
         )
     content = read_landed(lake, root, name, source.max_file_bytes)
-    planned = batch.hashes.get(name)
-    # Copies are told by that: under the hash of what it was, its copies of now would be taken, too.
-    if planned is not None and planned != hashlib.sha256(content).hexdigest():
+    # Copies are told by that: under the hash of what it was, or none, its copies would be taken, too.
+    if batch.hashes and batch.hashes.get(name) != hashlib.sha256(content).hexdigest():
         raise UnreadableFileError(
-            "it was changed since its batch was begun: `./stateful reingest` takes it in as it is"
+            "it is not what it was when its batch was begun: `./stateful reingest` takes it in"
         )
     return content
 

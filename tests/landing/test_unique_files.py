@@ -171,6 +171,23 @@ def test_a_file_that_is_another_than_planned_is_not_taken_under_the_hash_of_the_
     assert copies_of_mended(lake, UNIQUE, NOW) == {"a.jsonl": "copy.jsonl"}
 
 
+def test_a_file_that_could_not_be_read_when_it_was_planned_is_not_taken_without_a_hash(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    """Such as one that was written to: without a hash, its copies would be taken once more."""
+    landed.add("a.jsonl", [signal(0)])
+    landed.add("b.jsonl", [signal(1)])
+    whole = unique_files.hashes_of
+    monkeypatch.setattr(
+        unique_files, "hashes_of", lambda lake, source, names: whole(lake, source, ["b.jsonl"])
+    )
+    ingest(lake, UNIQUE)
+    monkeypatch.undo()
+    landed.add("copy.jsonl", [signal(0)])
+    ingest(lake, UNIQUE)
+    assert names_in_bronze(lake) == ["b.jsonl", "copy.jsonl"]
+
+
 @pytest.mark.spark
 def test_a_mended_file_is_taken_in_again_unless_another_has_its_content(
     spark: SparkSession, lake: Lake, landed: Landing
