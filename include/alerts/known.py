@@ -131,7 +131,7 @@ KNOWN: dict[str, Known] = {
         "ingest", "the Delta source deleted or updated rows", "take it in anew, if that matters"
     ),
     "file_given_up": _warning(
-        "ingest", "`skip-file` gave up a landed file", "let it land under another name"
+        "ingest", "`skip-file` gave up a landed file", "as it says: land it anew, or do not"
     ),
     "file_log_damaged": _warning(
         "ingest", "the log of taken files lacks some, as after a power cut", "look at the disk"

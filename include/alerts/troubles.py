@@ -6,7 +6,7 @@ failed has looked at nothing, so it closes nothing.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,6 +22,7 @@ from include.text_table import first_names
 
 TOLD = ("error", "warning")  # the severities that people are told of, the worst first
 BEHIND, FAILED = "behind_promise", "run_failed"
+RECENT = timedelta(days=1)  # beyond any time between a run and the look that follows it
 UNSURE = {"written_while_measured", "checkpoint_unreadable"}
 COLUMNS = ("run_id", "found_at", "subject", "finding", "severity", "count", "detail", "action")
 
@@ -34,6 +35,8 @@ class Standing:
     open: Mapping[str, Row]  # by finding
     is_checked: bool  # what is not open is over
     over: frozenset[str] = frozenset()  # over in any case, unless it is open
+    unknown: frozenset[str] = frozenset()  # nobody has looked: neither open nor over
+    recent: Mapping[str, Row] = field(default_factory=dict)  # found of late, be it over by now
 
 
 def standings(
@@ -72,15 +75,30 @@ def standings(
         open=worst(own),
         is_checked=_is_checked(lake, recorded, stream, own),
         over=frozenset(over),
+        # Of a backfill, or a deadline: that the newest run was checked says nothing of its other tasks.
+        unknown=frozenset([FAILED] if failed is None else []),
     )
     # A stream that is called as its source is has the findings of both, and tells of them.
     if stream.source in streams:
         return [mine]
-    of_source = worst(row for row in found if row["subject"] == stream.source)
-    return [
-        mine,
-        Standing(subject=stream.source, open=of_source, is_checked=_is_taken_in(recorded, stream)),
-    ]
+    of_source = Standing(
+        subject=stream.source,
+        open=worst(row for row in found if row["subject"] == stream.source),
+        is_checked=_is_taken_in(recorded, stream),
+        recent=_recent(recorded, stream.source, now),
+    )
+    return [mine, of_source]
+
+
+def _recent(recorded: Recorded, source: str, now: datetime) -> dict[str, Row]:
+    """The newest of each finding of a source. Another of its streams may have taken in more before
+    anybody looked, and much of what ingestion finds is an event, which the next run does not find."""
+    rows = (
+        row
+        for row in recorded.findings.get(source, ())
+        if row["severity"] in TOLD and row["found_at"] > now - RECENT
+    )
+    return {row["finding"]: row for row in sorted(rows, key=lambda row: row["found_at"])}
 
 
 def worst(rows: Iterable[Row]) -> dict[str, Row]:

@@ -59,7 +59,7 @@ def inserted_files(table: OpenTable, uri: str, actions: Actions) -> dict[str, in
     # With a deletion vector alone that is another, a file has fewer rows than before.
     new = [add for add in adds if add["path"] not in removed]
     if (
-        is_restore(actions)
+        (adds and is_restore(actions))
         or any(_deleted(add) < _deleted(removed.get(add["path"])) for add in adds)
         or any(map(_deleted, new))  # to read it whole would take what is deleted in it
     ):

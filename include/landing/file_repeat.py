@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Iterator
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from include.fold.instants import instant_of
 from include.lake.commits import is_written
 from include.lake.paths import Lake, dataset_of
-from include.landing.batch import Batch
+from include.landing.batch import KEPT, Batch
 from include.landing.ingest_position import app_id
 from include.landing.parse_files import ACCEPTED, WHOLE_FILE, Outcome, file_outcome, refused
 from include.landing.refusals import RefusedError
@@ -33,6 +34,17 @@ def files_without_events(lake: Lake, source: Source, batch: Batch) -> frozenset[
         columns=["source_file"], filter=pc.field("source_file").isin(batch.files)
     )
     return frozenset(batch.files) - {*rows["source_file"].unique().to_pylist()}
+
+
+def rows_kept(lake: Lake, source: Source, table: str, batch: Batch) -> int:
+    """How many rows of a batch bronze or quarantine has of files that are not read any more."""
+    names = [name for name, mark in batch.given_up.items() if mark == KEPT]
+    if not names:
+        return 0
+    theirs = pc.field("source_file").isin(names)
+    if table == "quarantine":  # a re-ingestion may have added rows, under the same name
+        theirs &= pc.field("ingested_at") == instant_of(batch.ingested_at_us)
+    return int(dataset_of(f"{lake.root}/{table}/{source.name}").count_rows(filter=theirs))
 
 
 def as_begun(

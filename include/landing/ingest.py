@@ -18,13 +18,14 @@ from include.job import RunRecord
 from include.lake.commits import is_written, rows_committed
 from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake, LakeError
-from include.landing.batch import KEPT, Batch
+from include.landing.batch import Batch
 from include.landing.bronze_changes import follow_fields
 from include.landing.bronze_tables import create_tables
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
 from include.landing.delta_versions import ignored_findings
+from include.landing.file_repeat import rows_kept
 from include.landing.group_report import report_groups
 from include.landing.ingest_position import (
     app_id,
@@ -124,11 +125,11 @@ class BatchWriter:
         """
         path = f"{self._lake.root}/{table}/{self._source.name}"
         written = rows_committed(self._lake, path, *self._once(table, batch))
-        if written is None or written == judged:
+        if written is None:
             return judged
         # A run that died had read messages that were compacted away, or files that were given up.
-        is_less_now = isinstance(self._source.origin, KafkaTopic) or KEPT in batch.given_up.values()
-        if is_less_now and written > judged:
+        is_less_now = isinstance(self._source.origin, KafkaTopic) and written > judged
+        if is_less_now or written == judged + rows_kept(self._lake, self._source, table, batch):
             return written
         raise RowsLostError(
             f"batch {batch.number} of {self._source.name} has {counted(judged, 'row')} for {path}, but its "

@@ -33,10 +33,29 @@ class FilePlan(NamedTuple):
         """For people."""
         told = f"{shown(self.name)} of batch {self.batch.number} is given up: it is not read any more. "
         if self.mark == GIVEN_UP:
-            return f"{told}Quarantine will have it as a whole"
+            return f"{told}Quarantine will have it as a whole{self._copies()}"
         return (
             f"{told}The tables keep what a run has written of it; its refused rows may be missing in "
             "quarantine"
+        )
+
+    def _copies(self) -> str:
+        copies = [name for name, of in self.batch.copies.items() if of == self.name]
+        if not copies:
+            return ""
+        named = ", ".join(map(shown, sorted(copies)))
+        return f". As its copies, of the same content, give no rows either: {named}"
+
+    def action(self) -> str:
+        """What is to be done when it is given up."""
+        if self.mark == GIVEN_UP:
+            return (
+                "if the producer has it still, let it land under another name; or put it back, and "
+                "`./stateful reingest` takes it in. Not both: each row would be there twice"
+            )
+        return (
+            "do not let it land under another name: what bronze has of it would be there twice. If "
+            "refused rows of it are missing, let the producer send these alone"
         )
 
 
@@ -75,6 +94,7 @@ def _mark(lake: Lake, source: Source, batch: Batch, name: str) -> str:
 
 def apply_skip_file(lake: Lake, source: Source, plan: FilePlan) -> None:
     """Mark it in the position; the finding `file_given_up` keeps that it was."""
+    _record(lake, source, plan)  # first: once it is marked, nobody would come to say so
     batch = plan.batch
     mark = Batch(
         batch.position_id, batch.number, (f"{plan.mark}{plan.name}",), batch.ingested_at_us
@@ -85,11 +105,14 @@ def apply_skip_file(lake: Lake, source: Source, plan: FilePlan) -> None:
     rows = with_all_columns(plan_rows(mark), table)
     write_deltalake(table, rows, mode="append", commit_properties=once)
     seal_tables(lake, source.name)
+
+
+def _record(lake: Lake, source: Source, plan: FilePlan) -> None:
     found = Finding(
         finding="file_given_up",
         severity="warning",
         count=1,
         detail=plan.text(),
-        action="if the producer has it still, let it land under another name",
+        action=plan.action(),
     )
     record_findings(lake, None, source.name, [found])

@@ -147,12 +147,16 @@ def _words(found: GoesOn, position: Position, begun: tuple[int, int]) -> str:
 
 def apply_skip(lake: Lake, source: Source, plan: SkipPlan) -> None:
     """Go on behind what is lost; the finding `rows_skipped` keeps what that was."""
+    _record(lake, source, plan)  # first: once it is written, nothing is lost any more
     done = plan.done
     if plan.rest is not None:
         (begun, bronze, _), *others = done
         done = ((begun, bronze, _quarantined(lake, source, plan.rest)), *others)
     write_taken(lake, source.name, plan.planned, done)
     seal_tables(lake, source.name)
+
+
+def _record(lake: Lake, source: Source, plan: SkipPlan) -> None:
     found = Finding(
         finding="rows_skipped",
         severity="warning",

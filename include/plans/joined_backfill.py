@@ -94,5 +94,8 @@ def _is_right(lake: Lake, stream: Stream, start: datetime, until: datetime) -> b
     except (DeltaError, LakeError, OSError, SettingsError) as error:
         log.warning("%s: recomputed, whatever was before: %s", stream.name, error)
         return False
+    known_until_us = judged.coverage.until_us
+    if known_until_us is None or known_until_us < micros_of(until):
+        return False  # a rewind has taken it back: nothing is wrong there, as nothing is there
     between = state_between(judged.coverage, micros_of(start), micros_of(until))
     return judged.distrust is None and between == "right"

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from deltalake import DeltaTable
 
 from include.alerts.known import KNOWN
 from include.alerts.record import untold
@@ -100,6 +101,26 @@ def test_failed_tasks_are_told_with_the_error_of_the_run(told):
     assert told.look([]) == [(CLOSED, "device_signals", "run_failed")]
 
 
+def test_a_look_that_knows_of_no_tasks_does_not_close_what_a_failed_task_has_opened(told):
+    """The run and its check were fine, and compact_state failed: a backfill's look came next."""
+    told.run()
+    assert told.look(["compact_state"]) == [(OPENED, "device_signals", "run_failed")]
+    assert told.look(None) == []
+    assert told.look([]) == [(CLOSED, "device_signals", "run_failed")]
+
+
+def test_a_restored_table_of_alerts_is_gone_on_with(told):
+    """Delta's RESTORE takes rows back, and no record of a transaction."""
+    told.run(("skew", "warning"))
+    told.look()
+    told.run()
+    told.look()
+    table = DeltaTable(told.lake.ops("alerts"))
+    table.restore(table.version() - 1)
+    assert told.look() == [(CLOSED, "device_signals", "skew")]
+    assert told.look() == []
+
+
 def test_a_run_that_failed_closes_nothing(told):
     told.run(("skew", "warning"))
     told.look()
@@ -158,6 +179,22 @@ def test_a_source_is_told_of_by_one_of_its_streams(lake):
     both[0].find([("watermark_jumped", "warning")], "signals/1", subject="signals")
     assert both[0].look() == [(OPENED, "signals", "watermark_jumped")]
     assert both[1].look() == []
+
+
+def test_what_was_found_before_another_stream_took_in_more_is_told_once(lake):
+    """Both have a tick. One found a jump; the other's ingestion came before the first one's look."""
+    one, two = (Told(lake, replace(STREAM, name=name)) for name in ("one", "two"))
+    one.ingest()
+    one.find([("watermark_jumped", "warning")], "signals/0", subject="signals")
+    one.hour = two.hour = 1
+    two.ingest()
+    assert two.look() == [(OPENED, "signals", "watermark_jumped")]
+    assert one.look() == [(CLOSED, "signals", "watermark_jumped")]
+    two.ingest()
+    assert (one.look(), two.look()) == ([], [])
+    two.ingest()
+    two.find([("watermark_jumped", "warning")], "signals/2", subject="signals")
+    assert two.look() == [(OPENED, "signals", "watermark_jumped")]
 
 
 def test_a_stream_that_is_called_as_its_source_tells_of_both(lake):

@@ -20,6 +20,7 @@ from include import origins
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
+from include.landing import skip_lost
 from include.landing.arrivals import OriginError
 from include.landing.clock import why_not_ingest
 from include.landing.delta_feed import actions_of, inserted_files
@@ -275,6 +276,22 @@ def test_a_restore_gives_no_row_again(lake: Lake, tmp_path: Path, on_change: str
     assert ["versions 3 of" in detail for detail in found].count(True) == 1
 
 
+def test_a_restore_that_only_takes_rows_away_is_passed_over_as_other_deletes_are(
+    lake: Lake, tmp_path: Path
+):
+    theirs = Theirs(tmp_path, has_feed=True)
+    source = theirs.source(on_change="inserts")
+    theirs.append(2)
+    version = DeltaTable(theirs.uri).version()
+    theirs.append(2)
+    ingest(lake, source)
+    DeltaTable(theirs.uri).restore(version)
+    theirs.append(1)
+    ingest(lake, source)
+    assert values_of(lake) == [0, 1, 2, 3, 4]
+    assert read_ops(lake, "findings")["finding"].to_pylist() == ["versions_ignored"]
+
+
 def test_changes_that_were_vacuumed_stop_until_they_are_given_up(lake: Lake, tmp_path: Path):
     theirs = Theirs(tmp_path, has_feed=True)
     source = theirs.source(on_change="inserts")
@@ -311,6 +328,21 @@ def skip(lake: Lake, theirs: Theirs, count: int) -> None:
     assert plan is not None
     assert plan.count == count
     apply_skip(lake, theirs.source(), plan)
+
+
+def test_what_is_skipped_is_said_though_the_command_was_killed(
+    lake: Lake, theirs: Theirs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    theirs.append(2)
+    ingest(lake, theirs.source())
+    Path(theirs.uri).rename(tmp_path / "old")
+    theirs.append(3)
+    monkeypatch.setattr(skip_lost, "seal_tables", die)
+    with pytest.raises(KilledError):
+        skip(lake, theirs, 0)
+    monkeypatch.undo()
+    assert plan_skip(lake, theirs.source(), NOW) is None
+    assert read_ops(lake, "findings")["finding"].to_pylist() == ["rows_skipped"]
 
 
 def test_versions_that_were_cleaned_up_stop_until_they_are_skipped(lake: Lake, theirs: Theirs):

@@ -1,5 +1,7 @@
 """A landed file that its producer has deleted stops its source until it is given up."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,11 +10,12 @@ from include.cli import __main__ as cli
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.landing import ingest as ingestion
-from include.landing.ingest import RunCounts, ingest
+from include.landing import skip_file
+from include.landing.ingest import RowsLostError, RunCounts, ingest
 from include.landing.ingest_position import files_waiting
 from include.landing.open_landed import FileGoneError
 from include.landing.parsed_batch import ParsedHere
-from include.landing.skip_file import plan_skip_file
+from include.landing.skip_file import apply_skip_file, plan_skip_file
 from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, quarantine_of, values_of
 from tests.landed_files import Landing, signal
@@ -95,6 +98,63 @@ def test_what_is_given_up_is_given_up_when_the_run_after_dies_too(lake: Lake, la
     ingest(lake, SIGNALS)
     assert [name for name, _ in values_of(lake)] == ["a.jsonl", "b.jsonl"]
     assert len(quarantine_of(lake)) == 3
+
+
+def test_it_hides_no_row_of_another_file_that_was_changed_since(lake: Lake, landed: Landing):
+    """Its own row, which bronze has, is not to stand for the one that a.jsonl has more by now."""
+    begin(lake, landed, "bronze", [signal(2, value=3)])
+    skip(lake, "gone.jsonl", "--apply")
+    landed.add("a.jsonl", [signal(0, value=1), signal(3, value=4)])
+    with pytest.raises(RowsLostError, match="files or the source's entry was changed since"):
+        ingest(lake, SIGNALS)
+    landed.add("a.jsonl", [signal(0, value=1), BAD])
+    ingest(lake, SIGNALS)
+    assert values_of(lake) == [("a.jsonl", 1), ("b.jsonl", 2), ("gone.jsonl", 3)]
+
+
+@pytest.mark.parametrize(
+    ("died", "action"),
+    [("nothing", "under another name.* Not both.* twice"), ("bronze", "do not let .* twice")],
+)
+def test_only_what_was_not_read_is_to_land_again(
+    lake: Lake, landed: Landing, died: str, action: str
+):
+    begin(lake, landed, died, [signal(2, value=3)])
+    skip(lake, "gone.jsonl", "--apply")
+    (found,) = read_ops(lake, "findings").to_pylist()
+    assert re.search(action, found["action"])
+
+
+def test_of_a_file_with_copies_these_are_named_as_they_give_no_rows(lake: Lake, landed: Landing):
+    unique = replace(SIGNALS, unique_files=True)
+    gone = landed.add("gone.jsonl", [signal(0, value=1)])
+    landed.add("same.jsonl", [signal(0, value=1)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(*DIED["nothing"], die)
+        with pytest.raises(KilledError):
+            ingest(lake, unique)
+    gone.unlink()
+    plan = plan_skip_file(lake, unique, "gone.jsonl")
+    assert plan is not None
+    assert plan.text().endswith('of the same content, give no rows either: "same.jsonl"')
+    apply_skip_file(lake, unique, plan)
+    ingest(lake, unique)
+    assert values_of(lake) == []
+    landed.add("anew.jsonl", [signal(0, value=1)])
+    ingest(lake, unique)
+    assert values_of(lake) == [("anew.jsonl", 1)]
+
+
+def test_it_is_said_though_the_command_was_killed(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    begin(lake, landed, "bronze", [signal(2)])
+    monkeypatch.setattr(skip_file, "seal_tables", die)
+    with pytest.raises(KilledError):
+        skip(lake, "gone.jsonl", "--apply")
+    monkeypatch.undo()
+    assert skip(lake, "gone.jsonl", "--apply") == 0  # it is given up already
+    assert read_ops(lake, "findings")["finding"].to_pylist() == ["file_given_up"]
 
 
 def test_a_file_that_stops_nothing_is_not_given_up(lake: Lake, landed: Landing):

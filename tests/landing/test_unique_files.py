@@ -151,6 +151,43 @@ def test_a_file_without_permission_or_that_is_gone_has_no_hash(lake: Lake, lande
     assert [unique_files._hash_of(shut, "/r", name) for name in ("a", "b")] == [None, None]
 
 
+@pytest.mark.parametrize("first", ["[1, 2", [signal(0)]], ids=["broken", "whole"])
+def test_a_file_that_is_another_than_planned_is_not_taken_under_the_hash_of_the_former(
+    lake: Lake, landed: Landing, first: str | list[str]
+):
+    """Else a copy of what it has become would be taken once more."""
+    landed.add("a.jsonl", first)
+    with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
+        Dying(patch, 2)  # the batch is planned
+        ingest(lake, UNIQUE)
+    landed.add("a.jsonl", [signal(0), signal(1)])
+    ingest(lake, UNIQUE)
+    landed.add("copy.jsonl", [signal(0), signal(1)])
+    ingest(lake, UNIQUE)
+    assert names_in_bronze(lake) == ["copy.jsonl", "copy.jsonl"]
+    assert [(row["source_file"], row["row_number"]) for row in quarantine_of(lake)] == [
+        ("a.jsonl", 0)
+    ]
+    assert copies_of_mended(lake, UNIQUE, NOW) == {"a.jsonl": "copy.jsonl"}
+
+
+def test_a_file_that_could_not_be_read_when_it_was_planned_is_not_taken_without_a_hash(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    """Such as one that was written to: without a hash, its copies would be taken once more."""
+    landed.add("a.jsonl", [signal(0)])
+    landed.add("b.jsonl", [signal(1)])
+    whole = unique_files.hashes_of
+    monkeypatch.setattr(
+        unique_files, "hashes_of", lambda lake, source, names: whole(lake, source, ["b.jsonl"])
+    )
+    ingest(lake, UNIQUE)
+    monkeypatch.undo()
+    landed.add("copy.jsonl", [signal(0)])
+    ingest(lake, UNIQUE)
+    assert names_in_bronze(lake) == ["b.jsonl", "copy.jsonl"]
+
+
 @pytest.mark.spark
 def test_a_mended_file_is_taken_in_again_unless_another_has_its_content(
     spark: SparkSession, lake: Lake, landed: Landing

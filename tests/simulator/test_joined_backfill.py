@@ -13,7 +13,9 @@ from include.lake.ops import read_ops
 from include.lake.stream_result import recompute_extra
 from include.plans.joined_backfill import MOST, following_ends, take_joined
 from include.plans.plan_recompute import settled_until
+from include.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute_all
+from spark_jobs.reseed_stream import reseed
 from tests.simulator.steps import all_rows, land, live_table, run, some_rows, table_of
 from tests.simulator.world import World, open_world
 from tests.simulator.writes import killed_at, writes_of
@@ -82,6 +84,18 @@ def test_what_is_wrong_again_by_the_time_of_its_run_is_not_taken(world):
     assert not take_joined(world.lake, stream, edges[2], edges[3], "d2")
     assert backfill(world, edges) == 1
     assert world.table("counts") == right_between(world, edges)
+
+
+def test_what_a_rewind_has_taken_back_since_is_not_taken(world):
+    edges = late_world(world)
+    stream = world.streams["counts"]
+    backfill(world, edges)
+    reseed(world.engine, world.lake, stream, ReseedOptions(until=edges[2]))
+    taken = [
+        take_joined(world.lake, stream, start, until, f"d{number}")
+        for number, (start, until) in enumerate(pairwise(edges))
+    ]
+    assert taken == [True, True, False, False]
 
 
 def test_another_backfill_does_not_take_what_belongs_to_a_run(world):
