@@ -138,6 +138,7 @@ def _heed_no_more(number: int, frame: FrameType | None) -> None:
 def airflow(lake: Lake, port: int) -> Iterator[tuple[Parts, AirflowApi]]:
     """Airflow while the body runs; no process of it is left afterwards."""
     adopt_orphans()
+    make_private_home()
     make_password()
     port_of_tasks = any_free_port()
     parts = Parts(airflow_environment(os.environ, lake, port, port_of_tasks))

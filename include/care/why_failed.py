@@ -9,6 +9,7 @@ from include.care.how_to_mend import how_to_mend
 from include.care.table_figures import lost_files
 from include.job import CALLER_ERRORS
 from include.lake.delta_log import first_line, open_table
+from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError
 from include.settings import Stream
 from include.text_table import first_names
@@ -18,6 +19,10 @@ FOLDERS, FILES = (
     r"(?:bronze|tables|checkpoints|ops|savepoints)",
     r"\.(?:parquet|json|changelog|zip)\b",
 )
+
+
+# Spark's class of error; of a damaged change log it names no file.
+NO_STATE = "CANNOT_LOAD_STATE_STORE"
 
 
 class BrokenLakeError(Exception):
@@ -54,6 +59,7 @@ def why_failed(lake: Lake, stream: Stream, error: Exception) -> str | None:
         _of_table(lake, f"bronze/{stream.source}")
         or _of_table(lake, f"tables/{stream.name}")
         or _of_file_named(lake, error)
+        or _of_state(lake, stream, error)
         or next(iter(told), None)
     )
 
@@ -74,8 +80,19 @@ def _of_table(lake: Lake, name: str) -> str | None:
 def _of_file_named(lake: Lake, error: Exception) -> str | None:
     """Of a file that is there, and whose bytes are not what was written."""
     root = re.escape(lake.path_in_filesystem(lake.root))
-    named = re.search(rf"{root}/({FOLDERS}/[^\s'\",)\]]+?{FILES})", str(error))
+    # Of a path delta-rs leaves the first slash away.
+    named = re.search(rf"{root.removeprefix('/')}/({FOLDERS}/[^\s'\",)\]]+?{FILES})", str(error))
     if named is None:
         return None
     cause = first_line(error)
     return f"{lake.root}/{named[1]} cannot be read ({cause}). To do: {how_to_mend(named[1])}"
+
+
+def _of_state(lake: Lake, stream: Stream, error: Exception) -> str | None:
+    """Of a change log that Spark cannot read to its end: one that is there, and complete by its name."""
+    if NO_STATE not in str(error):
+        return None
+    generation = read_generations(lake, stream.name).number
+    path = lake.checkpoint(stream.name, generation)
+    way_out = how_to_mend(f"checkpoints/{stream.name}")
+    return f"a file of the state in {path} cannot be read ({first_line(error)}). To do: {way_out}"

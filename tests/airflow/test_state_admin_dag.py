@@ -186,7 +186,7 @@ def test_a_rejected_plan_is_not_applied_and_an_approved_one_is(lake, airflow_env
     assert again == [subject, body]
     assert subject == "Reseed user_counts?"
     assert "reseed user_counts as of 2026-03-01" in body
-    assert "; 9 buckets" in body
+    assert "| *has* | 9 buckets, " in body
 
 
 @pytest.mark.airflow
