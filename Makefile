@@ -40,7 +40,7 @@ test-setup:
 TESTS := $(RUN) pytest -n 2 --durations=25 --dist worksteal
 GROUPS := $(RUN) pytest -n 2 --durations=25 --dist loadgroup
 
-test: test-setup ## Run the tests (a quarter of an hour on 2 cores)
+test: test-setup ## Run the tests (six to ten minutes on 2 cores)
 	@$(TESTS) -m "not full and not e2e"
 
 test-fast: test-setup ## Run those without a JVM, Airflow or simulations, with few examples (a minute)
