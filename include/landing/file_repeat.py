@@ -7,13 +7,11 @@ A batch that is repeated has the rows that it had. What has come of a file since
 from collections.abc import Callable, Collection, Iterator
 
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from include.fold.instants import instant_of
-from include.lake.commits import is_written
 from include.lake.paths import Lake, dataset_of
 from include.landing.batch import KEPT, Batch
-from include.landing.ingest_position import app_id
+from include.landing.ingest_position import is_batch_in
 from include.landing.parse_files import ACCEPTED, WHOLE_FILE, Outcome, file_outcome, refused
 from include.landing.refusals import RefusedError
 from include.settings import Source
@@ -21,16 +19,10 @@ from include.settings import Source
 
 def files_without_events(lake: Lake, source: Source, batch: Batch) -> frozenset[str]:
     """Those of a batch that was begun, once a table has something of it; of any other none."""
-    name = source.name
-    tables = {"bronze": lake.bronze(name), "quarantine": lake.quarantine(name)}
-    has = {
-        table: is_written(DeltaTable(path), app_id(name, table, batch.position_id), batch.number)
-        for table, path in tables.items()
-    }
-    if not has["bronze"]:
+    if not is_batch_in(lake, source.name, "bronze", batch):
         # Which is written first: so what quarantine has is all of the batch.
-        return frozenset(batch.files if has["quarantine"] else ())
-    rows = dataset_of(tables["bronze"]).to_table(
+        return frozenset(batch.files if is_batch_in(lake, source.name, "quarantine", batch) else ())
+    rows = dataset_of(lake.bronze(source.name)).to_table(
         columns=["source_file"], filter=pc.field("source_file").isin(batch.files)
     )
     return frozenset(batch.files) - {*rows["source_file"].unique().to_pylist()}

@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from deltalake import DeltaTable
-
 from include.job import RunRecord
-from include.lake.commits import is_written, rows_committed
+from include.lake.commits import rows_committed
 from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake, LakeError
 from include.landing.batch import Batch
@@ -31,6 +29,7 @@ from include.landing.ingest_position import (
     app_id,
     ensure_position,
     finish,
+    is_batch_in,
     next_batch,
 )
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
@@ -86,7 +85,7 @@ class BatchWriter:
         """Parse the batch, commit it to both tables, and say that it is done."""
         with self._parse(self._lake, self._source, batch, sizes) as parsed:
             summary = checked_summary(parsed.summary(), len(batch.files))
-            if summary.accepted and not self._is_in_bronze(batch):
+            if summary.accepted and not is_batch_in(self._lake, self._source.name, "bronze", batch):
                 self._append_accepted(parsed, batch)
             # Before quarantine has it: what it has then is all that the batch is to have.
             accepted = self._rows_of("bronze", batch, summary.accepted)
@@ -101,11 +100,6 @@ class BatchWriter:
         rows = (accepted + refused, accepted, refused, summary.rescued)
         self.counts += RunCounts(1, summary.files, *rows, len(batch.copies))
         self.skipped += summary.skipped
-
-    def _is_in_bronze(self, batch: Batch) -> bool:
-        return is_written(
-            DeltaTable(self._lake.bronze(self._source.name)), *self._once("bronze", batch)
-        )
 
     def _append_accepted(self, parsed: Parsed, batch: Batch) -> None:
         clocks = parsed.append_accepted(self._once("bronze", batch))
@@ -148,7 +142,7 @@ def refuse_other_entry(lake: Lake, source: Source, batch: Batch) -> None:
     if planned in (None, entry_hash(source)):
         return
     for table, path in (("bronze", lake.bronze(name)), ("quarantine", lake.quarantine(name))):
-        if is_written(DeltaTable(path), app_id(name, table, batch.position_id), batch.number):
+        if is_batch_in(lake, name, table, batch):
             raise LakeError(
                 f"batch {batch.number} of {name} was begun under another entry of the source, and "
                 f"{path} has it already: rows that today's entry judges otherwise would be lost, or "

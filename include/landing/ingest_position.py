@@ -23,7 +23,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.fold.instants import instant_of, micros_of
 from include.lake.columns import Column, create_if_absent, documented, without_comments
-from include.lake.commits import transaction, write_once
+from include.lake.commits import is_written, transaction, write_once
 from include.lake.delta_log import first_line, open_table
 from include.lake.ops import compact_now_and_then, despite_others, with_all_columns
 from include.lake.paths import Lake, LakeError, files_of
@@ -151,6 +151,12 @@ def finish(lake: Lake, source: str, batch: Batch, rows_bronze: int, rows_quarant
 def app_id(source: str, table: str, position_id: str) -> str:
     """Names the writes of the position with that id to one table of the source, for `write_once`."""
     return f"{app_prefix(source)}{table}/{position_id}"
+
+
+def is_batch_in(lake: Lake, source: str, table: str, batch: Batch) -> bool:
+    """Whether bronze or quarantine, as `table` says, has what the batch gave it, by its own log."""
+    written_to = DeltaTable(f"{lake.root}/{table}/{source}")
+    return is_written(written_to, app_id(source, table, batch.position_id), batch.number)
 
 
 def app_prefix(source: str) -> str:

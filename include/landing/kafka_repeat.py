@@ -7,13 +7,11 @@ from functools import reduce
 from operator import or_
 
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from include.fold.instants import instant_of
-from include.lake.commits import is_written
 from include.lake.paths import Lake, dataset_of
 from include.landing.batch import Batch
-from include.landing.ingest_position import app_id
+from include.landing.ingest_position import is_batch_in
 from include.landing.kafka_offsets import range_named
 from include.origins import KafkaTopic
 from include.settings import Source
@@ -26,16 +24,10 @@ def events_before(lake: Lake, source: Source, batch: Batch) -> frozenset[tuple[i
     assert isinstance(origin, KafkaTopic)
     if origin.schema_registry is None:
         return None
-    bronze, quarantine = lake.bronze(source.name), lake.quarantine(source.name)
-    if _has(bronze, app_id(source.name, "bronze", batch.position_id), batch):
+    if is_batch_in(lake, source.name, "bronze", batch):
         return events_in_bronze(lake, source, batch)
     # Which is written behind bronze: so there was no event.
-    was_refused = _has(quarantine, app_id(source.name, "quarantine", batch.position_id), batch)
-    return frozenset() if was_refused else None
-
-
-def _has(path: str, app: str, batch: Batch) -> bool:
-    return is_written(DeltaTable(path), app, batch.number)
+    return frozenset() if is_batch_in(lake, source.name, "quarantine", batch) else None
 
 
 def events_in_bronze(lake: Lake, source: Source, batch: Batch) -> frozenset[tuple[int, int]]:

@@ -7,15 +7,15 @@ unless the tables have what an earlier run had read of it.
 from typing import NamedTuple
 
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, write_deltalake
 
-from include.lake.commits import is_written, transaction
+from include.lake.commits import transaction
 from include.lake.delta_log import open_table
 from include.lake.findings import Finding, record_findings
 from include.lake.ops import with_all_columns
 from include.lake.paths import Lake, LakeError, dataset_of
 from include.landing.batch import GIVEN_UP, KEPT, Batch
-from include.landing.ingest_position import app_id, plan_rows, read_position
+from include.landing.ingest_position import app_id, is_batch_in, plan_rows, read_position
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
 from include.landing.origin import place_of
 from include.landing.refusals import shown
@@ -85,8 +85,7 @@ def plan_skip_file(lake: Lake, source: Source, name: str) -> FilePlan | None:
 
 def _mark(lake: Lake, source: Source, batch: Batch, name: str) -> str:
     """KEPT when the tables have all of it, or bronze its events."""
-    quarantine = app_id(source.name, "quarantine", batch.position_id)
-    if is_written(DeltaTable(lake.quarantine(source.name)), quarantine, batch.number):
+    if is_batch_in(lake, source.name, "quarantine", batch):
         return KEPT
     bronze = dataset_of(lake.bronze(source.name))
     return KEPT if bronze.count_rows(filter=pc.field("source_file") == name) else GIVEN_UP
