@@ -15,6 +15,7 @@ from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.registry import all_sources, all_streams
 from include.savepoints.savepoint_table import savepoint_columns
 from include.stream_definition import load_definition
+from include.text_table import markdown_cell
 
 SQL_TYPES = {arrow: sql for sql, arrow in ARROW_TYPES.items()}
 PAGE = "docs/tables.md"
@@ -68,13 +69,9 @@ def _ops() -> Iterator[str]:
 
 
 def _section(table: str, what: str, columns: Iterable[Column]) -> str:
-    rows = [f"| `{c.name}` | {c.type} | {_cell(c.comment)} |" for c in columns]
+    rows = [f"| `{c.name}` | {c.type} | {markdown_cell(c.comment)} |" for c in columns]
     head = ["| column | type | meaning |", "|---|---|---|"]
     return "\n".join([f"### {table}", "", f"{what.rstrip('.')}.", "", *head, *rows])
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

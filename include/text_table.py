@@ -21,6 +21,11 @@ def printable(text: str) -> str:
     return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def markdown_cell(text: str) -> str:
+    """The text in one cell of a table of Markdown."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
 def bytes_text(count: float) -> str:
     """`count` bytes in the unit that leaves few digits: 1.5 MiB."""
     scaled, unit = float(count), 0

@@ -8,6 +8,7 @@ from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition
 from include.registry import source_named
 from include.settings import Limits, Source, Stream
 from include.stream_definition import load_definition
+from include.text_table import markdown_cell
 
 RED = (
     "**When it is red**: the log of the red task says what was wrong and what to do, the tab *State* "
@@ -18,7 +19,9 @@ RED = (
 def stream_doc(stream: Stream, common: str) -> str:
     """Markdown: what `stream` computes, its facts, its table and source; then `common`."""
     definition, source = load_definition(stream), source_named(stream.source)
-    facts = "\n".join(f"| {name} | {_cell(value)} |" for name, value in _facts(stream, definition))
+    facts = "\n".join(
+        f"| {name} | {markdown_cell(value)} |" for name, value in _facts(stream, definition)
+    )
     return "\n\n".join(
         [
             f"**{stream.title}**",
@@ -78,12 +81,8 @@ def _source_rows(source: Source) -> Iterator[tuple[str, str, str]]:
 
 
 def _columns(title: str, rows: Iterator[tuple[str, str, str]]) -> str:
-    lines = [f"| `{name}` | {kind} | {_cell(comment)} |" for name, kind, comment in rows]
+    lines = [f"| `{name}` | {kind} | {markdown_cell(comment)} |" for name, kind, comment in rows]
     return "\n".join([f"**{title}**", "", "| column | type | meaning |", "|---|---|---|", *lines])
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _limits(limits: Limits) -> Iterator[str]:

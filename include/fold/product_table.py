@@ -46,13 +46,14 @@ def ensure_product(path: str, definition: Definition) -> None:
     if not DeltaTable.is_deltatable(path):
         _create(path, definition, columns)
         return
-    found, expected = found_columns(path), columns_of(documented(columns))
+    table = DeltaTable(path)
+    found, expected = found_columns(table), columns_of(documented(columns))
     if found != expected:
         raise TableSchemaError(
             f"{path} has columns {_shown(found)}, but the stream now writes {_shown(expected)}: "
             "restore the stream's output record, or move the table away"
         )
-    _begin_feed(path)
+    _begin_feed(path, table)
 
 
 def _create(path: str, definition: Definition, columns: Sequence[Column]) -> None:
@@ -61,9 +62,8 @@ def _create(path: str, definition: Definition, columns: Sequence[Column]) -> Non
     log.info("created %s", path)
 
 
-def _begin_feed(path: str) -> None:
+def _begin_feed(path: str, table: DeltaTable) -> None:
     """Append tables of release 0.5 have no change feed: from here on they do."""
-    table = DeltaTable(path)
     if not CHANGE_FEED.items() <= table.metadata().configuration.items():
         table.alter.set_table_properties(CHANGE_FEED)
         log.info("%s has a change feed from version %d on", path, table.version())

@@ -26,6 +26,11 @@ SQL_NAMES = {arrow: name for name, arrow in ARROW_TYPES.items()}
 INSTANT = ARROW_TYPES["timestamp"]
 
 
+def instant_scalar(micros: int) -> pa.Scalar:
+    """An instant in microseconds since 1970, UTC, to compare columns of that type with."""
+    return pa.scalar(micros, INSTANT)
+
+
 class Column(NamedTuple):
     """A column of a table, with the comment that documents it there."""
 
@@ -125,9 +130,9 @@ def create_if_absent(
     )
 
 
-def found_columns(path: str) -> list[tuple[str, pa.DataType]]:
+def found_columns(table: DeltaTable) -> list[tuple[str, pa.DataType]]:
     """Names and types of a Delta table's columns."""
-    return columns_of(pa.schema(DeltaTable(path).schema().to_arrow()))
+    return columns_of(pa.schema(table.schema().to_arrow()))
 
 
 def columns_of(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:

@@ -14,10 +14,10 @@ from include.fold.definition import EMITTED_AT, EMITTED_AT_US, REMOVED, Key, Key
 from include.fold.emitted import Emitted
 from include.fold.instants import instant_of
 from include.fold.records import Column
+from include.lake.columns import INSTANT
 from include.lake.paths import Lake
 from include.page.key_replay import Step
 from include.page.key_rows import table_rows
-from include.savepoints.bronze_files import INSTANT
 from include.text_table import value_text
 
 

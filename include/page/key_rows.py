@@ -22,12 +22,13 @@ from include.fold.event_order import keys_of
 from include.fold.instants import instant_of
 from include.fold.schemas import event_schema, state_schema
 from include.fold.shapes import Nested
+from include.lake.columns import INSTANT, instant_scalar
 from include.lake.paths import Lake, dataset_of
 from include.landing.initial_state import default_timeout_us, find_initial_state
 from include.landing.initial_state_file import landed_value, read_document, states_of, typed_rows
 from include.landing.late_fields import late_fields, with_late_fields
 from include.landing.refusals import RefusedError
-from include.savepoints.bronze_files import INSTANT, BronzeFiles, read_files
+from include.savepoints.bronze_files import BronzeFiles, read_files
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.contents import SavepointError
 from include.savepoints.manifest import Savepoint
@@ -84,11 +85,11 @@ def read_events(
     table = DeltaTable(pin.path)
     late = late_fields(table, event_names(fold))
     time, files = INSTANTS[fold.time_us], BronzeFiles(table)
-    wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= _instant(pin.ingested_at_us))
+    wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= instant_scalar(pin.ingested_at_us))
     first_us = max((us for us in (from_us, since_us) if us is not None), default=None)
     too_early: Any = pc.less(files.span(time)[1], first_us if first_us is not None else -(2**63))
     if first_us is not None:
-        wanted &= pc.field(time) >= _instant(first_us)
+        wanted &= pc.field(time) >= instant_scalar(first_us)
     # A column that came later may lie elsewhere in older rows: then all are looked at.
     if not fold.keys.is_derived and not {field.name for field in late} & set(fold.keys.names):
         wanted &= _is_key(fold, key)
@@ -198,15 +199,11 @@ def table_rows(lake: Lake, fold: KeyedFold, key: Key, from_us: int | None) -> pa
     wanted = reduce(and_, (_is(pc.field(n).cast(v.type), v) for n, v in _values(fold, key)))
     if from_us is not None:
         date = pc.field("emitted_date") >= instant_of(from_us).date()
-        wanted &= date & (pc.field(EMITTED_AT) >= _instant(from_us))
+        wanted &= date & (pc.field(EMITTED_AT) >= instant_scalar(from_us))
     rows = dataset.to_table(filter=wanted)
     for name in names - set(rows.column_names):  # the function has it since the newest run
         rows = rows.append_column(name, pa.nulls(rows.num_rows))
     return rows
-
-
-def _instant(micros: int) -> pa.Scalar:
-    return pa.scalar(micros, INSTANT)
 
 
 def _is_key(fold: KeyedFold, key: Key, *inside: str) -> pc.Expression:

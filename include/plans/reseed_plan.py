@@ -32,7 +32,7 @@ from include.savepoints.choose_base import Base
 from include.savepoints.identity import StreamIdentity
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, SettingsError, Stream
 from include.stream_definition import pinned_settings
-from include.text_table import counted
+from include.text_table import counted, markdown_cell
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,7 @@ class ReseedPlan:
     def markdown(self) -> str:
         """The same as a table, in Markdown."""
         rows = [*self._parts(), ("comes to", self._effect())]
-        cells = "\n".join(
-            f"| *{verb}* | {what.replace('|', chr(92) + '|')} |" for verb, what in rows
-        )
+        cells = "\n".join(f"| *{verb}* | {markdown_cell(what)} |" for verb, what in rows)
         return f"{self._named()}\n\n| | |\n|---|---|\n{cells}"
 
     def _named(self) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from deltalake import DeltaTable
+
 from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
 from include.fold.timers import TIMERS
@@ -30,7 +32,7 @@ def savepoint_table(lake: Lake, fold: KeyedFold) -> str:
             comment = f"{fold.stream}: its state as of past instants"
             create_if_absent(f"{lake.root}/{path}", columns, comment, PROPERTIES, ["savepoint_id"])
             return path
-        if found_columns(f"{lake.root}/{path}") == columns_of(documented(columns)):
+        if found_columns(DeltaTable(f"{lake.root}/{path}")) == columns_of(documented(columns)):
             return path
         number += 1
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from deltalake import DeltaTable
+
 from include.fold.bronze_events import INSTANTS
 from include.fold.definition import KeyedFold
 from include.fold.records import DefinitionError
@@ -11,7 +13,7 @@ from include.lake.columns import found_columns, sql_name
 
 def check_bronze(path: str, fold: KeyedFold) -> None:
     """DefinitionError unless the bronze at `path` has the fold's fields, with their types."""
-    check_types({name: sql_name(kind) for name, kind in found_columns(path)}, fold)
+    check_types({name: sql_name(kind) for name, kind in found_columns(DeltaTable(path))}, fold)
 
 
 def check_types(found: Mapping[str, str], fold: KeyedFold) -> None:

@@ -19,7 +19,7 @@ from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.fold.instants import instant_of
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.states import States, kept_without_timeout
-from include.lake.columns import INSTANT
+from include.lake.columns import instant_scalar
 from include.lake.paths import Lake, files_of
 from include.landing.clock_row import write_reset_row, write_still_row
 from include.landing.initial_state import check_as_of, default_timeout_us
@@ -101,11 +101,11 @@ class LocalEngine:
         names = {*event_names(fold), "ingested_at", "is_clock"}
         names = names.union(*(field.columns() for field in late))
         rows = files.to_table(columns=sorted(names), filter=dates)
-        wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= _instant(ingested_at_us))
+        wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= instant_scalar(ingested_at_us))
         if from_us is not None:
-            wanted &= pc.field(time) >= _instant(from_us)
+            wanted &= pc.field(time) >= instant_scalar(from_us)
         if until_us is not None:
-            wanted &= pc.field(time) < _instant(until_us)
+            wanted &= pc.field(time) < instant_scalar(until_us)
         return as_events(with_late_fields(rows.filter(wanted), late), fold)
 
     def count_by_step(self, events: pa.Table, fold: KeyedFold, step_us: int) -> dict[int, int]:
@@ -230,10 +230,6 @@ def _dates_within(from_us: int | None, until_us: int | None) -> pc.Expression:
     if until_us is not None:
         within &= pc.field("event_date") <= instant_of(until_us).date()
     return within
-
-
-def _instant(micros: int) -> pa.Scalar:
-    return pa.scalar(micros, INSTANT)
 
 
 class ArrowProductTable(ArrowProduct):

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from include.fold.admission import NEVER_US, is_late
-from include.fold.bronze_events import INSTANTS
+from include.fold.bronze_events import INSTANTS, event_names
 from include.fold.conform import conformed
 from include.fold.definition import KEY, KeyedFold
 from include.fold.event_order import keys_of
@@ -93,7 +93,8 @@ def _read(part: FilePart, count: int, fold: KeyedFold, late: Sequence[LateField]
     path = unquote(urlsplit(part.url).path)
     # Spark's writers of old have stamped with nanoseconds in 96 bits, and years beyond them.
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-        wanted = {*_bronze_columns(fold), "is_clock", "event_time", "arrival_watermark"}
+        clocks = {clock_column(fold), INSTANTS[fold.time_us], "event_time", "arrival_watermark"}
+        wanted = event_names(fold) | clocks | {"is_clock"}
         wanted = wanted.union(*(field.columns() for field in late))
         rows = file.read_row_groups(_row_groups(file.metadata, part), wanted, use_threads=False)
     if rows.num_rows != count:
@@ -102,11 +103,6 @@ def _read(part: FilePart, count: int, fold: KeyedFold, late: Sequence[LateField]
             "it was changed while it was read, or is damaged. No row of it is folded"
         )
     return with_late_fields(rows, late)
-
-
-def _bronze_columns(fold: KeyedFold) -> list[str]:
-    names = [INSTANTS.get(name, name) for name in event_schema(fold).names if name != KEY]
-    return [*names, clock_column(fold), INSTANTS[fold.time_us]]
 
 
 def _row_groups(metadata: pq.FileMetaData, part: FilePart) -> list[int]:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.fold.instants import instant_of
-from include.lake.columns import INSTANT
+from include.lake.columns import instant_scalar
 from include.lake.ops import despite_others
 from include.lake.paths import files_of
 from include.lake.range_change import RangeChange
@@ -30,9 +30,9 @@ class Range(NamedTuple):
         """Those rows."""
         within = pc.scalar(True)
         if self.from_us is not None:
-            within &= pc.field(self.at) >= _instant(self.from_us)
+            within &= pc.field(self.at) >= instant_scalar(self.from_us)
         if self.until_us is not None:
-            within &= pc.field(self.at) < _instant(self.until_us)
+            within &= pc.field(self.at) < instant_scalar(self.until_us)
         return within
 
     def dates(self) -> pc.Expression:
@@ -88,10 +88,6 @@ def _rows_within(table: DeltaTable, path: str, within: Range, schema: pa.Schema)
     # milliseconds, and Arrow takes them for exact.
     files = table.to_pyarrow_dataset(filesystem=files_of(path))
     return files.to_table(filter=within.dates()).cast(schema).filter(within.rows())
-
-
-def _instant(micros: int) -> pa.Scalar:
-    return pa.scalar(micros, INSTANT)
 
 
 def _compare(old: pa.Table, new: pa.Table) -> RangeChange:
