@@ -3,8 +3,10 @@
 Plans are made here, without a JVM; what is carried out is the job's, and so is its exit code.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -168,12 +170,7 @@ def skip_lost(source: SourceArgument, lake: LakeOption, is_applied: ApplyOption 
         if plan is None:
             say(f"nothing that {source.name} has not taken is lost")
             return 0
-        say(plan.text())
-        if is_applied:
-            apply_skip(lake, source, plan)
-        else:
-            say(UNCHANGED)
-    return 0
+        return _skip(plan.text(), partial(apply_skip, lake, source, plan), is_applied)
 
 
 @command("skip-file", "skip-file user_events 2026-11-20/a.jsonl --apply", PANEL)
@@ -189,11 +186,15 @@ def skip_file(
         if plan is None:
             say(f"{name} is given up already: the next run goes on without it")
             return 0
-        say(plan.text())
-        if is_applied:
-            apply_skip_file(lake, source, plan)
-        else:
-            say(UNCHANGED)
+        return _skip(plan.text(), partial(apply_skip_file, lake, source, plan), is_applied)
+
+
+def _skip(plan: str, apply: Callable[[], None], is_applied: bool) -> int:
+    say(plan)
+    if is_applied:
+        apply()
+    else:
+        say(UNCHANGED)
     return 0
 
 
