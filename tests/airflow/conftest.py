@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from include.airflow.environment import PLUGINS
 from include.lake.paths import Lake
 from tests.airflow_runs import environment_of, migrate_database
 
@@ -21,3 +22,14 @@ def airflow_environment(tmp_path: Path, lake: Lake, migrated_database: Path) -> 
     home.mkdir()
     shutil.copy(migrated_database, home)
     return environment_of(home, lake)
+
+
+@pytest.fixture
+def plugins_environment(tmp_path: Path, airflow_environment: dict[str, str]) -> dict[str, str]:
+    """The same with our plugins, for the Dags of a folder `dags` that is empty yet."""
+    folder = tmp_path / "dags"
+    folder.mkdir()
+    return airflow_environment | {
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(folder),
+    }

@@ -2,7 +2,6 @@
 
 import pytest
 
-from include.airflow.environment import PLUGINS
 from tests.airflow_runs import run_script
 
 DAG = """
@@ -44,14 +43,9 @@ print("RESULT", json.dumps(notes))
 
 
 @pytest.mark.airflow
-def test_a_backfills_run_that_ends_has_what_it_came_to_as_its_note(tmp_path, airflow_environment):
-    (tmp_path / "dags").mkdir()
+def test_a_backfills_run_that_ends_has_what_it_came_to_as_its_note(tmp_path, plugins_environment):
     file = tmp_path / "dags" / "any.py"
     file.write_text(DAG)
-    environment = airflow_environment | {
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(file.parent),
-    }
     ours = "Backfill: 3 rows became 4"
-    notes = run_script(END_RUN, [str(file)], environment)
+    notes = run_script(END_RUN, [str(file)], plugins_environment)
     assert notes == [None, ours, ours, "ask Ann first"]

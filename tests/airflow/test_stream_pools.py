@@ -2,7 +2,6 @@
 
 import pytest
 
-from include.airflow.environment import PLUGINS
 from include.airflow.pools import is_ours
 from tests.airflow_runs import run_script
 
@@ -41,16 +40,11 @@ print("RESULT", json.dumps(pools))
 
 @pytest.mark.airflow
 def test_a_run_that_begins_has_its_pools_made_with_one_slot_and_no_other(
-    tmp_path, airflow_environment
+    tmp_path, plugins_environment
 ):
-    (tmp_path / "dags").mkdir()
     file = tmp_path / "dags" / "any.py"
     file.write_text(DAG)
-    environment = airflow_environment | {
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(file.parent),
-    }
-    made = run_script(START_RUN, [str(file)], environment)
+    made = run_script(START_RUN, [str(file)], plugins_environment)
     made.pop("default_pool")
     assert made == {"source_new": 1, "stream_new": 1, "stream_widened": 3}
 

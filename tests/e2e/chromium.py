@@ -1,12 +1,12 @@
 """A headless Chromium that is logged in to Airflow: Debian's, driven by Playwright."""
 
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.debian import found_or_installed
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WIDE = {"width": 1400, "height": 900}
@@ -18,13 +18,7 @@ def chromium_path() -> str:
 
     Raises RuntimeError with what to do when there is none and this is not root.
     """
-    found = _find()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        install = ["apt-get", "install", "--yes", "--no-install-recommends", "chromium"]
-        for command in (["apt-get", "update"], install):
-            subprocess.run(command, env=environment, check=False, stdout=subprocess.DEVNULL)
-        found = _find()
+    found = found_or_installed(_find, "chromium")
     if found is None:
         raise RuntimeError("no Chromium here: install it (Debian: apt-get install chromium)")
     return found

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tests.debian import found_or_installed
 from tests.rehearsal.compose_file import Service
 from tests.rehearsal.interpolation import ComposeError
 from tests.rehearsal.translate import HOST
@@ -31,13 +32,7 @@ def postgres_programs() -> Path:
 
     Raises ComposeError with what to do when there is none and this is not root.
     """
-    found = _find_programs()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        install = ["apt-get", "install", "--yes", "--no-install-recommends", "postgresql"]
-        for command in (["apt-get", "update"], install):
-            subprocess.run(command, env=environment, check=False, stdout=subprocess.DEVNULL)
-        found = _find_programs()
+    found = found_or_installed(_find_programs, "postgresql")
     if found is None:
         raise ComposeError(
             "no PostgreSQL here: install it (Debian: apt-get install postgresql), or have its "

@@ -253,16 +253,6 @@ def ties_as_they_arrive(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(event_order, "_by_key_and_time", untied)
 
 
-def zeros_tie(patch: pytest.MonkeyPatch) -> None:
-    """0.0 and -0.0 are one number to the order of ties."""
-
-    def ranks(column: Any) -> list[Any]:
-        values = np.nan_to_num(column.to_numpy(zero_copy_only=False).astype(float), nan=-1e300)
-        return [values]
-
-    patch.setattr(event_order, "_float_ranks", ranks)
-
-
 FOLDS: dict[str, Plant] = {
     "ttl-late": ends(1),
     "ttl-early": ends(-1),
