@@ -59,7 +59,7 @@ def jvm_start_seconds() -> float | None:
     parent, is_first = psutil.Process().parent(), not next(_asked)
     if parent is None or not is_first or not is_jvm(parent):
         return None
-    return time.time() - parent.create_time()
+    return time.time() - float(parent.create_time())
 
 
 def resident_bytes() -> ResidentBytes:

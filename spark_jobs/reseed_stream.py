@@ -89,8 +89,8 @@ def reseed(
         )
         log.info("%s", plan.text())
         opened = open_stream(lake, stream)
-        table = _product_table(engine, opened)  # fails before anything is written
-        _checks(opened, record).refuse_wrong(table)
+        # Both fail before anything is written.
+        _checks(opened, record).refuse_wrong(_product_table(engine, opened))
         row = intent_row(opened, plan)
         append_ops(lake, "generations", [row], (f"{stream.name}/{row['generation']}", 0))
         opened = opened.again()
@@ -130,6 +130,7 @@ def _carry_out(engine: Engine, opened: OpenStream, row: GenerationRow, record: R
         replay, row["generation"], from_us, until_us, row["watermark_delay_ms"] * US_PER_MS
     )
     table, checks = _product_table(engine, opened), _checks(opened, record)
+    checks.refuse_wrong(table)
     with replayed(engine, replay, until_us) as outcome:
         change = NO_CHANGE
         if not _has_replaced(opened, row["generation"]):

@@ -83,7 +83,7 @@ DATA_CHECKS = pa.schema(
         ops_column("generation", pa.int64(), "The generation that they are of"),
         ops_column("batch_id", pa.int64(), "Spark's batch id; null where it is no batch"),
         ops_column("checked_at", INSTANT, "When"),
-        ops_column("check", pa.string(), "The check's name"),
+        ops_column("check_name", pa.string(), "The check's name"),
         ops_column("severity", pa.string(), "warning or error"),
         ops_column("kind", pa.string(), "each_row, or together: of all rows published at once"),
         ops_column("condition", pa.string(), "What must hold, in Spark's SQL"),

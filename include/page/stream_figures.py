@@ -201,9 +201,9 @@ def _checks(recorded: Recorded, stream: Stream) -> tuple[Row, ...]:
         return ()
     where, since = {"stream": stream.name}, ("checked_at", recorded.since)
     rows = read_ops(recorded.lake, "data_checks", where, since=since).to_pylist()
-    newest = {(row["check"], row["condition"]): row for row in sorted(rows, key=_checked_at)}
+    newest = {(row["check_name"], row["condition"]): row for row in sorted(rows, key=_checked_at)}
     return tuple(
-        {**newest.get((check.name, check.condition), NOT_CHECKED), "check": check.name}
+        {**newest.get((check.name, check.condition), NOT_CHECKED), "check_name": check.name}
         | {"condition": check.condition, "severity": check.severity}
         for check in stream.checks
     )

@@ -34,7 +34,9 @@ class DataChecks:
         self._stream = stream
         self._record = record
         self._then = then
-        self._not_met: dict[str, list[Verdict]] = {}  # warnings, by check
+        self._warnings: dict[
+            str, list[Verdict]
+        ] = {}  # those not met by what was published, by check
         self.stopped: DataCheckError | None = None
 
     @property
@@ -68,14 +70,13 @@ class DataChecks:
         if rows:
             append_ops(self._lake, "data_checks", [known | row for row in rows])
         not_met = [verdict for verdict in verdicts if not verdict.is_met]
+        if errors := [verdict for verdict in not_met if verdict.check.severity == "error"]:
+            self._stop(errors, what)
         for verdict in not_met:
-            self._not_met.setdefault(verdict.check.name, []).append(verdict)
-        if any(verdict.check.severity == "error" for verdict in not_met):
-            self._stop(not_met, what)
+            self._warnings.setdefault(verdict.check.name, []).append(verdict)
 
-    def _stop(self, not_met: Sequence[Verdict], what: str) -> None:
+    def _stop(self, errors: Sequence[Verdict], what: str) -> None:
         name = self._stream.name
-        errors = [verdict for verdict in not_met if verdict.check.severity == "error"]
         told = "; ".join(map(_told, errors))
         action = (
             f"mend the function, or the check in include/streams/{name}.py (with "
@@ -94,15 +95,14 @@ class DataChecks:
 
     def record_warnings(self) -> None:
         """One finding for each check of severity warning that was not met in the run."""
-        found = [_warning(self._stream.name, verdicts) for verdicts in self._not_met.values()]
-        known = [finding for finding in found if finding is not None]
-        record_findings(self._lake, self._record["run_id"], self._stream.name, known)
+        found = [_warning(self._stream.name, verdicts) for verdicts in self._warnings.values()]
+        record_findings(self._lake, self._record["run_id"], self._stream.name, found)
 
 
 def _row(verdict: Verdict) -> dict[str, object]:
     check = verdict.check
     return {
-        "check": check.name,
+        "check_name": check.name,
         "severity": check.severity,
         "kind": "each_row" if check.each_row is not None else "together",
         "condition": check.condition,
@@ -124,15 +124,12 @@ def _told(verdict: Verdict) -> str:
     )
 
 
-def _warning(stream: str, verdicts: Sequence[Verdict]) -> Finding | None:
-    newest = verdicts[-1]
-    if newest.check.severity != "warning":
-        return None
+def _warning(stream: str, verdicts: Sequence[Verdict]) -> Finding:
     return Finding(
         finding="data_check_warning",
         severity="warning",
         count=sum(verdict.failing or 0 for verdict in verdicts) or None,
-        detail=f"{_told(newest)}. They are in the table",
+        detail=f"{_told(verdicts[-1])}. They are in the table",
         action=f"look at these rows and who sends them; mend the function or the check in "
         f"include/streams/{stream}.py",
     )

@@ -195,7 +195,12 @@ def test_of_each_check_its_newest_verdict_by_the_condition_of_now(lake):
     low = Check(name="low", each_row="value < 9")
     sums = Check(name="sums", together="sum(value) < 9", severity="warning")
     stream = replace(STREAMS[0], checks=(low, sums))
-    row = {"stream": stream.name, "check": "low", "condition": "value < 9", "severity": "warning"}
+    row = {
+        "stream": stream.name,
+        "check_name": "low",
+        "condition": "value < 9",
+        "severity": "warning",
+    }
     asked = [
         row | {"checked_at": NOW - timedelta(hours=hours), "rows": 5} | told
         for hours, told in (
@@ -206,7 +211,9 @@ def test_of_each_check_its_newest_verdict_by_the_condition_of_now(lake):
     ]
     append_ops(lake, "data_checks", asked)
     found = read_stream(lake, stream, NOW, WINDOW)
-    assert [(c["check"], c["severity"], c["rows_failing"], c["is_met"]) for c in found.checks] == [
+    assert [
+        (c["check_name"], c["severity"], c["rows_failing"], c["is_met"]) for c in found.checks
+    ] == [
         ("low", "error", 2, False),
         ("sums", "warning", None, None),
     ]
