@@ -49,8 +49,8 @@ test-fast: test-setup ## Run those without a JVM, Airflow or simulations, with f
 test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a cluster, the short rehearsal
 	@$(GROUPS) -m "e2e and not full"
 
-test-ui: test-setup ## Of these, the State page in a running Airflow, by a headless Chromium
-	@$(RUN) pytest --durations=10 tests/e2e/test_state_page_in_chromium.py
+test-ui: test-setup ## Of these, our pages by axe-core, and in a running Airflow, by a headless Chromium
+	@$(RUN) pytest --durations=10 tests/e2e/test_accessible_pages.py tests/e2e/test_state_page_in_chromium.py
 
 screenshots: test-setup ## Retake the docs' pictures, while `make run` serves [PORT=]
 	@$(RUN) tests.e2e.screenshots
