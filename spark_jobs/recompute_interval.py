@@ -158,7 +158,7 @@ def _recompute(
 
 
 def _checks(lake: Lake, plan: RecomputePlan, stream: Stream, record: RunRecord) -> DataChecks:
-    interval = f"{plan.start:%Y-%m-%dT%H:%M} {plan.until:%Y-%m-%dT%H:%M}"
+    interval = f"{plan.start.isoformat()} {plan.until.isoformat()}"
     again = f"clear the backfill's task, or `./stateful recompute {stream.name} {interval}`"
     return DataChecks(lake, stream, record, again)
 

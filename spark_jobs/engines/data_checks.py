@@ -6,7 +6,6 @@ its write, nothing is asked again: to refuse them would take nothing back.
 """
 
 import json
-import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -21,8 +20,6 @@ from spark_jobs.engines.engine import ProductTable
 
 SHOWN_CHARACTERS = 200  # of a row that is told of
 
-log = logging.getLogger("job.checks")
-
 Judge = Callable[[Sequence[Check]], list[Verdict]]
 
 
@@ -34,9 +31,8 @@ class DataChecks:
         self._stream = stream
         self._record = record
         self._then = then
-        self._warnings: dict[
-            str, list[Verdict]
-        ] = {}  # those not met by what was published, by check
+        # Of what was published: those that it does not meet, by check.
+        self._warnings: dict[str, list[Verdict]] = {}
         self.stopped: DataCheckError | None = None
 
     @property
@@ -114,14 +110,12 @@ def _row(verdict: Verdict) -> dict[str, object]:
 
 
 def _told(verdict: Verdict) -> str:
-    check, all_rows = verdict.check, counted(verdict.rows, "row")
+    name, all_rows = verdict.check.name, counted(verdict.rows, "row")
+    condition = " ".join(verdict.check.condition.split())  # in one line
     if verdict.failing is None:
-        return f"check {check.name}: {all_rows} together do not meet `{check.condition}`"
+        return f"check {name}: {all_rows} together do not meet `{condition}`"
     shown = ", ".join(example[:SHOWN_CHARACTERS] for example in verdict.examples)
-    return (
-        f"check {check.name}: {verdict.failing:,} of {all_rows} do not meet `{check.condition}`, "
-        f"such as {shown}"
-    )
+    return f"check {name}: {verdict.failing:,} of {all_rows} do not meet `{condition}`, such as {shown}"
 
 
 def _warning(stream: str, verdicts: Sequence[Verdict]) -> Finding:
