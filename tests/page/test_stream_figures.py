@@ -222,3 +222,30 @@ def test_of_each_check_its_newest_verdict_by_the_condition_of_now(lake):
     assert "not asked yet" in page
     assert "[&#34;&lt;9&gt;&#34;]" in page
     assert "Checks of its rows" not in stream_html(read_stream(lake, STREAMS[0], NOW, WINDOW))
+
+
+def test_skew_is_what_stands_out_of_buckets_and_of_each_stores_partitions(lake):
+    stream = STREAMS[0]
+    run = {"run_id": "a", "job": "run_stream", "subject": stream.name, "outcome": "succeeded"}
+    times = {"started_at": NOW - timedelta(seconds=9), "ended_at": NOW, "jvm_start_seconds": 9.5}
+    append_ops(lake, "runs", [run | times])
+    counts = [(100, 40, 5), (10, 2, 5), (0, None, 0), (10, None, 5)]  # 5 buckets: 2.0, 1.0
+    names = ("rows_in", "rows_in_most", "buckets_touched")
+    batch = {"stream": stream.name, "run_id": "a", "committed_at": NOW}
+    append_ops(lake, "batches", [batch | dict(zip(names, of, strict=True)) for of in counts])
+    size = {"stream": stream.name, "measured_at": NOW, "occasion": "after_run", "files": 1}
+    state = size | {"part": "state", "operator": 0, "store": "default"}
+    parts = [state | {"partition": number, "bytes": of} for number, of in enumerate((10, 10, 30))]
+    other = state | {"store": "other", "partition": 0, "bytes": 900}
+    append_ops(lake, "checkpoint_sizes", [*parts, other, size | {"part": "offsets", "bytes": 5}])
+    found = read_stream(lake, stream, NOW + timedelta(seconds=1), WINDOW)
+    (point,) = found.runs
+    assert (point.bucket_skew, point.jvm_start_seconds) == (2.0, 9.5)
+    assert [each.skew for each in found.sizes] == [3.0]
+    page = stream_html(found)
+    for said in (
+        "JVM start",
+        "Rows of a bucket, in times of the mean",
+        "State partition, in times",
+    ):
+        assert said in page
