@@ -1,6 +1,7 @@
 """A stream's checks, by Spark: their conditions are its SQL, over rows as the table has them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
@@ -16,19 +17,27 @@ EXAMPLES = 3
 def refuse_wrong(rows: DataFrame, checks: Sequence[Check]) -> None:
     """SettingsError for the first check that Spark cannot ask of such rows; none is read."""
     for check in checks:
-        try:
+        with _refused(check):
             asked = F.expr(check.condition)
             told = rows.select(asked) if check.each_row else rows.agg(asked)
             kind = told.schema[0].dataType
-            _ = rows.agg(_answer(check)).schema
-        except (AnalysisException, ParseException) as error:
-            said = str(error).strip().splitlines()[0]  # a line that is empty comes first
-            raise SettingsError(f"check {check.name}: `{check.condition}`: {said}") from error
         if not isinstance(kind, BooleanType):
             raise SettingsError(
                 f"check {check.name}: `{check.condition}` must be true or false, and is "
                 f"{kind.simpleString()}"
             )
+        with _refused(check):  # an aggregate in each_row fails only here
+            _ = rows.agg(_answer(check)).schema
+
+
+@contextmanager
+def _refused(check: Check) -> Iterator[None]:
+    """SettingsError in place of what Spark says of a condition that it cannot ask."""
+    try:
+        yield
+    except (AnalysisException, ParseException) as error:
+        said = str(error).strip().splitlines()[0]  # a line that is empty comes first
+        raise SettingsError(f"check {check.name}: `{check.condition}`: {said}") from error
 
 
 def judge_rows(rows: DataFrame, checks: Sequence[Check]) -> list[Verdict]:
