@@ -116,18 +116,40 @@ def arrow_uri(uri: str) -> str:
     return f"s3://{rest}" + (f"?region={region}" if region else "")
 
 
+def _hadoop_uri(root: str) -> str:
+    """`root` with Hadoop's name for S3. LakeError when delta-rs could not open what the others can.
+
+    They take AWS_ENDPOINT_URL as it is; delta-rs takes one without TLS only when it is told to.
+    """
+    if not root.startswith(("s3://", "s3a://")):
+        return root
+    if os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://") and not os.environ.get(
+        "AWS_ALLOW_HTTP"
+    ):
+        raise LakeError(
+            f"the lake {root}: AWS_ENDPOINT_URL is without TLS: set AWS_ALLOW_HTTP=true if that is "
+            "meant, or give an https:// address"
+        )
+    return f"s3a://{root.partition('://')[2]}"
+
+
 def dataset_of(table: str) -> ds.Dataset:
     """The newest version of the Delta table at `table`."""
     return DeltaTable(table).to_pyarrow_dataset(filesystem=files_of(table))
 
 
 def made_lake(root: str) -> Lake:
-    """The readable lake at `root`; a local folder is made when it is not there."""
-    if "://" not in root:
-        try:
+    """The readable lake at `root`; its folder is made when it is not there."""
+    try:
+        if "://" in root:
+            filesystem, path = _open_uri(root)
+            filesystem.create_dir(path, recursive=True)
+        else:
             Path(root).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LakeError(f"the lake {root} cannot be made: {error.strerror}") from error
+    except (OSError, ArrowException) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = shorten(reason, REASON_CHARACTERS)
+        raise LakeError(f"the lake {root} cannot be made: {reason}") from error
     return open_lake(root)
 
 
@@ -150,7 +172,7 @@ def open_lake(root: str) -> Lake:
             f"the lake {printable(root)} has {printable(odd)} in its path, where no table can be "
             f"written: give a folder without any of {ODD_LETTERS}, line ends and the like"
         )
-    lake = Lake(root.rstrip("/") or "/")
+    lake = Lake(_hadoop_uri(root).rstrip("/") or "/")
     try:
         info = lake.filesystem.get_file_info(lake.path_in_filesystem(lake.root))
         if info.type == fs.FileType.NotFound:
