@@ -107,13 +107,13 @@ class SparkJobOperator(SparkSubmitOperator):
         try:
             master = checked_master(_master_of(connection), SETTING)
             check_reachable(master, SETTING)
+            self.application_args = [*self.application_args, *self._start.arguments]
+            self.jars = jars_to_ship(master, self.application_args) or None
         except MasterUnreachableError as error:
             raise AirflowException(str(error)) from error
         except SettingsError as error:
             raise AirflowFailException(str(error)) from error
-        self.application_args = [*self.application_args, *self._start.arguments]
         self.env_vars = job_environment(master)
-        self.jars = jars_to_ship(master, self.application_args) or None
         if is_kubernetes(master):
             # There the hook has them for the driver's pod only; our driver is this machine's.
             os.environ.update(self.env_vars)

@@ -10,7 +10,7 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +25,8 @@ log = logging.getLogger("lease")
 
 CONDITIONAL = ("s3a://", "gs://", "abfss://")
 LOOK_S = 1.0  # between two requests of one who waits
+# What renews the leases that this process holds, of those that expire.
+_EXPIRING: list[Callable[[], None]] = []
 
 
 class LeaseTakenError(Exception):
@@ -64,7 +66,22 @@ def _hold_object(
             f"end, or stop it: {lease.expiry_s:.0f} seconds later the lease is free"
         )
     with renewed(lease):
-        yield
+        _EXPIRING.append(lease.renew)
+        try:
+            yield
+        finally:
+            _EXPIRING.remove(lease.renew)
+
+
+def check_held() -> None:
+    """Before a commit that its table would take from anybody, at any time.
+
+    To be called once the table is open: whoever takes the lease over later than this finds the
+    commit made, or changes the table so that it fails. Raises LeaseLostError when a lease of this
+    process has been taken over.
+    """
+    for renew in _EXPIRING:
+        renew()
 
 
 @contextmanager

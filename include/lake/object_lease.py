@@ -57,6 +57,7 @@ class ObjectLease:
         self._store = from_url(self.root)
         self._path = f"leases/{self.name}.json"
         self._version: dict[str, str] | None = None
+        self._turn = threading.Lock()
 
     def find(self) -> Found | None:
         """What is there now; None of a lease that nobody has ever held."""
@@ -81,11 +82,13 @@ class ObjectLease:
 
     def renew(self) -> None:
         """LeaseLostError when it is not ours any more."""
-        self._put_ours(self._told)
+        with self._turn:
+            self._put_ours(self._told)
 
     def give_back(self) -> None:
         """LeaseLostError when it was not ours any more."""
-        self._put_ours(None)
+        with self._turn:
+            self._put_ours(None)
 
     def _put_ours(self, told: Mapping[str, Any] | None) -> None:
         assert self._version is not None, "was never taken"

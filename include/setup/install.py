@@ -19,12 +19,12 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import TextIO
 
+from include.lake.s3 import is_s3
 from include.settings import default_lake
 from include.setup import s3
 from include.setup.class_archive import is_archived
 from include.setup.jars import SetupError, checksum_of, fetch_jars, missing_jars, not_fetched
 from include.spark.conf import JARS
-from include.spark.s3 import is_s3
 
 PROJECT = Path(__file__).resolve().parents[2]
 VENV = PROJECT / ".venv"

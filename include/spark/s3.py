@@ -6,19 +6,14 @@ delta-rs is one, and those of a checkpoint's batches.
 """
 
 import hashlib
-import os
 from pathlib import Path
 
+from include.lake.s3 import s3_endpoint, s3_region
 from include.settings import PROJECT, SettingsError
 from include.spark.conf import JARS
 
 S3_JARS = JARS / "s3"
 SOURCES = PROJECT / "include" / "spark" / "java"
-
-
-def is_s3(lake: str) -> bool:
-    """Whether a lake's root is on S3, or on what speaks as it does."""
-    return lake.startswith(("s3://", "s3a://"))
 
 
 def s3_conf() -> dict[str, str]:
@@ -30,9 +25,9 @@ def s3_conf() -> dict[str, str]:
         "spark.delta.logStore.s3a.impl": "stateful.lake.ConditionalLogStore",
         "spark.sql.streaming.checkpointFileManagerClass": "stateful.lake.ConditionalCheckpointFiles",
     }
-    if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
+    if region := s3_region():
         conf["spark.hadoop.fs.s3a.endpoint.region"] = region
-    if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
+    if endpoint := s3_endpoint():
         conf["spark.hadoop.fs.s3a.endpoint"] = endpoint
         # A store of one's own seldom has a name of its own for each bucket.
         conf["spark.hadoop.fs.s3a.path.style.access"] = "true"

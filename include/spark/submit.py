@@ -13,10 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from include.lake.s3 import is_s3
 from include.settings import PROJECT, Stream
 from include.spark.conf import jars, job_conf
 from include.spark.master import checked_master, is_local
-from include.spark.s3 import is_s3, s3_conf, s3_jars
+from include.spark.s3 import s3_conf, s3_jars
 
 SPARK_SUBMIT = PROJECT / "include" / "bin" / "spark-submit-with-parent"
 
