@@ -33,13 +33,13 @@ def not_fetched(what: str, source: str, log: Path) -> SetupError:
     )
 
 
-def wanted_jars(checksums: Path = CHECKSUMS) -> dict[str, str]:
+def wanted_jars(checksums: Path | None = None) -> dict[str, str]:
     """File name to SHA-256 of each jar that the jobs need."""
-    lines = (line.split() for line in checksums.read_text().splitlines())
+    lines = (line.split() for line in (checksums or CHECKSUMS).read_text().splitlines())
     return {name: checksum for checksum, name in lines}
 
 
-def missing_jars(folder: Path = JARS, checksums: Path = CHECKSUMS) -> list[str]:
+def missing_jars(folder: Path = JARS, checksums: Path | None = None) -> list[str]:
     """The wanted jars that are not in `folder`, or not as they should be."""
     return [
         name
@@ -56,25 +56,33 @@ def checksum_of_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def fetch_jars(python: Path, folder: Path = JARS) -> None:
+def fetch_jars(
+    python: Path,
+    folder: Path = JARS,
+    package: str = PACKAGE,
+    checksums: Path | None = None,
+    without: Sequence[str] = (),
+) -> None:
     """Fetch the wanted jars into `folder`, and remove all others from it.
 
     A jar of another version left there would be on the class path too.
     """
     folder.mkdir(exist_ok=True)
-    ivy = folder / "ivy"
+    ivy, wanted = folder / "ivy", wanted_jars(checksums)
     try:
-        resolve(PACKAGE, python, ivy, folder / "fetch.log")
-        missing = missing_jars(ivy / "jars")
-        for name in wanted_jars().keys() - missing:
+        resolve(package, python, ivy, folder / "fetch.log", without)
+        missing = missing_jars(ivy / "jars", checksums)
+        for name in wanted.keys() - missing:
             (ivy / "jars" / name).replace(folder / name)
     finally:
         shutil.rmtree(ivy, ignore_errors=True)
     if missing:
         names = ", ".join(missing)
-        raise SetupError(f"{names} as fetched is missing or not the one in {CHECKSUMS}")
+        raise SetupError(
+            f"{names} as fetched is missing or not the one in {checksums or CHECKSUMS}"
+        )
     for jar in folder.glob("*.jar"):
-        if jar.name not in wanted_jars():
+        if jar.name not in wanted:
             jar.unlink()
 
 

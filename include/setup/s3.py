@@ -1,16 +1,15 @@
 """What jobs need for a lake on S3: Hadoop's connector, and our classes beside it, in .jars/s3.
 
-Of the parts of AWS's SDK that the connector uses: all of it in one jar, as the connector asks
-for, has 30 times their bytes. Netty and the like are Spark's own.
+Of AWS's SDK the parts that the connector uses: it asks for all of it, in one jar of hundreds of
+megabytes. Netty and the like are Spark's own.
 """
 
-import shutil
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from include.setup.jars import CHECKSUMS, SetupError, missing_jars, resolve, wanted_jars
+from include.setup.jars import CHECKSUMS, SetupError, fetch_jars, missing_jars
 from include.spark.conf import JARS
 from include.spark.s3 import S3_JARS, classes_jar, java_sources
 
@@ -32,29 +31,12 @@ def is_ready() -> bool:
 
 def prepare(python: Path) -> None:
     """Whatever is missing for it. SetupError says what stands in the way."""
-    S3_JARS.mkdir(exist_ok=True, parents=True)
     if missing_jars(S3_JARS, S3_CHECKSUMS):
-        _fetch(python)
+        fetch_jars(python, S3_JARS, ",".join(PACKAGES), S3_CHECKSUMS, NOT_NEEDED)
     if not classes_jar().is_file():
-        _compile(python)
-    wanted = {classes_jar().name, *wanted_jars(S3_CHECKSUMS)}
-    for jar in S3_JARS.glob("*.jar"):
-        if jar.name not in wanted:
+        for jar in S3_JARS.glob("stateful-lake-*.jar"):
             jar.unlink()
-
-
-def _fetch(python: Path) -> None:
-    ivy = S3_JARS / "ivy"
-    try:
-        resolve(",".join(PACKAGES), python, ivy, S3_JARS / "fetch.log", NOT_NEEDED)
-        missing = missing_jars(ivy / "jars", S3_CHECKSUMS)
-        for name in wanted_jars(S3_CHECKSUMS).keys() - missing:
-            (ivy / "jars" / name).replace(S3_JARS / name)
-    finally:
-        shutil.rmtree(ivy, ignore_errors=True)
-    if missing:
-        names = ", ".join(missing)
-        raise SetupError(f"{names} as fetched is missing or not the one in {S3_CHECKSUMS}")
+        _compile(python)
 
 
 def _compile(python: Path) -> None:

@@ -14,6 +14,7 @@ from include.spark.conf import JARS
 
 S3_JARS = JARS / "s3"
 SOURCES = PROJECT / "include" / "spark" / "java"
+COMPILED_WITH = (PROJECT / "include" / "jars.sha256", PROJECT / "include" / "jars_of_s3.sha256")
 
 
 def s3_conf() -> dict[str, str]:
@@ -50,8 +51,8 @@ def java_sources() -> list[Path]:
 
 
 def classes_jar() -> Path:
-    """Where the jar of our classes lies: its name says of which sources it is."""
+    """Where the jar of our classes lies: its name says of which sources it is, and beside what jars."""
     sources = hashlib.sha256()
-    for file in java_sources():
+    for file in (*java_sources(), *COMPILED_WITH):
         sources.update(file.read_bytes())
     return S3_JARS / f"stateful-lake-{sources.hexdigest()[:16]}.jar"

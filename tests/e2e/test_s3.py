@@ -115,7 +115,7 @@ def test_of_many_that_want_a_free_lease_one_gets_it(s3_lake):
 
 
 def test_who_is_robbed_of_the_lease_learns_so_when_giving_it_back(s3_lake):
-    first = ObjectLease(s3_lake.root, "stream-x", expiry_s=0)
+    first = ObjectLease(s3_lake.root, "stream-x")
     assert first.take({"name": "first"})
     assert ObjectLease(s3_lake.root, "stream-x", expiry_s=-1).take({"name": "second"})
     with pytest.raises(LeaseLostError, match="second"):
