@@ -5,7 +5,6 @@ fetched once into a folder that only such tests use.
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -19,8 +18,9 @@ from uuid import uuid4
 
 from pyarrow import fs
 
+from include.lake.object_lease import ObjectLease
+from include.lake.paths import Lake
 from include.lake.process_tree import wait_until
-from include.settings import PROJECT
 from include.setup import s3
 from include.setup.install import VENV_PYTHON
 from tests.e2e.kafka_broker import JARS
@@ -151,5 +151,8 @@ def prepared() -> None:
         s3.prepare(VENV_PYTHON)
 
 
-def environment_of(store: ObjectStore) -> dict[str, str]:
-    return {**os.environ, **store.environment, "PYTHONPATH": str(PROJECT)}
+def take_away(lake: Lake, name: str) -> None:
+    """As if its holder had not renewed the lease for a minute, and another had come and gone."""
+    thief = ObjectLease(lake.root, name, expiry_s=-1)
+    assert thief.take({"name": "thief"})
+    thief.give_back()

@@ -18,7 +18,7 @@ from include.lake.paths import Lake, LakeError, open_lake
 from include.landing.ingest import ingest
 from include.settings import PROJECT
 from tests.deaths import Dying, KilledError
-from tests.e2e.object_store import BUCKET
+from tests.e2e.object_store import BUCKET, take_away
 from tests.ingested import bronze_of, one_file_a_commit, quarantine_of, values_of
 from tests.landed_files import Landing, signal
 
@@ -123,13 +123,6 @@ def test_who_is_robbed_of_the_lease_learns_so_when_giving_it_back(s3_lake):
     with pytest.raises(LeaseLostError), renewed(first):
         pass
     assert json.loads(first.find().holder) == {"name": "second"}
-
-
-def take_away(lake: Lake, name: str) -> None:
-    """As if its holder had not renewed the lease for a minute, and another had come and gone."""
-    thief = ObjectLease(lake.root, name, expiry_s=-1)
-    assert thief.take({"name": "thief"})
-    thief.give_back()
 
 
 # It stalls between its look at the table and its commit. What renews its lease may be faster than
