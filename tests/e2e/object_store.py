@@ -88,7 +88,7 @@ class ObjectStore:
         options = {"dir": ".", "ip": "127.0.0.1", "ip.bind": "127.0.0.1", "s3.config": "s3.json"}
         options |= {"master.volumeSizeLimitMB": "64", "volume.max": "0", "s3.port.iceberg": "0"}
         options |= {"metricsIp": "127.0.0.1", "metricsPort": str(self._metrics)}
-        options |= {"s3.port.lance": "0"}
+        options |= {"s3.port.lance": "0", "volume.preStopSeconds": "0"}
         for name, (port, grpc) in self._ports.items():
             options |= {f"{name}.port": str(port), f"{name}.port.grpc": str(grpc)}
         given = [f"-{name}={value}" for name, value in options.items()]
