@@ -69,9 +69,9 @@ class ObjectLease:
         return Found(json.loads(bytes(answer.bytes())), _version(meta), meta["last_modified"])
 
     def holder(self) -> str | None:
-        """Who holds it, as JSON; None when it is free, or has expired."""
+        """Who holds it, as JSON; None when it is free, or by our clock has expired. Writes nothing."""
         found = self.find()
-        return None if found is None or self._is_free(found) else found.holder
+        return None if found is None or self._is_old(found, datetime.now(UTC)) else found.holder
 
     def take(self, told: Mapping[str, Any]) -> bool:
         """Whether it was free, or had expired, and is now ours."""
@@ -116,15 +116,17 @@ class ObjectLease:
         return True
 
     def _is_free(self, found: Found) -> bool:
-        if found.holder is None:
-            return True
-        return (self._store_now() - found.changed_at).total_seconds() > self.expiry_s
+        return found.holder is None or self._is_old(found, self._store_now())
+
+    def _is_old(self, found: Found, now: datetime) -> bool:
+        return (now - found.changed_at).total_seconds() > self.expiry_s
 
     def _store_now(self) -> datetime:
         """By the store's clock, as that of this machine may go wrong."""
         path = f"leases/{self.name}.asked"
         obstore.put(self._store, path, b"")
-        return obstore.head(self._store, path)["last_modified"]
+        now: datetime = obstore.head(self._store, path)["last_modified"]
+        return now
 
 
 def _version(told: Any) -> dict[str, str]:
