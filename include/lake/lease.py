@@ -10,7 +10,7 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -55,7 +55,7 @@ def hold_lease(
 
 @contextmanager
 def _hold_object(
-    lake: Lake, name: str, patience: timedelta, told: Mapping[str, Any]
+    lake: Lake, name: str, patience: timedelta, told: dict[str, Any]
 ) -> Iterator[None]:
     from include.lake.object_lease import ObjectLease, holder_here, renewed
 
@@ -85,9 +85,7 @@ def check_held() -> None:
 
 
 @contextmanager
-def _hold_file(
-    lake: Lake, name: str, patience: timedelta, told: Mapping[str, Any]
-) -> Iterator[None]:
+def _hold_file(lake: Lake, name: str, patience: timedelta, told: dict[str, Any]) -> Iterator[None]:
     path = _path(lake, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     _refuse_deleted(path)
