@@ -22,14 +22,13 @@ from airflow.sdk.exceptions import (
 )
 
 from include.settings import PROJECT, SettingsError, Stream
-from include.spark.conf import job_conf
 from include.spark.master import (
     MasterUnreachableError,
     check_reachable,
     checked_master,
     is_kubernetes,
 )
-from include.spark.submit import SPARK_SUBMIT, jars_of_executors, job_environment, job_path
+from include.spark.submit import SPARK_SUBMIT, conf_of, jars_to_ship, job_environment, job_path
 
 log = logging.getLogger(__name__)
 
@@ -115,13 +114,13 @@ class SparkJobOperator(SparkSubmitOperator):
         try:
             master = checked_master(_master_of(connection), SETTING)
             check_reachable(master, SETTING)
+            self.application_args = [*self.application_args, *self._start.arguments]
+            self.jars = jars_to_ship(master, self.application_args) or None
         except MasterUnreachableError as error:
             raise AirflowException(str(error)) from error
         except SettingsError as error:
             raise AirflowFailException(str(error)) from error
-        self.application_args = [*self.application_args, *self._start.arguments]
         self.env_vars = job_environment(master)
-        self.jars = jars_of_executors(master) or None
         if is_kubernetes(master):
             # There the hook has them for the driver's pod only; our driver is this machine's.
             os.environ.update(self.env_vars)
@@ -167,7 +166,7 @@ def spark_task(job: str, args: list[str], stream: Stream | None, **options: Any)
         spark_binary=str(SPARK_SUBMIT),
         application=str(job_path(job)),
         application_args=[*args, "--dag-run-id", "{{ dag_run.run_id }}"],
-        conf=job_conf(stream),
+        conf=conf_of(args, stream),
         retries=2,
         # What a retry heals (a lease still held, a file being replaced) heals soon.
         retry_delay=timedelta(seconds=30),

@@ -22,6 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from include.lake.columns import CHECKPOINT_INTERVAL
+from include.lake.lease import check_held
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
 from include.lake.paths import Lake, LakeError, dataset_of
 
@@ -124,7 +125,9 @@ def update_ops(
     data = _table_of(rows, schema)
 
     def update() -> None:
-        merge = _ensure_table(lake, name).merge(
+        table = _ensure_table(lake, name)
+        check_held()
+        merge = table.merge(
             data,
             predicate=" AND ".join(f"target.{column} = source.{column}" for column in key),
             source_alias="source",

@@ -15,6 +15,7 @@ from include.fold.definition import (
     KeyedFold,
 )
 from include.fold.product_table import product_columns, same_key
+from include.lake.lease import check_held
 from include.lake.range_change import RangeChange
 from spark_jobs.tables.exactly_once import append_once, delta_transaction
 from spark_jobs.tables.row_ranges import range_condition, replace_rows
@@ -47,6 +48,7 @@ class DeltaProduct:
         """Make these the only rows of an update table, in one commit."""
         rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
         writer = self._ordered(rows).write.format("delta").mode("overwrite")
+        check_held()
         writer.option("userMetadata", mark).save(self.path)
 
     def replace_range(
