@@ -23,6 +23,7 @@ from include.lake.generations import GenerationRow, read_generations
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_reset import newest_reset
+from include.landing.erasures import why_wait
 from include.registry import streams_of
 from include.settings import Stream
 
@@ -196,8 +197,11 @@ def unknown_reset_us(lake: Lake, source: str, row: GenerationRow | None) -> int 
 
 def why_not_run(lake: Lake, stream: Stream) -> str | None:
     """Why the state of `stream` must not be moved on now, and what to do; None: nothing stops it."""
+    row = read_generations(lake, stream.name).current
+    if why := why_wait(lake, stream.source, stream.name, row):
+        return why
     repair = newest_repair(lake, stream.source)
-    if repair is None or knows_reset(read_generations(lake, stream.name).current, repair):
+    if repair is None or knows_reset(row, repair):
         return None
     if not repair.is_done:
         return _is_open(repair, f"{stream.name} waits for it")
