@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from include.care.old_generations import delete_replaced_generations
 from include.erase.erase_plan import ErasePlan, plan_erasure
 from include.erase.erase_rows import erase_rows
-from include.erase.erased_key import ErasedKey, erased_key
+from include.erase.erased_key import ERASED_KEY, ErasedKey, erased_key
 from include.erase.found_rows import quotable
 from include.erase.history import forget_history
 from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
@@ -30,7 +30,7 @@ from include.job import PATIENCE, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops_schemas import SCHEMAS
-from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.paths import Lake, open_lake
 from include.lake.table_seal import seal
 from include.landing.erasures import Erasure, begin_erasure, knows, open_erasure, record
 from include.plans.reseed_options import ReseedOptions
@@ -44,7 +44,6 @@ from spark_jobs.reseed_stream import reseed
 from spark_jobs.savepoints import delete_savepoints
 
 JOB = "erase_key"
-KEY = "ERASE_KEY"
 AIRFLOW_HOME = PROJECT / ".airflow"
 
 log = logging.getLogger("job.erase_key")
@@ -68,9 +67,7 @@ def erase(engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path = AIRFL
         log.info("a key of %s is erased: ops/erasures, number %d", source, erasure.erasure)
 
 
-def _without_rows(
-    engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path
-) -> Erasure:
+def _without_rows(engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path) -> Erasure:
     """The erasure whose rows are gone from landing, quarantine and bronze, and recorded to be."""
     source = key.source.name
     with _nothing_running(lake, [source], list(streams_of(source))):
@@ -111,7 +108,9 @@ def _count(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
 
 
 @contextmanager
-def _nothing_running(lake: Lake, sources: Sequence[str], streams: Sequence[Stream]) -> Iterator[None]:
+def _nothing_running(
+    lake: Lake, sources: Sequence[str], streams: Sequence[Stream]
+) -> Iterator[None]:
     with ExitStack() as leases:
         for stream in sorted(stream.name for stream in streams):
             leases.enter_context(hold_lease(lake, f"stream-{stream}", PATIENCE))
@@ -129,7 +128,11 @@ def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> 
     if not knows(row, erasure):
         reseed(engine, lake, stream, ReseedOptions(recompute=True))
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
-        older = [s for s in savepoints_of(lake, stream.name) if _is_older(s.bronze_id, s.bronze_version, erasure)]
+        older = [
+            s
+            for s in savepoints_of(lake, stream.name)
+            if _is_older(s.bronze_id, s.bronze_version, erasure)
+        ]
         if older:
             delete_savepoints(engine, lake, older)
         delete_replaced_generations(lake, stream)
@@ -158,7 +161,9 @@ def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
 
 def _tables_of(lake: Lake, stream: str) -> list[str]:
     paths = [lake.table(stream), lake.rejected(stream)]
-    paths += sorted({f"{lake.root}/{s.path}" for s in savepoints_of(lake, stream)} | {lake.savepoints(stream)})
+    paths += sorted(
+        {f"{lake.root}/{s.path}" for s in savepoints_of(lake, stream)} | {lake.savepoints(stream)}
+    )
     return [path for path in paths if lake.is_delta_table(path)]
 
 
@@ -171,8 +176,8 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 
 def main() -> None:
     args = parse_args()
-    if (told := os.environ.get(KEY)) is None:
-        raise SettingsError(f"{KEY} is not set: it has the key that is to be erased")
+    if (told := os.environ.get(ERASED_KEY)) is None:
+        raise SettingsError(f"{ERASED_KEY} is not set: it has the key that is to be erased")
     key, lake = erased_key(args.name, told), open_lake(args.lake)
     erase(SparkEngine(spark_session(f"{JOB}-{key.source.name}", lake)), lake, key)
 

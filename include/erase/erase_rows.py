@@ -29,7 +29,9 @@ def erase_rows(lake: Lake, key: ErasedKey, found: Found) -> None:
 
 def landed_files(lake: Lake, source: str, names: Sequence[str]) -> list[str]:
     """Those of the files that are still there."""
-    return [name for name in names if lake.filesystem.get_file_info(_landed(lake, source, name)).is_file]
+    return [
+        name for name in names if lake.filesystem.get_file_info(_landed(lake, source, name)).is_file
+    ]
 
 
 def _delete_landed(lake: Lake, source: str, names: Sequence[str]) -> None:

@@ -13,6 +13,9 @@ from include.registry import source_named, source_names, stream_named, stream_na
 from include.settings import SettingsError, Source, Stream
 from include.stream_definition import load_definition
 
+# The environment variable by which a job is told it.
+ERASED_KEY = "ERASE_KEY"
+
 
 @dataclass(frozen=True)
 class ErasedKey:

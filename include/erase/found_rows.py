@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import reduce
 from itertools import chain
 from typing import Any, NamedTuple
@@ -17,11 +18,11 @@ from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import value_at
 from include.landing.late_fields import late_fields, with_late_fields
 from include.landing.refusals import RefusedError
-from include.settings import Source
+from include.settings import RESCUED, Source
 
 # A shorter value of a row names nobody by itself, and stands in many texts.
 LEAST_TEXT = 8
-IN_QUARANTINE = ("raw", "correction", "reason")
+FREE_TEXT = ("raw", "correction", "reason", "kafka_message")  # of quarantine
 
 
 class Found(NamedTuple):
@@ -36,7 +37,7 @@ class Found(NamedTuple):
 def find(lake: Lake, key: ErasedKey) -> Found:
     """Both, looked through."""
     source, counts, dates, files = key.source.name, 0, set(), set()
-    for rows, mask in rows_and_mask(lake, key):
+    for rows, mask in rows_and_mask(lake, key, columns=("event_date", "source_file")):
         found = rows.filter(mask)
         counts += found.num_rows
         dates |= {str(date) for date in found["event_date"].unique().to_pylist()}
@@ -49,9 +50,10 @@ def find(lake: Lake, key: ErasedKey) -> Found:
 
 
 def rows_and_mask(
-    lake: Lake, key: ErasedKey, date: str | None = None
+    lake: Lake, key: ErasedKey, date: str | None = None, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[pa.Table, Any]]:
-    """Parts of bronze, as they are stored, and which of their rows are the key's.
+    """Parts of bronze, as they are stored, and which of their rows are the key's; of those `columns`,
+    and others, only.
 
     The table is opened here, and not when the first part is asked for: delta-rs opens none while
     it writes one.
@@ -61,7 +63,12 @@ def rows_and_mask(
     late = late_fields(table, list(key.values))
     dataset = table.to_pyarrow_dataset(filesystem=files_of(path))
     wanted = None if date is None else pc.field("event_date") == pc.scalar(date).cast(pa.date32())
-    parts = (pa.Table.from_batches([batch]) for batch in dataset.to_batches(filter=wanted))
+    read = None
+    if columns is not None:
+        needed = {"is_clock", *columns, *key.values}.union(*(field.columns() for field in late))
+        read = sorted(needed & set(dataset.schema.names))
+    batches = dataset.to_batches(columns=read, filter=wanted)
+    parts = (pa.Table.from_batches([batch]) for batch in batches)
     return ((rows, _mask(with_late_fields(rows, late), key)) for rows in parts)
 
 
@@ -88,12 +95,14 @@ def _refused(lake: Lake, key: ErasedKey) -> Iterator[dict[str, Any]]:
 def _names(row: Mapping[str, Any], key: ErasedKey) -> bool:
     """Whether a refused row is the key's, or cannot be read and has all of it as words."""
     texts = {name: text for name, text in key.texts.items() if text is not None}
-    known = [_landed_values(row[part], row["source_file"], key.source) for part in ("raw", "correction")]
+    known = [
+        _landed_values(row[part], row["source_file"], key.source) for part in ("raw", "correction")
+    ]
     if any(values is not None and _has(values, texts, key.source) for values in known):
         return True
     if known[0] is not None and all(_is_told(known[0], n, key.source) for n in texts):
         return False  # it says whose it is
-    told = " ".join(str(row[part]) for part in IN_QUARANTINE if row[part] is not None)
+    told = " ".join(row[part] for part in FREE_TEXT if row.get(part) is not None)
     return all(mentions(told, text) for text in texts.values())
 
 
@@ -136,29 +145,65 @@ def mentions(told: str, text: str) -> bool:
 def quotable(lake: Lake, key: ErasedKey) -> set[str]:
     """Texts of the key's rows, the key's own too, that stand in no other row of bronze."""
     found: set[str] = set()
+    names: set[str] = set()
     for rows, mask in rows_and_mask(lake, key):
-        found.update(*map(_texts, rows.filter(mask).drop_columns("source_file").to_pylist()))
+        own = rows.filter(mask).drop_columns("source_file").to_pylist()
+        found.update(*map(_texts, own))
+        names.update(*(_names_in(row.get(RESCUED)) for row in own))
     if lake.is_delta_table(lake.quarantine(key.source.name)):
-        found.update(*(_texts({"raw": row["raw"], "c": row["correction"]}) for row in _refused(lake, key)))
+        refused = _refused(lake, key)
+        found.update(*(_texts([row["raw"], row["correction"]]) for row in refused))
     for rows, mask in rows_and_mask(lake, key):
         others = rows.filter(pc.invert(mask))
-        for column in others.columns:
-            if found and pa.types.is_string(column.type):
-                known = pa.array(sorted(found), pa.string())
-                found.difference_update(column.filter(pc.is_in(column, known)).unique().to_pylist())
-    return found | {text for text in key.texts.values() if text is not None}
+        found -= _values_among(found, others)
+        names -= _names_among(names, others)
+    return found | names | {text for text in key.texts.values() if text is not None}
+
+
+def _values_among(texts: set[str], rows: pa.Table) -> set[str]:
+    """Those that a column has as its value."""
+    known, among = pa.array(sorted(texts), pa.string()), set()
+    for column in rows.columns:
+        if texts and pa.types.is_string(column.type):
+            among |= set(column.filter(pc.is_in(column, known)).unique().to_pylist())
+    return among
+
+
+def _names_among(names: set[str], rows: pa.Table) -> set[str]:
+    """Those that are names in what was rescued of other rows: fields, and nobody's alone."""
+    if RESCUED not in rows.column_names:
+        return set()
+    kept = rows[RESCUED]
+    return {name for name in names if pc.any(pc.match_substring(kept, json.dumps(name))).as_py()}
 
 
 def _texts(value: Any) -> set[str]:
-    """All texts within a value, of a certain length; of JSON those within it, too."""
+    """All texts within a value that are long enough and no instants; of JSON those within it, too."""
     if isinstance(value, str):
-        found = {value} if len(value) >= LEAST_TEXT else set()
-        return found | (_texts(_as_json(value)) if value[:1] in "{[" else set())
+        found = {value} if len(value) >= LEAST_TEXT and not _is_instant(value) else set()
+        return found | (_texts(_as_json(value)) if value[:1] in ("{", "[") else set())
     if isinstance(value, Mapping):
-        value = [*value.keys(), *value.values()]
+        value = list(value.values())
     if isinstance(value, list | tuple):
         return set(chain.from_iterable(map(_texts, value)))
     return set()
+
+
+def _names_in(value: Any) -> set[str]:
+    """Names of JSON objects, at any depth."""
+    value = _as_json(value) if isinstance(value, str) else value
+    if isinstance(value, Mapping):
+        named = {name for name in value if len(name) >= LEAST_TEXT}
+        return named.union(*map(_names_in, value.values()))
+    return set().union(*map(_names_in, value)) if isinstance(value, list) else set()
+
+
+def _is_instant(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _as_json(text: str) -> Any:

@@ -31,7 +31,9 @@ def forget_history(lake: Lake, path: str) -> None:
     committed = _committed(lake, path)
     # Of a commit with rows to take away, their values are in the log: one comes after it.
     told = {CLEANED: datetime.now(UTC).isoformat()}
-    despite_others(lambda: DeltaTable(path).alter.set_table_properties(told, raise_if_not_exists=False))
+    despite_others(
+        lambda: DeltaTable(path).alter.set_table_properties(told, raise_if_not_exists=False)
+    )
     table = DeltaTable(path)
     table.create_checkpoint()
     _clean_log(lake, path, table.version())

@@ -4,6 +4,7 @@ A cell that quotes any text of the key's rows is replaced as a whole: what stand
 of them, too, and messages cut values off.
 """
 
+import re
 import sqlite3
 from collections.abc import Collection, Sequence
 from contextlib import closing
@@ -22,8 +23,9 @@ from include.lake.paths import Lake, files_of
 ERASED = "[erased]"
 # Messages cut values to 80 characters, and quote them.
 BEGINNING = 60
+NEVER = r"(?!)"
 # Of more, all that people read of the source and its streams goes: to look for each takes too long.
-MOST_TEXTS = 10_000
+MOST_TEXTS = 1_000
 FOR_PEOPLE = ("detail", "action", "error", "group")
 SUBJECTS = ("subject", "source", "stream")
 
@@ -37,12 +39,20 @@ class Traces:
         self.words = named - long
         self.subjects = set(subjects)
         self.has_too_many = len(long) > MOST_TEXTS
-        kept = long & named if self.has_too_many else long
-        self.parts = sorted({one[:BEGINNING] for text in kept for one in spellings(text)})
+        spelt = {
+            one for text in (long & named if self.has_too_many else long) for one in spellings(text)
+        }
+        # The longest first: of a text that is quoted as a whole nothing is to stay behind.
+        parts = sorted(spelt | {one[:BEGINNING] for one in spelt}, key=len, reverse=True)
+        self._parts = re.compile("|".join(map(re.escape, parts)) or NEVER)
 
     def in_text(self, told: str) -> bool:
         """Whether a text that may be about anything has one of them."""
-        return any(part in told for part in self.parts)
+        return self._parts.search(told) is not None
+
+    def without(self, told: str) -> str:
+        """The text without them: what is around them may have to stay JSON."""
+        return self._parts.sub(ERASED, told)
 
     def in_words(self, told: str) -> bool:
         """Whether one that is about the source, or a stream of it, has."""
@@ -94,7 +104,11 @@ def erase_in_airflow(home: Path, traces: Traces) -> int:
     were replaced. Short texts are not looked for there: they stand in all kinds of numbers."""
     if not home.is_dir():
         return 0
-    logs = (file for file in sorted(home.rglob("*")) if file.suffix in (".log", ".json") and file.is_file())
+    logs = (
+        file
+        for file in sorted(home.rglob("*"))
+        if file.suffix in (".log", ".json") and file.is_file()
+    )
     cells = sum(_erase_in_log(file, traces) for file in logs)
     return cells + sum(_erase_in_sqlite(file, traces) for file in sorted(home.glob("*.db")))
 
@@ -104,7 +118,9 @@ def _erase_in_log(file: Path, traces: Traces) -> int:
     lines = file.read_text(errors="surrogateescape").split("\n")
     marked = [traces.in_text(line) for line in lines]
     if any(marked):
-        told = "\n".join(ERASED if is_found else line for line, is_found in zip(lines, marked, strict=True))
+        told = "\n".join(
+            ERASED if is_found else line for line, is_found in zip(lines, marked, strict=True)
+        )
         file.write_text(told, errors="surrogateescape")
     return sum(marked)
 
@@ -126,13 +142,14 @@ def _tables(database: sqlite3.Connection) -> Sequence[str]:
 
 def _erase_in_table(database: sqlite3.Connection, table: str, traces: Traces) -> int:
     """A text within JSON stays JSON: it has no quotes of its own."""
+    database.create_function(
+        "quotes", 1, lambda told: isinstance(told, str) and traces.in_text(told)
+    )
+    database.create_function("without", 1, traces.without)
     cells = 0
     for _, column, *_ in database.execute(f'PRAGMA table_info("{table}")').fetchall():
-        for part in traces.parts:
-            done = database.execute(
-                f'UPDATE "{table}" SET "{column}" = replace("{column}", ?, ?) '  # noqa: S608 (its own names)
-                f'WHERE typeof("{column}") = \'text\' AND instr("{column}", ?)',
-                (part, ERASED, part),
-            )
-            cells += done.rowcount
+        done = database.execute(
+            f'UPDATE "{table}" SET "{column}" = without("{column}") WHERE quotes("{column}")'  # noqa: S608 (its own names)
+        )
+        cells += done.rowcount
     return cells

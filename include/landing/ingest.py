@@ -21,9 +21,9 @@ from include.landing.bronze_changes import follow_fields
 from include.landing.bronze_tables import create_tables
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
-from include.landing.erasures import refuse_before_erased
 from include.landing.clock_row import write_clock_row
 from include.landing.delta_versions import ignored_findings
+from include.landing.erasures import refuse_before_erased
 from include.landing.file_repeat import rows_kept
 from include.landing.group_report import report_groups
 from include.landing.ingest_position import (

@@ -84,5 +84,3 @@ def _frames(content: bytes) -> Iterator[bytes]:
             pass  # these four bytes began none, or it ended in the middle of other bytes
         yield bytes(found)
         at = content.find(ZSTD, at + 4)
-
-

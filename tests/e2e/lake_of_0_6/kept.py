@@ -71,9 +71,7 @@ def declared(folder: Path) -> Iterator[Lake]:
         patch.setattr(sources, "SOURCES", (*sources.SOURCES, ORDERS, moves(folder)))
         for name in STREAMS:
             # Spark's workers do not find these files.
-            cloudpickle.register_pickle_by_value(
-                importlib.import_module(f"include.streams.{name}")
-            )
+            cloudpickle.register_pickle_by_value(importlib.import_module(f"include.streams.{name}"))
         yield Lake(str(folder / "lake"))
 
 
