@@ -73,7 +73,7 @@ def _without_rows(engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path
     with _nothing_running(lake, [source], list(streams_of(source))):
         plan = plan_erasure(lake, key)
         log.info("%s", plan.text())
-        erasure = plan.begun or begin_erasure(lake, source, key.texts, plan.bronze_id)
+        erasure = plan.begun or begin_erasure(lake, source, key.texts, plan.bronze_id, plan.counts)
         if erasure.bronze_version is None:
             if plan.found.rows:
                 # The clock of bronze stays, also when its newest rows are those of the key.
@@ -90,21 +90,12 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure, airflow_home: P
     traces = Traces(key, subjects, quotable(lake, key))
     cells = erase_in_ops(lake, traces) + erase_in_airflow(airflow_home, traces)
     log.info("%d texts of ops and of %s quoted it", cells, airflow_home)
-    _count(lake, plan, erasure)
     erase_rows(lake, key, plan.found)
     for table in (f"bronze/{source}", f"quarantine/{source}"):
         if lake.is_delta_table(f"{lake.root}/{table}"):
             forget_history(lake, f"{lake.root}/{table}")
             seal(lake, table)
     record(lake, erasure, bronze_version=DeltaTable(lake.bronze(source)).version())
-
-
-def _count(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
-    """Of one that is repeated, what it finds now: the first time may have been killed at its end."""
-    if plan.begun is not None:
-        return
-    counts = {"rows_bronze": plan.found.rows, "rows_quarantined": len(plan.found.refused)}
-    record(lake, erasure, **counts, files_landed=len(plan.landed))
 
 
 @contextmanager

@@ -36,6 +36,16 @@ class ErasePlan:
     bronze_id: str
     begun: Erasure | None
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Columns of `ops/erasures`."""
+        found = self.found
+        return {
+            "rows_bronze": found.rows,
+            "rows_quarantined": len(found.refused),
+            "files_landed": len(self.landed),
+        }
+
     def text(self) -> str:
         """The plan for people. It does not name the key."""
         return "\n".join(self._lines())

@@ -55,9 +55,8 @@ def _rewrite_quarantine(lake: Lake, source: str, refused: Sequence[str]) -> None
 def _rewrite_bronze(lake: Lake, key: ErasedKey, dates: Sequence[str]) -> None:
     """Date by date: all other rows of it are written again, in their order."""
     path = lake.bronze(key.source.name)
-    if not dates:
-        return
-    DeltaTable(path).alter.set_table_properties({APPEND_ONLY: "false"})
+    if dates:
+        DeltaTable(path).alter.set_table_properties({APPEND_ONLY: "false"})
     schema = DeltaTable(path).to_pyarrow_dataset(filesystem=files_of(path)).schema
     for date in dates:
         rows = pa.RecordBatchReader.from_batches(schema, _others(lake, key, date))
@@ -68,7 +67,8 @@ def _rewrite_bronze(lake: Lake, key: ErasedKey, dates: Sequence[str]) -> None:
             predicate=f"event_date = '{date}'",
             writer_properties=SNAPPY,
         )
-    DeltaTable(path).alter.set_table_properties({APPEND_ONLY: "true"})
+    if DeltaTable(path).metadata().configuration.get(APPEND_ONLY) == "false":
+        DeltaTable(path).alter.set_table_properties({APPEND_ONLY: "true"})
 
 
 def _others(lake: Lake, key: ErasedKey, date: str) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from include.fold.fold_key import FoldKey
 from include.lake.columns import arrow_type
 from include.registry import source_named, source_names, stream_named, stream_names, streams_of
-from include.settings import SettingsError, Source, Stream
+from include.settings import Field, SettingsError, Source, Stream
 from include.stream_definition import load_definition
 
 # The environment variable by which a job is told it.
@@ -29,6 +29,10 @@ class ErasedKey:
         """What is hashed, and looked for in texts."""
         values = ((name, value.as_py()) for name, value in self.values.items())
         return {name: None if value is None else str(value) for name, value in values}
+
+    def field(self, name: str) -> Field:
+        """What the source says of one of them."""
+        return next(field for field in self.source.fields if field.name == name)
 
     def is_key_of(self, stream: Stream) -> bool:
         """Whether the stream keeps its states by these fields, and so has one of this key."""

@@ -16,6 +16,7 @@ from include.erase.erased_key import ErasedKey
 from include.lake.paths import Lake, dataset_of, files_of
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import value_at
+from include.landing.landed_values import converter
 from include.landing.late_fields import late_fields, with_late_fields
 from include.landing.refusals import RefusedError
 from include.settings import RESCUED, Source
@@ -46,7 +47,18 @@ def find(lake: Lake, key: ErasedKey) -> Found:
     if lake.is_delta_table(lake.quarantine(source)):
         refused = {row["quarantine_id"]: row["source_file"] for row in _refused(lake, key)}
     named = files | set(refused.values())
+    named |= _copies(lake, source, named)
     return Found(counts, tuple(sorted(dates)), tuple(sorted(refused)), tuple(sorted(named)))
+
+
+def _copies(lake: Lake, source: str, names: set[str]) -> set[str]:
+    """Landed files of the same content as one of these: of a source with `unique_files`."""
+    path = lake.ingested_files(source)
+    dataset = dataset_of(path) if lake.is_delta_table(path) else None
+    if dataset is None or "copy_of" not in dataset.schema.names:
+        return set()
+    of = pc.field("copy_of").cast(pa.string()).isin(pa.array(sorted(names), pa.string()))
+    return set(dataset.to_table(columns=["source_file"], filter=of)["source_file"].to_pylist())
 
 
 def rows_and_mask(
@@ -98,9 +110,9 @@ def _names(row: Mapping[str, Any], key: ErasedKey) -> bool:
     known = [
         _landed_values(row[part], row["source_file"], key.source) for part in ("raw", "correction")
     ]
-    if any(values is not None and _has(values, texts, key.source) for values in known):
+    if any(values is not None and _has(values, key) for values in known):
         return True
-    if known[0] is not None and all(_is_told(known[0], n, key.source) for n in texts):
+    if known[0] is not None and all(_is_told(known[0], n, key) for n in texts):
         return False  # it says whose it is
     told = " ".join(row[part] for part in FREE_TEXT if row.get(part) is not None)
     return all(mentions(told, text) for text in texts.values())
@@ -113,17 +125,30 @@ def _landed_values(raw: str | None, name: str, source: Source) -> Mapping[str, o
         return None
 
 
-def _has(values: Mapping[str, object], texts: Mapping[str, str], source: Source) -> bool:
-    return all(str(_landed(values, name, source)) == text for name, text in texts.items())
+def _has(values: Mapping[str, object], key: ErasedKey) -> bool:
+    return all(
+        _is_landed(values, name, key) for name, text in key.texts.items() if text is not None
+    )
 
 
-def _is_told(values: Mapping[str, object], name: str, source: Source) -> bool:
-    return _landed(values, name, source) is not None
+def _is_landed(values: Mapping[str, object], name: str, key: ErasedKey) -> bool:
+    """Also where it is written in another way, such as 1.1 for 1.10."""
+    value, field = _landed(values, name, key), key.field(name)
+    if value is None or str(value) == key.texts[name]:
+        return value is not None
+    try:
+        read = converter(field.type, field.times or key.source.times)(field.landed, value)
+    except RefusedError:
+        return False
+    return bool(read == key.values[name].as_py())
 
 
-def _landed(values: Mapping[str, object], name: str, source: Source) -> object:
-    field = next(field for field in source.fields if field.name == name)
-    return value_at(field.landed)(values)
+def _is_told(values: Mapping[str, object], name: str, key: ErasedKey) -> bool:
+    return _landed(values, name, key) is not None
+
+
+def _landed(values: Mapping[str, object], name: str, key: ErasedKey) -> object:
+    return value_at(key.field(name).landed)(values)
 
 
 def spellings(text: str) -> set[str]:
@@ -133,8 +158,8 @@ def spellings(text: str) -> set[str]:
 
 
 def mentions(told: str, text: str) -> bool:
-    """Whether a text has another as a word of its own."""
-    return any(
+    """Whether a text has another, if that is one at all, as a word of its own."""
+    return text != "" and any(
         re.search(rf"(?<!\w){re.escape(one)}(?!\w)", told) is not None for one in spellings(text)
     )
 

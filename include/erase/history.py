@@ -74,8 +74,8 @@ def _clean_log(lake: Lake, path: str, version: int) -> None:
         versioned = VERSIONED.match(info.base_name)
         if versioned and int(versioned[1]) < version:
             lake.filesystem.delete_file(info.path)
-        elif info.base_name == "._last_checkpoint.crc":
-            # Hadoop's sum of the one before.
+        elif info.base_name == "._last_checkpoint.crc" or "/_sidecars/" in info.path:
+            # Hadoop's sum of the one before; what older checkpoints are in parts.
             lake.filesystem.delete_file(info.path)
 
 

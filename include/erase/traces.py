@@ -18,7 +18,7 @@ from include.erase.erased_key import ErasedKey
 from include.erase.found_rows import LEAST_TEXT, mentions, spellings
 from include.lake.ops import despite_others
 from include.lake.ops_schemas import SCHEMAS
-from include.lake.paths import Lake, files_of
+from include.lake.paths import Lake, LakeError, files_of
 
 ERASED = "[erased]"
 # Messages cut values to 80 characters, and quote them.
@@ -34,7 +34,7 @@ class Traces:
     """What is looked for: texts anywhere, and short ones as words where the key's source is spoken of."""
 
     def __init__(self, key: ErasedKey, subjects: Collection[str], texts: Collection[str]) -> None:
-        named = {text for text in key.texts.values() if text is not None}
+        named = {text for text in key.texts.values() if text}
         long = {text for text in texts if len(text) >= LEAST_TEXT}
         self.words = named - long
         self.subjects = set(subjects)
@@ -126,6 +126,13 @@ def _erase_in_log(file: Path, traces: Traces) -> int:
 
 
 def _erase_in_sqlite(file: Path, traces: Traces) -> int:
+    try:
+        return _erase_in_database(file, traces)
+    except sqlite3.OperationalError as error:
+        raise LakeError(f"{file}: {error}: stop Airflow, and repeat") from error
+
+
+def _erase_in_database(file: Path, traces: Traces) -> int:
     with closing(sqlite3.connect(file, timeout=60)) as database:
         cells = sum(_erase_in_table(database, table, traces) for table in _tables(database))
         database.commit()

@@ -66,11 +66,13 @@ def _of_row(row: Mapping[str, Any]) -> Erasure:
     )
 
 
-def begin_erasure(lake: Lake, source: str, key: Mapping[str, object], bronze_id: str) -> Erasure:
-    """Write the intent."""
+def begin_erasure(
+    lake: Lake, source: str, key: Mapping[str, object], bronze_id: str, counts: Mapping[str, int]
+) -> Erasure:
+    """Write the intent, with how much there is of the key."""
     number = 1 + max((e.erasure for e in erasures_of(lake, source)), default=0)
     salt = secrets.token_hex(16)
-    row = {
+    row: dict[str, Any] = {
         "source": source,
         "erasure": number,
         "fields": json.dumps(sorted(key)),
@@ -78,7 +80,7 @@ def begin_erasure(lake: Lake, source: str, key: Mapping[str, object], bronze_id:
         "key_hash": key_hash(key, salt),
         "asked_at": datetime.now(UTC),
         "bronze_id": bronze_id,
-    }
+    } | dict(counts)
     append_ops(lake, "erasures", [row], (f"erase/{source}", number))
     made = open_erasure(lake, source)
     assert made is not None  # it is open

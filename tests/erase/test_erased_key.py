@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,11 +52,11 @@ def test_what_is_no_key_is_refused_in_a_sentence_without_it(name, text, told):
 
 def test_a_certificate_knows_its_key_and_no_other(lake: Lake):
     key = erased_key("user_counts", WHO)
-    made = begin_erasure(lake, "user_events", key.texts, "some-table")
+    made = begin_erasure(lake, "user_events", key.texts, "some-table", {})
     assert made.is_of(key.texts)
     assert not made.is_of(erased_key("user_counts", WHO[:-1]).texts)
     assert WHO not in str(read_ops(lake, "erasures").to_pylist())
-    again = begin_erasure(lake, "user_events", key.texts, "some-table")
+    again = begin_erasure(lake, "user_events", key.texts, "some-table", {})
     assert again == made  # the first is still open
     assert "./stateful erase user_events KEY --apply" in str(why_wait(lake, "user_events", "it"))
     assert why_wait(lake, "signals", "it") is None
@@ -122,3 +123,14 @@ def test_results_of_tasks_and_lines_of_logs_are_replaced(tmp_path: Path):
     with closing(sqlite3.connect(database)) as made:
         assert made.execute("SELECT * FROM xcom").fetchall() == [("r", '{"who": "[erased]"}', 7)]
     assert WHO.encode() not in database.read_bytes()
+
+
+def test_copies_of_a_file_with_such_rows_are_found_too(lake: Lake):
+    source = replace(source_named("signals"), unique_files=True)
+    landing = Landing(lake)
+    for name in ("a.jsonl", "copy.jsonl"):
+        landing.add(name, [signal(1, device_id=7)])
+    landing.add("b.jsonl", [signal(1, device_id=8)])
+    ingest(lake, source)
+    found = find(lake, erased_key("device_signals", "7"))
+    assert (found.rows, found.files) == (1, ("a.jsonl", "copy.jsonl"))

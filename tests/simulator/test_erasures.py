@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from include.care.check_checkpoint import check_checkpoint
 from include.coverage.table_coverage import table_coverage
@@ -55,6 +56,8 @@ def left(world: World):
 def check_erased(world: World) -> None:
     """No byte of it, and all tables are what the oracle says of the rows that are left."""
     assert files_with(Path(world.lake.root), [SECRET.encode()]) == set()
+    bronze = DeltaTable(world.lake.bronze("sent"))
+    assert bronze.metadata().configuration["delta.appendOnly"] == "true"
     for kind in KINDS:
         assert world.table(kind) == table_of(world, kind, left(world)), kind
         stream = world.streams[kind]
