@@ -17,6 +17,8 @@ from include.landing.erasures import Erasure, erasures_of, open_erasure
 from include.landing.ingest_position import read_position
 from include.landing.ingest_seal import how_tables_changed
 from include.landing.origin import place_of
+from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import plan_reseed
 from include.registry import all_sources, streams_of
 from include.settings import SettingsError, Stream
 from include.text_table import counted
@@ -33,6 +35,7 @@ class ErasePlan:
     others: tuple[str, ...]  # streams that may have folded its rows into states of other keys
     unread: int  # files that were refused as a whole: nobody knows what is in them
     elsewhere: tuple[str, ...]  # other sources with a field of that name
+    reseeds: tuple[str, ...]  # what becomes of the streams that ever ran, bronze being as it is now
     bronze_id: str
     begun: Erasure | None
 
@@ -75,6 +78,7 @@ class ErasePlan:
                 "  Each from the beginning, as `reseed --recompute`: late rows of others are taken in. Rows "
                 "of other keys are equal, not the same bytes. Savepoints and replaced checkpoints are deleted"
             )
+        yield from (f"  {reseed}" for reseed in self.reseeds)
         yield "- ops, .airflow: errors, findings, results of tasks and log lines that quote it are replaced"
         yield "- all these tables: no older version, change feed or log can be read any more"
         yield from self._left()
@@ -120,9 +124,17 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
         tuple(
             s.name for s in all_sources() if s.name != source and names & {f.name for f in s.fields}
         ),
+        tuple(_reseeds(lake, source)),
         str(DeltaTable(lake.bronze(source)).metadata().id),
         begun,
     )
+
+
+def _reseeds(lake: Lake, source: str) -> Iterator[str]:
+    """The plans; or the error of one that is refused, which must be known before a row is gone."""
+    for stream in streams_of(source):
+        if read_generations(lake, stream.name).current is not None:
+            yield plan_reseed(lake, stream, ReseedOptions(recompute=True)).text()
 
 
 def _begun(lake: Lake, key: ErasedKey) -> Erasure | None:
@@ -155,16 +167,17 @@ def _refuse(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
     if open_repair(lake, source.name) is not None:
         raise LakeError(f"a repair of the clock of {source.name} is open: finish it first")
     for stream in streams_of(source.name):
-        _refuse_stream(lake, stream, key)
+        _refuse_stream(lake, stream, key, begun)
 
 
-def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey) -> None:
+def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | None) -> None:
     if unknown := find_old_generations(lake, stream, EPOCH).unknown:
         raise LakeError(
             f"{lake.root}/checkpoints/{stream.name} has {', '.join(unknown)}, which ops/generations does not "
             "know, and which may hold the key: move it out of the lake, or delete it"
         )
-    if read_generations(lake, stream.name).intent is not None:
+    # Of an erasure that was cut off it is its own.
+    if begun is None and read_generations(lake, stream.name).intent is not None:
         raise LakeError(
             f"a reseed of {stream.name} was begun and is not finished: run {stream.name} first"
         )
