@@ -17,8 +17,10 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
+from include.care.cared_tables import CaredTable, cared_tables
 from include.care.old_generations import delete_replaced_generations
 from include.erase.erase_plan import ErasePlan, plan_erasure
 from include.erase.erase_rows import erase_rows
@@ -35,13 +37,12 @@ from include.lake.table_seal import seal
 from include.landing.erasures import Erasure, begin_erasure, knows, open_erasure, record
 from include.plans.reseed_options import ReseedOptions
 from include.registry import all_sources, all_streams, streams_of
-from include.savepoints.manifest import savepoints_of
+from include.savepoints.manifest import mark_deleted, savepoints_of
 from include.settings import PROJECT, SettingsError, Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.reseed_stream import reseed
-from spark_jobs.savepoints import delete_savepoints
 
 JOB = "erase_key"
 AIRFLOW_HOME = PROJECT / ".airflow"
@@ -119,14 +120,22 @@ def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> 
     if not knows(row, erasure):
         reseed(engine, lake, stream, ReseedOptions(recompute=True))
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
-        older = [
-            s
-            for s in savepoints_of(lake, stream.name)
-            if _is_older(s.bronze_id, s.bronze_version, erasure)
-        ]
-        if older:
-            delete_savepoints(engine, lake, older)
+        _delete_older_savepoints(engine, lake, stream.name, erasure)
         delete_replaced_generations(lake, stream)
+
+
+def _delete_older_savepoints(engine: Engine, lake: Lake, stream: str, erasure: Erasure) -> None:
+    """Also rows of what is none any more: they may be left of a job that was killed."""
+    known = savepoints_of(lake, stream)
+    older = {s.savepoint_id for s in known if _is_older(s.bronze_id, s.bronze_version, erasure)}
+    mark_deleted(lake, sorted(older))
+    kept = {savepoint.savepoint_id for savepoint in known} - older
+    for table in _tables_of(lake, stream):
+        if table.savepoints_of:
+            present = pa.table(DeltaTable(table.path).get_add_actions(flatten=True))
+            ids = set(present["partition.savepoint_id"].to_pylist()) - kept
+            if ids:
+                engine.delete_savepoint_rows(lake, table.name, sorted(ids))
 
 
 def _is_older(bronze_id: str, version: int, erasure: Erasure) -> bool:
@@ -138,8 +147,8 @@ def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
     """Of all tables that may have had the key; the certificate comes last."""
     source = key.source.name
     for stream in streams_of(source):
-        for path in _tables_of(lake, stream.name):
-            forget_history(lake, path)
+        for table in _tables_of(lake, stream.name):
+            forget_history(lake, table.path)
         if lake.is_delta_table(lake.table(stream.name)):
             seal(lake, f"tables/{stream.name}", same_rows=True)
     subjects = [source, *(stream.name for stream in streams_of(source))]
@@ -150,12 +159,10 @@ def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
     record(lake, erasure, done_at=datetime.now(UTC))
 
 
-def _tables_of(lake: Lake, stream: str) -> list[str]:
-    paths = [lake.table(stream), lake.rejected(stream)]
-    paths += sorted(
-        {f"{lake.root}/{s.path}" for s in savepoints_of(lake, stream)} | {lake.savepoints(stream)}
-    )
-    return [path for path in paths if lake.is_delta_table(path)]
+def _tables_of(lake: Lake, stream: str) -> list[CaredTable]:
+    """Its product, rejected rows and savepoints, as far as they are there."""
+    of_stream = (table for table in cared_tables(lake) if table.lease == f"stream-{stream}")
+    return [table for table in of_stream if lake.is_delta_table(table.path)]
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import Collection, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -62,7 +63,7 @@ class Traces:
 def erase_in_ops(lake: Lake, traces: Traces) -> int:
     """How many cells of the `ops` tables were replaced."""
     tables = [lake.ops(name) for name in SCHEMAS if lake.is_delta_table(lake.ops(name))]
-    return sum(despite_others(lambda path=path: _erase_in(path, traces)) for path in tables)
+    return sum(despite_others(partial(_erase_in, path, traces)) for path in tables)
 
 
 def _erase_in(path: str, traces: Traces) -> int:
