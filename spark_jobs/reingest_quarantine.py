@@ -31,7 +31,6 @@ from include.landing.bronze_changes import add_rescued, follow_fields
 from include.landing.bronze_commits import clock_after, read_clock
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
-from include.landing.erasures import refuse_before_erased
 from include.landing.ingest import RowsLostError, RunCounts
 from include.landing.ingest_seal import REINGESTED_KEY, refuse_changed_tables, seal_tables
 from include.landing.kafka_rows import judged_again
@@ -80,7 +79,6 @@ def reingest(
     Of a file that is readable now, its rows have landed and the file itself no longer has.
     """
     refuse_before_reset(lake, source.name, "re-ingestion")
-    refuse_before_erased(lake, source.name, "re-ingestion")
     refuse_changed_tables(lake, source)
     if not lake.is_delta_table(lake.quarantine(source.name)):
         refuse_corrections(corrections, {})

@@ -228,8 +228,11 @@ def is_reset_missing(lake: Lake, source: str) -> bool:
 def refuse_before_reset(lake: Lake, source: str, what: str) -> None:
     """LakeError while `is_reset_missing`: what is committed or read until then goes by the old M.
 
-    `what` waits, for people. Under the source's or the stream's lease.
+    And while bronze may have rows of a key that is being erased. `what` waits, for people. Under
+    the source's or the stream's lease.
     """
+    if why := why_wait(lake, source, what):
+        raise LakeError(why)
     repair = newest_repair(lake, source)
     if repair is not None and not repair.is_reset:
         raise LakeError(_is_open(repair, f"{what} waits for it"))

@@ -15,7 +15,7 @@ from typing import Any
 
 from include.lake.generations import GenerationRow
 from include.lake.ops import append_ops, read_ops, update_ops
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 
 KEY = ("source", "erasure")
 # Of scrypt: a guess costs a few hundredths of a second and 16 MiB.
@@ -116,9 +116,3 @@ def why_wait(lake: Lake, source: str, who: str, row: GenerationRow | None = None
         f"an erasure of a key of {source} was begun and is not finished, and {who} waits for it: "
         f"finish it, with the same key: `./stateful erase {source} KEY --apply`"
     )
-
-
-def refuse_before_erased(lake: Lake, source: str, what: str) -> None:
-    """LakeError while bronze may still have rows of a key that is being erased."""
-    if why := why_wait(lake, source, what):
-        raise LakeError(why)

@@ -23,7 +23,6 @@ from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
 from include.landing.delta_versions import ignored_findings
-from include.landing.erasures import refuse_before_erased
 from include.landing.file_repeat import rows_kept
 from include.landing.group_report import report_groups
 from include.landing.ingest_position import (
@@ -194,7 +193,6 @@ def ingest(
 def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
     """Make what a fresh lake lacks. LakeError where tables and position do not fit each other."""
     refuse_before_reset(lake, source.name, "ingestion")
-    refuse_before_erased(lake, source.name, "ingestion")
     refuse_changed_tables(lake, source)
     refuse_other_origin(lake, source)
     create_tables(lake, source)
