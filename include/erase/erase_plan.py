@@ -156,6 +156,9 @@ def _refuse(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
     source = key.source
     if not lake.is_delta_table(lake.bronze(source.name)):
         raise LakeError(f"no bronze table at {lake.bronze(source.name)}: there is nothing to erase")
+    columns = DeltaTable(lake.bronze(source.name)).schema().fields
+    if lacks := set(key.values) - {column.name for column in columns}:
+        raise LakeError(f"bronze/{source.name} has no column {min(lacks)} yet: ingest once first")
     if begun is None and (changed := how_tables_changed(lake, source.name)):
         raise LakeError(f"{changed}: put the table back from a copy that is not older first")
     position = read_position(lake, source.name)
