@@ -23,6 +23,7 @@ ORDER = (
     "include/coverage",
     "include/plans",
     "include/care include/sample",
+    "include/erase",
     "include/steps.py include/run_local.py",
     "include/page",
     "include/alerts",

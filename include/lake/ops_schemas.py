@@ -13,6 +13,7 @@ from include.lake.ops_columns import INSTANT, ops_column
 from include.lake.ops_state_schemas import (
     CLOCK_REPAIRS,
     COVERAGE,
+    ERASURES,
     INTERVALS,
     SAVEPOINTS,
     TABLES,
@@ -242,6 +243,7 @@ SCHEMAS = {
     "coverage": COVERAGE,
     "tables": TABLES,
     "clock_repairs": CLOCK_REPAIRS,
+    "erasures": ERASURES,
     "watermark_groups": WATERMARK_GROUPS,
 }
 DESCRIPTIONS = {
@@ -258,6 +260,7 @@ DESCRIPTIONS = {
     "intervals": "Each recompute and reseed: base, rows read, before, after, removed, added",
     "coverage": "What each product table was computed from, interval by interval",
     "tables": "What each table was after our last commit to it",
+    "erasures": "Which keys were erased, each by a hash: what is done, and the proof of it",
     "clock_repairs": "How often a source's clock was wrong, and what it was set back to",
     "watermark_groups": "Who holds a source's watermark back, who is idle, and who is ahead",
 }
