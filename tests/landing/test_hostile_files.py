@@ -95,6 +95,8 @@ IN_PARTS = {
     .replace(": 0}", ": " + "[" * 500 + "]" * 500 + "}")
     .encode(),
     "exponent.jsonl": b'{"device_id": 1e999999999}',
+    # Of what is no field numbers are kept exactly: this one is none of Python's.
+    "exponent_unknown.jsonl": signal(0).replace("{", '{"x": 1e' + "9" * 99 + ", ", 1).encode(),
     "rows.csv": b"device_id,timestamp,value,"
     + b",".join(b"c%d" % n for n in range(30_000))
     + b"\n"
