@@ -5,6 +5,7 @@ tables that a source is ingested into stand and fall together, with its position
 """
 
 import re
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,9 +40,17 @@ class SetAside:
         return "\n".join(lines)
 
 
-def plan_set_aside(lake: Lake, name: str, now: datetime) -> SetAside:
-    """LakeError when it is no table and no part of a checkpoint, or is not there."""
-    name = name.strip("/")
+def plan_set_aside(lake: Lake, names: Sequence[str], now: datetime) -> SetAside:
+    """LakeError when one is no table and no part of a checkpoint, or is not there."""
+    parts = [_part(lake, name.strip("/")) for name in names]
+    target = f"set_aside/{now.astimezone(UTC):%Y%m%dT%H%M%S.%f}"
+    moved = dict.fromkeys(name for names, _ in parts for name in names)
+    follows = dict.fromkeys(line for _, lines in parts for line in lines)
+    return SetAside(tuple(moved), target, tuple(follows))
+
+
+def _part(lake: Lake, name: str) -> tuple[list[str], list[str]]:
+    """What is moved with it, itself included, and what follows of that."""
     if not PART.fullmatch(name) or ".." in name:
         raise LakeError(
             f"{name!r} is not to be set aside: name a table, such as bronze/signals or ops/batches, or "
@@ -50,11 +59,10 @@ def plan_set_aside(lake: Lake, name: str, now: datetime) -> SetAside:
     kind, subject = PurePosixPath(name).parts[:2]
     is_of_source = kind in ("bronze", "quarantine", "ingested_files") and subject in source_names()
     wanted = OF_SOURCE.format(subject).split() if is_of_source else [name, _checksum_of(name)]
-    names = tuple(each for each in wanted if _exists(lake, each))
+    names = [each for each in wanted if _exists(lake, each)]
     if not names:
         raise LakeError(f"{lake.root}/{name} is not there: nothing is to be set aside")
-    target = f"set_aside/{now.astimezone(UTC):%Y%m%dT%H%M%S.%f}"
-    return SetAside(names, target, tuple(_follows(lake, kind, subject, is_of_source)))
+    return names, _follows(lake, kind, subject, is_of_source)
 
 
 def _checksum_of(name: str) -> str:

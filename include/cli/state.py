@@ -192,14 +192,15 @@ def skip_file(
 
 @command("set-aside", "set-aside ops/batches --apply", PANEL)
 def set_aside(
-    name: Annotated[
-        str, typer.Argument(metavar="PART", help="A table, or a part of a checkpoint, in the lake.")
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="PART...", help="A table, or a part of a checkpoint, in the lake."),
     ],
     lake: LakeOption,
     is_applied: ApplyOption = False,
 ) -> int:
     """Put what is damaged out of the way, for it to be made anew: the plan, or with --apply do it."""
-    plan = plan_set_aside(lake, name, datetime.now(UTC))
+    plan = plan_set_aside(lake, names, datetime.now(UTC))
     return _skip(plan.text(), partial(apply_set_aside, lake, plan), is_applied)
 
 

@@ -52,7 +52,7 @@ def test_a_log_that_is_none_is_named(lake):
 @pytest.mark.parametrize(
     ("file", "way"),
     [
-        (f"bronze/{SOURCE}/event_date=2026-01-01/a.parquet", "anew from landing"),
+        (f"bronze/{SOURCE}/event_date=2026-01-01/a.parquet", "set-aside bronze/"),
         (f"tables/{STREAM.name}/a.parquet", f"reseed {STREAM.name} --apply"),
         ("ops/batches/a.parquet", "put it back"),
     ],

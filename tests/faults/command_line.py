@@ -49,9 +49,15 @@ class Told(NamedTuple):
 class CommandLine:
     """Runs `./stateful` for a lake; `engine()` is asked anew for each job, as a process would."""
 
-    def __init__(self, engine: Callable[[], Any], session: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        engine: Callable[[], Any],
+        session: Callable[[], Any] = lambda: None,
+        at_end: Callable[[], None] = lambda: None,
+    ) -> None:
         self._engine = engine
         self._session = session
+        self._at_end = at_end  # of each job
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -102,6 +108,8 @@ class CommandLine:
                 jobs.exit_with_main(main)
             except SystemExit as ended:
                 return int(ended.code or 0)
+            finally:
+                self._at_end()
         return 0
 
 

@@ -53,6 +53,7 @@ OPERATIONS = {
     "ledger": "coverage {stream} --rebuild --apply",
 }
 # Only Spark does these in earnest.
+READ_BY_SPARK = ("checkpoints/", "bronze/", "tables/", "savepoints/")
 ON_SPARK = {"maintenance"}
 
 
@@ -75,8 +76,13 @@ class Row:
         return self.fault
 
     @property
-    def on_spark(self) -> bool:
+    def needs_spark(self) -> bool:
         return self.operation in ON_SPARK or self.place in STATE_FILES
+
+    @property
+    def is_read_by_spark(self) -> bool:
+        """Whether Spark comes upon what was harmed: other words, and perhaps another end."""
+        return self.place.startswith(READ_BY_SPARK)
 
 
 def rows() -> list[Row]:
@@ -122,9 +128,17 @@ def _disturbed() -> Iterator[Row]:
                 yield Row(stream, operation, fault)
 
 
-def chosen(seed: int, count: int) -> list[Row]:
-    """So many rows, other ones for each seed."""
-    return Random(seed).sample(rows(), count)
+def without_jvm() -> list[Row]:
+    return [row for row in rows() if not row.needs_spark]
+
+
+def on_spark() -> list[Row]:
+    return [row for row in rows() if row.is_read_by_spark]
+
+
+def chosen(rows: list[Row], seed: int, count: int) -> list[Row]:
+    """So many of them, other ones for each seed."""
+    return Random(seed).sample(rows, count)
 
 
 def newest(root: Path, pattern: str) -> Path | None:
