@@ -1,12 +1,13 @@
 """What happens to a job while it works: it is killed or stopped at a write, its machine fails it."""
 
-import os
 import resource
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -46,8 +47,21 @@ def disturb(row: Disturbed, story: Story, commands: CommandLine, command: str) -
         return writes.killed
     if row.fault == "two drivers":
         return _two_drivers(story, commands, command, _number(row.place))
+    if row.fault in NEED_MOUNT and not can_mount():
+        return False
     with DISTURBANCES[row.fault](story.root):
         commands.stateful(story.lake.root, command)
+    return True
+
+
+@cache
+def can_mount() -> bool:
+    """Whether this process may make file systems, as few but root in a machine of its own may."""
+    with tempfile.TemporaryDirectory() as folder:
+        mount = ["mount", "-t", "tmpfs", "tmpfs", folder]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            return False
+        subprocess.run(["umount", folder], check=True)
     return True
 
 
@@ -144,8 +158,4 @@ DISTURBANCES = {
     "clock +400 days": _ahead,
     "clock -400 days": _behind,
 }
-
-
-def can_mount() -> bool:
-    """Whether this process may make a file system of its own: root in a namespace that is its own."""
-    return os.geteuid() == 0
+NEED_MOUNT = {"disk full", "read-only"}
