@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from include.lake.paths import made_lake
 from include.settings import PROJECT
-from include.spark.conf import job_conf
+from include.spark.conf import STATE, STATE_STORE, job_conf
 from include.spark.local_jobs import say
 from include.spark.submit import jars_argument
 from tests.e2e.kafka_broker import running_broker
@@ -31,8 +31,14 @@ from tests.e2e.kafka_cuts import FAULTS, SKIP_LOST, Cut, Result, cut_of, run_cut
 @cache
 def spark_session() -> SparkSession:
     """A task is tried again, as on a cluster; locally only where that is asked for."""
+    # Workers must run this interpreter, and import the project.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(PROJECT)
     builder = SparkSession.builder.master("local[2,4]").appName("faults")
-    for name, value in {**job_conf(), "spark.jars": jars_argument()}.items():
+    settings = {**job_conf(), **STATE, "spark.jars": jars_argument()}
+    # Of no run of seconds: in the one JVM of many it would wake up within some of them.
+    settings[f"{STATE_STORE}.maintenanceInterval"] = str(24 * 3_600_000)
+    for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -81,8 +87,6 @@ def summed(results: list[Result]) -> str:
 
 def run_cuts(count: int, first: int, fault: str | None, path: Path) -> int:
     """Try so many, or those of them that have this fault; how many failed."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(PROJECT)
     cuts = [cut_of(seed) for seed in range(first, first + count)]
     failed = tried([cut for cut in cuts if fault in (None, cut.fault)], path)
     say(summed(list(known_results(path).values())))
