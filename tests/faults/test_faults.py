@@ -30,6 +30,7 @@ def test_chosen_rows_are_equal_or_loud_and_mended(tmp_path: Path):
     assert wrong(try_rows(rows, without_jvm(), tmp_path / "results")) == []
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_chosen_rows_are_so_on_spark(spark: SparkSession, tmp_path: Path):
     rows = matrix.chosen(matrix.on_spark(), SEED, 8)
