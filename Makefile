@@ -43,8 +43,8 @@ GROUPS := $(RUN) pytest -n 2 --durations=25 --dist loadgroup
 test: test-setup ## Run the tests (six to ten minutes on 2 cores)
 	@$(TESTS) -m "not full and not e2e"
 
-test-fast: test-setup ## Run those without a JVM, Airflow or simulations, with few examples (a minute)
-	@$(TESTS) -m "not spark and not airflow and not full and not e2e" --ignore=tests/simulator --ignore=tests/airflow --hypothesis-profile=few
+test-fast: test-setup ## Run those of a few hundredths of a second, with few examples (under a minute)
+	@$(TESTS) -m "not spark and not airflow and not slow and not full and not e2e" --ignore=tests/simulator --ignore=tests/airflow --hypothesis-profile=few
 
 test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a cluster, the short rehearsal
 	@$(GROUPS) -m "e2e and not full"

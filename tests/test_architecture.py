@@ -76,6 +76,7 @@ def test_imports_go_one_way(room, above):
             assert not is_below_any(module, ["pyspark", "delta"]), f"{file} imports {module}"
 
 
+@pytest.mark.slow
 def test_what_decides_loads_no_pyspark():
     files = [file.relative_to(ROOT).with_suffix("") for file in files_of("include")]
     modules = [".".join(file.parts) for file in files if file.stem != "__main__"]

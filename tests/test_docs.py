@@ -12,6 +12,8 @@ from include.fold.testing.check import BrokenLawError, check_fold
 from include.fold.testing.run import run
 from include.stream_definition import load_definition
 
+pytestmark = pytest.mark.slow
+
 PAGE_FOLDER = Path(__file__).parents[1] / "docs"
 PAGE = (PAGE_FOLDER / "testing.md").read_text()
 RECORDS = """

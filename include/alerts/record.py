@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from deltalake import DeltaTable
-
 from include.alerts.troubles import TOLD, Standing
-from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
 from include.lake.paths import Lake
 from include.page.recorded import Row
 
@@ -30,23 +28,17 @@ def record_changes(
 
 def _record(lake: Lake, standing: Standing, known: Mapping[str, Any]) -> bool:
     app_id = f"alerts/{standing.subject}"
-    recorded = _transaction(lake, app_id)  # before the rows are read: what comes between is newer
+    recorded = newest_transaction(
+        lake, "alerts", app_id
+    )  # before the rows are read: what comes between is newer
     rows = read_ops(lake, "alerts", {"subject": standing.subject}).to_pylist()
     number = 1 + max((row["number"] for row in rows), default=0)
     changes = _changes(standing, rows)
     if not changes:
         return True
-    # A table that was restored has lost rows, and not the record of their transactions.
     number = max(number, 1 + recorded)
     given = {**known, "subject": standing.subject, "number": number}
     return append_ops(lake, "alerts", [{**given, **row} for row in changes], (app_id, number))
-
-
-def _transaction(lake: Lake, app_id: str) -> int:
-    """The newest of `app_id` that the log of `ops/alerts` has; 0 before the first."""
-    if not lake.is_delta_table(lake.ops("alerts")):
-        return 0
-    return DeltaTable(lake.ops("alerts")).transaction_version(app_id) or 0
 
 
 def _changes(standing: Standing, rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -256,7 +256,8 @@ def instant_after(
                 f"[VALUE_NOT_POSITIVE] additional duration {additional!r} is negative"
             )
         at_us += span_us
-    return _after(clock_us, at_us)
+    # Here too, for most functions set a timeout with each event, and a call costs as much again.
+    return at_us if clock_us < at_us <= LAST_INSTANT_US else _after(clock_us, at_us)
 
 
 def _after(clock_us: int, at_us: int) -> int:

@@ -67,6 +67,17 @@ def append_ops(
     return despite_others(append)
 
 
+def newest_transaction(lake: Lake, name: str, app_id: str) -> int:
+    """The newest version of `app_id` that the log of `ops/<name>` has; 0 before the first.
+
+    Whoever numbers rows goes on above it: a table that was restored has lost rows, and not the
+    record of their transactions, under whose numbers nothing would be written.
+    """
+    if not lake.is_delta_table(lake.ops(name)):
+        return 0
+    return DeltaTable(lake.ops(name)).transaction_version(app_id) or 0
+
+
 def compact_now_and_then(path: str) -> None:
     """Each commit is a file, and reading takes a millisecond a file: join them in time."""
     if DeltaTable(path).version() % COMMITS_BETWEEN_COMPACTIONS:

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from include.fold.instants import instant_of, micros_of
 from include.lake.delta_log import open_table, read_actions
 from include.lake.generations import GenerationRow, read_generations
-from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_reset import newest_reset
 from include.registry import streams_of
@@ -106,11 +106,13 @@ def _of_row(row: dict[str, Any]) -> ClockRepair:
 def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: str) -> ClockRepair:
     """Write the intent. From then on nothing but the repair commits to bronze, or runs.
 
-    Its number is above all that bronze has seen, too: under one of those it would set nothing back.
+    Its number is above all that bronze and the log of repairs have seen, too: under one of those it
+    would set nothing back, or not be written.
     """
     rows = read_ops(lake, "clock_repairs", {"source": source}).to_pylist()
     made = _newest_made(DeltaTable(lake.bronze(source)), source)
-    number = 1 + max([made, *(row["repair"] for row in rows)])
+    recorded = newest_transaction(lake, "clock_repairs", app_id(source))
+    number = 1 + max([made, recorded, *(row["repair"] for row in rows)])
     row = {
         "source": source,
         "repair": number,

@@ -12,6 +12,8 @@ from include.alerts.record import untold
 from include.coverage.findings import OF_COVERAGE
 from tests.alerts.lakes import HOUR, STREAM, Told
 
+pytestmark = pytest.mark.slow
+
 TOLD = {name: known for name, known in KNOWN.items() if known.severity != "info"}
 OTHERS = ("ingest", "table_maintenance", "alerts")
 OF_STREAM = [name for name, known in TOLD.items() if known.by not in OTHERS]

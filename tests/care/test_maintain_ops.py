@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
@@ -95,6 +96,7 @@ def test_a_conflict_with_another_writer_is_tried_again(lake, monkeypatch):
     assert (files(lake), batch_ids(lake)) == (1, [0, 1, 2])
 
 
+@pytest.mark.slow
 def test_writers_and_care_at_once_lose_nothing(lake):
     append_batch(lake, 0)
     failed: list[BaseException] = []

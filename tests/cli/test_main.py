@@ -154,6 +154,7 @@ def run_cli(*words: str, **options: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*CLI, *words], env=environment, **options)
 
 
+@pytest.mark.slow
 def test_whoever_stops_reading_gets_no_traceback():
     process = run_cli("validate", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -163,6 +164,7 @@ def test_whoever_stops_reading_gets_no_traceback():
     assert process.wait() == 1
 
 
+@pytest.mark.slow
 def test_a_terminal_has_colours_and_a_pipe_has_none():
     piped = run_cli("validate", stdout=subprocess.PIPE).communicate()[0]
     assert b"\x1b[" not in piped

@@ -28,6 +28,8 @@ from tests.simulator.auditor import Auditor
 from tests.simulator.oracle import Landed
 from tests.simulator.world import MINUTE_US, START_US, World, open_world
 
+pytestmark = pytest.mark.slow
+
 HOUR_US = 3_600_000_000
 KIND = "counts"
 

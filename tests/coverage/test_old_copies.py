@@ -29,6 +29,8 @@ from tests.simulator.actions import RESTORED
 from tests.simulator.damage import empty_newest_commit, lose, parts_of
 from tests.simulator.world import World, open_world
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def world() -> Iterator[World]:

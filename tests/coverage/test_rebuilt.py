@@ -20,6 +20,8 @@ from tests.simulator.oracle import Landed
 from tests.simulator.world import MINUTE_US, START_US, World, open_world
 from tests.simulator.writes import killed_at
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def world() -> Iterator[World]:

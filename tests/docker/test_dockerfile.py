@@ -105,6 +105,7 @@ def test_code_comes_after_packages_and_jars():
     assert max(i for i, text in enumerate(order) if "pip " in text or "fetch_jars" in text) < code
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("apt-cache") is None, reason="no Debian here")
 def test_debian_has_the_packages():
     """A list of packages is not there on every Debian: then there is nothing to ask."""

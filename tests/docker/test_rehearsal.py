@@ -17,6 +17,8 @@ from tests.rehearsal.restart_policy import FIRST_DELAY, LONGEST_DELAY, STARTED_W
 from tests.rehearsal.services import ServiceError, Services
 from tests.rehearsal.start_order import start_levels, stop_levels
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 30.0
 
 

@@ -36,6 +36,8 @@ from tests.engines.test_live_law import KILLED
 from tests.fold.arrivals import TIMES, arrivals
 from tests.fold.rich_orders import FOLDS, ORDERS, Basket, Item, Order, Status, remember
 
+pytestmark = pytest.mark.slow
+
 ARRIVALS = arrivals(ORDERS)
 
 

@@ -14,6 +14,8 @@ from include.streams.user_counts import Total
 from tests.fold.planted import APPEND, WRONG, spent_by
 from tests.fold.right_folds import RIGHT
 
+pytestmark = pytest.mark.slow
+
 # What the message must say of each.
 SAYS = {
     "state_in_a_global": "comes to something else each time",

@@ -13,6 +13,8 @@ from include.job import recorded_run
 from include.lake import ops
 from include.lake.ops import append_ops, read_ops, update_ops
 
+pytestmark = pytest.mark.slow
+
 KEY = ("stream", "generation", "batch_id")
 
 

@@ -35,6 +35,8 @@ from tests.clocked import (
 from tests.deaths import KilledError, die
 from tests.landed_files import START, Landing, signal
 
+pytestmark = pytest.mark.slow
+
 GRACE_US = 60_000_000
 
 

@@ -36,6 +36,8 @@ from tests.examples import examples
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 
 

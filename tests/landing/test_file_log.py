@@ -19,6 +19,8 @@ from tests.ingested import (
 )
 from tests.landed_files import Landing, signal
 
+pytestmark = pytest.mark.slow
+
 NOTHING = RunCounts()
 
 

@@ -31,6 +31,8 @@ from tests.landed_files import START, Landing, signal
 from tests.parsers import HERE, ON_SPARK, both_parsers_at_length, parser
 from tests.simulator.live_model import LiveModel
 
+pytestmark = pytest.mark.slow
+
 DAY = timedelta(days=1)
 PER_FOLDER = replace(one_file_a_commit(WITHOUT_CLOCK), watermark_per=FOLDER, idle_after=2 * DAY)
 PER_DEVICE = replace(PER_FOLDER, watermark_per="device_id")

@@ -31,6 +31,8 @@ from tests.ingested import SIGNALS, one_file_a_commit, quarantine_of, rows_of, v
 from tests.landed_files import Landing, signal
 from tests.late_lakes import small
 
+pytestmark = pytest.mark.slow
+
 TABLES = tables_of("signals")
 POSITION = TABLES[-1]
 

@@ -190,6 +190,7 @@ def test_names_of_files_are_kept_as_they_are(made: Lake, landed: Landing):
     assert plan(made) is None
 
 
+@pytest.mark.slow
 def test_a_position_of_many_commits_is_joined_and_says_the_same(
     lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
 ):

@@ -31,6 +31,8 @@ from tests.ingested import (
 from tests.landed_files import START, Landing, forget_finish, signal
 from tests.parsers import HERE, ON_SPARK, both_parsers, both_parsers_at_length, parser
 
+pytestmark = pytest.mark.slow
+
 NOW = START + 9 * HOUR  # by the machine
 # What a run writes of two batches, and at last a clock row.
 A_BATCH = ("append_accepted", "append_refused", "seal_tables", "finish", "next_batch")

@@ -27,6 +27,8 @@ from tests.ingested import SIGNALS, bronze_of, events_of, one_file_a_commit, qua
 from tests.landed_files import START, Landing, signal
 from tests.parsers import both_parsers, both_parsers_at_length
 
+pytestmark = pytest.mark.slow
+
 
 def parquet(**columns: pa.Array) -> bytes:
     sink = io.BytesIO()

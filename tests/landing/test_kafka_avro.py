@@ -29,6 +29,8 @@ from tests.landed_files import START, signal
 from tests.registries import FakeRegistry, running_registry
 from tests.topics import FakeTopic, of_topic
 
+pytestmark = pytest.mark.slow
+
 AT = {"type": "long", "logicalType": "timestamp-micros"}
 SIGNAL = {
     "type": "record",

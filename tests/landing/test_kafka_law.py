@@ -24,6 +24,8 @@ from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import START, signal
 from tests.topics import FakeTopic, of_topic, served
 
+pytestmark = pytest.mark.slow
+
 SOURCE = of_topic(replace(CLOCKED, clock_grace=5 * HOUR), commit_messages=4)
 BAD = ("{", "[]", None, b"\xff", signal(0, value="x"))
 bodies = st.builds(signal, st.integers(0, 9_000), st.integers(1, 2)) | st.sampled_from(BAD)

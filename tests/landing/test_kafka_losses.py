@@ -23,6 +23,8 @@ from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import signal
 from tests.topics import FakeTopic, of_topic
 
+pytestmark = pytest.mark.slow
+
 SOURCE = of_topic()
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 

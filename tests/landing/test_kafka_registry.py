@@ -20,6 +20,8 @@ from tests.landing.test_kafka_avro import FAR, SIGNAL, by_registry, record
 from tests.registries import FakeRegistry, running_registry
 from tests.topics import FakeTopic, served
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[FakeRegistry]:

@@ -14,6 +14,8 @@ from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import Landing, signal
 
+pytestmark = pytest.mark.slow
+
 BROKEN, MENDED = b"\x1f\x8b no gzip", gzip.compress(f"{signal(1)}\n{signal(2)}\n".encode())
 DEATHS = {"append_accepted": ParsedHere, "append_refused": ParsedHere, "finish": ingestion}
 

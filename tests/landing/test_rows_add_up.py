@@ -25,6 +25,8 @@ from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START, Landing, forget_finish, signal
 from tests.parsers import both_parsers_at_length
 
+pytestmark = pytest.mark.slow
+
 
 def assert_lost(lake: Lake, table: str, judged: int, written: int, parse: Parse) -> None:
     batch = f"batch 0 of signals has {judged} rows? for .*/{table}/signals"

@@ -40,6 +40,8 @@ from tests.ingested import SIGNALS
 from tests.landed_files import START, Landing
 from tests.parsers import both_parsers, both_parsers_at_length
 
+pytestmark = pytest.mark.slow
+
 KEY = Field(name="device_id", type="bigint", comment="Device")
 VALUE = Field(name="value", type="bigint", comment="Value", required=False)
 FAR_AHEAD_US = 2**62

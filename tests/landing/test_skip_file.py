@@ -20,6 +20,8 @@ from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, quarantine_of, values_of
 from tests.landed_files import Landing, signal
 
+pytestmark = pytest.mark.slow
+
 BAD = "no event"
 # Before which write the first run dies: what the tables have by then.
 DIED = {

@@ -30,6 +30,8 @@ from tests.ingested import (
 from tests.landed_files import START, Landing, signal
 from tests.parsers import both_parsers_at_length
 
+pytestmark = pytest.mark.slow
+
 NOTHING = RunCounts()
 CHECKPOINT = "checkpoints/ingest/signals"
 # What a run of 0.5 was about to do when it died: none, one or both of its commits are made.

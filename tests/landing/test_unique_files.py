@@ -33,6 +33,8 @@ from tests.ingested import SIGNALS, bronze_of, one_file_a_commit, quarantine_of,
 from tests.landed_files import Landing, forget_finish, signal
 from tests.parsers import both_parsers
 
+pytestmark = pytest.mark.slow
+
 UNIQUE = replace(SIGNALS, unique_files=True)
 NOW = datetime(2100, 1, 1, tzinfo=UTC)
 

@@ -10,6 +10,8 @@ from include.page.backfill_form import BackfillForm, read_form
 from include.page.render import backfill_html
 from tests.simulator.operations import Operations
 
+pytestmark = pytest.mark.slow
+
 DAG = "stream_sim"
 
 

@@ -28,6 +28,8 @@ from tests.simulator.sequences import days_in_time
 from tests.simulator.shapes import Shape
 from tests.simulator.world import open_world
 
+pytestmark = pytest.mark.slow
+
 MONTH = 30
 
 

@@ -20,6 +20,8 @@ from include.page.overview import read_overview
 from include.page.stream_figures import read_stream
 from tests.page.history import NOW, streams_like, write_history
 
+pytestmark = pytest.mark.slow
+
 STREAMS = streams_like(4)
 RUNS = 40
 

@@ -13,6 +13,8 @@ from include.page.stream_figures import StreamFigures, read_stream
 from tests.simulator.operations import Operations
 from tests.simulator.sequences import days_in_time
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["silences", pytest.param("counts", marks=pytest.mark.full)])
 def do(request: pytest.FixtureRequest) -> Iterator[Operations]:

@@ -44,6 +44,8 @@ from tests.changed_stream import (
 )
 from tests.coverage.ledgers import entry, record
 
+pytestmark = pytest.mark.slow
+
 START_US = 1_750_032_000_000_000
 SECOND_US = 1_000_000
 MAPPED = ReseedOptions(from_state=True)

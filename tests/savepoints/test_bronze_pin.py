@@ -19,6 +19,8 @@ from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import FIRST_INGESTED_US, ClockAt, Commit, StampedRow, append_commit, stamp
 from tests.examples import examples
 
+pytestmark = pytest.mark.slow
+
 SOURCE = "user_events"
 DAY_US = 24 * 3_600_000_000
 START_US = 1_750_032_000_000_000  # a midnight

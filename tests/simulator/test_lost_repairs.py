@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from include.coverage.table_coverage import find_coverage
 from include.fold.instants import instant_of
@@ -115,6 +116,18 @@ def test_a_lost_repair_stops_whoever_was_not_reseeded_since(kind):
         coverage = do.auditor.check()
         assert coverage is not None
         assert not coverage.wrong
+
+
+def test_a_begun_repair_that_a_restore_took_back_is_begun_again_under_the_next_number(do):
+    """Delta's RESTORE takes rows back, and no record of a transaction."""
+    clock_runs_ahead(do)
+    with do.dying_before("spark_jobs.repair_clock._commit_reset"):
+        do.repair_clock(None, ago=5)
+    DeltaTable(do.world.lake.ops("clock_repairs")).restore(0)
+    repair(do)
+    assert (newest(do).repair, newest(do).is_done) == (2, True)
+    one_more_run(do)
+    do.auditor.check()
 
 
 def backfill(do: Operations) -> None:

@@ -4,6 +4,8 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 from include.registry import all_streams
 from include.settings import PROJECT
 from spark_jobs.ship_project import PACKAGES, zip_project
@@ -18,6 +20,7 @@ def test_the_same_project_is_shipped_as_the_same_bytes(tmp_path):
     assert archives[0].read_bytes() == archives[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_what_is_shipped_can_be_imported_where_the_project_is_not(tmp_path):
     archive = tmp_path / "project.zip"
     zip_project(PROJECT, archive)

@@ -27,7 +27,7 @@ from include.care.rocksdb.settings import (
     WRITE_BUFFER_RATIO,
     hand_settings,
 )
-from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
 from include.lake.paths import Lake
 from include.settings import MIB, Stream
 
@@ -73,9 +73,7 @@ def profile_for_run(lake: Lake, stream: Stream) -> Profile:
     SettingsError when the stream's entry holds a setting that is unknown or out of range.
     """
     profile = active_profile(lake, stream)
-    if not profile.is_recorded:
-        record_profile(lake, stream, profile)
-    return profile
+    return profile if profile.is_recorded else record_profile(lake, stream, profile)
 
 
 def active_profile(lake: Lake, stream: Stream, machine_bytes: int | None = None) -> Profile:
@@ -197,8 +195,12 @@ def _object(text: str | None) -> dict[str, Any]:
 
 def record_profile(
     lake: Lake, stream: Stream, profile: Profile, now: datetime | None = None
-) -> None:
-    """Append the profile to the table, once."""
+) -> Profile:
+    """Append the profile to the table, once; as it is there, which may be under a higher number."""
+    app_id = f"{stream.name}/{TABLE}"
+    if profile.number not in {known.number for known in read_profiles(lake, stream)}:
+        number = max(profile.number, 1 + newest_transaction(lake, TABLE, app_id))
+        profile = replace(profile, number=number)
     row = {
         "stream": stream.name,
         "profile": profile.number,
@@ -208,7 +210,8 @@ def record_profile(
         "evidence": json.dumps(dict(profile.evidence), sort_keys=True),
         "verdict": profile.verdict,
     }
-    append_ops(lake, TABLE, [row], (f"{stream.name}/{TABLE}", profile.number))
+    append_ops(lake, TABLE, [row], (app_id, profile.number))
+    return profile
 
 
 def record_verdict(

@@ -117,7 +117,7 @@ def tune_rocksdb(
     )
     outcome = decide(record)
     if not dry_run and outcome.kind == "proposed":
-        record_profile(lake, stream, outcome.profile, now)
+        outcome = replace(outcome, profile=record_profile(lake, stream, outcome.profile, now))
     if not dry_run and outcome.kind in ("kept", "rolled_back") and outcome.judged is not None:
         record_verdict(lake, stream, outcome.judged, outcome.kind, outcome.text, now)
     return outcome

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +77,18 @@ def test_to_look_writes_nothing_and_a_run_puts_its_profile_on_record_once(lake):
     (row,) = read_ops(lake, "rocksdb_profiles").to_pylist()
     assert json.loads(row["settings"]) == first.settings
     assert (row["verdict"], row["judged_at"]) == ("default", None)
+
+
+def test_a_table_that_was_restored_takes_the_next_profile_all_the_same(lake):
+    """Delta's RESTORE takes rows back, and no record of a transaction."""
+    profile_for_run(lake, STREAM)
+    table = DeltaTable(lake.ops("rocksdb_profiles"))
+    table.restore(0)
+    first = profile_for_run(lake, STREAM)
+    assert [row["profile"] for row in read_ops(lake, "rocksdb_profiles").to_pylist()] == [
+        first.number
+    ]
+    assert profile_for_run(lake, STREAM).number == first.number
 
 
 def test_streams_have_profiles_of_their_own(lake):

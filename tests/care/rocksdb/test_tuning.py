@@ -17,6 +17,8 @@ from include.settings import GIB, MIB, Limits
 from tests.care.rocksdb.simulated import MACHINE, STREAM, Simulation, indifferent, needs_memory
 from tests.examples import examples
 
+pytestmark = pytest.mark.slow
+
 POOR = {MAX_MEMORY_MB: "16", WRITE_BUFFER_RATIO: "0.2"}
 
 
