@@ -72,8 +72,8 @@ simulate: test-setup ## Simulate sequences of operations without a JVM [SEEDS= F
 bench: test-setup ## Measure the engines side by side [ARGS=]
 	@$(RUN) tests.benchmarks.bench $(ARGS)
 
-faults: test-setup ## Cut ingestion from a real Kafka 200 times, anywhere, and compare [ARGS=]
-	@$(RUN) tests.e2e.kafka_faults $(ARGS)
+faults: test-setup ## Try all faults that we can think of: kills, losses, damage, cuts of a real Kafka [ARGS=]
+	@$(RUN) tests.faults $(ARGS)
 
 rehearse: test-setup ## Run docker-compose.yaml without containers, break it, compare the tables [ARGS=]
 	@$(RUN) tests.rehearsal.rehearse $(ARGS)
