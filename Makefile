@@ -52,8 +52,8 @@ test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a
 test-s3: test-setup ## Of these, the lake on S3: a store on this machine, two writers, leases that expire
 	@$(RUN) pytest --durations=10 tests/e2e/test_s3.py tests/e2e/test_s3_jobs.py
 
-test-ui: test-setup ## Of these, the State page in a running Airflow, by a headless Chromium
-	@$(RUN) pytest --durations=10 tests/e2e/test_state_page_in_chromium.py
+test-ui: test-setup ## Of these, our pages by axe-core, and in a running Airflow, by a headless Chromium
+	@$(RUN) pytest --durations=10 tests/e2e/test_accessible_pages.py tests/e2e/test_state_page_in_chromium.py
 
 screenshots: test-setup ## Retake the docs' pictures, while `make run` serves [PORT=]
 	@$(RUN) tests.e2e.screenshots
@@ -72,8 +72,8 @@ simulate: test-setup ## Simulate sequences of operations without a JVM [SEEDS= F
 bench: test-setup ## Measure the engines side by side [ARGS=]
 	@$(RUN) tests.benchmarks.bench $(ARGS)
 
-faults: test-setup ## Cut ingestion from a real Kafka 200 times, anywhere, and compare [ARGS=]
-	@$(RUN) tests.e2e.kafka_faults $(ARGS)
+faults: test-setup ## Try all faults that we can think of: kills, losses, damage, cuts of a real Kafka [ARGS=]
+	@$(RUN) tests.faults $(ARGS)
 
 rehearse: test-setup ## Run docker-compose.yaml without containers, break it, compare the tables [ARGS=]
 	@$(RUN) tests.rehearsal.rehearse $(ARGS)

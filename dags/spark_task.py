@@ -54,16 +54,19 @@ class SparkJobOperator(SparkSubmitOperator):
     """spark-submit where the connection says, once that is known to be a master that answers.
 
     `start`: what there is to do this time. Its context is left when the job has ended.
+    `lineage`: of a Dag run's id, what the task has read and written in it.
     """
 
     def __init__(
         self,
         *,
         start: Callable[[Any], AbstractContextManager[Start]] = always_a_jvm,
+        lineage: Callable[[str], Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self._starting = start
+        self._lineage = lineage
         self._start = Start()
         self._held = ExitStack()
         self._process = SubprocessHook()
@@ -83,6 +86,10 @@ class SparkJobOperator(SparkSubmitOperator):
         ended = self._process.run_command(command, cwd=str(PROJECT))
         if ended.exit_code:
             raise AirflowException(f"exit code {ended.exit_code}: {ended.output}")
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Asked by Airflow's provider for OpenLineage, where that is installed."""
+        return None if self._lineage is None else self._lineage(task_instance.run_id)
 
     def on_kill(self) -> None:
         if self._start.command:

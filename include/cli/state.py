@@ -3,6 +3,8 @@
 Plans are made here, without a JVM; what is carried out is the job's, and so is its exit code.
 """
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -11,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.cli.app import (
     ApplyOption,
     FromArgument,
@@ -28,6 +31,8 @@ from include.cli.app import (
 from include.coverage.give_up import give_up_reseed
 from include.coverage.rebuild import apply_rebuilt, rebuild
 from include.coverage.table_coverage import coverage_record, coverage_text, table_coverage
+from include.erase.erase_plan import plan_erasure
+from include.erase.erased_key import ERASED_KEY, erased_key
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.landing.clock import as_text
@@ -162,6 +167,31 @@ def repair_clock(
     return run_job("repair_clock", ["--source", source.name, "--lake", lake.root, *wanted])
 
 
+@command("erase", "erase user_counts alice --apply", PANEL)
+def erase(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A stream, or a source.")],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY",
+            help="A stream's key, a JSON list if it is of several fields; of a source FIELD=VALUE. "
+            "- reads it from the standard input.",
+        ),
+    ],
+    lake: LakeOption,
+    is_applied: ApplyOption = False,
+) -> int:
+    """Erase all of a key, in the past too: the plan, or with --apply do it."""
+    told = sys.stdin.readline().rstrip("\n") if key == "-" else key
+    say(plan_erasure(lake, erased_key(name, told)).text())
+    if not is_applied:
+        say(UNCHANGED)
+        return 0
+    # Not an argument: those stand in logs.
+    os.environ[ERASED_KEY] = told
+    return run_job("erase_key", ["--name", name, "--lake", lake.root])
+
+
 @command("skip-lost", "skip-lost user_events --apply", PANEL)
 def skip_lost(source: SourceArgument, lake: LakeOption, is_applied: ApplyOption = False) -> int:
     """Go on behind what a source's topic or table has lost: the plan, or with --apply do it."""
@@ -187,6 +217,20 @@ def skip_file(
             say(f"{name} is given up already: the next run goes on without it")
             return 0
         return _skip(plan.text(), partial(apply_skip_file, lake, source, plan), is_applied)
+
+
+@command("set-aside", "set-aside ops/batches --apply", PANEL)
+def set_aside(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="PART...", help="A table, or a part of a checkpoint, in the lake."),
+    ],
+    lake: LakeOption,
+    is_applied: ApplyOption = False,
+) -> int:
+    """Put what is damaged out of the way, for it to be made anew: the plan, or with --apply do it."""
+    plan = plan_set_aside(lake, names, datetime.now(UTC))
+    return _skip(plan.text(), partial(apply_set_aside, lake, plan), is_applied)
 
 
 def _skip(plan: str, apply: Callable[[], None], is_applied: bool) -> int:

@@ -38,11 +38,10 @@ class DeltaProduct:
         `emitted` has the output's columns and `emitted_at_us`; in an update stream also
         `removed`, for keys whose row is to go.
         """
-        rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
         if self._fold.output_mode == "append":
-            rows = rows.withColumn(EMITTED_DATE, F.to_date(EMITTED_AT))
-            append_once(self._ordered(rows), self.path, app_id, batch_id, mark)
+            append_once(self.stored(emitted), self.path, app_id, batch_id, mark)
         else:
+            rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
             self._merge(rows, app_id, batch_id, mark)
 
     def replace_all(self, emitted: DataFrame, mark: str) -> None:
@@ -59,10 +58,17 @@ class DeltaProduct:
 
         One commit; none when nothing would change. None is no bound. The rows must be within.
         """
-        rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
-        rows = rows.withColumn(EMITTED_DATE, F.to_date(EMITTED_AT))
         condition = range_condition(EMITTED_AT, EMITTED_DATE, from_us, until_us)
-        return replace_rows(self._ordered(rows), self.path, condition, mark)
+        return replace_rows(self.stored(emitted), self.path, condition, mark)
+
+    def stored(self, emitted: DataFrame) -> DataFrame:
+        """Rows as the table has them; of an update stream without the keys that are to go."""
+        rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
+        if self._fold.output_mode == "append":
+            rows = rows.withColumn(EMITTED_DATE, F.to_date(EMITTED_AT))
+        elif REMOVED in emitted.columns:
+            rows = rows.where(~F.col(REMOVED))
+        return self._ordered(rows)
 
     def _ordered(self, rows: DataFrame) -> DataFrame:
         """The table's columns of `rows`, in its order."""
