@@ -20,7 +20,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help test-setup run compose-env test test-fast test-e2e test-ui test-full check simulate bench faults rehearse rehearse-short screenshots
+.PHONY: help test-setup run compose-env test test-fast test-e2e test-s3 test-ui test-full check simulate bench faults rehearse rehearse-short screenshots
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,8 +49,11 @@ test-fast: test-setup ## Run those of a few hundredths of a second, with few exa
 test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a cluster, the short rehearsal
 	@$(GROUPS) -m "e2e and not full"
 
-test-ui: test-setup ## Of these, the State page in a running Airflow, by a headless Chromium
-	@$(RUN) pytest --durations=10 tests/e2e/test_state_page_in_chromium.py
+test-s3: test-setup ## Of these, the lake on S3: a store on this machine, two writers, leases that expire
+	@$(RUN) pytest --durations=10 tests/e2e/test_s3.py tests/e2e/test_s3_jobs.py
+
+test-ui: test-setup ## Of these, our pages by axe-core, and in a running Airflow, by a headless Chromium
+	@$(RUN) pytest --durations=10 tests/e2e/test_accessible_pages.py tests/e2e/test_state_page_in_chromium.py
 
 screenshots: test-setup ## Retake the docs' pictures, while `make run` serves [PORT=]
 	@$(RUN) tests.e2e.screenshots
@@ -69,8 +72,8 @@ simulate: test-setup ## Simulate sequences of operations without a JVM [SEEDS= F
 bench: test-setup ## Measure the engines side by side [ARGS=]
 	@$(RUN) tests.benchmarks.bench $(ARGS)
 
-faults: test-setup ## Cut ingestion from a real Kafka 200 times, anywhere, and compare [ARGS=]
-	@$(RUN) tests.e2e.kafka_faults $(ARGS)
+faults: test-setup ## Try all faults that we can think of: kills, losses, damage, cuts of a real Kafka [ARGS=]
+	@$(RUN) tests.faults $(ARGS)
 
 rehearse: test-setup ## Run docker-compose.yaml without containers, break it, compare the tables [ARGS=]
 	@$(RUN) tests.rehearsal.rehearse $(ARGS)

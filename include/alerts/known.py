@@ -40,6 +40,7 @@ def _info(by: By, what: str, action: str = "nothing") -> Known:
     return Known("info", by, what, action)
 
 
+SET_ASIDE = "`./stateful set-aside`, as it says"
 PUT_BACK = "put a copy of the checkpoint back, or `./stateful reseed NAME --apply`"
 KNOWN: dict[str, Known] = {
     # Whether the promise is kept.
@@ -90,6 +91,16 @@ KNOWN: dict[str, Known] = {
     ),
     "key_rejected_again": _warning(
         "run_stream", "it fails for one key again and again", "look at the key's rejected rows"
+    ),
+    "data_check_failed": _error(
+        "run_stream",
+        "rows do not meet a check of `checks=`, so a run, recompute or reseed has published none",
+        "mend the function, or the check; the next run goes on",
+    ),
+    "data_check_warning": _warning(
+        "run_stream",
+        "rows that are in the table do not meet a check of `checks=`",
+        "look at the rows that it names",
     ),
     "rows_do_not_add_up": _error(
         "run_stream", "rows read are not rows folded, late and pending", "report it: a bug"
@@ -145,11 +156,11 @@ KNOWN: dict[str, Known] = {
     "checkpoint_unreadable": _error("check", "it cannot be read", "rights, disk, path"),
     "missing_files": _error("check", "the next run cannot start without files", PUT_BACK),
     "unreadable_files": _error("check", "the next run fails on files", PUT_BACK),
-    "blocking_files": _error("check", "the next run stumbles over names", "move them away"),
+    "blocking_files": _error("check", "the next run stumbles over names", SET_ASIDE),
     "state_ahead": _error("check", "state that is newer than its log", PUT_BACK),
     "foreign_state": _error("check", "state of another provider or format", PUT_BACK),
     "damaged_snapshot": _warning("check", "a snapshot is damaged; an older one serves", "the disk"),
-    "unknown_files": _warning("check", "files that Spark does not write", "move them away"),
+    "unknown_files": _warning("check", "files that Spark does not write", SET_ASIDE),
     "left_over_files": _info("check", "left by a run that was killed"),
     "no_checkpoint": _info("check", "there is none yet"),
     "state_changed": _error(

@@ -5,6 +5,7 @@ in its source.
 """
 
 from collections.abc import Iterator, Sequence
+from shlex import quote
 
 from include.care.recorded_sizes import Recorded
 from include.checkpoint.checkpoint_files import LOGS, parse_name
@@ -13,6 +14,7 @@ from include.checkpoint.store_size import Fault
 from include.lake.findings import Finding, Severity
 from include.text_table import bytes_text, first_names
 
+MOST_NAMES = 20  # in one command
 NO_JOB = "while no job of the stream runs, "
 
 
@@ -77,7 +79,7 @@ def _errors(size: CheckpointSize) -> Iterator[Finding]:
             "error",
             f"the next run fails on the names of {first_names(blocking)}",
             len(blocking),
-            f"{NO_JOB}move them out of {size.checkpoint}: they are no part of it",
+            f"{_set_aside(size, blocking)}: they are no part of it",
         )
     if size.ahead:
         yield _found(
@@ -97,9 +99,17 @@ def _put_back(size: CheckpointSize, what: str) -> str:
     )
 
 
+def _set_aside(size: CheckpointSize, paths: Sequence[str]) -> str:
+    """The command, for a part of the files at once if there are many; without any: for all of it."""
+    folder = f"checkpoints/{size.checkpoint.rpartition('/checkpoints/')[2]}"
+    names = [quote(f"{folder}/{path}") for path in paths[:MOST_NAMES]] or [folder]
+    return f"{NO_JOB}`./stateful set-aside {' '.join(names)} --apply`"
+
+
 def _mend(size: CheckpointSize) -> str:
     if all(fault.path.startswith("commits/") for fault in size.unreadable):
-        return f"{NO_JOB}delete it and its .crc: the batch is repeated, and writes nothing twice"
+        paths = [fault.path for fault in size.unreadable]
+        return f"{_set_aside(size, paths)}: the batch is repeated, and writes nothing twice"
     return _put_back(size, "these files")
 
 
@@ -110,7 +120,7 @@ def _never_begun(size: CheckpointSize) -> Finding:
         "there are files in state, commits or offsets, but no batch in offsets: Spark starts no "
         "query on them",
         len(size.missing),
-        f"{NO_JOB}move {size.checkpoint} away: no batch of it is recorded",
+        f"{_set_aside(size, [])}: no batch of it is recorded",
     )
 
 
@@ -149,7 +159,7 @@ def _blocks_a_log(path: str, size: CheckpointSize) -> bool:
 
 def _warnings(size: CheckpointSize) -> Iterator[Finding]:
     if size.damaged:
-        take_away = f"{NO_JOB}move the snapshot and its .crc out of {size.checkpoint}"
+        take_away = _set_aside(size, [fault.path for fault in size.damaged])
         yield _found(
             "damaged_snapshot",
             "warning",
@@ -166,7 +176,7 @@ def _warnings(size: CheckpointSize) -> Iterator[Finding]:
             f"{first_names(unknown)}: not files that Spark writes"
             + ("; a name with .changelog stops its clean-up" if stops else ""),
             len(unknown),
-            f"{NO_JOB}move them out of {size.checkpoint}",
+            _set_aside(size, unknown),
         )
 
 

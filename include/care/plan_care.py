@@ -9,7 +9,6 @@ from deltalake import DeltaTable
 from include.care.care_record import bytes_rewritten_since
 from include.care.cared_tables import CaredTable, cared_tables
 from include.care.choose_partitions import Candidate, candidates, choose
-from include.care.how_to_mend import how_to_mend
 from include.care.table_figures import Partition, TableFigures, read_figures
 from include.checkpoint.bronze_readers import read_lags
 from include.checkpoint.vacuum_guard import (
@@ -21,6 +20,7 @@ from include.checkpoint.vacuum_guard import (
 )
 from include.lake.delta_log import open_table
 from include.lake.findings import Finding, record_findings
+from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 from include.savepoints.retention import left_over_ids
 from include.settings import TableCare

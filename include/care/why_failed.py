@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from include.care.check_checkpoint import check_checkpoint, record_check
-from include.care.how_to_mend import how_to_mend
 from include.care.table_figures import lost_files
 from include.job import CALLER_ERRORS
 from include.lake.delta_log import first_line, open_table
 from include.lake.generations import read_generations
+from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 from include.settings import Stream
 from include.text_table import first_names
@@ -58,6 +58,7 @@ def why_failed(lake: Lake, stream: Stream, error: Exception) -> str | None:
     return (
         _of_table(lake, f"bronze/{stream.source}")
         or _of_table(lake, f"tables/{stream.name}")
+        or _of_table(lake, f"savepoints/{stream.name}")
         or _of_file_named(lake, error)
         or _of_state(lake, stream, error)
         or next(iter(told), None)

@@ -11,6 +11,7 @@ from pyarrow import fs
 
 from include.checkpoint.offsets import newest_committed, newest_planned
 from include.lake.generations import Generations
+from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 from include.spark.conf import STATE, STATE_STORE
 
@@ -67,7 +68,7 @@ def check_partitions(lake: Lake, batch: CommittedBatch, partitions: int) -> None
         path for path, info in zip(folders, found, strict=True) if info.type == fs.FileType.NotFound
     ]
     if missing:
-        raise LakeError(f"{', '.join(missing)} is missing: put the checkpoint back from a copy")
+        raise LakeError(f"{', '.join(missing)} is missing: {how_to_mend(missing[0])}")
 
 
 def _why_none(lake: Lake, stream: str, checkpoint: str) -> str:
@@ -105,7 +106,7 @@ def _lines(lake: Lake, path: str) -> list[str]:
             return bytes(stream.read()).decode().splitlines()
     except FileNotFoundError as error:
         raise LakeError(
-            f"{path} is missing, though its batch is committed: put the checkpoint back from a copy"
+            f"{path} is missing, though its batch is committed: {how_to_mend(path)}"
         ) from error
 
 
@@ -118,7 +119,7 @@ def _watermark_ms(entry: _LogEntry, name: str) -> int | None:
 
 
 def _damaged(path: str, error: Exception) -> str:
-    return f"{path} is damaged ({error!r}): put the checkpoint back from a copy"
+    return f"{path} is damaged ({error!r}): {how_to_mend(path)}"
 
 
 def _other_format(path: str, name: str, found: object, known: str) -> str:

@@ -59,7 +59,7 @@ def measure_checkpoint(lake: Lake, stream: str, generation: int) -> CheckpointSi
         stores=tuple(store.size() for store in stores),
         missing=(*_missing_logs(files, position), *missing_state),
         unreadable=(
-            *_empty_logs(files, position),
+            *_damaged_logs(lake, checkpoint, files, position),
             *_metadata_fault(lake, checkpoint, files),
             *faults,
         ),
@@ -186,11 +186,31 @@ def _missing_logs(files: Sequence[CheckpointFile], position: Position) -> Iterat
         yield from (path for path in _needed_logs(position) if path not in present)
 
 
-def _empty_logs(files: Sequence[CheckpointFile], position: Position) -> Iterator[Fault]:
+def _damaged_logs(
+    lake: Lake, checkpoint: str, files: Sequence[CheckpointFile], position: Position
+) -> Iterator[Fault]:
     needed = set(_needed_logs(position))
     for file in files:
-        if file.path in needed and not file.bytes:
+        if file.path not in needed:
+            continue
+        if not file.bytes:
             yield Fault(file.path, "it is empty: its writing was cut off")
+        elif file.path != "metadata" and not _is_whole(lake, f"{checkpoint}/{file.path}"):
+            yield Fault(file.path, "it is not what Spark writes: cut off, or damaged")
+
+
+def _is_whole(lake: Lake, path: str) -> bool:
+    """Whether it is a version, and lines of JSON, or `-` for a source without an offset."""
+    with lake.filesystem.open_input_stream(lake.path_in_filesystem(path)) as file:
+        content = bytes(file.read())
+    try:
+        version, *lines = content.decode().split("\n")
+        for line in lines:
+            if line != "-":
+                json.loads(line)
+    except ValueError:
+        return False
+    return version.removeprefix("v").isdecimal() and bool(lines)
 
 
 def _missing_state(stores: Sequence[StoreFiles], position: Position) -> tuple[str, ...]:

@@ -7,11 +7,10 @@ under another number keys would look for their states where they are not.
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from deltalake import DeltaTable as DeltaLog
-
 from include.checkpoint.log_retention import refuse_cut_off
 from include.checkpoint.offsets import newest_planned
 from include.checkpoint.position import read_position
+from include.lake.delta_log import open_table
 from include.lake.generations import (
     GenerationRow,
     Generations,
@@ -20,6 +19,7 @@ from include.lake.generations import (
     read_generations,
     written_batch,
 )
+from include.lake.how_to_mend import how_to_ingest_anew
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.savepoints.lineage import same_code, serves
@@ -68,7 +68,7 @@ def refuse_foreign_checkpoint(lake: Lake, generations: Generations) -> None:
 def _refuse_other_bronze(lake: Lake, row: GenerationRow) -> None:
     """A reseeded state that has read nothing yet goes on after a version of its own bronze."""
     path = lake.bronze(row["source"])
-    bronze_id = str(DeltaLog(path).metadata().id) if lake.is_delta_table(path) else None
+    bronze_id = str(open_table(path).metadata().id) if lake.is_delta_table(path) else None
     if bronze_id != row["bronze_id"]:
         raise LakeError(
             f"{path} is another table (id {bronze_id}) than {row['stream']} was reseeded from "
@@ -83,13 +83,17 @@ def _refuse_older_bronze(lake: Lake, row: GenerationRow, offset: str) -> None:
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         return
-    bronze, table = read_position(lake, offset), DeltaLog(path)
-    if str(table.metadata().id) == bronze.table_id and table.version() + 1 < bronze.version:
+    bronze, table = read_position(lake, offset), open_table(path)
+    if str(table.metadata().id) != bronze.table_id:
+        raise LakeError(
+            f"{path} is not the table that {stream} has read: it was ingested anew. Put that back, or "
+            f"make state and table anew from what is there: `./stateful reseed {stream} --apply`"
+        )
+    if table.version() + 1 < bronze.version:
         raise LakeError(
             f"{path} ends at version {table.version()}, but {stream} has read version "
-            f"{bronze.version - 1} of it: it is an older copy. Put back one that is not older; or "
-            f"move it, its quarantine and its ingest checkpoint away, ingest {source} anew, "
-            f"and then `./stateful reseed {stream} --apply`"
+            f"{bronze.version - 1} of it: it is an older copy. Put back one that is not older; or, "
+            f"{how_to_ingest_anew(source)}"
         )
 
 

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 
 from include.checkpoint.offsets import newest_committed
+from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 
 
@@ -58,7 +59,9 @@ def read_position(lake: Lake, offsets: str) -> BronzePosition:
         # Having read all of version V, Delta writes V + 1 and an index below every file.
         return BronzePosition(delta["reservoirId"], delta["reservoirVersion"])
     except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise LakeError(f"{offsets} is not the offset of a Delta source: {error!r}") from error
+        raise LakeError(
+            f"{offsets} is not the offset of a Delta source ({error!r}): {how_to_mend(offsets)}"
+        ) from error
 
 
 def _setting(lake: Lake, path: str, name: str) -> int:
@@ -66,11 +69,7 @@ def _setting(lake: Lake, path: str, name: str) -> int:
     try:
         return int(json.loads(_read_text(lake, path).splitlines()[1])[name])
     except (LookupError, TypeError, ValueError, FileNotFoundError) as error:
-        stream = path.split("/")[-4]  # checkpoints/<stream>/<generation>/offsets/<batch>
-        raise LakeError(
-            f"{path} is damaged ({error!r}): put the checkpoint back from a copy, or make a new "
-            f"one from bronze by `./stateful reseed {stream} --apply`"
-        ) from error
+        raise LakeError(f"{path} is damaged ({error!r}): {how_to_mend(path)}") from error
 
 
 def _read_text(lake: Lake, path: str) -> str:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
+from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import LakeError, files_of
 
 METADATA = "state/0/_metadata/v2"
@@ -32,7 +33,7 @@ def committed_operator(checkpoint: str, batch_id: int | None = None) -> StateOpe
     if not written:
         raise LakeError(
             f"{checkpoint} has committed batches, and nothing in {METADATA} says what their state "
-            "is: put the checkpoint back from a copy"
+            f"is: {how_to_mend(checkpoint)}"
         )
     return _read(files, checkpoint, max(written))
 

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.cli.app import (
     ApplyOption,
     FromArgument,
@@ -216,6 +217,20 @@ def skip_file(
             say(f"{name} is given up already: the next run goes on without it")
             return 0
         return _skip(plan.text(), partial(apply_skip_file, lake, source, plan), is_applied)
+
+
+@command("set-aside", "set-aside ops/batches --apply", PANEL)
+def set_aside(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="PART...", help="A table, or a part of a checkpoint, in the lake."),
+    ],
+    lake: LakeOption,
+    is_applied: ApplyOption = False,
+) -> int:
+    """Put what is damaged out of the way, for it to be made anew: the plan, or with --apply do it."""
+    plan = plan_set_aside(lake, names, datetime.now(UTC))
+    return _skip(plan.text(), partial(apply_set_aside, lake, plan), is_applied)
 
 
 def _skip(plan: str, apply: Callable[[], None], is_applied: bool) -> int:

@@ -2,15 +2,23 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from include.fold.instants import EPOCH
+from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
+
+OF_MACHINE = re.compile(
+    "Permission denied|Too many open files|No space left|Read-only file system|quota", re.IGNORECASE
+)
 
 
 def open_table(path: str) -> DeltaTable:
@@ -19,9 +27,26 @@ def open_table(path: str) -> DeltaTable:
         return DeltaTable(path)
     except (DeltaError, OSError) as error:
         raise LakeError(
-            f"{unreadable_log(path, first_line(error))}: if no job is making it just now, put the "
-            "table back from a copy"
+            f"{unreadable_log(path, first_line(error))}: if no job is making it just now, "
+            f"{how_to_mend(path)}"
         ) from error
+
+
+@contextmanager
+def unbroken(path: str) -> Iterator[None]:
+    """LakeError in place of whatever delta-rs and Arrow say of a table that is damaged.
+
+    What the machine refuses (space, rights, open files) and a lost race are no damage.
+    """
+    try:
+        yield
+    except CommitFailedError:
+        raise
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        if OF_MACHINE.search(str(error)):
+            raise
+        told = first_line(error)
+        raise LakeError(f"{path} cannot be read ({told}): {how_to_mend(path)}") from error
 
 
 def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:

@@ -9,8 +9,8 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import reduce
 from operator import and_
@@ -19,11 +19,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 
 from include.lake.columns import CHECKPOINT_INTERVAL
+from include.lake.delta_log import unbroken
+from include.lake.lease import check_held
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
-from include.lake.paths import Lake, LakeError, dataset_of
+from include.lake.paths import Lake, dataset_of
 
 ATTEMPTS = 20
 COMMITS_BETWEEN_COMPACTIONS = 50
@@ -56,10 +58,11 @@ def append_ops(
             if recorded is not None and recorded >= version:
                 return False
             properties = CommitProperties(app_transactions=[Transaction(app_id, version)])
-        write_deltalake(
-            table, with_all_columns(data, table), mode="append", commit_properties=properties
-        )
-        compact_now_and_then(lake.ops(name))
+        with unbroken(lake.ops(name)):
+            write_deltalake(
+                table, with_all_columns(data, table), mode="append", commit_properties=properties
+            )
+            compact_now_and_then(lake.ops(name))
         return True
 
     return despite_others(append)
@@ -124,7 +127,9 @@ def update_ops(
     data = _table_of(rows, schema)
 
     def update() -> None:
-        merge = _ensure_table(lake, name).merge(
+        table = _ensure_table(lake, name)
+        check_held()
+        merge = table.merge(
             data,
             predicate=" AND ".join(f"target.{column} = source.{column}" for column in key),
             source_alias="source",
@@ -187,7 +192,7 @@ def read_ops(
     fields = _fields(name, None if columns is None else {*columns, *(where or {})})
     if not lake.is_delta_table(lake.ops(name)):
         return pa.schema(fields).empty_table()
-    with _unbroken(lake, name):
+    with unbroken(lake.ops(name)):
         dataset = dataset_of(lake.ops(name))
         known = set(dataset.schema.names)
         read = None if columns is None else [f.name for f in fields if f.name in known]
@@ -218,27 +223,12 @@ def _wanted(
     return reduce(and_, parts) if parts else None
 
 
-@contextmanager
-def _unbroken(lake: Lake, name: str) -> Iterator[None]:
-    """LakeError in place of whatever delta-rs and Arrow say of a table that is damaged."""
-    try:
-        yield
-    except CommitFailedError:
-        raise
-    except (DeltaError, OSError, pa.ArrowException) as error:
-        told = (str(error).splitlines() or [type(error).__name__])[0]
-        raise LakeError(
-            f"{lake.ops(name)} cannot be read ({told}): put it back from a copy of the lake that is "
-            "not older"
-        ) from error
-
-
 def _fields(name: str, columns: Collection[str] | None) -> list[pa.Field]:
     return [field for field in SCHEMAS[name] if columns is None or field.name in columns]
 
 
 def _ensure_table(lake: Lake, name: str) -> DeltaTable:
-    with _unbroken(lake, name):
+    with unbroken(lake.ops(name)):
         table = DeltaTable.create(
             lake.ops(name),
             schema=SCHEMAS[name],

@@ -5,6 +5,7 @@ import pyarrow as pa
 from include.lake.ops_care_schemas import (
     ALERTS,
     CHECKPOINT_SIZES,
+    DATA_CHECKS,
     ROCKSDB_PROFILES,
     TABLE_SIZES,
 )
@@ -75,6 +76,11 @@ RUNS = pa.schema(
             pa.int64(),
             "Stream: rows that their key had folded before (deduplicate=), not folded again",
         ),
+        ops_column(
+            "jvm_start_seconds",
+            pa.float64(),
+            "From its JVM's start to its own; null without one, and of another run's JVM",
+        ),
     ]
 )
 
@@ -131,6 +137,7 @@ BATCHES = pa.schema(
             pa.int64(),
             "rows_duplicate up to this batch; those that a reseed read are in total_folded",
         ),
+        ops_column("rows_in_most", pa.int64(), "Of rows_in, those of the bucket that had the most"),
     ]
 )
 
@@ -227,6 +234,7 @@ SCHEMAS = {
     "generations": GENERATIONS,
     "findings": FINDINGS,
     "alerts": ALERTS,
+    "data_checks": DATA_CHECKS,
     "checkpoint_sizes": CHECKPOINT_SIZES,
     "rocksdb_profiles": ROCKSDB_PROFILES,
     "table_sizes": TABLE_SIZES,
@@ -244,6 +252,7 @@ DESCRIPTIONS = {
     "generations": "What each generation of a stream's state was made with, and is pinned to",
     "findings": "What a run or a check found that people should know, and what to do",
     "alerts": "What opened and closed of the findings that people are told of, each once",
+    "data_checks": "What each check of a stream said of rows that were about to be published",
     "checkpoint_sizes": "Bytes and files of each checkpoint, by part, whenever it was measured",
     "rocksdb_profiles": "The settings of RocksDB that were tried, why, and what came of it",
     "table_sizes": "Bytes and files of each table, before and after it was cared for",

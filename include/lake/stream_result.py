@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from include.fold.arrow_values import plain_values
+from include.lake.delta_log import unbroken
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, dataset_of
@@ -30,12 +31,13 @@ def read_result(lake: Lake, stream: str) -> StreamResult | None:
     """The table of `stream` as it is now; None before its first run."""
     if not lake.is_delta_table(lake.table(stream)):
         return None
-    dataset = dataset_of(lake.table(stream))
-    head = dataset.head(FIRST_ROWS)
+    with unbroken(lake.table(stream)):
+        dataset = dataset_of(lake.table(stream))
+        head, rows = dataset.head(FIRST_ROWS), dataset.count_rows()
     run = last_run(lake, stream)
     return StreamResult(
         stream=stream,
-        rows=dataset.count_rows(),
+        rows=rows,
         until=run["until"] if run else None,
         columns=tuple(head.column_names),
         first_rows=tuple(zip(*map(plain_values, head.columns), strict=True)),

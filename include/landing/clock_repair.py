@@ -162,7 +162,8 @@ def committed_reset(lake: Lake, repair: ClockRepair) -> int | None:
     raise LakeError(
         f"repair {repair.repair} has set the clock of {path} back so long ago that its log no "
         f"longer has the commit: {lake.ops('clock_repairs')} is an older copy. Put a newer one "
-        "back, or move it away: then what bronze knows of the repair counts"
+        "back, or `./stateful set-aside ops/clock_repairs --apply`: then what bronze knows of the "
+        "repair counts"
     )
 
 

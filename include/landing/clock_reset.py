@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.fold.instants import micros_of
+from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import LakeError
 from include.savepoints.bronze_files import INSTANT, BronzeFiles, known, read_files
 
@@ -30,7 +31,7 @@ def newest_reset(bronze: DeltaTable) -> ClockReset:
     if not resets:
         raise LakeError(
             f"the clock of {bronze.table_uri} was set back, says its log, but it has no such row: "
-            "rows are missing. Put the table back from a copy"
+            f"rows are missing: {how_to_mend(bronze.table_uri)}"
         )
     return resets[-1]
 

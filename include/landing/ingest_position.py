@@ -25,6 +25,7 @@ from include.fold.instants import instant_of, micros_of
 from include.lake.columns import Column, create_if_absent, documented, without_comments
 from include.lake.commits import is_written, transaction, write_once
 from include.lake.delta_log import first_line, open_table
+from include.lake.how_to_mend import how_to_mend
 from include.lake.ops import compact_now_and_then, despite_others, with_all_columns
 from include.lake.paths import Lake, LakeError, files_of
 from include.landing import spark_position
@@ -168,10 +169,7 @@ def _id_of(path: str, table: DeltaTable) -> str:
     """The name of the table: of the sequence of its batches in bronze and in quarantine."""
     name = table.metadata().name
     if name is None:
-        raise LakeError(
-            f"{path} has no name, so it is not ours: put the table back from a copy that is not "
-            "older than bronze"
-        )
+        raise LakeError(f"{path} has no name, so it is not ours: {how_to_mend(path)}")
     return str(name)
 
 
@@ -206,8 +204,7 @@ def _read(path: str, table: DeltaTable) -> pa.Table:
         return files.to_table(columns=schema.names).cast(schema)
     except (OSError, pa.ArrowException) as error:
         raise LakeError(
-            f"the rows of {path} cannot be read ({first_line(error)}): put the table back from a "
-            "copy that is not older than bronze"
+            f"the rows of {path} cannot be read ({first_line(error)}): {how_to_mend(path)}"
         ) from error
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from include.lake.how_to_mend import how_to_ingest_anew
 from include.lake.paths import Lake, LakeError
 from include.lake.table_changes import Actions, IsOurs, changed_since
 from include.lake.table_seal import read_seals, reseal, seal_new
 from include.landing.batch import Position
 from include.landing.ingest_position import app_id, app_prefix, read_position
-from include.registry import streams_of
 from include.settings import Source
 
 # All our commits to bronze name its clock (include/landing/clock.py).
@@ -86,8 +86,8 @@ def _refuse_rows_without_position(lake: Lake, source: str) -> None:
         if lake.is_delta_table(path) and DeltaTable(path).file_uris():
             raise LakeError(
                 f"{path} has rows, but {lake.ingested_files(source)} is missing: every landed "
-                "file would be taken in again. Put that table back from a copy; or, to ingest "
-                f"{source} anew, move its bronze and quarantine tables away too"
+                f"file would be taken in again. Put that table back from a copy; or, "
+                f"{how_to_ingest_anew(source)}"
             )
 
 
@@ -96,8 +96,7 @@ def _refuse_missing_table(lake: Lake, source: str) -> None:
         if not lake.is_delta_table(path):
             raise LakeError(
                 f"{path} is missing, but {_kept_at(lake, source)} is there: what it has taken would "
-                f"not come again. Put the table back; or, to ingest {source} anew, move that and its "
-                "other tables away too"
+                f"not come again. Put the table back; or, {how_to_ingest_anew(source)}"
             )
 
 
@@ -110,7 +109,7 @@ def _refuse_other_times(lake: Lake, source: str, position: Position, table: str)
         raise LakeError(
             f"{_kept_at(lake, source)} ends at batch {position.newest}, but {path} has "
             f"batch {newest}: it is an old copy, and what it reads next would be lost. "
-            "Put back a copy that is not older than the table"
+            f"Put back a copy that is not older than the table; or, {how_to_ingest_anew(source)}"
         )
     if newest < (gave := position.gave.get(table, -1)):
         told = f"batch {gave} of {source} gave rows to {path}, which ends at batch {newest}"
@@ -127,16 +126,6 @@ def _older_than_position(lake: Lake, source: str, changed: str) -> str:
     return (
         f"{changed}. Nothing is ingested, as what {_kept_at(lake, source)} has taken would not come "
         f"again: put the table back from a copy that is not older; or, {how_to_ingest_anew(source)}"
-    )
-
-
-def how_to_ingest_anew(source: str) -> str:
-    """What to do where there is no copy of bronze: for a message."""
-    streams = [f"`./stateful reseed {s.name} --apply`" for s in streams_of(source)]
-    reseeds = f", and then: {'; '.join(streams)}" if streams else ""
-    return (
-        f"to ingest {source} anew from landing, move bronze/{source}, quarantine/{source}, "
-        f"ingested_files/{source} and checkpoints/ingest/{source} away, ingest{reseeds}"
     )
 
 

@@ -5,7 +5,7 @@ import json
 import re
 from array import array
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import NoReturn, TypeAlias
 
 from include.landing.refusals import RefusedError, UnreadableFileError, shown
@@ -44,7 +44,7 @@ class JsonRows:
                 value = EXACT_JSON.decode(item)
         except RecursionError:
             raise RefusedError("not_json", DEEP) from None
-        except ValueError as error:
+        except (ValueError, InvalidOperation) as error:
             raise RefusedError("not_json", _what_is_wrong(error)) from None
         if not isinstance(value, dict):
             raise RefusedError("not_an_object", f"found {shown(value)}{_hint(value)}")
@@ -69,7 +69,7 @@ WRONG = {
 }
 
 
-def _what_is_wrong(error: ValueError) -> str:
+def _what_is_wrong(error: Exception) -> str:
     """In plain words, and where: lines and columns are of the row."""
     if not isinstance(error, json.JSONDecodeError):
         return "a number has more digits than can be read"

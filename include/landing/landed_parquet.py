@@ -55,7 +55,7 @@ def _read_parquet(content: bytes, source: Source) -> pa.Table:
     columns = list(file.schema_arrow.names)
     check_columns(columns, source, "Parquet")
     wanted = landed_columns(source, columns)
-    refuse_bomb(content, file.metadata, wanted, MEMORY_FACTOR * source.max_file_bytes)
+    refuse_bomb(content, file, wanted, MEMORY_FACTOR * source.max_file_bytes)
     table = file.read(columns=wanted)
     table.validate(full=True)
     return table

@@ -12,7 +12,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any
 
@@ -114,18 +114,16 @@ def _decimal(kind: SqlType, name: str, value: object) -> Decimal:
 def _unscaled(number: Decimal, scale: int) -> int | None:
     """The number in units of its last digit behind the point; None when it has more digits there."""
     _, digits, exponent = number.as_tuple()
-    value, shift = int("".join(map(str, digits))), int(exponent) + scale
-    if number.is_signed():
-        value = -value
-    if value == 0:
+    all_digits = "".join(map(str, digits))
+    significant = all_digits.rstrip("0")
+    if not significant:
         return 0
-    if abs(shift) > max(MAX_PRECISION, len(digits)):  # a power of ten that nobody wants to see
+    shift = int(exponent) + len(all_digits) - len(significant) + scale
+    # More are in no type, and Python refuses to convert thousands.
+    if not 0 <= shift <= MAX_PRECISION or len(significant) > MAX_PRECISION:
         return None
-    power: int = 10 ** abs(shift)
-    if shift >= 0:
-        return value * power
-    whole, rest = divmod(value, power)
-    return None if rest else whole
+    value: int = int(significant) * 10**shift
+    return -value if number.is_signed() else value
 
 
 def _string(name: str, value: object) -> str:
@@ -243,5 +241,5 @@ def value_of_text(kind: SqlType, name: str, text: str) -> object:
 def _json(name: str, text: str) -> object:
     try:
         return json.loads(text, parse_float=Decimal)
-    except (ValueError, RecursionError):
+    except (ValueError, InvalidOperation, RecursionError):
         raise wrong_type(name, text, "JSON") from None

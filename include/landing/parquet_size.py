@@ -16,11 +16,14 @@ WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE
 OFFSET = 4
 
 
-def refuse_bomb(
-    content: bytes, metadata: pq.FileMetaData, wanted: Sequence[str], most: int
-) -> None:
-    """UnreadableFileError when the wanted columns come to more than `most` bytes in memory."""
-    chunks = [chunk for chunk in _chunks(metadata) if _is_of(chunk.path_in_schema, wanted)]
+def refuse_bomb(content: bytes, file: pq.ParquetFile, wanted: Sequence[str], most: int) -> None:
+    """UnreadableFileError when the wanted columns come to more than `most` bytes in memory.
+
+    What Arrow raises, when one of them is not to be read.
+    """
+    metadata = file.metadata
+    _try_first_rows(file, wanted)
+    chunks = list(_chunks(metadata, wanted))
     known = sum(chunk.num_values * _width(metadata, chunk) for chunk in chunks)
     _refuse(known, most)
     texts = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY"]
@@ -28,6 +31,14 @@ def refuse_bomb(
         _refuse(
             known + _text_bytes(content, sorted({chunk.path_in_schema for chunk in texts})), most
         )
+
+
+def _try_first_rows(file: pq.ParquetFile, wanted: Sequence[str]) -> None:
+    """Raises where what the footer says of a column's part is damaged, as a reader finds out: asked
+    for that alone, PyArrow (26.0.1) ends the process, as no one catches there what C++ throws."""
+    for group in range(file.metadata.num_row_groups):
+        rows = file.iter_batches(1, row_groups=[group], columns=wanted, use_threads=False)
+        next(rows, None)
 
 
 def _is_of(path: str, columns: Sequence[str]) -> bool:
@@ -39,9 +50,11 @@ def _refuse(found: int, most: int) -> None:
         raise UnreadableFileError(f"comes to {found} bytes in memory, more than {most}: split it")
 
 
-def _chunks(metadata: pq.FileMetaData) -> Iterator[pq.ColumnChunkMetaData]:
+def _chunks(metadata: pq.FileMetaData, wanted: Sequence[str]) -> Iterator[pq.ColumnChunkMetaData]:
+    paths = (metadata.schema.column(index).path for index in range(metadata.num_columns))
+    columns = [index for index, path in enumerate(paths) if _is_of(path, wanted)]
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        yield from map(group.column, range(group.num_columns))
+        yield from map(group.column, columns)
 
 
 def _width(metadata: pq.FileMetaData, chunk: pq.ColumnChunkMetaData) -> int:

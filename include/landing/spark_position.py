@@ -18,6 +18,7 @@ from pyarrow import fs
 
 from include.checkpoint.offsets import newest_committed, newest_planned
 from include.lake.findings import Finding
+from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError, dataset_of
 from include.lake.table_seal import read_seal
 from include.landing.landed_files import landing_root
@@ -121,8 +122,7 @@ def _log_offset(lake: Lake, source: str, batch: int) -> int:
         return int(json.loads(_lines(lake, path)[-1])["logOffset"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise LakeError(
-            f"{path} is not the offset of a file stream ({error}): "
-            "put the ingest checkpoint back from a copy"
+            f"{path} is not the offset of a file stream ({error}): {how_to_mend(path)}"
         ) from error
 
 

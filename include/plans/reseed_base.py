@@ -9,6 +9,7 @@ from include.coverage.judge import Coverage
 from include.coverage.segments import BEGINNING_US
 from include.coverage.table_coverage import TableCoverage
 from include.lake.delta_log import first_line, read_actions, unreadable_log
+from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 from include.plans.migrate_plan import mapped_base
 from include.plans.open_stream import OpenStream
@@ -97,10 +98,7 @@ def refuse_unreadable_table(lake: Lake, stream: str) -> None:
     path = lake.table(stream)
     reason = _why_unreadable(lake, path) if lake.is_delta_table(path) else None
     if reason is not None:
-        raise LakeError(
-            f"{unreadable_log(path, reason)}: put the table back from a copy, or move it away and "
-            "repeat: all its rows come anew from bronze"
-        )
+        raise LakeError(f"{unreadable_log(path, reason)}: {how_to_mend(path)}")
 
 
 def _why_unreadable(lake: Lake, path: str) -> str | None:

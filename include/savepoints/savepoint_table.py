@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 
-from deltalake import DeltaTable
-
 from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
 from include.fold.timers import TIMERS
 from include.lake.columns import Column, columns_of, create_if_absent, documented, found_columns
+from include.lake.delta_log import open_table
 from include.lake.paths import Lake
 
 # What is stored beside a state, where the stream's fold has it.
@@ -32,7 +31,7 @@ def savepoint_table(lake: Lake, fold: KeyedFold) -> str:
             comment = f"{fold.stream}: its state as of past instants"
             create_if_absent(f"{lake.root}/{path}", columns, comment, PROPERTIES, ["savepoint_id"])
             return path
-        if found_columns(DeltaTable(f"{lake.root}/{path}")) == columns_of(documented(columns)):
+        if found_columns(open_table(f"{lake.root}/{path}")) == columns_of(documented(columns)):
             return path
         number += 1
 

@@ -19,6 +19,7 @@ from include.fold.conform import conformed_table
 from include.fold.definition import KeyedFold
 from include.fold.instants import instant_of
 from include.lake.columns import INSTANT, documented, without_comments
+from include.lake.delta_log import open_table
 from include.lake.paths import Lake, files_of
 from include.savepoints.contents import Contents, SavepointError
 from include.savepoints.savepoint_table import beside_in, savepoint_columns, savepoint_table
@@ -91,7 +92,8 @@ def delete_rows(lake: Lake, path: str, savepoint_ids: Sequence[str]) -> None:
 
 
 def _rows_of(lake: Lake, path: str, savepoint_id: str) -> pa.Table:
-    table = DeltaTable(f"{lake.root}/{path}")
+    where = f"{lake.root}/{path}"
+    table = open_table(where) if lake.is_delta_table(where) else DeltaTable(where)
     _check_lengths(lake, path, table, savepoint_id)
     files = table.to_pyarrow_dataset(filesystem=files_of(f"{lake.root}/{path}"))
     return files.to_table(filter=pc.field("savepoint_id") == savepoint_id)

@@ -94,6 +94,8 @@ BAD = {
     "no state": (without("state"), {"missing_files": "error"}),
     "state, but no batch": (never_begun, {"missing_files": "error"}),
     "an empty commit": (emptied("commits/5"), {"unreadable_files": "error"}),
+    "half a commit": (in_root("commits/5", b'v1\n{"next'), {"unreadable_files": "error"}),
+    "an offset of other bytes": (in_root("offsets/5", b"\xff"), {"unreadable_files": "error"}),
     "an empty offset": (emptied("offsets/5"), {"unreadable_files": "error"}),
     "odd metadata": (in_root("state/0/_metadata/v2/5", b"v2\n[]"), {"unreadable_files": "error"}),
     "a damaged snapshot": (snapshots_cut_off(4), {"damaged_snapshot": "warning"}),

@@ -96,7 +96,7 @@ def test_a_damaged_state_is_one_line(spark, copied):
 def test_a_missing_state_partition_is_one_line(spark, copied, lost):
     """Spark's reader skips one that is not there."""
     shutil.rmtree(checkpoint_of(copied) / lost)
-    with pytest.raises(LakeError, match=r"state/0/1 is missing: put the checkpoint back"):
+    with pytest.raises(LakeError, match=r"state/0/1 is missing: put it back"):
         inspect_state(spark, copied, SKEWED)
 
 

@@ -230,7 +230,7 @@ def test_a_file_that_is_lost_or_cut_off_is_an_error_though_all_streams_have_read
     (found,) = plan_of(lake).findings
     assert (found.finding, found.severity, found.count) == ("files_lost", "error", 1)
     assert name in found.detail
-    assert f"to ingest {SOURCE} anew from landing" in str(found.action)
+    assert f"`./stateful set-aside bronze/{SOURCE} --apply`" in str(found.action)
 
 
 def test_a_table_partitioned_by_something_else_is_left_alone(lake):

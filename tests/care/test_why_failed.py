@@ -40,7 +40,7 @@ def test_a_lost_file_of_bronze_is_named_with_the_way_to_ingest_anew(lake):
     file.unlink()
     said = told(lake, RuntimeError("o5780.collectToPython"))
     assert file.name in said
-    assert f"`./stateful reseed {STREAM.name} --apply`" in said
+    assert f"`./stateful set-aside bronze/{SOURCE} --apply`" in said
 
 
 def test_a_log_that_is_none_is_named(lake):
@@ -52,7 +52,7 @@ def test_a_log_that_is_none_is_named(lake):
 @pytest.mark.parametrize(
     ("file", "way"),
     [
-        (f"bronze/{SOURCE}/event_date=2026-01-01/a.parquet", "anew from landing"),
+        (f"bronze/{SOURCE}/event_date=2026-01-01/a.parquet", "set-aside bronze/"),
         (f"tables/{STREAM.name}/a.parquet", f"reseed {STREAM.name} --apply"),
         ("ops/batches/a.parquet", "put it back"),
     ],

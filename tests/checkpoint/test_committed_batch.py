@@ -120,7 +120,7 @@ SPOILED = [
     (use_avro, "not of a stream of this project: its .*encodingFormat is 'avro'"),
     (use_other_log, "its log format is 'v2', not 'v1'"),
     (empty_commit, r"commits/\d+ is damaged"),
-    (cut_offsets, r"offsets/\d+ is damaged .*put the checkpoint back"),
+    (cut_offsets, r"offsets/\d+ is damaged .*put it back"),
     (garble_offsets, r"offsets/\d+ is damaged"),
     (lose_watermark, r"commits/\d+ is damaged \(KeyError\('nextBatchWatermarkMs'"),
 ]

@@ -195,5 +195,5 @@ def test_a_damaged_checkpoint_names_the_whole_command_that_makes_another(lake):
     path = write_batch(lake, 0, append_bronze(lake), next_version=1)
     commit_batch(path, 0)
     (path / "offsets" / "0").write_text("v1\n")
-    with pytest.raises(LakeError, match=r"by `./stateful reseed user_counts --apply`"):
+    with pytest.raises(LakeError, match=r": `./stateful reseed user_counts --apply`"):
         settled_watermark_ms(lake, str(path))

@@ -168,7 +168,7 @@ def test_a_table_whose_log_is_no_log_is_moved_away_and_made_anew(world, tmp_path
     newest.write_text("no json")
     assert names(world) == ["table_changed"]
     refused(world, run, "cannot be read")
-    with pytest.raises(LakeError, match="move it away and repeat"):
+    with pytest.raises(LakeError, match="set-aside tables/sim_counts --apply"):
         plan_reseed(world.lake, world.streams[KIND], ReseedOptions())
     move(table, tmp_path / "away")
     mend(world)

@@ -52,6 +52,14 @@ def with_flipped_pages() -> bytes:
     return whole[:8] + bytes(byte ^ 0xFF for byte in whole[8:20_000]) + whole[20_000:]
 
 
+def with_required_columns() -> bytes:
+    """A Parquet file whose schema is not that of its columns: PyArrow ends the process over it."""
+    whole = parquet()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    optional, required = b"\x25\x02", b"\x25\x00"  # a field's repetition, as Thrift writes it
+    return whole[:footer] + whole[footer:].replace(optional, required)
+
+
 def record_of(value: object) -> object:
     names = {"device_id": "long", "timestamp": "string", "value": value}
     fields = [{"name": name, "type": kind} for name, kind in names.items()]
@@ -66,6 +74,7 @@ AS_A_WHOLE = {
     "deep.avro": avro(nested(200), []),
     "one_line.json": b'{"device_id": "' + b"x" * MIB,
     "pages.parquet": with_flipped_pages(),
+    "levels.parquet": with_required_columns(),
     "cut.parquet": parquet()[:-100],
     "quote.csv": b'device_id,timestamp,value\n1,"2026-03-01T00:00:00Z,1\n' + b"2,3,4\n" * 999,
     "nul.csv": b"device_id,timestamp,value\n1,\0,2\n",
@@ -95,6 +104,8 @@ IN_PARTS = {
     .replace(": 0}", ": " + "[" * 500 + "]" * 500 + "}")
     .encode(),
     "exponent.jsonl": b'{"device_id": 1e999999999}',
+    # Of what is no field numbers are kept exactly: this one is none of Python's.
+    "exponent_unknown.jsonl": signal(0).replace("{", '{"x": 1e' + "9" * 99 + ", ", 1).encode(),
     "rows.csv": b"device_id,timestamp,value,"
     + b",".join(b"c%d" % n for n in range(30_000))
     + b"\n"

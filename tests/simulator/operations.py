@@ -213,7 +213,7 @@ class Operations(DataOperations):
         try:
             self._reseed(ReseedOptions(recompute=True))
         except LakeError as error:
-            if "move it away and repeat" not in str(error):
+            if "set-aside tables/" not in str(error):
                 raise
             lose(self.world, self.kind, "table")  # its log cannot be read
             self._reseed(ReseedOptions(recompute=True))

@@ -1,0 +1,142 @@
+"""Put what is damaged out of the way, for it to be made anew: `./stateful set-aside`.
+
+Nothing is deleted: it lies below `set_aside/` in the lake, under the time, and can be moved back. The
+tables that a source is ingested into stand and fall together, with its position.
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+
+from pyarrow import fs
+
+from include.lake.lease import hold_lease
+from include.lake.paths import Lake, LakeError
+from include.landing.ingest_position import read_position
+from include.landing.landed_files import landed_files
+from include.registry import all_sources, all_streams, source_names, streams_of
+from include.text_table import counted
+
+OF_SOURCE = "bronze/{0} quarantine/{0} ingested_files/{0} checkpoints/ingest/{0}"
+PART = re.compile(
+    r"(bronze|quarantine|ingested_files|tables|rejected|savepoints|ops)/([^/]+)"
+    r"|(checkpoints)/([^/]+)/\d+(/[^/]+)*"
+)
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """What is moved, below the lake; where to; and what follows of it."""
+
+    names: tuple[str, ...]
+    target: str
+    follows: tuple[str, ...]
+
+    def text(self) -> str:
+        lines = [f"moves {', '.join(self.names)} to {self.target}", *self.follows]
+        return "\n".join(lines)
+
+
+def plan_set_aside(lake: Lake, names: Sequence[str], now: datetime) -> SetAside:
+    """LakeError when one is no table and no part of a checkpoint, or is not there."""
+    parts = [_part(lake, name.strip("/")) for name in names]
+    target = f"set_aside/{now.astimezone(UTC):%Y%m%dT%H%M%S.%f}"
+    moved = dict.fromkeys(name for names, _ in parts for name in names)
+    follows = dict.fromkeys(line for _, lines in parts for line in lines)
+    return SetAside(tuple(moved), target, tuple(follows))
+
+
+def _part(lake: Lake, name: str) -> tuple[list[str], list[str]]:
+    """What is moved with it, itself included, and what follows of that."""
+    if not PART.fullmatch(name) or ".." in name:
+        raise LakeError(
+            f"{name!r} is not to be set aside: name a table, such as bronze/signals or ops/batches, or "
+            "a file of a checkpoint, such as checkpoints/user_counts/1/commits/7"
+        )
+    kind, subject = PurePosixPath(name).parts[:2]
+    is_of_source = kind in ("bronze", "quarantine", "ingested_files") and subject in source_names()
+    wanted = OF_SOURCE.format(subject).split() if is_of_source else [name, _checksum_of(name)]
+    names = [each for each in wanted if _exists(lake, each)]
+    if not names:
+        raise LakeError(f"{lake.root}/{name} is not there: nothing is to be set aside")
+    return names, _follows(lake, kind, subject, is_of_source)
+
+
+def _checksum_of(name: str) -> str:
+    """Hadoop's, beside a file on a local disk: without the file it would stop the next one."""
+    path = PurePosixPath(name)
+    return str(path.with_name(f".{path.name}.crc"))
+
+
+def _exists(lake: Lake, name: str) -> bool:
+    info = lake.filesystem.get_file_info(lake.path_in_filesystem(f"{lake.root}/{name}"))
+    return bool(info.type != fs.FileType.NotFound)
+
+
+def _follows(lake: Lake, kind: str, subject: str, is_of_source: bool) -> list[str]:
+    if is_of_source:
+        streams = [stream.name for stream in streams_of(subject)]
+        again = "; ".join(f"`./stateful stream {name}`" for name in streams)
+        reseeds = "; ".join(f"`./stateful reseed {name} --apply`" for name in streams)
+        return [
+            *_not_again(lake, subject),
+            "rows that were corrected and taken in by reingest have to be so again",
+            f"then {subject} is ingested anew by {again}",
+            f"and its streams, which stop until then, go on after {reseeds}",
+        ]
+    if kind == "tables":
+        return [f"then all its rows are made anew by `./stateful reseed {subject} --apply`"]
+    if kind == "checkpoints":
+        return [f"then go on with `./stateful stream {subject}`"]
+    if kind == "ops":
+        return [
+            "what it told of the past is not known any more; a stream that needs it says so at its "
+            "next run, with what to do"
+        ]
+    return ["it is made anew when it is needed"]
+
+
+def _not_again(lake: Lake, source: str) -> list[str]:
+    """Of files that were taken, those that nobody can take again."""
+    origin = next(each.origin for each in all_sources() if each.name == source)
+    if origin is not None:
+        return [f"what {source} comes from no longer has does not come again"]
+    try:
+        position = read_position(lake, source)
+    except LakeError:
+        return ["of files that are no longer in landing the rows do not come again"]
+    landed = {file.name for file in landed_files(lake, source)}
+    gone = len(position.taken - landed) if position else 0
+    if not gone:
+        return ["all files that were taken are still in landing"]
+    return [f"{counted(gone, 'file')} of those taken are not in landing any more: DATA IS LOST"]
+
+
+def apply_set_aside(lake: Lake, plan: SetAside) -> None:
+    """Move it, while no job of any stream or source runs. LeaseTakenError when one does."""
+    with ExitStack() as leases:
+        for name in _all_leases():
+            leases.enter_context(hold_lease(lake, name))
+        for name in plan.names:
+            _move(lake, name, f"{plan.target}/{name}")
+
+
+def _all_leases() -> list[str]:
+    sources = [f"ingest-{source.name}" for source in all_sources()]
+    return sources + [f"stream-{stream.name}" for stream in all_streams()]
+
+
+def _move(lake: Lake, name: str, target: str) -> None:
+    here, there = (lake.path_in_filesystem(f"{lake.root}/{each}") for each in (name, target))
+    files = lake.filesystem
+    files.create_dir(str(PurePosixPath(there).parent), recursive=True)
+    if isinstance(files, fs.LocalFileSystem):
+        files.move(here, there)
+        return
+    # An object store has no folders to rename.
+    fs.copy_files(here, there, source_filesystem=files, destination_filesystem=files)
+    is_folder = files.get_file_info(here).type == fs.FileType.Directory
+    (files.delete_dir if is_folder else files.delete_file)(here)

@@ -1,0 +1,105 @@
+"""What is damaged is put out of the way, with what stands and falls with it, and nothing else is."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from include.care.set_aside import apply_set_aside, plan_set_aside
+from include.lake.lease import LeaseTakenError, hold_lease
+from include.lake.paths import Lake, LakeError
+from include.landing.ingest import RunCounts, ingest
+from tests.ingested import SIGNALS, values_of
+from tests.landed_files import Landing, signal
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TARGET = "set_aside/20260301T120000.000000"
+
+
+@pytest.fixture
+def landed(lake: Lake) -> Landing:
+    return Landing(lake)
+
+
+def names_below(lake: Lake) -> set[str]:
+    files = (path for path in Path(lake.root).rglob("*") if path.is_file())
+    return {str(path.relative_to(lake.root)) for path in files}
+
+
+def write(lake: Lake, *names: str) -> None:
+    for name in names:
+        path = Path(lake.root, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+
+def test_a_source_is_ingested_anew_from_landing(lake: Lake, landed: Landing):
+    landed.add("a.jsonl", [signal(0), "{"])
+    ingest(lake, SIGNALS)
+    before = values_of(lake)
+
+    plan = plan_set_aside(lake, ["quarantine/signals"], NOW)
+    apply_set_aside(lake, plan)
+
+    assert plan.names == ("bronze/signals", "quarantine/signals", "ingested_files/signals")
+    assert "all files that were taken are still in landing" in plan.follows
+    assert "`./stateful reseed device_signals --apply`" in plan.text()
+    assert not any(name.startswith(plan.names) for name in names_below(lake))
+    assert ingest(lake, SIGNALS) == RunCounts(1, 1, 2, 1, 1)
+    assert values_of(lake) == before
+
+
+def test_rows_that_will_not_come_again_are_counted(lake: Lake, landed: Landing):
+    for name in ("a.jsonl", "b.jsonl"):
+        landed.add(name, [signal(0)])
+    ingest(lake, SIGNALS)
+    (landed.folder / "a.jsonl").unlink()
+    told = plan_set_aside(lake, ["bronze/signals"], NOW).text()
+    assert "1 file of those taken are not in landing any more: DATA IS LOST" in told
+
+
+def test_a_file_of_a_checkpoint_goes_with_its_checksum_and_alone(lake: Lake):
+    logs = "checkpoints/user_counts/1/commits"
+    write(lake, f"{logs}/7", f"{logs}/.7.crc", f"{logs}/6", f"{logs}/.6.crc")
+    plan = plan_set_aside(lake, [f"{logs}/7"], NOW)
+    apply_set_aside(lake, plan)
+    left = {f"{logs}/6", f"{logs}/.6.crc", f"{TARGET}/{logs}/7", f"{TARGET}/{logs}/.7.crc"}
+    assert {name for name in names_below(lake) if "leases" not in name} == left
+
+
+def test_several_go_at_once_each_once(lake: Lake):
+    write(lake, "ops/batches/a", "tables/user_counts/a")
+    plan = plan_set_aside(lake, ["ops/batches", "tables/user_counts/", "ops/batches"], NOW)
+    assert plan.names == ("ops/batches", "tables/user_counts")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "landing/signals",
+        "leases/stream-user_counts.lock",
+        "bronze",
+        "",
+        "ops/../landing",
+        "checkpoints/user_counts",
+        "/etc/passwd",
+    ],
+)
+def test_nothing_but_tables_and_parts_of_checkpoints_is_set_aside(lake: Lake, name: str):
+    write(lake, "landing/signals/a.jsonl", "checkpoints/user_counts/1/metadata")
+    with pytest.raises(LakeError, match="is not to be set aside: name a table, such as"):
+        plan_set_aside(lake, [name], NOW)
+
+
+def test_what_is_not_there_is_not_set_aside(lake: Lake):
+    with pytest.raises(LakeError, match=r"ops/batches is not there: nothing is to be set aside"):
+        plan_set_aside(lake, ["ops/batches"], NOW)
+
+
+@pytest.mark.parametrize("lease", ["stream-user_counts", "ingest-signals"])
+def test_nothing_is_moved_while_a_job_works(lake: Lake, lease: str):
+    write(lake, "ops/batches/a")
+    plan = plan_set_aside(lake, ["ops/batches"], NOW)
+    with hold_lease(lake, lease), pytest.raises(LeaseTakenError, match="another job works on"):
+        apply_set_aside(lake, plan)
+    assert "ops/batches/a" in names_below(lake)

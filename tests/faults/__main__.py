@@ -1,0 +1,155 @@
+"""Every fault that we can think of, tried: what comes of it is equal, or loud and mended.
+
+    make faults                                                  # all parts: hours
+    make faults ARGS="--only matrix --choose 7 100"              # 100 rows, by a seed
+    make faults ARGS="--only spark --match 'older | bronze'"     # rows with this in their name
+    make faults ARGS="--only fuzz --minutes 1"
+    make faults ARGS="--only kafka --cuts 20 --first 7"
+
+The parts: `matrix`, rows without a JVM; `spark`, those whose harm Spark comes upon, in one session;
+`fuzz`, files with changed bytes; `kafka`, random cuts of ingestion from a real broker. Results are lines
+of files in .bench: started again, only what has none, or a wrong one, is tried.
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+import traceback
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from include.settings import PROJECT
+from include.spark.local_jobs import say
+from spark_jobs.engines.local_engine import LocalEngine
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.job import close_state_stores
+from tests.e2e import kafka_faults
+from tests.faults import fuzz_runs, matrix
+from tests.faults.command_line import CommandLine
+from tests.faults.lakes import registered
+from tests.faults.matrix import Row
+from tests.faults.trial import EQUAL, MENDED, MISSED, WRONG, Bases, Result, Trial
+from tests.simulator.live_model import LiveModel
+
+
+def known_results(path: Path) -> dict[str, Result]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {found.name: found for found in (Result(**json.loads(line)) for line in lines)}
+
+
+def note(path: Path, result: Result) -> None:
+    with path.open("a") as results:
+        results.write(json.dumps(result._asdict()) + "\n")
+    if result.ended == WRONG:
+        say(f"{result.name}: {result.told}")
+
+
+def without_jvm() -> CommandLine:
+    return CommandLine(lambda: LocalEngine(LiveModel()))
+
+
+def on_spark() -> CommandLine:
+    session = kafka_faults.spark_session
+    return CommandLine(
+        lambda: SparkEngine(session()), session, lambda: close_state_stores(session())
+    )
+
+
+def try_rows(wanted: Sequence[Row], commands: CommandLine, path: Path) -> list[Result]:
+    """Their results; of those that have none yet, or a wrong one, by trying them now."""
+    known, found = known_results(path), []
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="faults-", dir=memory if memory.is_dir() else None))
+    try:
+        with registered(), commands.installed():
+            bases = Bases(folder, commands)
+            for row in wanted:
+                result = known.get(row.name)
+                if result is None or result.ended == WRONG:
+                    result = _result(row, bases, commands)
+                    note(path, result)
+                found.append(result)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def _result(row: Row, bases: Bases, commands: CommandLine) -> Result:
+    bases.of(row.stream)  # what goes wrong there is no result
+    try:
+        return Trial(row, bases, commands).result()
+    except Exception:  # noqa: BLE001 (whatever it is, the other rows are tried)
+        return Result(row.name, row.group, WRONG, traceback.format_exc()[-3000:], 0)
+
+
+def summed(results: Sequence[Result]) -> str:
+    """Markdown."""
+    lines = ["| fault | tried | equal | loud and mended | wrong |", "|---|---|---|---|---|"]
+    for group in [*dict.fromkeys(result.group for result in results), None]:
+        of_it = [each for each in results if group in (each.group, None) and each.ended != MISSED]
+        ended = Counter(each.ended for each in of_it)
+        counts = " | ".join(str(ended[how]) for how in (EQUAL, MENDED, WRONG))
+        lines.append(f"| {group or 'all'} | {len(of_it)} | {counts} |")
+    return "\n".join(lines)
+
+
+def _of_matrix(
+    rows: Callable[[], list[Row]], commands: Callable[[], CommandLine]
+) -> Callable[[Namespace, Path], int]:
+    def run(args: Namespace, path: Path) -> int:
+        wanted = [row for row in rows() if args.match in row.name]
+        if args.choose:
+            wanted = matrix.chosen(wanted, *args.choose)
+        return _told(try_rows(wanted, commands(), path))
+
+    return run
+
+
+def _told(results: Sequence[Result]) -> int:
+    say(summed(results))
+    return sum(result.ended == WRONG for result in results)
+
+
+def _fuzz(args: Namespace, path: Path) -> int:
+    known = known_results(path)
+    for result in fuzz_runs.run_for(args.minutes, len(known)):
+        note(path, result)
+    return _told(list(known_results(path).values()))
+
+
+def _kafka(args: Namespace, path: Path) -> int:
+    return kafka_faults.run_cuts(args.cuts, args.first, args.match or None, path)
+
+
+PARTS: dict[str, Callable[[Namespace, Path], int]] = {
+    "matrix": _of_matrix(matrix.without_jvm, without_jvm),
+    "spark": _of_matrix(matrix.on_spark, on_spark),
+    "fuzz": _fuzz,
+    "kafka": _kafka,
+}
+
+
+def main() -> None:
+    parser = ArgumentParser(prog="make faults", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
+    parser.add_argument("--match", default="", help="rows with this text in their name")
+    parser.add_argument("--choose", type=int, nargs=2, metavar=("SEED", "COUNT"))
+    parser.add_argument("--minutes", type=float, default=10, help="of fuzz")
+    parser.add_argument("--cuts", type=int, default=200, help="of kafka")
+    parser.add_argument("--first", type=int, default=1, help="of kafka: the first seed")
+    parser.add_argument("--results", type=Path, default=PROJECT / ".bench", help="their folder")
+    args = parser.parse_args()
+    args.results.mkdir(parents=True, exist_ok=True)
+    wrong = {}
+    for part in args.only:
+        say(f"{part}:")
+        wrong[part] = PARTS[part](args, args.results / f"faults-{part}.jsonl")
+    if any(wrong.values()):
+        sys.exit(f"wrong: {wrong}, see {args.results}")
+
+
+if __name__ == "__main__":
+    main()

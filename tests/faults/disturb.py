@@ -1,0 +1,161 @@
+"""What happens to a job while it works: it is killed or stopped at a write, its machine fails it."""
+
+import resource
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.faults.command_line import CommandLine
+from tests.faults.lakes import Story
+from tests.simulator.world_time import clock_of, patch_everywhere
+from tests.simulator.writes import Killed, killing
+
+# How long whoever comes second waits for the first.
+PATIENCES = (
+    "include.landing.ingest_here.COMPACTION_PATIENCE",
+    "spark_jobs.stream_drain.INGEST_PATIENCE",
+    "spark_jobs.reseed_stream.PATIENCE",
+    "spark_jobs.recompute_interval.PATIENCE",
+    "spark_jobs.write_savepoint.PATIENCE",
+    "spark_jobs.compact_state.INGEST_PATIENCE",
+)
+
+
+class Disturbed(Protocol):
+    """A row of the matrix that harms no file."""
+
+    @property
+    def fault(self) -> str: ...
+
+    @property
+    def place(self) -> str: ...
+
+
+def disturb(row: Disturbed, story: Story, commands: CommandLine, command: str) -> bool:
+    """Run the command under it; whether it came to that. Whatever was disturbed is as before then."""
+    if row.fault == "killed":
+        with killing(_number(row.place)) as writes, suppress(Killed):
+            commands.stateful(story.lake.root, command)
+        return writes.killed
+    if row.fault == "two drivers":
+        return _two_drivers(story, commands, command, _number(row.place))
+    if row.fault in NEED_MOUNT and not can_mount():
+        return False
+    with DISTURBANCES[row.fault](story.root):
+        commands.stateful(story.lake.root, command)
+    return True
+
+
+@cache
+def can_mount() -> bool:
+    """Whether this process may make file systems, as few but root in a machine of its own may."""
+    with tempfile.TemporaryDirectory() as folder:
+        mount = ["mount", "-t", "tmpfs", "tmpfs", folder]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            return False
+        subprocess.run(["umount", folder], check=True)
+    return True
+
+
+def _number(place: str) -> int:
+    return int(place.removeprefix("write "))
+
+
+def _two_drivers(story: Story, commands: CommandLine, command: str, before: int) -> bool:
+    """One stands still before a write, as under SIGSTOP; another begins, and is to be refused or to
+    do all; then the first goes on."""
+    done: list[int] = []
+
+    def other() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            for patience in PATIENCES:
+                patch.setattr(patience, timedelta(0))
+            done.append(commands.stateful(story.lake.root, f"stream {story.stream.name}").code)
+
+    with killing(before, meanwhile=other):
+        commands.stateful(story.lake.root, command)
+    return bool(done)
+
+
+@contextmanager
+def _small_disk(root: Path, options: str) -> Iterator[None]:
+    """The lake on a file system of its own, as it stands."""
+    kept = root.with_name("kept")
+    root.rename(kept)
+    root.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(root)], check=True)
+    try:
+        shutil.copytree(kept, root, dirs_exist_ok=True)
+        used = sum(file.stat().st_blocks * 512 for file in root.rglob("*"))
+        told = options.format(size=used + 32 * 1024)
+        subprocess.run(["mount", "-o", f"remount,{told}", str(root)], check=True)
+        yield
+    finally:
+        shutil.rmtree(kept)
+        shutil.copytree(root, kept)
+        subprocess.run(["umount", "--lazy", str(root)], check=True)
+        root.rmdir()
+        kept.rename(root)
+
+
+@contextmanager
+def _disk_full(root: Path) -> Iterator[None]:
+    with _small_disk(root, "size={size}"):
+        yield
+
+
+@contextmanager
+def _read_only(root: Path) -> Iterator[None]:
+    with _small_disk(root, "ro"):
+        yield
+
+
+@contextmanager
+def _few_descriptors(root: Path) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 2, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def _other_time(days: int) -> Iterator[None]:
+    def now() -> datetime:
+        return datetime.now(UTC) + timedelta(days=days)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch_everywhere(patch, "datetime", datetime, clock_of(now))
+        yield
+
+
+@contextmanager
+def _ahead(root: Path) -> Iterator[None]:
+    with _other_time(400):
+        yield
+
+
+@contextmanager
+def _behind(root: Path) -> Iterator[None]:
+    with _other_time(-400):
+        yield
+
+
+DISTURBANCES = {
+    "disk full": _disk_full,
+    "read-only": _read_only,
+    "file descriptors": _few_descriptors,
+    "clock +400 days": _ahead,
+    "clock -400 days": _behind,
+}
+NEED_MOUNT = {"disk full", "read-only"}

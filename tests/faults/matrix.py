@@ -1,0 +1,147 @@
+"""The matrix: what of a lake is harmed, how, and what is done then. Data; `trial.py` tries a row."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from random import Random
+
+from tests.faults import harms
+from tests.faults.lakes import STREAMS
+
+# Of files the newest of a pattern, of folders all of it; below the lake.
+LOG = "_delta_log/[0-9]*[0-9].json"
+FILES = harms.OF_FILES
+CHECKPOINT = "checkpoints/{stream}/1"
+CHECKPOINT_FILES = (
+    f"{CHECKPOINT}/metadata",
+    f"{CHECKPOINT}/offsets/[0-9]*",
+    f"{CHECKPOINT}/commits/[0-9]*",
+    f"{CHECKPOINT}/state/0/_metadata/v2/[0-9]*",
+)
+# What only Spark's own engine writes and reads as it is.
+STATE_FILES = (f"{CHECKPOINT}/state/0/**/*.changelog", f"{CHECKPOINT}/state/0/**/*.zip")
+TABLES = (
+    "bronze/{source}",
+    "quarantine/{source}",
+    "ingested_files/{source}",
+    "tables/{stream}",
+    "savepoints/{stream}",
+    "ops/batches",
+    "ops/checkpoint_sizes",
+    "ops/coverage",
+    "ops/findings",
+    "ops/generations",
+    "ops/rocksdb_profiles",
+    "ops/runs",
+    "ops/savepoints",
+    "ops/tables",
+)
+# Of a table with a checkpoint of its log (`with_log_checkpoints`).
+OF_TABLE = (LOG, "**/*[0-9a-f]-c000*.parquet", "_delta_log/*.checkpoint.parquet")
+LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
+
+# What is done to a harmed lake. {day}: an interval that is settled.
+OPERATIONS = {
+    "batch": "stream {stream}",  # a file has landed
+    "no data": "stream {stream}",
+    "savepoint": "savepoint {stream}",
+    "recompute": "recompute {stream} {day}",
+    "reseed": "reseed {stream} --apply",
+    "compaction": "care {stream} --compact",
+    "maintenance": "maintain-tables",
+    "ledger": "coverage {stream} --rebuild --apply",
+}
+# Only Spark does these in earnest.
+READ_BY_SPARK = ("checkpoints/", "bronze/", "tables/", "savepoints/")
+ON_SPARK = {"maintenance"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that is tried. Its name is its own, and the same each time."""
+
+    stream: str
+    operation: str
+    fault: str  # a harm, or a disturbance
+    place: str = ""  # of a harm: a pattern below the lake; of a disturbance: where it comes
+
+    @property
+    def name(self) -> str:
+        return " | ".join((self.stream, self.operation, self.fault, self.place))
+
+    @property
+    def group(self) -> str:
+        """For the summary."""
+        return self.fault
+
+    @property
+    def needs_spark(self) -> bool:
+        return self.operation in ON_SPARK or self.place in STATE_FILES
+
+    @property
+    def is_read_by_spark(self) -> bool:
+        """Whether Spark comes upon what was harmed: other words, and perhaps another end."""
+        return self.place.startswith(READ_BY_SPARK)
+
+
+def rows() -> list[Row]:
+    return list(chain(_harmed(), _disturbed()))
+
+
+def _harmed() -> Iterator[Row]:
+    files = [*CHECKPOINT_FILES, *STATE_FILES]
+    files += [f"{table}/{part}" for table in TABLES for part in (*OF_TABLE, LAST_CHECKPOINT)]
+    places = [(place, harm) for place in files for harm in FILES]
+    places += [(table, harm) for table in (*TABLES, CHECKPOINT) for harm in harms.OF_FOLDERS]
+    for place, harm in places:
+        for stream in STREAMS:
+            for operation in ("batch", "no data"):
+                yield Row(stream, operation, harm, place)
+        # Each place and harm with one of the others: all with all would be as much again, six times.
+        random = Random(f"{place} {harm}")
+        others = sorted(OPERATIONS.keys() - {"batch", "no data"})
+        yield Row(random.choice(sorted(STREAMS)), random.choice(others), harm, place)
+
+
+# Before which write a run dies or is stopped, on average of all that it has.
+MOST_WRITES = {
+    "batch": 40,
+    "no data": 6,
+    "savepoint": 12,
+    "recompute": 16,
+    "reseed": 24,
+    "compaction": 20,
+    "ledger": 6,
+}
+DISTURBANCES = ("disk full", "read-only", "file descriptors", "clock +400 days", "clock -400 days")
+
+
+def _disturbed() -> Iterator[Row]:
+    for stream in STREAMS:
+        for operation, most in MOST_WRITES.items():
+            for number in range(1, most + 1):
+                yield Row(stream, operation, "killed", f"write {number}")
+            for number in range(1, most + 1, 5):
+                yield Row(stream, operation, "two drivers", f"write {number}")
+            for fault in DISTURBANCES:
+                yield Row(stream, operation, fault)
+
+
+def without_jvm() -> list[Row]:
+    return [row for row in rows() if not row.needs_spark]
+
+
+def on_spark() -> list[Row]:
+    return [row for row in rows() if row.is_read_by_spark]
+
+
+def chosen(rows: list[Row], seed: int, count: int) -> list[Row]:
+    """So many of them, other ones for each seed."""
+    return Random(seed).sample(rows, count)
+
+
+def newest(root: Path, pattern: str) -> Path | None:
+    """The newest file or folder of the pattern; None where the lake has none."""
+    found = [path for path in root.glob(pattern) if not path.name.startswith(".")]
+    return max(found, key=lambda path: (path.stat().st_mtime_ns, path.name), default=None)
