@@ -20,7 +20,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help test-setup run compose-env test test-fast test-e2e test-ui test-full check simulate bench faults rehearse rehearse-short screenshots
+.PHONY: help test-setup run compose-env test test-fast test-e2e test-s3 test-ui test-full check simulate bench faults rehearse rehearse-short screenshots
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,8 +49,11 @@ test-fast: test-setup ## Run those of a few hundredths of a second, with few exa
 test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a cluster, the short rehearsal
 	@$(GROUPS) -m "e2e and not full"
 
-test-ui: test-setup ## Of these, the State page in a running Airflow, by a headless Chromium
-	@$(RUN) pytest --durations=10 tests/e2e/test_state_page_in_chromium.py
+test-s3: test-setup ## Of these, the lake on S3: a store on this machine, two writers, leases that expire
+	@$(RUN) pytest --durations=10 tests/e2e/test_s3.py tests/e2e/test_s3_jobs.py
+
+test-ui: test-setup ## Of these, our pages by axe-core, and in a running Airflow, by a headless Chromium
+	@$(RUN) pytest --durations=10 tests/e2e/test_accessible_pages.py tests/e2e/test_state_page_in_chromium.py
 
 screenshots: test-setup ## Retake the docs' pictures, while `make run` serves [PORT=]
 	@$(RUN) tests.e2e.screenshots

@@ -22,14 +22,13 @@ from airflow.sdk.exceptions import (
 )
 
 from include.settings import PROJECT, SettingsError, Stream
-from include.spark.conf import job_conf
 from include.spark.master import (
     MasterUnreachableError,
     check_reachable,
     checked_master,
     is_kubernetes,
 )
-from include.spark.submit import SPARK_SUBMIT, jars_of_executors, job_environment, job_path
+from include.spark.submit import SPARK_SUBMIT, conf_of, jars_to_ship, job_environment, job_path
 
 log = logging.getLogger(__name__)
 
@@ -55,16 +54,19 @@ class SparkJobOperator(SparkSubmitOperator):
     """spark-submit where the connection says, once that is known to be a master that answers.
 
     `start`: what there is to do this time. Its context is left when the job has ended.
+    `lineage`: of a Dag run's id, what the task has read and written in it.
     """
 
     def __init__(
         self,
         *,
         start: Callable[[Any], AbstractContextManager[Start]] = always_a_jvm,
+        lineage: Callable[[str], Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self._starting = start
+        self._lineage = lineage
         self._start = Start()
         self._held = ExitStack()
         self._process = SubprocessHook()
@@ -84,6 +86,10 @@ class SparkJobOperator(SparkSubmitOperator):
         ended = self._process.run_command(command, cwd=str(PROJECT))
         if ended.exit_code:
             raise AirflowException(f"exit code {ended.exit_code}: {ended.output}")
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Asked by Airflow's provider for OpenLineage, where that is installed."""
+        return None if self._lineage is None else self._lineage(task_instance.run_id)
 
     def on_kill(self) -> None:
         if self._start.command:
@@ -108,13 +114,13 @@ class SparkJobOperator(SparkSubmitOperator):
         try:
             master = checked_master(_master_of(connection), SETTING)
             check_reachable(master, SETTING)
+            self.application_args = [*self.application_args, *self._start.arguments]
+            self.jars = jars_to_ship(master, self.application_args) or None
         except MasterUnreachableError as error:
             raise AirflowException(str(error)) from error
         except SettingsError as error:
             raise AirflowFailException(str(error)) from error
-        self.application_args = [*self.application_args, *self._start.arguments]
         self.env_vars = job_environment(master)
-        self.jars = jars_of_executors(master) or None
         if is_kubernetes(master):
             # There the hook has them for the driver's pod only; our driver is this machine's.
             os.environ.update(self.env_vars)
@@ -160,7 +166,7 @@ def spark_task(job: str, args: list[str], stream: Stream | None, **options: Any)
         spark_binary=str(SPARK_SUBMIT),
         application=str(job_path(job)),
         application_args=[*args, "--dag-run-id", "{{ dag_run.run_id }}"],
-        conf=job_conf(stream),
+        conf=conf_of(args, stream),
         retries=2,
         # What a retry heals (a lease still held, a file being replaced) heals soon.
         retry_delay=timedelta(seconds=30),

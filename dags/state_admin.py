@@ -17,7 +17,7 @@ state: a new *generation*. The one before stays until its retention ends. Trigge
 | `plan` | the plan, in its log and for `approve`: what of the table is wrong now and why, what will be right, what is replaced or taken away; changes nothing | never |
 | `approve` | waits for a person: *Required Actions* in the menu of Airflow, or the task's own tab. Rejects after a day | never |
 | `choose_stream` | to the one task that has the pool of the stream | rejected |
-| `apply_<stream>` | the reseed; the stream's Dag waits meanwhile | rejected, or another stream |
+| *apply*: `apply_<stream>` | the reseed; the stream's Dag waits meanwhile, as the task has its pool | rejected, or another stream |
 
 What is carried out are the parameters that were approved, over bronze as it is when `apply`
 begins: bronze only grows, so rows that came since the plan are in it, too, and the counts may be
@@ -37,7 +37,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import DAG, Param, task
+from airflow.sdk import DAG, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import spark_task
@@ -149,4 +149,7 @@ with DAG(
         defaults="Reject",
         response_timeout=ANSWER_TIMEOUT,
     )
-    (plan(root) >> approve >> choose_stream() >> [apply_reseed(stream, root) for stream in STREAMS])
+    # One node of the graph until somebody opens it, however many streams there are.
+    with TaskGroup("apply", tooltip="of the chosen stream, in its pool", prefix_group_id=False):
+        applied = [apply_reseed(stream, root) for stream in STREAMS]
+    plan(root) >> approve >> choose_stream() >> applied

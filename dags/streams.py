@@ -62,18 +62,18 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, TaskGroup, task
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import Start, skip, spark_task
 from include.airflow.alerts import deadline, look, send
+from include.airflow.assets import bronze_asset, source_asset, table_asset
 from include.airflow.pools import source_pool, stream_pool
 from include.airflow.run_note import KEY, run_note
 from include.airflow.stream_doc import stream_doc
-from include.registry import loadable_streams
+from include.registry import loadable_streams, source_named
 from include.settings import SettingsError, Stream, default_lake
 from include.steps import STEPS, JobStep, LookStep, Step, StreamRun
 
@@ -218,11 +218,6 @@ def note_of(lake: str, stream: Stream, extra: dict[str, Any]) -> str:
     return note
 
 
-def table_asset(stream: Stream, lake: str) -> Asset:
-    uri = f"{lake}/tables/{stream.name}"
-    return Asset(name=stream.name, uri=uri if "://" in uri else Path(uri).as_uri())
-
-
 def trigger_rule(step: Step) -> str:
     """Airflow's word for what the step comes after, and what it only waits for."""
     if step.after and step.behind:
@@ -248,7 +243,24 @@ def job_task(step: JobStep, stream: Stream, lake: str) -> Any:
         pre_execute=partial(before, lake=lake, stream=stream, step=step),
         start=partial(start, lake=lake, stream=stream, step=step),
         trigger_rule=trigger_rule(step),
+        lineage=partial(lineage, lake, stream, step.name),
+        **edges(step, stream, lake),
     )
+
+
+def edges(step: JobStep, stream: Stream, lake: str) -> dict[str, Any]:
+    """Of Airflow's graph of Assets: what ingestion makes of the source. `publish` has the other one."""
+    if not step.is_of_source:
+        return {}
+    source = source_named(stream.source)
+    return {"inlets": [source_asset(source, lake)], "outlets": [bronze_asset(source, lake)]}
+
+
+def lineage(lake: str, stream: Stream, step: str, dag_run_id: str) -> Any:
+    """For Airflow's provider for OpenLineage, which asks when a task has ended."""
+    from include.airflow.lineage import as_openlineage, lineage_of
+
+    return as_openlineage(lineage_of(lake, stream, step, dag_run_id))
 
 
 def look_task(step: LookStep, stream: Stream, lake: str) -> Any:
@@ -289,6 +301,7 @@ def dag_id_of(stream: Stream) -> str:
 def stream_dag(stream: Stream) -> DAG:
     lake = default_lake()
     table = table_asset(stream, lake)
+    bronze = bronze_asset(source_named(stream.source), lake)
     with DAG(
         dag_id=dag_id_of(stream),
         description=f"{stream.source} -> tables/{stream.name}",
@@ -313,7 +326,13 @@ def stream_dag(stream: Stream) -> DAG:
                 tasks[earlier] >> tasks[step.name]
 
         # Whatever the check found: readers are told of the rows, and of the findings.
-        @task(pool=stream_pool(stream), outlets=[table], retries=2, trigger_rule="all_done")
+        @task(
+            pool=stream_pool(stream),
+            inlets=[bronze],
+            outlets=[table],
+            retries=2,
+            trigger_rule="all_done",
+        )
         def publish(outlet_events: Any, dag_run: Any, ti: Any) -> None:
             """An event of the stream's Asset, if this Dag run has changed anything."""
             told = alerts(lake, stream, ti, dag_run)

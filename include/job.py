@@ -12,10 +12,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+from include.data_checks import DataCheckError
 from include.lake.lease import LeaseTakenError
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
-from include.memory import MemorySampler
+from include.memory import MemorySampler, jvm_start_seconds
 from include.settings import SettingsError
 from include.text_table import printable
 
@@ -31,7 +32,7 @@ OF_WORKER = re.compile(r"^Traceback \(most recent call last\):\n(?: .*\n)+[\w.]+
 LOG_LEVEL = "SPARK_LOG_LEVEL"
 TOO_BUSY = "Python worker failed to connect back"
 # What the caller can mend: said in one line, with exit code 2 and no traceback.
-CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError)
+CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError, DataCheckError)
 
 
 def job_parser(doc: str | None, subject: str) -> ArgumentParser:
@@ -55,6 +56,7 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
         "subject": subject,
         "dag_run_id": dag_run_id,
         "started_at": datetime.now(UTC),
+        "jvm_start_seconds": jvm_start_seconds(),
     }
     try:
         with recorded_memory(record):

@@ -5,13 +5,16 @@ the Python workers' outside the JVM. Executors on other machines are not seen.
 """
 
 import threading
+import time
 from contextlib import suppress
+from itertools import count
 from types import TracebackType
 from typing import NamedTuple
 
 import psutil
 
 INTERVAL_S = 1.0
+_asked = count()
 
 
 class ResidentBytes(NamedTuple):
@@ -48,6 +51,15 @@ class MemorySampler:
             self.peak = ResidentBytes(*map(max, self.peak, now))
             if self._ended.wait(INTERVAL_S):
                 return
+
+
+def jvm_start_seconds() -> float | None:
+    """Since the JVM began that spark-submit started for this process; None without one, and when it is
+    asked again: what came between is no start."""
+    parent, is_first = psutil.Process().parent(), not next(_asked)
+    if parent is None or not is_first or not is_jvm(parent):
+        return None
+    return time.time() - float(parent.create_time())
 
 
 def resident_bytes() -> ResidentBytes:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from include.data_checks import Check as Check
 from include.fold.deduplicate import Deduplicate as Deduplicate
 from include.fold.definition import KeyedFold, MigrateState
 from include.fold.sql_types import SqlTypeError, sql_type
@@ -296,6 +297,8 @@ class Stream:
     # Events that producers deliver again are passed over; None: no event is. As the source says,
     # unless it is given.
     deduplicate: Deduplicate | Literal["as source"] | None = AS_SOURCE
+    # What must hold of its rows before they are published; docs/checks.md.
+    checks: tuple[Check, ...] = ()
     limits: Limits = Limits()
     savepoints: SavepointRules = SavepointRules()
     # RocksDB settings held by hand, by Spark's short names ("writeBufferSizeMB"): never tuned.
@@ -304,6 +307,7 @@ class Stream:
     def __post_init__(self) -> None:
         if self.name:
             _check_name("stream", self.name)
+        self._check_checks()
         for count, most in (("buckets", MOST_BUCKETS), ("state_partitions", MOST_PARTITIONS)):
             if not 1 <= getattr(self, count) <= most:
                 raise SettingsError(f"stream {self.name}: {count} must be from 1 to {most:,}")
@@ -320,6 +324,13 @@ class Stream:
                 f"stream {self.name}: fresh_within must be above watermark_delay "
                 f"({self.watermark_delay}), and leave time for a run: {self.fresh_within}"
             )
+
+    def _check_checks(self) -> None:
+        names = [check.name for check in self.checks]
+        for name in names:
+            _check_name("check", name)
+            if names.count(name) > 1:
+                raise SettingsError(f"stream {self.name}: {names.count(name)} checks are {name!r}")
 
 
 def _check_name(kind: str, name: str) -> None:

@@ -10,7 +10,14 @@ from typing import Any
 from croniter import croniter
 
 from include.fold.ddl import beside_ddl, keys_ddl, states_ddl
-from include.fold.definition import EVENT_TIME_US, INGESTED_AT_US, Definition, KeyedFold
+from include.fold.definition import (
+    EMITTED_AT,
+    EMITTED_DATE,
+    EVENT_TIME_US,
+    INGESTED_AT_US,
+    Definition,
+    KeyedFold,
+)
 from include.fold.records import DefinitionError
 from include.fold.sql_types import sql_type
 from include.settings import AS_SOURCE, MILLISECOND, SettingsError, Source, Stream
@@ -55,7 +62,19 @@ def check_stream(stream: Stream, source: Source) -> None:
         raise SettingsError(
             f"stream {stream.name}: schedule= must be a cron expression, not {stream.schedule!r}"
         )
-    _check_events(load_definition(stream).fold, source)
+    fold = load_definition(stream).fold
+    _check_events(fold, source)
+    _check_conditions(stream, fold)
+
+
+def _check_conditions(stream: Stream, fold: KeyedFold) -> None:
+    added = (EMITTED_AT, EMITTED_DATE) if fold.output_mode == "append" else (EMITTED_AT,)
+    columns = (*(column.name for column in fold.output_columns), *added)
+    try:
+        for check in stream.checks:
+            check.refuse_unknown(columns)
+    except SettingsError as error:
+        raise SettingsError(f"stream {stream.name}: {error}") from error
 
 
 def _check_events(fold: KeyedFold, source: Source) -> None:

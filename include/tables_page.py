@@ -22,7 +22,7 @@ PAGE = "docs/tables.md"
 HEAD = """# Tables
 
 Made from the tables' own comments by `.venv/bin/python -m include.tables_page`. All instants are
-UTC, in microseconds."""
+UTC, in microseconds. [reading.md](reading.md) has a question for each product, older versions and changes."""
 
 
 def tables_page() -> str:

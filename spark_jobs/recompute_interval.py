@@ -35,6 +35,7 @@ from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_reco
 from include.registry import stream_named
 from include.settings import Stream
 from include.text_table import counted
+from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
@@ -130,13 +131,21 @@ def _recompute(
     generation, delay_us = current["generation"], current["watermark_delay_ms"] * US_PER_MS
     table = engine.product_table(lake, stream, opened.definition)
     ensure_product(table.path, opened.definition)
+    checks = _checks(lake, plan, stream, record)
+    checks.refuse_wrong(table)
     with replayed(engine, replay, until_us) as outcome:
         change = NO_CHANGE
         if fold.output_mode == "append":
+            checks.admit(
+                lambda asked: table.judge(outcome.outputs, asked, start_us),
+                f"the interval from {plan.start:%Y-%m-%d %H:%M} until {plan.until:%Y-%m-%d %H:%M} UTC",
+                generation,
+            )
             record |= replace_rejected(engine, replay, outcome.rejected, start_us, until_us)
             covered = coverage_of(replay, generation, start_us, until_us, delay_us)
             change = table.replace_range(outcome.outputs, start_us, until_us, mark_of(covered))
             enter(lake, covered)  # also where no row has changed: late ones are in it now
+            checks.record_warnings()
         record |= {
             "until": plan.until,
             "rows_in": outcome.rows_read,
@@ -146,6 +155,12 @@ def _recompute(
         }
         row = interval_row(replay, outcome, change, generation, plan.start, plan.until)
         return row | {"estimated_seconds": plan.estimated_seconds}
+
+
+def _checks(lake: Lake, plan: RecomputePlan, stream: Stream, record: RunRecord) -> DataChecks:
+    interval = f"{plan.start.isoformat()} {plan.until.isoformat()}"
+    again = f"clear the backfill's task, or `./stateful recompute {stream.name} {interval}`"
+    return DataChecks(lake, stream, record, again)
 
 
 def report(stream: Stream, plan: RecomputePlan, row: dict[str, Any]) -> str:

@@ -18,9 +18,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from include.care.why_failed import told_why
+from include.coverage.give_up import can_be_taken_back, take_back
 from include.coverage.ledger import distrust_error, enter, reconcile, write_look
 from include.coverage.marks import mark_of
 from include.coverage.trust import has_begun
+from include.data_checks import Check, DataCheckError, Verdict
 from include.fold.instants import US_PER_MS, instant_of, micros_of
 from include.fold.product_table import ensure_product
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
@@ -41,6 +43,7 @@ from include.savepoints.choose_base import Base
 from include.savepoints.lineage import same_code
 from include.savepoints.manifest import savepoints_of
 from include.settings import Stream
+from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, ProductTable
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
@@ -86,7 +89,8 @@ def reseed(
         )
         log.info("%s", plan.text())
         opened = open_stream(lake, stream)
-        _product_table(engine, opened)  # fails before anything is written
+        # Both fail before anything is written.
+        _checks(opened, record).refuse_wrong(_product_table(engine, opened))
         row = intent_row(opened, plan)
         append_ops(lake, "generations", [row], (f"{stream.name}/{row['generation']}", 0))
         opened = opened.again()
@@ -125,15 +129,19 @@ def _carry_out(engine: Engine, opened: OpenStream, row: GenerationRow, record: R
     covered = coverage_of(
         replay, row["generation"], from_us, until_us, row["watermark_delay_ms"] * US_PER_MS
     )
-    table = _product_table(engine, opened)
+    table, checks = _product_table(engine, opened), _checks(opened, record)
+    checks.refuse_wrong(table)
     with replayed(engine, replay, until_us) as outcome:
         change = NO_CHANGE
+        if not _has_replaced(opened, row["generation"]):
+            _admit(opened, row["generation"], checks, table, outcome, from_us)
         if is_append:
             # Without an end: what live has emitted beyond `until` it will emit again.
             change = table.replace_range(outcome.outputs, from_us, None, mark_of(covered))
         else:
             table.replace_all(outcome.states, mark_of(covered))
         enter(lake, covered)
+        checks.record_warnings()
         # Once it is entered: until then the reseed can be given up, and from then on one that
         # overtakes it begins no later (`rejected_kept`). A repeat does this again.
         since_us = replay.base.until_us if replay.base.savepoint else None
@@ -147,6 +155,41 @@ def _carry_out(engine: Engine, opened: OpenStream, row: GenerationRow, record: R
     opened = opened.again()
     reconcile(lake, opened.generations)
     delete_expired(engine, opened)
+
+
+def _checks(opened: OpenStream, record: RunRecord) -> DataChecks:
+    again = f"`./stateful reseed {opened.name} --apply`, with the options that it had"
+    return DataChecks(opened.lake, opened.declared, record, again)
+
+
+def _has_replaced(opened: OpenStream, generation: int) -> bool:
+    """Whether the reseed to a generation has its rows in the table: it was cut off behind that."""
+    entries = opened.seen.entries
+    return any(one.kind == "reseed" and one.generation == generation for one in entries)
+
+
+def _admit(
+    opened: OpenStream,
+    generation: int,
+    checks: DataChecks,
+    table: ProductTable,
+    outcome: Outcome,
+    from_us: int | None,
+) -> None:
+    """Ask the stream's checks. A reseed that they stop is taken back, if the state before it can go
+    on: else each run would begin with it, and stop."""
+
+    def judge(asked: Sequence[Check]) -> list[Verdict]:
+        if opened.fold.output_mode == "append":
+            return table.judge(outcome.outputs, asked, from_us)
+        return table.judge_states(outcome.states, asked)
+
+    try:
+        checks.admit(judge, "the reseed", generation)
+    except DataCheckError:
+        if can_be_taken_back(opened.generations, opened.seen):
+            take_back(opened.lake, opened.generations, opened.seen)
+        raise
 
 
 def _product_table(engine: Engine, opened: OpenStream) -> ProductTable:

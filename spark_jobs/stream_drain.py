@@ -30,6 +30,7 @@ from include.registry import source_named
 from include.settings import SettingsError
 from include.spark.conf import COMPACTING
 from include.stream_definition import pinned_settings
+from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, LiveQuery
 from spark_jobs.engines.live_batch import BatchWriter
 from spark_jobs.stream_start import Start, plan_start, write_initial_rows
@@ -55,6 +56,8 @@ def drain_stream(
     start = plan_start(engine, opened)
     table = engine.product_table(lake, stream, opened.definition)
     ensure(opened)
+    checks = DataChecks(lake, stream, record, f"`./stateful stream {stream.name}` goes on")
+    checks.refuse_wrong(table)
     engine.check_events(lake, stream.source, fold)
     covered = pinned_entry(opened, start, code, record["run_id"])
     writer = BatchWriter(
@@ -63,6 +66,7 @@ def drain_stream(
         opened.generation,
         table,
         engine.rejected_table(lake, stream.name),
+        checks,
         covered,
         record["run_id"],
         start.kept_at_start,
@@ -71,7 +75,7 @@ def drain_stream(
     )
     if start.first_version is not None:
         begin_seeded_generation(engine, opened)
-    write_initial_rows(opened, table, start, covered)
+    write_initial_rows(opened, table, start, covered, checks)
     query = LiveQuery(
         lake,
         stream,
@@ -83,7 +87,7 @@ def drain_stream(
         {**profile.conf(), **(COMPACTING if compacting else {})},
         is_small(opened),
     )
-    _run(engine, query, writer, opened.generation, record)
+    _run(engine, query, writer, checks, opened.generation, record)
     opened = opened.again()
     reconcile(lake, opened.generations)
     record_position(opened, record)
@@ -139,13 +143,23 @@ def refuse_unreadable_events(engine: Engine, opened: OpenStream) -> None:
 
 
 def _run(
-    engine: Engine, query: LiveQuery, writer: BatchWriter, generation: int, record: RunRecord
+    engine: Engine,
+    query: LiveQuery,
+    writer: BatchWriter,
+    checks: DataChecks,
+    generation: int,
+    record: RunRecord,
 ) -> None:
     """Run the query, and record what came of it, also when it fails."""
     lake, stream = query.lake, query.stream.name
     try:
         measured = engine.drain(query, writer)
+    except Exception:
+        if checks.stopped is not None:  # what Spark makes of it is long
+            raise checks.stopped from None
+        raise
     finally:
+        checks.record_warnings()
         newest = newest_committed(lake, query.checkpoint)
         record |= writer.totals(newest)
         findings = findings_of_run(writer.committed(newest), writer.rejected_keys(newest))

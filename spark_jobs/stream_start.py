@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from include.checkpoint.offsets import newest_committed, newest_planned
@@ -13,6 +14,7 @@ from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.paths import Lake, LakeError
 from include.landing.initial_state import read_fingerprint
 from include.plans.open_stream import OpenStream
+from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, ProductTable, Rows, Seed
 from spark_jobs.savepoints import read_savepoint, savepoint_at
 
@@ -80,7 +82,11 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
 
 
 def write_initial_rows(
-    opened: OpenStream, table: ProductTable, start: Start, covered: Callable[[], Entry]
+    opened: OpenStream,
+    table: ProductTable,
+    start: Start,
+    covered: Callable[[], Entry],
+    checks: DataChecks,
 ) -> None:
     """An update table shows all states from the beginning: also those without an event yet.
 
@@ -92,5 +98,8 @@ def write_initial_rows(
         return
     if start.first_version is not None:
         return  # a reseed has written them
-    if start.seed.states is not None:
-        table.replace_all(start.seed.states, mark_of(covered()))
+    states = start.seed.states
+    if states is not None:
+        of_states = partial(table.judge_states, states)
+        checks.admit(of_states, "the initial state", opened.generation)
+        table.replace_all(states, mark_of(covered()))

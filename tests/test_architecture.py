@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ORDER = (
     "include/fold include/lake include/text_table.py",
     "include/settings_error.py",
-    "include/landed_formats.py include/origins.py",
+    "include/landed_formats.py include/origins.py include/data_checks.py",
     "include/settings.py include/stream_definition.py",
     "include/streams include/registry.py",
     "include/spark include/savepoints include/checkpoint",
@@ -23,6 +23,7 @@ ORDER = (
     "include/coverage",
     "include/plans",
     "include/care include/sample",
+    "include/erase",
     "include/steps.py include/run_local.py",
     "include/page",
     "include/alerts",
@@ -102,6 +103,7 @@ def test_jobs_import_include_and_no_airflow(room, above):
 @pytest.mark.parametrize(
     "file",
     [
+        "include/data_checks.py",
         "include/fold/definition.py",
         "include/origins.py",
         "include/registry.py",
@@ -122,6 +124,7 @@ def test_what_the_scheduler_imports_at_every_parse_needs_no_package(file):
     "file",
     [
         "compact_state.py",
+        "engines/data_checks.py",
         "engines/engine.py",
         "engines/live_batch.py",
         "live_savepoint.py",

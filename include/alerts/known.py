@@ -92,6 +92,16 @@ KNOWN: dict[str, Known] = {
     "key_rejected_again": _warning(
         "run_stream", "it fails for one key again and again", "look at the key's rejected rows"
     ),
+    "data_check_failed": _error(
+        "run_stream",
+        "rows do not meet a check of `checks=`, so a run, recompute or reseed has published none",
+        "mend the function, or the check; the next run goes on",
+    ),
+    "data_check_warning": _warning(
+        "run_stream",
+        "rows that are in the table do not meet a check of `checks=`",
+        "look at the rows that it names",
+    ),
     "rows_do_not_add_up": _error(
         "run_stream", "rows read are not rows folded, late and pending", "report it: a bug"
     ),

@@ -96,6 +96,13 @@ def _lines(lake: Lake, stream: Stream, found: OldGenerations) -> Sequence[str]:
     ]
 
 
+def delete_replaced_generations(lake: Lake, stream: Stream) -> None:
+    """Delete every checkpoint of `stream` but the current one, whatever its time. Under its lease."""
+    forever = datetime.max.replace(tzinfo=UTC)
+    for old in find_old_generations(lake, stream, forever).expired:
+        _delete(lake, old)
+
+
 def delete_old_generations(lake: Lake, stream: Stream) -> list[int]:
     """Delete the checkpoints of `stream` whose time is over, under its lease; which ones.
 

@@ -20,7 +20,7 @@ from pyarrow import fs
 from include.checkpoint.offsets import newest_committed, newest_planned
 from include.checkpoint.position import BronzePosition, read_position
 from include.lake.delta_log import adds_data, made_at, read_actions
-from include.lake.generations import FIRST, GenerationRow, is_reseeded, read_generations
+from include.lake.generations import GenerationRow, is_reseeded, read_generations
 from include.lake.paths import Lake
 from include.registry import stream_names
 
@@ -66,8 +66,8 @@ def readers_of(lake: Lake, table_id: str) -> list[Reader]:
 
 def _positions(lake: Lake, stream: str) -> Iterator[tuple[str, BronzePosition, bool]]:
     """Where the stream's checkpoint would go on, and one that a reseed is about to make."""
-    row = read_generations(lake, stream).current
-    checkpoint = lake.checkpoint(stream, FIRST if row is None else row["generation"])
+    generations = read_generations(lake, stream)
+    row, checkpoint = generations.current, lake.checkpoint(stream, generations.number)
     committed = newest_committed(lake, checkpoint)
     if row is not None and is_reseeded(row) and committed is None:
         # Also when its first batch has been planned: that begins there.
@@ -77,7 +77,7 @@ def _positions(lake: Lake, stream: str) -> Iterator[tuple[str, BronzePosition, b
         if batch is not None:
             position = read_position(lake, f"{checkpoint}/offsets/{batch}")
             yield checkpoint, position, committed is None
-    intent = read_generations(lake, stream).intent
+    intent = generations.intent
     if intent is not None:
         yield lake.checkpoint(stream, intent["generation"]), _after(intent), True
 

@@ -130,7 +130,7 @@ def shell(lake: LakeOption) -> int:
     """Start a pyspark shell with the lake's tables as views, and read_state('NAME')."""
     # In the place of this process: Ctrl-C is the shell's.
     command = shell_command(lake.root)
-    os.execve(command[0], command, os.environ | shell_environment())  # noqa: S606 (our own words)
+    os.execve(command[0], command, os.environ | shell_environment(lake.root))  # noqa: S606 (our own words)
 
 
 @command("completion", "completion bash", PANEL)

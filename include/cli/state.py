@@ -3,6 +3,8 @@
 Plans are made here, without a JVM; what is carried out is the job's, and so is its exit code.
 """
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -29,6 +31,8 @@ from include.cli.app import (
 from include.coverage.give_up import give_up_reseed
 from include.coverage.rebuild import apply_rebuilt, rebuild
 from include.coverage.table_coverage import coverage_record, coverage_text, table_coverage
+from include.erase.erase_plan import plan_erasure
+from include.erase.erased_key import ERASED_KEY, erased_key
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.landing.clock import as_text
@@ -161,6 +165,31 @@ def repair_clock(
         return 0
     wanted = [] if to is None else ["--to", to.isoformat()]
     return run_job("repair_clock", ["--source", source.name, "--lake", lake.root, *wanted])
+
+
+@command("erase", "erase user_counts alice --apply", PANEL)
+def erase(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A stream, or a source.")],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY",
+            help="A stream's key, a JSON list if it is of several fields; of a source FIELD=VALUE. "
+            "- reads it from the standard input.",
+        ),
+    ],
+    lake: LakeOption,
+    is_applied: ApplyOption = False,
+) -> int:
+    """Erase all of a key, in the past too: the plan, or with --apply do it."""
+    told = sys.stdin.readline().rstrip("\n") if key == "-" else key
+    say(plan_erasure(lake, erased_key(name, told)).text())
+    if not is_applied:
+        say(UNCHANGED)
+        return 0
+    # Not an argument: those stand in logs.
+    os.environ[ERASED_KEY] = told
+    return run_job("erase_key", ["--name", name, "--lake", lake.root])
 
 
 @command("skip-lost", "skip-lost user_events --apply", PANEL)

@@ -60,8 +60,12 @@ class Generations:
 
     @property
     def number(self) -> int:
-        """The generation of the checkpoint that the stream runs on; FIRST before its first run."""
-        return FIRST if self.current is None else int(self.current["generation"])
+        """The generation of the checkpoint that the stream runs on, or will: before its first run FIRST,
+        or the one after the last that was given up, whose row would be taken for its own."""
+        if self.current is not None:
+            return int(self.current["generation"])
+        given_up = (row for row in self.rows if row["deleted_at"] is not None)
+        return max((int(row["generation"]) + 1 for row in given_up), default=FIRST)
 
     @property
     def intent(self) -> GenerationRow | None:

@@ -2,15 +2,16 @@
 
 Airflow's pools keep its own tasks apart; the lease also keeps a job started by hand
 apart from one that Airflow started. On a local lake it is a lock of the operating
-system, so it goes with its holder: nothing has to be taken over after a kill.
+system, so it goes with its holder: nothing has to be taken over after a kill. On an object
+store it expires (`include/lake/object_lease.py`).
 """
 
 import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,6 +22,11 @@ from include.lake.paths import Lake
 from include.lake.process_tree import PROC, wait_until
 
 log = logging.getLogger("lease")
+
+CONDITIONAL = ("s3a://", "gs://", "abfss://")
+LOOK_S = 1.0  # between two requests of one who waits
+# What renews the leases that this process holds, of those that expire.
+_EXPIRING: list[Callable[[], None]] = []
 
 
 class LeaseTakenError(Exception):
@@ -36,10 +42,50 @@ def hold_lease(
     `told`, as JSON, is what others read of the holder. Raises LeaseTakenError, naming the holder, when another process still holds it after
     `patience`.
     """
-    if not has_leases(lake):
-        log.warning("%s: no lease on a lake that is not local: keep to one writer", lake.root)
+    if is_local(lake):
+        hold: AbstractContextManager[None] = _hold_file(lake, name, patience, told)
+    elif has_leases(lake):
+        hold = _hold_object(lake, name, patience, told)
+    else:
+        log.warning("%s: there are no leases on such a lake: keep to one writer", lake.root)
+        hold = nullcontext()
+    with hold:
         yield
-        return
+
+
+@contextmanager
+def _hold_object(
+    lake: Lake, name: str, patience: timedelta, told: dict[str, Any]
+) -> Iterator[None]:
+    from include.lake.object_lease import ObjectLease, holder_here, renewed
+
+    lease, holder = ObjectLease(lake.root, name), holder_here(told)
+    if not wait_until(lambda: lease.take(holder), patience.total_seconds(), LOOK_S):
+        raise LeaseTakenError(
+            f"another job works on {name}: {lease.holder() or 'it has just ended'}. Wait for it to "
+            f"end, or stop it: {lease.expiry_s:.0f} seconds later the lease is free"
+        )
+    with renewed(lease):
+        _EXPIRING.append(lease.renew)
+        try:
+            yield
+        finally:
+            _EXPIRING.remove(lease.renew)
+
+
+def check_held() -> None:
+    """Before a commit that its table would take from anybody, at any time.
+
+    To be called once the table is open: whoever takes the lease over later than this finds the
+    commit made, or changes the table so that it fails. Raises LeaseLostError when a lease of this
+    process has been taken over.
+    """
+    for renew in _EXPIRING:
+        renew()
+
+
+@contextmanager
+def _hold_file(lake: Lake, name: str, patience: timedelta, told: dict[str, Any]) -> Iterator[None]:
     path = _path(lake, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     _refuse_deleted(path)
@@ -80,15 +126,23 @@ def _open_files(process: Path) -> set[str]:
     return found
 
 
-def has_leases(lake: Lake) -> bool:
-    """Whether leases keep anybody apart: on local lakes only."""
+def is_local(lake: Lake) -> bool:
     return isinstance(lake.filesystem, fs.LocalFileSystem)
 
 
+def has_leases(lake: Lake) -> bool:
+    """Whether leases keep anybody apart: in a folder, and on stores that put on a condition."""
+    return is_local(lake) or lake.root.startswith(CONDITIONAL)
+
+
 def lease_holder(lake: Lake, name: str) -> str | None:
-    """Who holds the lease `name`; None when nobody does, or when the lake is not local."""
+    """Who holds the lease `name`, as JSON; None when nobody does, or when there are no leases."""
     if not has_leases(lake):
         return None
+    if not is_local(lake):
+        from include.lake.object_lease import ObjectLease
+
+        return ObjectLease(lake.root, name).holder()
     try:
         with _path(lake, name).open() as file:
             # Shared, and for a moment only: it takes nothing from the holder, or another asker.

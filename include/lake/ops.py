@@ -23,6 +23,7 @@ from deltalake.exceptions import CommitFailedError
 
 from include.lake.columns import CHECKPOINT_INTERVAL
 from include.lake.delta_log import unbroken
+from include.lake.lease import check_held
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
 from include.lake.paths import Lake, dataset_of
 
@@ -126,7 +127,9 @@ def update_ops(
     data = _table_of(rows, schema)
 
     def update() -> None:
-        merge = _ensure_table(lake, name).merge(
+        table = _ensure_table(lake, name)
+        check_held()
+        merge = table.merge(
             data,
             predicate=" AND ".join(f"target.{column} = source.{column}" for column in key),
             source_alias="source",

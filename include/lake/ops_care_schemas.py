@@ -75,6 +75,31 @@ ALERTS = pa.schema(
     ]
 )
 
+DATA_CHECKS = pa.schema(
+    [
+        ops_column("run_id", pa.string(), "The run (ops/runs) that asked"),
+        ops_column("stream", pa.string(), "The stream whose `checks=` has it"),
+        ops_column("job", pa.string(), "What would publish the rows, such as recompute_interval"),
+        ops_column("generation", pa.int64(), "The generation that they are of"),
+        ops_column("batch_id", pa.int64(), "Spark's batch id; null where it is no batch"),
+        ops_column("checked_at", INSTANT, "When"),
+        ops_column("check_name", pa.string(), "The check's name"),
+        ops_column("severity", pa.string(), "warning or error"),
+        ops_column("kind", pa.string(), "each_row, or together: of all rows published at once"),
+        ops_column("condition", pa.string(), "What must hold, in Spark's SQL"),
+        ops_column("rows", pa.int64(), "Rows that it was asked of"),
+        ops_column(
+            "rows_failing", pa.int64(), "Of these, those that do not meet it; null: not together"
+        ),
+        ops_column(
+            "is_met",
+            pa.bool_(),
+            "Whether it held; if not, the rows are not published (error), or are (warning)",
+        ),
+        ops_column("examples", pa.string(), "JSON: some that do not meet it; null without any"),
+    ]
+)
+
 TABLE_SIZES = pa.schema(
     [
         ops_column(

@@ -5,6 +5,7 @@ import pyarrow as pa
 from include.lake.ops_care_schemas import (
     ALERTS,
     CHECKPOINT_SIZES,
+    DATA_CHECKS,
     ROCKSDB_PROFILES,
     TABLE_SIZES,
 )
@@ -12,6 +13,7 @@ from include.lake.ops_columns import INSTANT, ops_column
 from include.lake.ops_state_schemas import (
     CLOCK_REPAIRS,
     COVERAGE,
+    ERASURES,
     INTERVALS,
     SAVEPOINTS,
     TABLES,
@@ -74,6 +76,11 @@ RUNS = pa.schema(
             pa.int64(),
             "Stream: rows that their key had folded before (deduplicate=), not folded again",
         ),
+        ops_column(
+            "jvm_start_seconds",
+            pa.float64(),
+            "From its JVM's start to its own; null without one, and of another run's JVM",
+        ),
     ]
 )
 
@@ -130,6 +137,7 @@ BATCHES = pa.schema(
             pa.int64(),
             "rows_duplicate up to this batch; those that a reseed read are in total_folded",
         ),
+        ops_column("rows_in_most", pa.int64(), "Of rows_in, those of the bucket that had the most"),
     ]
 )
 
@@ -226,6 +234,7 @@ SCHEMAS = {
     "generations": GENERATIONS,
     "findings": FINDINGS,
     "alerts": ALERTS,
+    "data_checks": DATA_CHECKS,
     "checkpoint_sizes": CHECKPOINT_SIZES,
     "rocksdb_profiles": ROCKSDB_PROFILES,
     "table_sizes": TABLE_SIZES,
@@ -234,6 +243,7 @@ SCHEMAS = {
     "coverage": COVERAGE,
     "tables": TABLES,
     "clock_repairs": CLOCK_REPAIRS,
+    "erasures": ERASURES,
     "watermark_groups": WATERMARK_GROUPS,
 }
 DESCRIPTIONS = {
@@ -242,6 +252,7 @@ DESCRIPTIONS = {
     "generations": "What each generation of a stream's state was made with, and is pinned to",
     "findings": "What a run or a check found that people should know, and what to do",
     "alerts": "What opened and closed of the findings that people are told of, each once",
+    "data_checks": "What each check of a stream said of rows that were about to be published",
     "checkpoint_sizes": "Bytes and files of each checkpoint, by part, whenever it was measured",
     "rocksdb_profiles": "The settings of RocksDB that were tried, why, and what came of it",
     "table_sizes": "Bytes and files of each table, before and after it was cared for",
@@ -249,6 +260,7 @@ DESCRIPTIONS = {
     "intervals": "Each recompute and reseed: base, rows read, before, after, removed, added",
     "coverage": "What each product table was computed from, interval by interval",
     "tables": "What each table was after our last commit to it",
+    "erasures": "Which keys were erased, each by a hash: what is done, and the proof of it",
     "clock_repairs": "How often a source's clock was wrong, and what it was set back to",
     "watermark_groups": "Who holds a source's watermark back, who is idle, and who is ahead",
 }

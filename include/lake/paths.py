@@ -4,7 +4,6 @@
 paths to Spark; Dags and checks open them through pyarrow and delta-rs.
 """
 
-import os
 import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from deltalake import DeltaTable
 from pyarrow import ArrowException, fs
 from pyarrow import dataset as ds
 
+from include.lake.s3 import arrow_uri, hadoop_uri, is_s3, is_tls_missed
 from include.text_table import printable
 
 REASON_CHARACTERS = 300
@@ -107,27 +107,23 @@ def _open_uri(root: str) -> tuple[fs.FileSystem, str]:
     return filesystem, path.rstrip("/")
 
 
-def arrow_uri(uri: str) -> str:
-    """`uri` as Arrow spells it: Hadoop's name for S3 is s3a, and Arrow would ask AWS for the region."""
-    scheme, _, rest = uri.partition("://")
-    if scheme not in ("s3", "s3a"):
-        return uri
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return f"s3://{rest}" + (f"?region={region}" if region else "")
-
-
 def dataset_of(table: str) -> ds.Dataset:
     """The newest version of the Delta table at `table`."""
     return DeltaTable(table).to_pyarrow_dataset(filesystem=files_of(table))
 
 
 def made_lake(root: str) -> Lake:
-    """The readable lake at `root`; a local folder is made when it is not there."""
-    if "://" not in root:
-        try:
+    """The readable lake at `root`; its folder is made when it is not there."""
+    try:
+        if "://" in root:
+            filesystem, path = _open_uri(root)
+            filesystem.create_dir(path, recursive=True)
+        else:
             Path(root).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LakeError(f"the lake {root} cannot be made: {error.strerror}") from error
+    except (OSError, ArrowException) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = shorten(reason, REASON_CHARACTERS)
+        raise LakeError(f"the lake {root} cannot be made: {reason}") from error
     return open_lake(root)
 
 
@@ -150,7 +146,12 @@ def open_lake(root: str) -> Lake:
             f"the lake {printable(root)} has {printable(odd)} in its path, where no table can be "
             f"written: give a folder without any of {ODD_LETTERS}, line ends and the like"
         )
-    lake = Lake(root.rstrip("/") or "/")
+    if is_s3(root) and is_tls_missed():
+        raise LakeError(
+            f"the lake {root}: AWS_ENDPOINT_URL is without TLS: set AWS_ALLOW_HTTP=true if that is "
+            "meant, or give an https:// address"
+        )
+    lake = Lake(hadoop_uri(root).rstrip("/") or "/")
     try:
         info = lake.filesystem.get_file_info(lake.path_in_filesystem(lake.root))
         if info.type == fs.FileType.NotFound:

@@ -23,6 +23,7 @@ from include.lake.generations import GenerationRow, read_generations
 from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_reset import newest_reset
+from include.landing.erasures import why_wait
 from include.registry import streams_of
 from include.settings import Stream
 
@@ -199,8 +200,11 @@ def unknown_reset_us(lake: Lake, source: str, row: GenerationRow | None) -> int 
 
 def why_not_run(lake: Lake, stream: Stream) -> str | None:
     """Why the state of `stream` must not be moved on now, and what to do; None: nothing stops it."""
+    row = read_generations(lake, stream.name).current
+    if why := why_wait(lake, stream.source, stream.name, row):
+        return why
     repair = newest_repair(lake, stream.source)
-    if repair is None or knows_reset(read_generations(lake, stream.name).current, repair):
+    if repair is None or knows_reset(row, repair):
         return None
     if not repair.is_done:
         return _is_open(repair, f"{stream.name} waits for it")
@@ -227,8 +231,11 @@ def is_reset_missing(lake: Lake, source: str) -> bool:
 def refuse_before_reset(lake: Lake, source: str, what: str) -> None:
     """LakeError while `is_reset_missing`: what is committed or read until then goes by the old M.
 
-    `what` waits, for people. Under the source's or the stream's lease.
+    And while bronze may have rows of a key that is being erased. `what` waits, for people. Under
+    the source's or the stream's lease.
     """
+    if why := why_wait(lake, source, what):
+        raise LakeError(why)
     repair = newest_repair(lake, source)
     if repair is not None and not repair.is_reset:
         raise LakeError(_is_open(repair, f"{what} waits for it"))

@@ -123,11 +123,14 @@ def _wanted(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Chart]]:
     yield lines, Chart("Lag of the table after each run", {"lag": runs("lag_seconds")}, _seconds)
     pending = {"pending": runs("rows_pending")}
     yield lines, Chart("Rows not yet settled", pending, _number, f.limits["pending_rows"])
-    parts = {part: [(run.ended_at, run.parts[part]) for run in f.runs] for part in PARTS}
+    parts = {"JVM start": runs("jvm_start_seconds")}
+    parts |= {part: [(run.ended_at, run.parts[part]) for run in f.runs] for part in PARTS}
     yield bars, Chart("Seconds of a run (mean)", parts, _seconds, is_mean=True)
     memory = {"JVM and Python": runs("rss_bytes")}
     yield lines, Chart("Most memory of a run", memory, bytes_text, f.limits["rss_bytes"])
     yield from _of_checkpoint(f)
+    fullest = {"fullest bucket of a batch": runs("bucket_skew")}
+    yield lines, Chart("Rows of a bucket, in times of the mean", fullest, _times)
     keys = sorted((row["until"], row["keys"]) for row in f.savepoints)
     yield lines, Chart("Keys, at savepoints", {"keys": keys}, _number)
 
@@ -152,6 +155,12 @@ def _of_checkpoint(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Ch
         lines,
         Chart("Change logs that a start replays", logs, _number, most, compacted, "compacted"),
     )
+    skew, most = {"largest": sizes(lambda size: size.skew)}, f.limits["skew"]
+    yield lines, Chart("State partition, in times of the median", skew, _times, most)
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}"
 
 
 def _number(value: float | None) -> str:

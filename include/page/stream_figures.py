@@ -6,9 +6,10 @@ said in `troubles`, and the rest is there.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from statistics import median
 from typing import Any
 
 from include.coverage.judge import Span
@@ -45,6 +46,7 @@ RUN_SERIES = (
     "until",
     "jvm_rss_bytes",
     "python_rss_bytes",
+    "jvm_start_seconds",
 )
 SIZE_SERIES = (
     "measured_at",
@@ -61,6 +63,9 @@ SIZE_SERIES = (
 # Of Spark's durations of a batch: what is planning, and what is bookkeeping of the position.
 PLANNING = ("queryPlanning", "latestOffset", "getBatch")
 POSITION = ("walCommit", "commitOffsets")
+NOT_CHECKED: Row = dict.fromkeys(
+    ("is_met", "checked_at", "job", "batch_id", "rows", "rows_failing", "examples")
+)
 PARTS = ("around batches", "planning", "fold, store and tables", "position", "other")
 
 
@@ -82,6 +87,10 @@ class RunPoint:
     until: datetime | None
     rss_bytes: int
     parts: Mapping[str, float]  # seconds by PARTS: together the run's
+    jvm_start_seconds: float | None = None  # before it; None: of another run's JVM, or not known
+    bucket_skew: float | None = (
+        None  # rows of the fullest bucket of a batch, of those touched the mean
+    )
 
     @property
     def seconds(self) -> float:
@@ -102,6 +111,7 @@ class SizePoint:
     bytes_by_part: Mapping[str, int]
     files: int
     replay_versions: int
+    skew: float | None  # of the state: the largest partition, in times of the median
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +130,9 @@ class StreamFigures:
     savepoints: tuple[Row, ...] = ()  # the newest first
     profiles: tuple[Row, ...] = ()  # of RocksDB, the newest first
     recomputes: tuple[Row, ...] = ()  # the newest first
+    checks: tuple[
+        Row, ...
+    ] = ()  # what each of the stream's said last; nothing yet: its words alone
     days: tuple[Day, ...] = ()
     wrong: tuple[Span, ...] = ()  # where the table is not right
     advice: tuple[Finding, ...] = ()  # what to do about that, with the backfill to enter
@@ -137,6 +150,7 @@ def read_stream(lake: Lake, stream: Stream, now: datetime, window: timedelta) ->
         "savepoints": lambda: _rows(lake, "savepoints", stream, "until"),
         "profiles": lambda: _rows(lake, "rocksdb_profiles", stream, "profile"),
         "recomputes": lambda: _rows(lake, "intervals", stream, "recomputed_at"),
+        "checks": lambda: _checks(recorded, stream),
         "findings": lambda: tuple(open_findings(recorded, stream)),
         "keys": lambda: biggest_keys(lake, stream.name),
         "coverage": lambda: _coverage(recorded, stream, now, window),
@@ -181,21 +195,53 @@ def _rows(lake: Lake, name: str, stream: Stream, by: str) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=lambda row: row[by], reverse=True))
 
 
+def _checks(recorded: Recorded, stream: Stream) -> tuple[Row, ...]:
+    """The newest verdict of each check that is declared now, by its condition of now."""
+    if not stream.checks:
+        return ()
+    where, since = {"stream": stream.name}, ("checked_at", recorded.since)
+    rows = read_ops(recorded.lake, "data_checks", where, since=since).to_pylist()
+    newest = {(row["check_name"], row["condition"]): row for row in sorted(rows, key=_checked_at)}
+    return tuple(
+        {**newest.get((check.name, check.condition), NOT_CHECKED), "check_name": check.name}
+        | {"condition": check.condition, "severity": check.severity}
+        for check in stream.checks
+    )
+
+
+def _checked_at(row: Row) -> datetime:
+    return row["checked_at"]  # type: ignore[no-any-return]
+
+
 def _runs(recorded: Recorded, stream: Stream) -> tuple[RunPoint, ...]:
     where = {"subject": stream.name}
     since = ("started_at", recorded.since)
     rows = read_ops(recorded.lake, "runs", where, RUN_SERIES, since).to_pylist()
-    durations = _durations(recorded, stream)
+    batches = _batches(recorded, stream)
     drains = [row for row in rows if row["job"] in ("run_stream", "compact_state")]
     drains.sort(key=lambda row: row["ended_at"])
-    return tuple(_run(row, durations[row["run_id"]]) for row in drains)
+    return tuple(_run(row, batches[row["run_id"]]) for row in drains)
 
 
-def _run(row: Row, batches: Sequence[Mapping[str, float]]) -> RunPoint:
+def _run(row: Row, batches: Sequence[Row]) -> RunPoint:
     known = {name: row[name] for name in RUN_SERIES if name in RunPoint.__dataclass_fields__}
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     rss = (row["jvm_rss_bytes"] or 0) + (row["python_rss_bytes"] or 0)
-    return RunPoint(**known, rss_bytes=rss, parts=_parts(seconds, batches))
+    # A killed run has left no durations.
+    durations = [json.loads(batch["durations_ms"] or "{}") for batch in batches]
+    return RunPoint(
+        **known,
+        rss_bytes=rss,
+        parts=_parts(seconds, durations),
+        bucket_skew=max(map(_bucket_skew, batches), default=None),
+    )
+
+
+def _bucket_skew(batch: Row) -> float:
+    """1.0 where it has no rows, or of a release that did not count them."""
+    if not batch["rows_in"] or not batch["rows_in_most"]:
+        return 1.0
+    return float(batch["rows_in_most"] * batch["buckets_touched"] / batch["rows_in"])
 
 
 def _parts(seconds: float, batches: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -212,15 +258,15 @@ def _parts(seconds: float, batches: Sequence[Mapping[str, float]]) -> dict[str, 
     return dict(zip(PARTS, (around, planning, work, position, other), strict=True))
 
 
-def _durations(recorded: Recorded, stream: Stream) -> Mapping[str, list[Mapping[str, float]]]:
-    """Spark's durations of each batch in the window, in milliseconds, by its run."""
-    columns = ("run_id", "durations_ms", "committed_at")
+def _batches(recorded: Recorded, stream: Stream) -> Mapping[str, list[Row]]:
+    """What is shown of each batch in the window, by its run: Spark's durations, in milliseconds, and
+    the rows of its buckets."""
+    columns = ("run_id", "durations_ms", "rows_in", "rows_in_most", "buckets_touched")
     since = ("committed_at", recorded.since)
     rows = read_ops(recorded.lake, "batches", {"stream": stream.name}, columns, since)
-    found: dict[str, list[Mapping[str, float]]] = defaultdict(list)
+    found: dict[str, list[Row]] = defaultdict(list)
     for row in rows.to_pylist():
-        # A killed run has left none.
-        found[row["run_id"]].append(json.loads(row["durations_ms"] or "{}"))
+        found[row["run_id"]].append(row)
     return found
 
 
@@ -246,7 +292,19 @@ def _size(at: datetime, rows: Sequence[Row]) -> SizePoint:
         bytes_by_part=by_part,
         files=sum(row["files"] for row in rows),
         replay_versions=max((row["replay_versions"] or 0 for row in rows), default=0),
+        skew=max(_skews(rows), default=None),
     )
+
+
+def _skews(rows: Sequence[Row]) -> Iterator[float]:
+    """Of each store of an operator."""
+    by_store: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for row in rows:
+        if row["partition"] is not None:
+            by_store[row["operator"], row["store"]].append(row["bytes"])
+    for sizes in by_store.values():
+        if middle := median(sizes):
+            yield max(sizes) / middle
 
 
 def _partitions(measured: Mapping[datetime, Sequence[Row]]) -> tuple[Row, ...]:

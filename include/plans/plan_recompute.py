@@ -161,9 +161,9 @@ def check_settled(lake: Lake, stream: Stream, until: datetime) -> None:
 
 def settled_until(lake: Lake, stream: str) -> datetime | None:
     """The instant before which the stream's table is complete; None when nothing is settled."""
-    row = read_generations(lake, stream).current
-    generation = 1 if row is None else int(row["generation"])
-    watermark_ms = settled_watermark_ms(lake, lake.checkpoint(stream, generation))
+    generations = read_generations(lake, stream)
+    row = generations.current
+    watermark_ms = settled_watermark_ms(lake, lake.checkpoint(stream, generations.number))
     if watermark_ms is None:
         return row["until"] if row is not None and is_reseeded(row) else None
     return instant_of(watermark_ms * US_PER_MS + 1)

@@ -19,6 +19,9 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import TextIO
 
+from include.lake.s3 import is_s3
+from include.settings import default_lake
+from include.setup import s3
 from include.setup.class_archive import is_archived
 from include.setup.jars import SetupError, checksum_of, fetch_jars, missing_jars, not_fetched
 from include.spark.conf import JARS
@@ -63,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def is_complete(files: Sequence[Path]) -> bool:
     """Whether jobs can be run."""
-    return is_usable(VENV) and all(map(is_installed, files)) and not missing_jars()
+    is_there = is_usable(VENV) and all(map(is_installed, files)) and not missing_jars()
+    return is_there and (s3.is_ready() or not is_s3(default_lake()))
 
 
 def set_up(files: Sequence[Path], archived_for: str | None = None) -> None:
@@ -88,6 +92,9 @@ def set_up(files: Sequence[Path], archived_for: str | None = None) -> None:
         if missing_jars():
             say("fetching the Delta jars into .jars (once)")
             fetch_jars(VENV_PYTHON)
+        if is_s3(default_lake()) and not s3.is_ready():
+            say("fetching what S3 needs into .jars/s3 (once)")
+            s3.prepare(VENV_PYTHON)
         if archived_for is not None and not is_archived(archived_for):
             say("archiving the classes of Spark, which shortens each run (once, a minute)")
             command = [str(VENV_PYTHON), "-m", "include.setup.class_archive", archived_for]

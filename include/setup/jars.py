@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -33,17 +33,17 @@ def not_fetched(what: str, source: str, log: Path) -> SetupError:
     )
 
 
-def wanted_jars() -> dict[str, str]:
+def wanted_jars(checksums: Path | None = None) -> dict[str, str]:
     """File name to SHA-256 of each jar that the jobs need."""
-    lines = (line.split() for line in CHECKSUMS.read_text().splitlines())
+    lines = (line.split() for line in (checksums or CHECKSUMS).read_text().splitlines())
     return {name: checksum for checksum, name in lines}
 
 
-def missing_jars(folder: Path = JARS) -> list[str]:
+def missing_jars(folder: Path = JARS, checksums: Path | None = None) -> list[str]:
     """The wanted jars that are not in `folder`, or not as they should be."""
     return [
         name
-        for name, checksum in wanted_jars().items()
+        for name, checksum in wanted_jars(checksums).items()
         if not (folder / name).is_file() or checksum_of(folder / name) != checksum
     ]
 
@@ -56,30 +56,41 @@ def checksum_of_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def fetch_jars(python: Path, folder: Path = JARS) -> None:
+def fetch_jars(
+    python: Path,
+    folder: Path = JARS,
+    package: str = PACKAGE,
+    checksums: Path | None = None,
+    without: Sequence[str] = (),
+) -> None:
     """Fetch the wanted jars into `folder`, and remove all others from it.
 
     A jar of another version left there would be on the class path too.
     """
     folder.mkdir(exist_ok=True)
-    ivy = folder / "ivy"
+    ivy, wanted = folder / "ivy", wanted_jars(checksums)
     try:
-        resolve(PACKAGE, python, ivy, folder / "fetch.log")
-        missing = missing_jars(ivy / "jars")
-        for name in wanted_jars().keys() - missing:
+        resolve(package, python, ivy, folder / "fetch.log", without)
+        missing = missing_jars(ivy / "jars", checksums)
+        for name in wanted.keys() - missing:
             (ivy / "jars" / name).replace(folder / name)
     finally:
         shutil.rmtree(ivy, ignore_errors=True)
     if missing:
         names = ", ".join(missing)
-        raise SetupError(f"{names} as fetched is missing or not the one in {CHECKSUMS}")
+        raise SetupError(
+            f"{names} as fetched is missing or not the one in {checksums or CHECKSUMS}"
+        )
     for jar in folder.glob("*.jar"):
-        if jar.name not in wanted_jars():
+        if jar.name not in wanted:
             jar.unlink()
 
 
-def resolve(package: str, python: Path, ivy: Path, log: Path) -> None:
-    """Let spark-submit run an empty program with the package: what it needs lands in `ivy/jars`."""
+def resolve(package: str, python: Path, ivy: Path, log: Path, without: Sequence[str] = ()) -> None:
+    """Let spark-submit run an empty program with the package: what it needs lands in `ivy/jars`.
+
+    But for what it would bring along of the packages `without`.
+    """
     shutil.rmtree(ivy, ignore_errors=True)
     ivy.mkdir()
     program = ivy / "empty.py"
@@ -88,8 +99,10 @@ def resolve(package: str, python: Path, ivy: Path, log: Path) -> None:
     (spark_home,) = python.parents[1].glob("lib/python*/site-packages/pyspark")
     command: list[str | Path] = [
         *(spark_home / "bin" / "spark-submit", "--master", "local[1]"),
-        *("--packages", package, "--conf", f"spark.jars.ivy={ivy}", program),
+        *("--packages", package, "--conf", f"spark.jars.ivy={ivy}"),
     ]
+    if without:
+        command += ["--exclude-packages", ",".join(without)]
     options = [os.environ.get("SPARK_SUBMIT_OPTS", ""), *proxy_options(getproxies())]
     environment = os.environ | {
         "SPARK_HOME": str(spark_home),
@@ -98,7 +111,11 @@ def resolve(package: str, python: Path, ivy: Path, log: Path) -> None:
     }
     with log.open("w") as output:
         result = subprocess.run(
-            command, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False
+            [*command, program],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            check=False,
         )
     if result.returncode != 0:
         raise not_fetched(f"{package} could not be fetched", "package repository", log)

@@ -9,12 +9,15 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from include.lake.s3 import is_s3
 from include.settings import PROJECT, Stream
 from include.spark.conf import jars, job_conf
 from include.spark.master import checked_master, is_local
+from include.spark.s3 import s3_conf, s3_jars
 
 SPARK_SUBMIT = PROJECT / "include" / "bin" / "spark-submit-with-parent"
 
@@ -29,9 +32,23 @@ def jars_argument() -> str:
     return ",".join(str(jar) for jar in jars())
 
 
-def jars_of_executors(master: str) -> str:
-    """The jars that executors are to get from the driver; none where that is all there is."""
-    return "" if is_local(master) else jars_argument()
+def jars_to_ship(master: str, args: Sequence[str]) -> str:
+    """The jars that the job with these arguments gives to its executors, as --jars takes them.
+
+    In a local job, which has no others, only those that are not on every class path.
+    """
+    of_lake = s3_jars() if is_s3(lake_in(args)) else []
+    return ",".join(map(str, of_lake if is_local(master) else [*jars(), *of_lake]))
+
+
+def lake_in(args: Sequence[str]) -> str:
+    """The lake that a job's arguments name; empty without one."""
+    return next((root for name, root in pairwise(args) if name == "--lake"), "")
+
+
+def conf_of(args: Sequence[str], stream: Stream | None = None) -> dict[str, str]:
+    """What the job with these arguments sets on its spark-submit line."""
+    return job_conf(stream) | (s3_conf() if is_s3(lake_in(args)) else {})
 
 
 def default_master() -> str:
@@ -48,9 +65,9 @@ def submit_command(
     """The command line that runs `job`; with a `stream`, under its state settings."""
     where = master or default_master()
     command = [str(SPARK_SUBMIT), "--master", where, "--name", job]
-    if shipped := jars_of_executors(where):
+    if shipped := jars_to_ship(where, args):
         command += ["--jars", shipped]
-    for name, value in job_conf(stream).items():
+    for name, value in conf_of(args, stream).items():
         command += ["--conf", f"{name}={value}"]
     return [*command, str(job_path(job)), *args]
 
@@ -60,9 +77,9 @@ def shell_command(lake: str) -> list[str]:
     return [sys.executable, "-i", str(job_path("shell")), "--lake", lake]
 
 
-def shell_environment() -> dict[str, str]:
+def shell_environment(lake: str) -> dict[str, str]:
     """What a Spark session that is made without spark-submit needs: the same options."""
-    options = submit_command("shell", [])[1:-1]
+    options = submit_command("shell", ["--lake", lake])[1:-3]
     return job_environment() | {"PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"])}
 
 

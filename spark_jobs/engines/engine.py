@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from include.data_checks import Check, Verdict
 from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.lake.paths import Lake
 from include.lake.range_change import RangeChange
@@ -58,7 +59,7 @@ class FoldedBatch(Protocol):
 
     def counts(self) -> dict[str, Any]:
         """The batch added up over its buckets: `SUMMED` of live_batch, first and last late row,
-        buckets touched and buckets that rejected something, watermark."""
+        buckets touched and buckets that rejected something, most rows of one, watermark."""
         ...
 
     @property
@@ -95,6 +96,21 @@ class ProductTable(Protocol):
     (`commitInfo.userMetadata`): the coverage that it brought."""
 
     path: str
+
+    def refuse_wrong(self, checks: Sequence[Check]) -> None:
+        """SettingsError for a check whose condition cannot be asked of the table's rows."""
+        ...
+
+    def judge(
+        self, outputs: Sequence[Rows], checks: Sequence[Check], from_us: int | None = None
+    ) -> list[Verdict]:
+        """What each check says of those of `outputs` that were emitted from one instant on, as
+        the table would have them. Nothing of no rows."""
+        ...
+
+    def judge_states(self, states: Rows, checks: Sequence[Check]) -> list[Verdict]:
+        """The same of the projection of these states."""
+        ...
 
     def write_once(self, emitted: Rows, app_id: str, batch_id: int, mark: str) -> None:
         """Write what a batch emitted, unless `app_id` has written this batch before."""

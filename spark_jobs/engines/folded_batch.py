@@ -39,6 +39,7 @@ class FoldedFrame:
             F.count(F.lit(1)).alias("buckets_touched"),
             F.max("watermark_us").alias("watermark_us"),
             F.count("rejected").alias("buckets_rejecting"),
+            F.max("rows_in").alias("rows_in_most"),
         ).first()
         if row is None:  # an aggregate without groups always has one row
             raise RuntimeError("Spark returned no row for a global aggregate")
@@ -71,6 +72,7 @@ class FoldedTable:
             "buckets_touched": folded.num_rows,
             "watermark_us": pc.max(folded["watermark_us"]).as_py(),
             "buckets_rejecting": pc.count(folded["rejected"]).as_py(),
+            "rows_in_most": pc.max(folded["rows_in"]).as_py(),
         }
 
     @property

@@ -6,13 +6,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from deltalake import DeltaTable
+
 from include.checkpoint.batches import TOTALS, last_batch, running_totals
 from include.coverage.entries import Entry
 from include.coverage.marks import mark_of
 from include.fold.admission import EPOCH, MICROSECOND
+from include.lake.commits import is_written
 from include.lake.generations import app_id
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import FoldedBatch, ProductTable, RejectedTable
 
 SUMMED = (
@@ -50,6 +54,7 @@ class BatchWriter:
         generation: int,
         table: ProductTable,
         rejected: RejectedTable,
+        checks: DataChecks,
         covered: Callable[[], Entry],
         run_id: str,
         kept_at_start: int = 0,
@@ -61,6 +66,7 @@ class BatchWriter:
         self._generation = generation
         self._table = table
         self._rejected = rejected
+        self._checks = checks
         self._covered = covered  # the ledger's entry of the run, which is made when first asked for
         self._run_id = run_id
         self._kept_at_start = kept_at_start  # states of the initial state without a timeout
@@ -72,12 +78,27 @@ class BatchWriter:
     def __call__(self, folded: FoldedBatch, batch_id: int) -> None:
         counts = folded.counts()
         self._check(counts, batch_id)
+        if counts["rows_out"]:
+            self._admit(folded, batch_id)
         covered = self._covered()  # before the first row of this code
         if counts["rows_out"]:
             mark = mark_of(replace(covered, batch_id=batch_id))
             self._table.write_once(folded.emitted, self._app_id("table"), batch_id, mark)
         counts |= self._write_rejected(folded, batch_id, counts.pop("buckets_rejecting"))
         self._record(counts, batch_id)
+
+    def _admit(self, folded: FoldedBatch, batch_id: int) -> None:
+        """Ask the stream's checks of what is about to be written, unless it has been."""
+        if not self._checks.declared:
+            return
+        if is_written(DeltaTable(self._table.path), self._app_id("table"), batch_id):
+            return
+        self._checks.admit(
+            lambda checks: self._table.judge([folded.emitted], checks),
+            f"batch {batch_id}",
+            self._generation,
+            batch_id,
+        )
 
     def _write_rejected(self, folded: FoldedBatch, batch_id: int, buckets: int) -> dict[str, Any]:
         """Write what `buckets` rejected to a table of its own; what that is for `ops/batches`."""

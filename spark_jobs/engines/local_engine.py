@@ -5,7 +5,7 @@ Rows are Arrow tables: events of `event_schema`, states of `states_to_rows`, out
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -13,9 +13,16 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow import fs
 
+from include.data_checks import Check, Verdict
 from include.fold.bronze_events import INSTANTS, as_events, event_names
 from include.fold.bucket import settle
-from include.fold.definition import Definition, KeyedFold, MigrateState
+from include.fold.definition import (
+    EMITTED_AT_US,
+    REMOVED,
+    Definition,
+    KeyedFold,
+    MigrateState,
+)
 from include.fold.instants import instant_of
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.states import States, kept_without_timeout
@@ -63,14 +70,19 @@ class LiveRunner(Protocol):
         ...
 
 
-class LocalEngine:
-    """`Engine` of `engines.engine`. Live queries are those of `live`."""
+Judge = Callable[[pa.Table, Sequence[Check]], list[Verdict]]
 
-    def __init__(self, live: LiveRunner | None = None) -> None:
+
+class LocalEngine:
+    """`Engine` of `engines.engine`. Live queries are those of `live`, and conditions of a stream's
+    checks, which are SQL, are asked by `judge`."""
+
+    def __init__(self, live: LiveRunner | None = None, judge: Judge | None = None) -> None:
         self._runner = live
+        self._judge = judge
 
     def product_table(self, lake: Lake, stream: Stream, definition: Definition) -> ProductTable:
-        return ArrowProductTable(lake, stream.name, definition)
+        return ArrowProductTable(lake, stream.name, definition, self._judge)
 
     def rejected_table(self, lake: Lake, stream: str) -> ArrowRejected:
         return ArrowRejected(lake, stream)
@@ -235,8 +247,37 @@ def _dates_within(from_us: int | None, until_us: int | None) -> pc.Expression:
 class ArrowProductTable(ArrowProduct):
     """`ProductTable` of `engines.engine`, with rows in Arrow."""
 
-    def __init__(self, lake: Lake, stream: str, definition: Definition) -> None:
+    def __init__(
+        self, lake: Lake, stream: str, definition: Definition, judge: Judge | None = None
+    ) -> None:
         super().__init__(lake.table(stream), definition.fold, definition.comments)
+        self._judge = judge
+
+    def refuse_wrong(self, checks: Sequence[Check]) -> None:
+        """What cannot be asked of no rows cannot be asked."""
+        self._asked(output_schema(self._fold).empty_table(), checks)
+
+    def judge(
+        self, outputs: Sequence[pa.Table], checks: Sequence[Check], from_us: int | None = None
+    ) -> list[Verdict]:
+        """What each check says of those emitted from one instant on. Nothing of no rows."""
+        emitted = pa.concat_tables(outputs)
+        if from_us is not None:
+            emitted = emitted.filter(pc.field(EMITTED_AT_US) >= from_us)
+        return self._asked(emitted, checks)
+
+    def judge_states(self, states: pa.Table, checks: Sequence[Check]) -> list[Verdict]:
+        """The same of the projection of these states."""
+        return self._asked(projected(self._fold, states), checks)
+
+    def _asked(self, emitted: pa.Table, checks: Sequence[Check]) -> list[Verdict]:
+        if self._judge is None:
+            raise NotImplementedError(
+                "a local engine has no SQL of its own: give LocalEngine(judge=...) what has"
+            )
+        if REMOVED in emitted.column_names:
+            emitted = emitted.filter(~pc.field(REMOVED))
+        return self._judge(self._stored(emitted), checks)
 
     def replace_all(self, states: pa.Table, mark: str) -> None:
         """Make the projection of these states the only rows of an update table, in one commit."""

@@ -8,6 +8,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from include.data_checks import Check, Verdict
+from include.fold.ddl import output_ddl
 from include.fold.definition import EMITTED_AT_US, Definition, KeyedFold, MigrateState
 from include.fold.timers import TIMERS
 from include.lake.paths import Lake
@@ -29,6 +31,7 @@ from spark_jobs.engines.engine import (
 )
 from spark_jobs.engines.migrated_state import migrated_states
 from spark_jobs.engines.replay import replay_fold
+from spark_jobs.engines.spark_checks import judge_rows, refuse_wrong
 from spark_jobs.engines.spark_drain import run_query
 from spark_jobs.engines.spark_events import count_by_step, events_between
 from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
@@ -48,7 +51,7 @@ class SparkEngine:
         self._spark = session
 
     def product_table(self, lake: Lake, stream: Stream, definition: Definition) -> ProductTable:
-        return SparkProduct(lake.table(stream.name), definition)
+        return SparkProduct(self._spark, lake.table(stream.name), definition)
 
     def rejected_table(self, lake: Lake, stream: str) -> RejectedTable:
         return SparkRejected(self._spark, lake, stream)
@@ -147,11 +150,38 @@ class SparkEngine:
 class SparkProduct:
     """`ProductTable` of engine.py: written by Spark, but for batches that were fetched."""
 
-    def __init__(self, path: str, definition: Definition) -> None:
+    def __init__(self, session: SparkSession, path: str, definition: Definition) -> None:
+        self._spark = session
         self.path = path
         self._fold = definition.fold
         self._table = DeltaProduct(path, definition.fold, definition.comments)
         self._here = ArrowProduct(path, definition.fold, definition.comments)
+
+    def refuse_wrong(self, checks: Sequence[Check]) -> None:
+        nothing = self._spark.createDataFrame([], output_ddl(self._fold))
+        refuse_wrong(self._table.stored(nothing), checks)
+
+    def judge(
+        self,
+        outputs: Sequence[DataFrame | pa.Table],
+        checks: Sequence[Check],
+        from_us: int | None = None,
+    ) -> list[Verdict]:
+        return judge_rows(self._table.stored(self._emitted(outputs, from_us)), checks)
+
+    def judge_states(self, states: DataFrame, checks: Sequence[Check]) -> list[Verdict]:
+        return judge_rows(self._table.stored(project_states(states, self._fold)), checks)
+
+    def _emitted(
+        self, outputs: Sequence[DataFrame | pa.Table], from_us: int | None = None
+    ) -> DataFrame:
+        """All of it, from one instant on: what was fetched goes back to Spark."""
+        frames = [
+            self._spark.createDataFrame(each) if isinstance(each, pa.Table) else each
+            for each in outputs
+        ]
+        emitted = reduce(DataFrame.union, frames)
+        return emitted if from_us is None else emitted.where(F.col(EMITTED_AT_US) >= from_us)
 
     def write_once(
         self, emitted: DataFrame | pa.Table, app_id: str, batch_id: int, mark: str
@@ -165,9 +195,7 @@ class SparkProduct:
     def replace_range(
         self, outputs: Sequence[DataFrame], from_us: int | None, until_us: int | None, mark: str
     ) -> RangeChange:
-        emitted = reduce(DataFrame.union, outputs)
-        if from_us is not None:
-            emitted = emitted.where(F.col(EMITTED_AT_US) >= from_us)
+        emitted = self._emitted(outputs, from_us)
         # No stage emits at its `until` or later: should one do, Delta refuses its rows.
         return self._table.replace_range(emitted, from_us, until_us, mark)
 

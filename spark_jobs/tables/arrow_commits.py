@@ -10,6 +10,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.fold.instants import instant_of
 from include.lake.columns import instant_scalar
+from include.lake.lease import check_held
 from include.lake.ops import despite_others
 from include.lake.paths import files_of
 from include.lake.range_change import RangeChange
@@ -79,6 +80,7 @@ def overwrite(
     table: DeltaTable, rows: pa.Table, predicate: str, metadata: dict[str, str] | None
 ) -> None:
     """Make these the only rows that meet the predicate, in one commit."""
+    check_held()
     commit = CommitProperties(custom_metadata=metadata)
     write_deltalake(table, rows, mode="overwrite", predicate=predicate, commit_properties=commit)
 

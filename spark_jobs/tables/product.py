@@ -15,6 +15,7 @@ from include.fold.definition import (
     KeyedFold,
 )
 from include.fold.product_table import product_columns, same_key
+from include.lake.lease import check_held
 from include.lake.range_change import RangeChange
 from spark_jobs.tables.exactly_once import append_once, delta_transaction
 from spark_jobs.tables.row_ranges import range_condition, replace_rows
@@ -37,17 +38,17 @@ class DeltaProduct:
         `emitted` has the output's columns and `emitted_at_us`; in an update stream also
         `removed`, for keys whose row is to go.
         """
-        rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
         if self._fold.output_mode == "append":
-            rows = rows.withColumn(EMITTED_DATE, F.to_date(EMITTED_AT))
-            append_once(self._ordered(rows), self.path, app_id, batch_id, mark)
+            append_once(self.stored(emitted), self.path, app_id, batch_id, mark)
         else:
+            rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
             self._merge(rows, app_id, batch_id, mark)
 
     def replace_all(self, emitted: DataFrame, mark: str) -> None:
         """Make these the only rows of an update table, in one commit."""
         rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
         writer = self._ordered(rows).write.format("delta").mode("overwrite")
+        check_held()
         writer.option("userMetadata", mark).save(self.path)
 
     def replace_range(
@@ -57,10 +58,17 @@ class DeltaProduct:
 
         One commit; none when nothing would change. None is no bound. The rows must be within.
         """
-        rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
-        rows = rows.withColumn(EMITTED_DATE, F.to_date(EMITTED_AT))
         condition = range_condition(EMITTED_AT, EMITTED_DATE, from_us, until_us)
-        return replace_rows(self._ordered(rows), self.path, condition, mark)
+        return replace_rows(self.stored(emitted), self.path, condition, mark)
+
+    def stored(self, emitted: DataFrame) -> DataFrame:
+        """Rows as the table has them; of an update stream without the keys that are to go."""
+        rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
+        if self._fold.output_mode == "append":
+            rows = rows.withColumn(EMITTED_DATE, F.to_date(EMITTED_AT))
+        elif REMOVED in emitted.columns:
+            rows = rows.where(~F.col(REMOVED))
+        return self._ordered(rows)
 
     def _ordered(self, rows: DataFrame) -> DataFrame:
         """The table's columns of `rows`, in its order."""

@@ -3,6 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from include.lake.lease import check_held
 from include.lake.range_change import RangeChange
 
 
@@ -30,6 +31,7 @@ def replace_rows(
     old = new.sparkSession.read.format("delta").load(path).where(condition)
     change = _compare(old, new)
     if change.removed or change.added:
+        check_held()
         writer = new.write.format("delta").mode("overwrite").option("replaceWhere", condition)
         if user_metadata is not None:
             writer = writer.option("userMetadata", user_metadata)

@@ -46,7 +46,7 @@ def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["resed", "user_counts"], "No such command 'resed'. Did you mean 'reseed'?"),
+        (["resed", "user_counts"], "No such command 'resed'. Did you mean 'reseed'"),
         (["reseed", "user_cuonts"], "Did you mean user_counts?"),
         (["reingest", "signal"], "Did you mean signals?"),
         (["reseed", "user_counts", "--aply"], "Possible options: --apply"),

@@ -192,6 +192,26 @@ def killed(*_: object) -> None:
     raise KilledError
 
 
+def test_a_stream_whose_first_reseed_is_given_up_begins_as_if_there_had_been_none(
+    world, monkeypatch
+):
+    land(world, 1)
+    stream = world.streams[KIND]
+    with monkeypatch.context() as patched:
+        patched.setattr(reseed_stream, "replayed", killed)
+        with pytest.raises(KilledError):
+            reseed(world.engine, world.lake, stream, ReseedOptions())
+    give_up_reseed(world.lake, stream)
+    for hour in (2, 3):
+        land(world, hour)
+        run(world)
+        check(world)
+    row = read_generations(world.lake, stream.name).current
+    assert row is not None
+    assert row["status"] is None
+    assert names(world) == []
+
+
 @pytest.mark.parametrize("step", ["replayed", "_switch"])
 def test_a_reseed_that_cannot_be_finished_is_given_up_before_its_rows_are_there(
     world, monkeypatch, step

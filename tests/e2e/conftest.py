@@ -1,12 +1,15 @@
-"""One fresh copy of the project and its first `make run`, for all tests of the group "make run"."""
+"""What e2e tests share: one fresh copy of the project and its first `make run`; one object store."""
 
 import shutil
 from collections.abc import Iterator
 from typing import NamedTuple
+from uuid import uuid4
 
 import pytest
 
+from include.lake.paths import Lake, made_lake
 from tests.e2e.make_run import Project, listeners_of
+from tests.e2e.object_store import BUCKET, ObjectStore, running_store
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +41,17 @@ def watched_run(project) -> Run:
 def first_run(watched_run) -> str:
     """What the first `make run ONCE=1` said."""
     return watched_run.said
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory) -> Iterator[ObjectStore]:
+    with running_store(tmp_path_factory.mktemp("store") / "s3") as store:
+        yield store
+
+
+@pytest.fixture
+def s3_lake(store, monkeypatch) -> Lake:
+    """A lake of its own in the bucket, for this process and those that it starts."""
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    return made_lake(f"s3://{BUCKET}/{uuid4().hex}")

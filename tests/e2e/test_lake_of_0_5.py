@@ -31,6 +31,7 @@ from spark_jobs.engines.checkpointed_states import find_unreadable, read_states,
 from spark_jobs.engines.live_of_0_5 import KEYS as OLD_KEYS
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_fingerprint import fingerprint_state
+from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.landed_sql import oracle_rows, table_rows
@@ -124,6 +125,18 @@ def test_a_savepoint_of_0_5_is_clean(gone_on):
     plan = plan_recompute(gone_on, stream, stream_identity(gone_on, stream), LATE_FROM, LATE_UNTIL)
     assert plan.base.savepoint is not None
     assert plan.base.until_us <= micros_of(START + timedelta(hours=3))
+
+
+def test_a_backfill_takes_the_late_rows_of_its_hour_in(spark, gone_on):
+    stream = stream_named("device_signals")
+    recompute(SparkEngine(spark), gone_on, stream, LATE_FROM, LATE_UNTIL)
+    expected = oracle_rows(gone_on, stream, micros_of(settled_until(gone_on, stream.name)))
+    assert of_late_hour(table_rows(gone_on, stream.name)) == of_late_hour(expected) != {}
+
+
+def of_late_hour(rows: Counter[Any]) -> dict[Any, int]:
+    within = range(micros_of(LATE_FROM), micros_of(LATE_UNTIL))
+    return {row: count for row, count in rows.items() if row[-1] in within}
 
 
 def test_what_batches_have_touched_is_stored_anew_and_the_rest_is_read_as_it_was(spark, gone_on):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from include.lake.paths import LakeError, arrow_uri, files_of, open_lake
+from include.lake.paths import LakeError, files_of, open_lake
+from include.lake.s3 import arrow_uri
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,7 @@ def test_only_s3_has_another_name_for_arrow(uri, arrows, monkeypatch):
 def test_without_a_region_arrow_finds_it(monkeypatch):
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     assert arrow_uri("s3a://bucket/lake") == "s3://bucket/lake"
 
 

@@ -1,5 +1,6 @@
 """A stream's figures through time against SQL over `ops`, and its biggest keys against plain Python."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from include.data_checks import Check
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.page.render import stream_html
@@ -187,3 +189,63 @@ def test_the_biggest_keys_are_those_of_the_newest_savepoint(lake):
     assert [key.key for key in found.keys] == expected
     # Two texts of Arrow, each behind an offset of 4 bytes, and an int64.
     assert [key.bytes for key in found.keys] == [4 + 4 + 4 + sizes[key] + 8 for key in expected]
+
+
+def test_of_each_check_its_newest_verdict_by_the_condition_of_now(lake):
+    low = Check(name="low", each_row="value < 9")
+    sums = Check(name="sums", together="sum(value) < 9", severity="warning")
+    stream = replace(STREAMS[0], checks=(low, sums))
+    row = {
+        "stream": stream.name,
+        "check_name": "low",
+        "condition": "value < 9",
+        "severity": "warning",
+    }
+    asked = [
+        row | {"checked_at": NOW - timedelta(hours=hours), "rows": 5} | told
+        for hours, told in (
+            (1, {"is_met": False, "rows_failing": 2, "examples": '["<9>"]'}),
+            (2, {"is_met": True, "rows_failing": 0}),
+            (0.5, {"is_met": True, "rows_failing": 0, "condition": "value < 99"}),
+        )
+    ]
+    append_ops(lake, "data_checks", asked)
+    found = read_stream(lake, stream, NOW, WINDOW)
+    assert [
+        (c["check_name"], c["severity"], c["rows_failing"], c["is_met"]) for c in found.checks
+    ] == [
+        ("low", "error", 2, False),
+        ("sums", "warning", None, None),
+    ]
+    page = stream_html(found)
+    assert "not published" in page
+    assert "not asked yet" in page
+    assert "[&#34;&lt;9&gt;&#34;]" in page
+    assert "Checks of its rows" not in stream_html(read_stream(lake, STREAMS[0], NOW, WINDOW))
+
+
+def test_skew_is_what_stands_out_of_buckets_and_of_each_stores_partitions(lake):
+    stream = STREAMS[0]
+    run = {"run_id": "a", "job": "run_stream", "subject": stream.name, "outcome": "succeeded"}
+    times = {"started_at": NOW - timedelta(seconds=9), "ended_at": NOW, "jvm_start_seconds": 9.5}
+    append_ops(lake, "runs", [run | times])
+    counts = [(100, 40, 5), (10, 2, 5), (0, None, 0), (10, None, 5)]  # 5 buckets: 2.0, 1.0
+    names = ("rows_in", "rows_in_most", "buckets_touched")
+    batch = {"stream": stream.name, "run_id": "a", "committed_at": NOW}
+    append_ops(lake, "batches", [batch | dict(zip(names, of, strict=True)) for of in counts])
+    size = {"stream": stream.name, "measured_at": NOW, "occasion": "after_run", "files": 1}
+    state = size | {"part": "state", "operator": 0, "store": "default"}
+    parts = [state | {"partition": number, "bytes": of} for number, of in enumerate((10, 10, 30))]
+    other = state | {"store": "other", "partition": 0, "bytes": 900}
+    append_ops(lake, "checkpoint_sizes", [*parts, other, size | {"part": "offsets", "bytes": 5}])
+    found = read_stream(lake, stream, NOW + timedelta(seconds=1), WINDOW)
+    (point,) = found.runs
+    assert (point.bucket_skew, point.jvm_start_seconds) == (2.0, 9.5)
+    assert [each.skew for each in found.sizes] == [3.0]
+    page = stream_html(found)
+    for said in (
+        "JVM start",
+        "Rows of a bucket, in times of the mean",
+        "State partition, in times",
+    ):
+        assert said in page

@@ -296,7 +296,7 @@ def resolved(monkeypatch, tmp_path):
     checksums.write_text("\n".join(lines))
     brought = dict(wanted)
 
-    def resolve(package: str, python: Path, ivy: Path, log: Path) -> None:
+    def resolve(package: str, python: Path, ivy: Path, log: Path, without: list[str]) -> None:
         (ivy / "jars").mkdir(parents=True)
         for name, data in brought.items():
             (ivy / "jars" / name).write_bytes(data)

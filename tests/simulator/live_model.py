@@ -181,6 +181,7 @@ class _Folded:
             "buckets_touched": len(reports),
             "watermark_us": max((r["watermark_us"] for r in reports), default=None),
             "buckets_rejecting": sum(r["rejected"] is not None for r in reports),
+            "rows_in_most": max((r["rows_in"] for r in reports), default=None),
         }
 
     @property

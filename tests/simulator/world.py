@@ -54,6 +54,7 @@ from tests.simulator.shapes import FLAT, Landed, Shape
 from tests.simulator.stream_files import KINDS, stream_file
 from tests.simulator.world_time import clock_of, patch_everywhere
 from tests.simulator.writes import is_killing, killed_at
+from tests.sql_checks import judge_rows
 
 START_US = 1_750_032_000_000_000  # 2025-06-16T00:00:00Z
 MINUTE_US = 60_000_000
@@ -103,7 +104,7 @@ class World:
         self.shape = shape
         self.lake = Lake(str(folder / "lake"))
         Path(self.lake.root).mkdir()
-        self.engine = LocalEngine(LiveModel())
+        self.engine = LocalEngine(LiveModel(), judge_rows)
         self.now_us = START_US
         self.commits: list[Commit] = []
         self._repairs: set[int] = set()  # those that `commits` has

@@ -1,0 +1,211 @@
+"""What an erasure of a key would do, decided without a JVM; and what stands in its way."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+
+from include.care.old_generations import find_old_generations
+from include.erase.erase_rows import landed_files
+from include.erase.erased_key import ErasedKey, streams_by_key
+from include.erase.found_rows import LEAST_TEXT, Found, find, mentions
+from include.fold.instants import EPOCH
+from include.lake.generations import read_generations
+from include.lake.paths import Lake, LakeError, dataset_of
+from include.landing.clock_repair import open_repair
+from include.landing.erasures import Erasure, erasures_of, open_erasure
+from include.landing.ingest_position import read_position
+from include.landing.ingest_seal import how_tables_changed
+from include.landing.origin import place_of
+from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import plan_reseed
+from include.registry import all_sources, streams_of
+from include.settings import SettingsError, Stream
+from include.text_table import counted
+
+
+@dataclass(frozen=True)
+class ErasePlan:
+    """An erasure, decided. `begun`: it was begun before, and is to be finished."""
+
+    key: ErasedKey
+    found: Found
+    landed: tuple[str, ...]  # files that are still in landing
+    own: tuple[str, ...]  # streams that keep states by the key
+    others: tuple[str, ...]  # streams that may have folded its rows into states of other keys
+    unread: int  # files that were refused as a whole: nobody knows what is in them
+    elsewhere: tuple[str, ...]  # other sources with a field of that name
+    reseeds: tuple[str, ...]  # what becomes of the streams that ever ran, bronze being as it is now
+    bronze_id: str
+    begun: Erasure | None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Columns of `ops/erasures`."""
+        found = self.found
+        return {
+            "rows_bronze": found.rows,
+            "rows_quarantined": len(found.refused),
+            "files_landed": len(self.landed),
+        }
+
+    def text(self) -> str:
+        """The plan for people. It does not name the key."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        source, found = self.key.source, self.found
+        yield (
+            f"erase a key of {source.name} ({', '.join(self.key.values)})"
+            f"{', which was begun and is not finished' if self.begun else ''}: "
+            f"{counted(found.rows, 'row')} of bronze on {counted(len(found.dates), 'date')}, "
+            f"{counted(len(found.refused), 'row')} of quarantine"
+        )
+        if source.origin is None:
+            yield (
+                f"- landing: {counted(len(self.landed), 'file')} with such rows deleted as a whole; "
+                f"bronze keeps their other rows: {', '.join(self.landed) or 'none'}"
+            )
+        else:
+            yield f"- {place_of(source)} is not ours: erase it there, too"
+        yield "- bronze and quarantine: these dates are written again without it; older versions deleted"
+        for name in self.own:
+            yield f"- {name} keeps states by it: its state, table and savepoints are made anew from bronze"
+        for name in self.others:
+            yield f"- {name} may have folded its rows into states of other keys: made anew, too"
+        if self.own or self.others:
+            yield (
+                "  Each from the beginning, as `reseed --recompute`: late rows of others are taken in. Rows "
+                "of other keys are equal, not the same bytes. Savepoints and replaced checkpoints are deleted"
+            )
+        yield from (f"  {reseed}" for reseed in self.reseeds)
+        yield "- ops, .airflow: errors, findings, results of tasks and log lines that quote it are replaced"
+        yield "- all these tables: no older version, change feed or log can be read any more"
+        yield from self._left()
+
+    def _left(self) -> Iterator[str]:
+        """What is for people to do."""
+        if self.unread:
+            yield (
+                f"NOT looked into: {counted(self.unread, 'file')} of landing that quarantine has as a whole "
+                "(row_number 0). Delete what is of the key"
+            )
+        if self.elsewhere:
+            yield f"NOT touched: {', '.join(self.elsewhere)}, with a field of that name: erase it there, too"
+        if any(text is not None and len(text) < LEAST_TEXT for text in self.key.texts.values()):
+            yield (
+                f"NOT looked for in Airflow's logs and results: a text of less than {LEAST_TEXT} characters. "
+                "Delete what is older than this, if tasks print it"
+            )
+        yield (
+            "NOT ours: copies and snapshots of the lake, an Airflow elsewhere (delete logs, XComs and Dag run "
+            "notes up to now), what reads your tables, a file that lands again, this shell's history"
+        )
+
+
+def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
+    """The plan. LakeError when it cannot be carried out; SettingsError when another one is open, or
+    nothing of the key is there."""
+    source = key.source.name
+    begun = _begun(lake, key)
+    _refuse(lake, key, begun)
+    found = find(lake, key)
+    if begun is None and not found.rows and not found.refused:
+        raise SettingsError(f"{source} has no row of that key{_erased_before(lake, key)}")
+    own, others = streams_by_key(key)
+    names = set(key.values)
+    return ErasePlan(
+        key,
+        found,
+        tuple(landed_files(lake, source, found.files)),
+        tuple(stream.name for stream in own),
+        tuple(stream.name for stream in others),
+        _unread(lake, source),
+        tuple(
+            s.name for s in all_sources() if s.name != source and names & {f.name for f in s.fields}
+        ),
+        tuple(_reseeds(lake, source)),
+        str(DeltaTable(lake.bronze(source)).metadata().id),
+        begun,
+    )
+
+
+def _reseeds(lake: Lake, source: str) -> Iterator[str]:
+    """The plans; or the error of one that is refused, which must be known before a row is gone."""
+    for stream in streams_of(source):
+        if read_generations(lake, stream.name).current is not None:
+            yield plan_reseed(lake, stream, ReseedOptions(recompute=True)).text()
+
+
+def _begun(lake: Lake, key: ErasedKey) -> Erasure | None:
+    begun = open_erasure(lake, key.source.name)
+    if begun is not None and not begun.is_of(key.texts):
+        raise SettingsError(
+            f"an erasure of another key of {key.source.name} was begun and is not finished: finish it first, "
+            f"with its key (ops/erasures, number {begun.erasure}, has a hash of it)"
+        )
+    return begun
+
+
+def _erased_before(lake: Lake, key: ErasedKey) -> str:
+    same = [e for e in erasures_of(lake, key.source.name) if e.is_of(key.texts)]
+    return f": it was erased (ops/erasures, number {same[-1].erasure})" if same else ""
+
+
+def _refuse(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
+    source = key.source
+    if not lake.is_delta_table(lake.bronze(source.name)):
+        raise LakeError(f"no bronze table at {lake.bronze(source.name)}: there is nothing to erase")
+    columns = DeltaTable(lake.bronze(source.name)).schema().fields
+    if lacks := set(key.values) - {column.name for column in columns}:
+        raise LakeError(f"bronze/{source.name} has no column {min(lacks)} yet: ingest once first")
+    if begun is None and (changed := how_tables_changed(lake, source.name)):
+        raise LakeError(f"{changed}: put the table back from a copy that is not older first")
+    position = read_position(lake, source.name)
+    if position is not None and position.open is not None:
+        raise LakeError(
+            f"a batch of {source.name} was begun and is not done: its files may be needed. Let it be "
+            "ingested first"
+        )
+    if open_repair(lake, source.name) is not None:
+        raise LakeError(f"a repair of the clock of {source.name} is open: finish it first")
+    for stream in streams_of(source.name):
+        _refuse_stream(lake, stream, key, begun)
+
+
+def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | None) -> None:
+    if unknown := find_old_generations(lake, stream, EPOCH).unknown:
+        raise LakeError(
+            f"{lake.root}/checkpoints/{stream.name} has {', '.join(unknown)}, which ops/generations does not "
+            "know, and which may hold the key: move it out of the lake, or delete it"
+        )
+    # Of an erasure that was cut off it is its own.
+    if begun is None and read_generations(lake, stream.name).intent is not None:
+        raise LakeError(
+            f"a reseed of {stream.name} was begun and is not finished: run {stream.name} first"
+        )
+    if _is_initial(lake, stream, key):
+        raise LakeError(
+            f"the initial state of {stream.name} has the key: take it out of {lake.initial_state(stream.name)}, "
+            "which is yours, and repeat"
+        )
+
+
+def _is_initial(lake: Lake, stream: Stream, key: ErasedKey) -> bool:
+    """Whether a stream's initial state has all of the key as words."""
+    if lake.is_delta_table(lake.initial_state(stream.name)):
+        told = str(dataset_of(lake.initial_state(stream.name)).to_table().to_pylist())
+    else:
+        path = lake.path_in_filesystem(lake.initial_state_file(stream.name))
+        if not lake.filesystem.get_file_info(path).is_file:
+            return False
+        with lake.filesystem.open_input_stream(path) as file:
+            told = file.read().decode(errors="replace")
+    return all(mentions(told, text) for text in key.texts.values() if text is not None)
+
+
+def _unread(lake: Lake, source: str) -> int:
+    if not lake.is_delta_table(lake.quarantine(source)):
+        return 0
+    rows = dataset_of(lake.quarantine(source)).to_table(columns=["row_number", "resolved_at"])
+    return sum(row["row_number"] == 0 and row["resolved_at"] is None for row in rows.to_pylist())

@@ -1,0 +1,239 @@
+"""The rows of a key in bronze and quarantine, and what of them other texts of the lake may quote."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import reduce
+from itertools import chain
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from include.erase.erased_key import ErasedKey
+from include.lake.paths import Lake, dataset_of, files_of
+from include.landing.landed_file import row_of_raw
+from include.landing.landed_row import value_at
+from include.landing.landed_values import converter
+from include.landing.late_fields import late_fields, with_late_fields
+from include.landing.refusals import RefusedError
+from include.settings import RESCUED, Source
+
+# A shorter value of a row names nobody by itself, and stands in many texts.
+LEAST_TEXT = 8
+FREE_TEXT = ("raw", "correction", "reason", "kafka_message")  # of quarantine
+
+
+class Found(NamedTuple):
+    """What bronze and quarantine have of a key."""
+
+    rows: int  # of bronze
+    dates: tuple[str, ...]  # partitions of bronze with such rows
+    refused: tuple[str, ...]  # quarantine_id of its rows
+    files: tuple[str, ...]  # landed files that these and those came in
+
+
+def find(lake: Lake, key: ErasedKey) -> Found:
+    """Both, looked through."""
+    source, counts, dates, files = key.source.name, 0, set(), set()
+    for rows, mask in rows_and_mask(lake, key, columns=("event_date", "source_file")):
+        found = rows.filter(mask)
+        counts += found.num_rows
+        dates |= {str(date) for date in found["event_date"].unique().to_pylist()}
+        files |= {name.partition("#")[0] for name in found["source_file"].unique().to_pylist()}
+    refused = {}
+    if lake.is_delta_table(lake.quarantine(source)):
+        refused = {row["quarantine_id"]: row["source_file"] for row in _refused(lake, key)}
+    named = files | set(refused.values())
+    named |= _copies(lake, source, named)
+    return Found(counts, tuple(sorted(dates)), tuple(sorted(refused)), tuple(sorted(named)))
+
+
+def _copies(lake: Lake, source: str, names: set[str]) -> set[str]:
+    """Landed files of the same content as one of these: of a source with `unique_files`."""
+    path = lake.ingested_files(source)
+    dataset = dataset_of(path) if lake.is_delta_table(path) else None
+    if dataset is None or "copy_of" not in dataset.schema.names:
+        return set()
+    of = pc.field("copy_of").cast(pa.string()).isin(pa.array(sorted(names), pa.string()))
+    return set(dataset.to_table(columns=["source_file"], filter=of)["source_file"].to_pylist())
+
+
+def rows_and_mask(
+    lake: Lake, key: ErasedKey, date: str | None = None, columns: Sequence[str] | None = None
+) -> Iterator[tuple[pa.Table, Any]]:
+    """Parts of bronze, as they are stored, and which of their rows are the key's; of those `columns`,
+    and others, only.
+
+    The table is opened here, and not when the first part is asked for: delta-rs opens none while
+    it writes one.
+    """
+    path = lake.bronze(key.source.name)
+    table = DeltaTable(path)
+    late = late_fields(table, list(key.values))
+    dataset = table.to_pyarrow_dataset(filesystem=files_of(path))
+    wanted = None if date is None else pc.field("event_date") == pc.scalar(date).cast(pa.date32())
+    read = None
+    if columns is not None:
+        needed = {"is_clock", *columns, *key.values}.union(*(field.columns() for field in late))
+        read = sorted(needed & set(dataset.schema.names))
+    batches = dataset.to_batches(columns=read, filter=wanted)
+    parts = (pa.Table.from_batches([batch]) for batch in batches)
+    return ((rows, _mask(with_late_fields(rows, late), key)) for rows in parts)
+
+
+def _mask(rows: pa.Table, key: ErasedKey) -> Any:
+    is_event = pc.invert(rows["is_clock"])
+    return reduce(pc.and_, (_is(rows[name], value) for name, value in key.values.items()), is_event)
+
+
+def _is(column: Any, value: pa.Scalar) -> Any:
+    if not value.is_valid:
+        return pc.is_null(column)
+    return pc.fill_null(pc.equal(column.cast(value.type), value), False)
+
+
+# Quarantine
+
+
+def _refused(lake: Lake, key: ErasedKey) -> Iterator[dict[str, Any]]:
+    # A file as a whole says nothing of its rows, and bronze has none of them.
+    rows = dataset_of(lake.quarantine(key.source.name))
+    for batch in rows.to_batches(filter=pc.field("row_number") > 0):
+        yield from (row for row in batch.to_pylist() if _names(row, key))
+
+
+def _names(row: Mapping[str, Any], key: ErasedKey) -> bool:
+    """Whether a refused row is the key's, or cannot be read and has all of it as words."""
+    texts = {name: text for name, text in key.texts.items() if text is not None}
+    known = [
+        _landed_values(row[part], row["source_file"], key.source) for part in ("raw", "correction")
+    ]
+    if any(values is not None and _has(values, key) for values in known):
+        return True
+    if known[0] is not None and all(_is_told(known[0], n, key) for n in texts):
+        return False  # it says whose it is
+    told = " ".join(row[part] for part in FREE_TEXT if row.get(part) is not None)
+    return all(mentions(told, text) for text in texts.values())
+
+
+def _landed_values(raw: str | None, name: str, source: Source) -> Mapping[str, object] | None:
+    try:
+        return None if raw is None else row_of_raw(name, raw, source)
+    except RefusedError:
+        return None
+
+
+def _has(values: Mapping[str, object], key: ErasedKey) -> bool:
+    return all(
+        _is_landed(values, name, key) for name, text in key.texts.items() if text is not None
+    )
+
+
+def _is_landed(values: Mapping[str, object], name: str, key: ErasedKey) -> bool:
+    """Also where it is written in another way, such as 1.1 for 1.10."""
+    value, field = _landed(values, name, key), key.field(name)
+    if value is None or str(value) == key.texts[name]:
+        return value is not None
+    try:
+        read = converter(field.type, field.times or key.source.times)(field.landed, value)
+    except RefusedError:
+        return False
+    return bool(read == key.values[name].as_py())
+
+
+def _is_told(values: Mapping[str, object], name: str, key: ErasedKey) -> bool:
+    return _landed(values, name, key) is not None
+
+
+def _landed(values: Mapping[str, object], name: str, key: ErasedKey) -> object:
+    return value_at(key.field(name).landed)(values)
+
+
+def spellings(text: str) -> set[str]:
+    """How a text may stand in another: as it is, in JSON, in Python."""
+    escaped = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+    return {text, *escaped}
+
+
+def mentions(told: str, text: str) -> bool:
+    """Whether a text has another, if that is one at all, as a word of its own."""
+    return text != "" and any(
+        re.search(rf"(?<!\w){re.escape(one)}(?!\w)", told) is not None for one in spellings(text)
+    )
+
+
+# What may be quoted
+
+
+def quotable(lake: Lake, key: ErasedKey) -> set[str]:
+    """Texts of the key's rows, the key's own too, that stand in no other row of bronze."""
+    found: set[str] = set()
+    names: set[str] = set()
+    for rows, mask in rows_and_mask(lake, key):
+        own = rows.filter(mask).drop_columns("source_file").to_pylist()
+        found.update(*map(_texts, own))
+        names.update(*(_names_in(row.get(RESCUED)) for row in own))
+    if lake.is_delta_table(lake.quarantine(key.source.name)):
+        refused = _refused(lake, key)
+        found.update(*(_texts([row["raw"], row["correction"]]) for row in refused))
+    for rows, mask in rows_and_mask(lake, key):
+        others = rows.filter(pc.invert(mask))
+        found -= _values_among(found, others)
+        names -= _names_among(names, others)
+    return found | names | {text for text in key.texts.values() if text is not None}
+
+
+def _values_among(texts: set[str], rows: pa.Table) -> set[str]:
+    """Those that a column has as its value."""
+    known, among = pa.array(sorted(texts), pa.string()), set()
+    for column in rows.columns:
+        if texts and pa.types.is_string(column.type):
+            among |= set(column.filter(pc.is_in(column, known)).unique().to_pylist())
+    return among
+
+
+def _names_among(names: set[str], rows: pa.Table) -> set[str]:
+    """Those that are names in what was rescued of other rows: fields, and nobody's alone."""
+    if RESCUED not in rows.column_names:
+        return set()
+    kept = rows[RESCUED]
+    return {name for name in names if pc.any(pc.match_substring(kept, json.dumps(name))).as_py()}
+
+
+def _texts(value: Any) -> set[str]:
+    """All texts within a value that are long enough and no instants; of JSON those within it, too."""
+    if isinstance(value, str):
+        found = {value} if len(value) >= LEAST_TEXT and not _is_instant(value) else set()
+        return found | (_texts(_as_json(value)) if value[:1] in ("{", "[") else set())
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return set(chain.from_iterable(map(_texts, value)))
+    return set()
+
+
+def _names_in(value: Any) -> set[str]:
+    """Names of JSON objects, at any depth."""
+    value = _as_json(value) if isinstance(value, str) else value
+    if isinstance(value, Mapping):
+        named = {name for name in value if len(name) >= LEAST_TEXT}
+        return named.union(*map(_names_in, value.values()))
+    return set().union(*map(_names_in, value)) if isinstance(value, list) else set()
+
+
+def _is_instant(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _as_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

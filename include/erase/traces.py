@@ -1,0 +1,163 @@
+"""What `ops` and the project's own Airflow quote of a key: errors, findings, results of tasks, logs.
+
+A cell that quotes any text of the key's rows is replaced as a whole: what stands beside it may be
+of them, too, and messages cut values off.
+"""
+
+import re
+import sqlite3
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
+
+from include.erase.erased_key import ErasedKey
+from include.erase.found_rows import LEAST_TEXT, mentions, spellings
+from include.lake.ops import despite_others
+from include.lake.ops_schemas import SCHEMAS
+from include.lake.paths import Lake, LakeError, files_of
+
+ERASED = "[erased]"
+# Messages cut values to 80 characters, and quote them.
+BEGINNING = 60
+NEVER = r"(?!)"
+# Of more, all that people read of the source and its streams goes: to look for each takes too long.
+MOST_TEXTS = 1_000
+FOR_PEOPLE = ("detail", "action", "error", "group")
+SUBJECTS = ("subject", "source", "stream")
+
+
+class Traces:
+    """What is looked for: texts anywhere, and short ones as words where the key's source is spoken of."""
+
+    def __init__(self, key: ErasedKey, subjects: Collection[str], texts: Collection[str]) -> None:
+        named = {text for text in key.texts.values() if text}
+        long = {text for text in texts if len(text) >= LEAST_TEXT}
+        self.words = named - long
+        self.subjects = set(subjects)
+        self.has_too_many = len(long) > MOST_TEXTS
+        spelt = {
+            one for text in (long & named if self.has_too_many else long) for one in spellings(text)
+        }
+        # The longest first: of a text that is quoted as a whole nothing is to stay behind.
+        parts = sorted(spelt | {one[:BEGINNING] for one in spelt}, key=len, reverse=True)
+        self._parts = re.compile("|".join(map(re.escape, parts)) or NEVER)
+
+    def in_text(self, told: str) -> bool:
+        """Whether a text that may be about anything has one of them."""
+        return self._parts.search(told) is not None
+
+    def without(self, told: str) -> str:
+        """The text without them: what is around them may have to stay JSON."""
+        return self._parts.sub(ERASED, told)
+
+    def in_words(self, told: str) -> bool:
+        """Whether one that is about the source, or a stream of it, has."""
+        return self.has_too_many or any(mentions(told, word) for word in self.words)
+
+
+def erase_in_ops(lake: Lake, traces: Traces) -> int:
+    """How many cells of the `ops` tables were replaced."""
+    tables = [lake.ops(name) for name in SCHEMAS if lake.is_delta_table(lake.ops(name))]
+    return sum(despite_others(partial(_erase_in, path, traces)) for path in tables)
+
+
+def _erase_in(path: str, traces: Traces) -> int:
+    table = DeltaTable(path)
+    rows = table.to_pyarrow_dataset(filesystem=files_of(path)).to_table()
+    cells = 0
+    for index, name in enumerate(rows.column_names):
+        if not pa.types.is_string(rows[name].type):
+            continue
+        marked = _marked(rows, name, traces)
+        if count := sum(marked):
+            cells += count
+            new = pc.if_else(pa.array(marked), ERASED, rows[name]).cast(pa.string())
+            rows = rows.set_column(index, name, new)
+    if cells:
+        plain = pa.schema([field.remove_metadata() for field in rows.schema])
+        write_deltalake(table, rows.cast(plain), mode="overwrite")
+    return cells
+
+
+def _marked(rows: pa.Table, name: str, traces: Traces) -> list[bool]:
+    told = rows[name].to_pylist()
+    found = [text is not None and traces.in_text(text) for text in told]
+    if name not in FOR_PEOPLE:
+        return found
+    about = [column for column in SUBJECTS if column in rows.column_names]
+    subjects = rows[about[0]].to_pylist() if about else [None] * len(told)
+    return [
+        is_found or (text is not None and of in traces.subjects and traces.in_words(text))
+        for is_found, text, of in zip(found, told, subjects, strict=True)
+    ]
+
+
+# Airflow
+
+
+def erase_in_airflow(home: Path, traces: Traces) -> int:
+    """Lines of logs and cells of the database of an Airflow whose home is on this machine: how many
+    were replaced. Short texts are not looked for there: they stand in all kinds of numbers."""
+    if not home.is_dir():
+        return 0
+    logs = (
+        file
+        for file in sorted(home.rglob("*"))
+        if file.suffix in (".log", ".json") and file.is_file()
+    )
+    cells = sum(_erase_in_log(file, traces) for file in logs)
+    return cells + sum(_erase_in_sqlite(file, traces) for file in sorted(home.glob("*.db")))
+
+
+def _erase_in_log(file: Path, traces: Traces) -> int:
+    """In place, as who writes it has it open."""
+    lines = file.read_text(errors="surrogateescape").split("\n")
+    marked = [traces.in_text(line) for line in lines]
+    if any(marked):
+        told = "\n".join(
+            ERASED if is_found else line for line, is_found in zip(lines, marked, strict=True)
+        )
+        file.write_text(told, errors="surrogateescape")
+    return sum(marked)
+
+
+def _erase_in_sqlite(file: Path, traces: Traces) -> int:
+    try:
+        return _erase_in_database(file, traces)
+    except sqlite3.OperationalError as error:
+        raise LakeError(f"{file}: {error}: stop Airflow, and repeat") from error
+
+
+def _erase_in_database(file: Path, traces: Traces) -> int:
+    with closing(sqlite3.connect(file, timeout=60)) as database:
+        cells = sum(_erase_in_table(database, table, traces) for table in _tables(database))
+        database.commit()
+        if cells:
+            database.execute("VACUUM")
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return cells
+
+
+def _tables(database: sqlite3.Connection) -> Sequence[str]:
+    rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return [name for (name,) in rows if not name.startswith("sqlite_")]
+
+
+def _erase_in_table(database: sqlite3.Connection, table: str, traces: Traces) -> int:
+    """A text within JSON stays JSON: it has no quotes of its own."""
+    database.create_function(
+        "quotes", 1, lambda told: isinstance(told, str) and traces.in_text(told)
+    )
+    database.create_function("without", 1, traces.without)
+    cells = 0
+    for _, column, *_ in database.execute(f'PRAGMA table_info("{table}")').fetchall():
+        done = database.execute(
+            f'UPDATE "{table}" SET "{column}" = without("{column}") WHERE quotes("{column}")'  # noqa: S608 (its own names)
+        )
+        cells += done.rowcount
+    return cells

@@ -1,0 +1,129 @@
+"""A stream's checks (`checks=` of its entry): asked of rows before these are published.
+
+Whatever publishes asks: a batch of the live query, the rows of an initial state, a recompute, a
+reseed. Of rows that are in the table already, as those of a batch that a kill has cut off behind
+its write, nothing is asked again: to refuse them would take nothing back.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from include.data_checks import Check, DataCheckError, Verdict
+from include.job import RunRecord
+from include.lake.findings import Finding, record_findings
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
+from include.settings import Stream
+from include.text_table import counted
+from spark_jobs.engines.engine import ProductTable
+
+SHOWN_CHARACTERS = 200  # of a row that is told of
+
+Judge = Callable[[Sequence[Check]], list[Verdict]]
+
+
+class DataChecks:
+    """The checks of one stream in one run. `then` is the command that goes on with it."""
+
+    def __init__(self, lake: Lake, stream: Stream, record: RunRecord, then: str) -> None:
+        self._lake = lake
+        self._stream = stream
+        self._record = record
+        self._then = then
+        # Of what was published: those that it does not meet, by check.
+        self._warnings: dict[str, list[Verdict]] = {}
+        self.stopped: DataCheckError | None = None
+
+    @property
+    def declared(self) -> Sequence[Check]:
+        return self._stream.checks
+
+    def refuse_wrong(self, table: ProductTable) -> None:
+        """SettingsError for a check that cannot be asked of the table's rows."""
+        if self.declared:
+            table.refuse_wrong(self.declared)
+
+    def admit(
+        self, judge: Judge, what: str, generation: int | None = None, batch_id: int | None = None
+    ) -> None:
+        """Ask all of rows that are about to be published, and record what they say.
+
+        DataCheckError, when they are not to be: `what` would have been published.
+        """
+        if not self.declared:
+            return
+        verdicts = judge(self.declared)
+        rows = [_row(verdict) for verdict in verdicts]
+        known = {
+            "run_id": self._record["run_id"],
+            "stream": self._stream.name,
+            "job": self._record["job"],
+            "generation": generation,
+            "batch_id": batch_id,
+            "checked_at": datetime.now(UTC),
+        }
+        if rows:
+            append_ops(self._lake, "data_checks", [known | row for row in rows])
+        not_met = [verdict for verdict in verdicts if not verdict.is_met]
+        if errors := [verdict for verdict in not_met if verdict.check.severity == "error"]:
+            self._stop(errors, what)
+        for verdict in not_met:
+            self._warnings.setdefault(verdict.check.name, []).append(verdict)
+
+    def _stop(self, errors: Sequence[Verdict], what: str) -> None:
+        name = self._stream.name
+        told = "; ".join(map(_told, errors))
+        action = (
+            f"mend the function, or the check in include/streams/{name}.py (with "
+            f'severity="warning" such rows pass, with a finding); then {self._then}'
+        )
+        found = Finding(
+            finding="data_check_failed",
+            severity="error",
+            count=sum(verdict.failing or 0 for verdict in errors) or None,
+            detail=f"{told}. Nothing of {what} was published",
+            action=action,
+        )
+        record_findings(self._lake, self._record["run_id"], name, [found])
+        self.stopped = DataCheckError(f"{name}: {found.detail}. To do: {action}")
+        raise self.stopped
+
+    def record_warnings(self) -> None:
+        """One finding for each check of severity warning that was not met in the run."""
+        found = [_warning(self._stream.name, verdicts) for verdicts in self._warnings.values()]
+        record_findings(self._lake, self._record["run_id"], self._stream.name, found)
+
+
+def _row(verdict: Verdict) -> dict[str, object]:
+    check = verdict.check
+    return {
+        "check_name": check.name,
+        "severity": check.severity,
+        "kind": "each_row" if check.each_row is not None else "together",
+        "condition": check.condition,
+        "rows": verdict.rows,
+        "rows_failing": verdict.failing,
+        "is_met": verdict.is_met,
+        "examples": json.dumps(list(verdict.examples)) if verdict.examples else None,
+    }
+
+
+def _told(verdict: Verdict) -> str:
+    name, all_rows = verdict.check.name, counted(verdict.rows, "row")
+    condition = " ".join(verdict.check.condition.split())  # in one line
+    if verdict.failing is None:
+        return f"check {name}: {all_rows} together do not meet `{condition}`"
+    shown = ", ".join(example[:SHOWN_CHARACTERS] for example in verdict.examples)
+    return f"check {name}: {verdict.failing:,} of {all_rows} do not meet `{condition}`, such as {shown}"
+
+
+def _warning(stream: str, verdicts: Sequence[Verdict]) -> Finding:
+    return Finding(
+        finding="data_check_warning",
+        severity="warning",
+        count=sum(verdict.failing or 0 for verdict in verdicts) or None,
+        detail=f"{_told(verdicts[-1])}. They are in the table",
+        action=f"look at these rows and who sends them; mend the function or the check in "
+        f"include/streams/{stream}.py",
+    )

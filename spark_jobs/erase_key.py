@@ -1,0 +1,184 @@
+"""Erase a key of a source: from landing, bronze, quarantine, tables, states, savepoints and records.
+
+    ERASE_KEY=alice spark-submit spark_jobs/erase_key.py --name user_counts --lake /data/lake
+
+The key comes by the environment: an argument would stand in logs. An intent row comes first: from
+then on ingestion and the source's streams wait. What quotes the key goes first, then landed files,
+quarantine and bronze, which says what the key had; then each stream of the source is made anew
+from bronze, and at last no table has a past. Killed anywhere and begun again with the same key, it
+goes on where it was.
+"""
+
+import logging
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from include.care.cared_tables import CaredTable, cared_tables
+from include.care.old_generations import delete_replaced_generations
+from include.erase.erase_plan import ErasePlan, plan_erasure
+from include.erase.erase_rows import erase_rows
+from include.erase.erased_key import ERASED_KEY, ErasedKey, erased_key
+from include.erase.found_rows import quotable
+from include.erase.history import forget_history
+from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
+from include.job import PATIENCE, recorded_run
+from include.lake.generations import read_generations
+from include.lake.lease import hold_lease
+from include.lake.ops_schemas import SCHEMAS
+from include.lake.paths import Lake, open_lake
+from include.lake.table_seal import seal
+from include.landing.erasures import Erasure, begin_erasure, knows, open_erasure, record
+from include.plans.reseed_options import ReseedOptions
+from include.registry import all_sources, all_streams, streams_of
+from include.savepoints.manifest import mark_deleted, savepoints_of
+from include.settings import PROJECT, SettingsError, Stream
+from spark_jobs.engines.engine import Engine
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.reseed_stream import reseed
+
+JOB = "erase_key"
+AIRFLOW_HOME = PROJECT / ".airflow"
+
+log = logging.getLogger("job.erase_key")
+
+
+def erase(engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path = AIRFLOW_HOME) -> None:
+    """Erase the key, or finish an erasure of it that was begun.
+
+    Raises SettingsError or LakeError, before anything is written, when it cannot be done.
+    """
+    source = key.source.name
+    with (
+        hold_lease(lake, f"erase-{source}", PATIENCE),
+        recorded_run(lake, JOB, source, None),
+    ):
+        erasure = _without_rows(engine, lake, key, airflow_home)
+        for stream in streams_of(source):
+            _make_anew(engine, lake, stream, erasure)
+        with _nothing_running(lake, [s.name for s in all_sources()], list(all_streams())):
+            _without_past(lake, key, erasure)
+        log.info("a key of %s is erased: ops/erasures, number %d", source, erasure.erasure)
+
+
+def _without_rows(engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path) -> Erasure:
+    """The erasure whose rows are gone from landing, quarantine and bronze, and recorded to be."""
+    source = key.source.name
+    with _nothing_running(lake, [source], list(streams_of(source))):
+        plan = plan_erasure(lake, key)
+        log.info("%s", plan.text())
+        erasure = plan.begun or begin_erasure(lake, source, key.texts, plan.bronze_id, plan.counts)
+        if erasure.bronze_version is None:
+            if plan.found.rows:
+                # The clock of bronze stays, also when its newest rows are those of the key.
+                engine.append_still_row(lake, key.source)
+            _erase_all_of(lake, plan, erasure, airflow_home)
+    again = open_erasure(lake, source)
+    assert again is not None  # it is open
+    return again
+
+
+def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure, airflow_home: Path) -> None:
+    key, source = plan.key, plan.key.source.name
+    subjects = [source, *(stream.name for stream in streams_of(source))]
+    traces = Traces(key, subjects, quotable(lake, key))
+    cells = erase_in_ops(lake, traces) + erase_in_airflow(airflow_home, traces)
+    log.info("%d texts of ops and of %s quoted it", cells, airflow_home)
+    erase_rows(lake, key, plan.found)
+    for table in (f"bronze/{source}", f"quarantine/{source}"):
+        if lake.is_delta_table(f"{lake.root}/{table}"):
+            forget_history(lake, f"{lake.root}/{table}")
+            seal(lake, table)
+    record(lake, erasure, bronze_version=DeltaTable(lake.bronze(source)).version())
+
+
+@contextmanager
+def _nothing_running(
+    lake: Lake, sources: Sequence[str], streams: Sequence[Stream]
+) -> Iterator[None]:
+    with ExitStack() as leases:
+        for stream in sorted(stream.name for stream in streams):
+            leases.enter_context(hold_lease(lake, f"stream-{stream}", PATIENCE))
+        # Last: a compaction takes it under its stream's.
+        for source in sorted(sources):
+            leases.enter_context(hold_lease(lake, f"ingest-{source}", PATIENCE))
+        yield
+
+
+def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> None:
+    """State, table, rejected rows and savepoints of a stream that has ever run."""
+    row = read_generations(lake, stream.name).current
+    if row is None:
+        return
+    if not knows(row, erasure):
+        reseed(engine, lake, stream, ReseedOptions(recompute=True))
+    with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
+        _delete_older_savepoints(engine, lake, stream.name, erasure)
+        delete_replaced_generations(lake, stream)
+
+
+def _delete_older_savepoints(engine: Engine, lake: Lake, stream: str, erasure: Erasure) -> None:
+    """Also rows of what is none any more: they may be left of a job that was killed."""
+    known = savepoints_of(lake, stream)
+    older = {s.savepoint_id for s in known if _is_older(s.bronze_id, s.bronze_version, erasure)}
+    mark_deleted(lake, sorted(older))
+    kept = {savepoint.savepoint_id for savepoint in known} - older
+    for table in _tables_of(lake, stream):
+        if table.savepoints_of:
+            present = pa.table(DeltaTable(table.path).get_add_actions(flatten=True))
+            ids = set(present["partition.savepoint_id"].to_pylist()) - kept
+            if ids:
+                engine.delete_savepoint_rows(lake, table.name, sorted(ids))
+
+
+def _is_older(bronze_id: str, version: int, erasure: Erasure) -> bool:
+    assert erasure.bronze_version is not None  # bronze is without it
+    return bronze_id != erasure.bronze_id or version < erasure.bronze_version
+
+
+def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
+    """Of all tables that may have had the key; the certificate comes last."""
+    source = key.source.name
+    for stream in streams_of(source):
+        for table in _tables_of(lake, stream.name):
+            forget_history(lake, table.path)
+        if lake.is_delta_table(lake.table(stream.name)):
+            seal(lake, f"tables/{stream.name}", same_rows=True)
+    subjects = [source, *(stream.name for stream in streams_of(source))]
+    erase_in_ops(lake, Traces(key, subjects, [t for t in key.texts.values() if t is not None]))
+    for name in SCHEMAS:
+        if lake.is_delta_table(lake.ops(name)):
+            forget_history(lake, lake.ops(name))
+    record(lake, erasure, done_at=datetime.now(UTC))
+
+
+def _tables_of(lake: Lake, stream: str) -> list[CaredTable]:
+    """Its product, rejected rows and savepoints, as far as they are there."""
+    of_stream = (table for table in cared_tables(lake) if table.lease == f"stream-{stream}")
+    return [table for table in of_stream if lake.is_delta_table(table.path)]
+
+
+def parse_args(argv: Sequence[str] | None = None) -> Namespace:
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--name", required=True, help="a stream or a source in include/streams")
+    parser.add_argument("--lake", required=True, help="the lake's folder or URI")
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    args = parse_args()
+    if (told := os.environ.get(ERASED_KEY)) is None:
+        raise SettingsError(f"{ERASED_KEY} is not set: it has the key that is to be erased")
+    key, lake = erased_key(args.name, told), open_lake(args.lake)
+    erase(SparkEngine(spark_session(f"{JOB}-{key.source.name}", lake)), lake, key)
+
+
+if __name__ == "__main__":
+    exit_with_main(main)

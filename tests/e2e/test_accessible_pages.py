@@ -1,0 +1,96 @@
+"""All pages of ours, light and dark, by axe-core: as HTML alone, without a running Airflow."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import Browser
+
+from include.data_checks import Check
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
+from include.page.backfill_form import read_form
+from include.page.key_figures import read_key
+from include.page.overview import read_overview
+from include.page.render import (
+    backfill_html,
+    key_html,
+    message_html,
+    overview_html,
+    stream_html,
+)
+from include.page.stream_figures import read_stream
+from tests.e2e.axe import axe_script, violations
+from tests.e2e.chromium import chromium
+from tests.page.history import NOW, streams_like, write_history
+from tests.simulator.operations import Operations
+
+pytestmark = [pytest.mark.e2e]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return axe_script(tmp_path_factory.mktemp("axe"))
+
+
+def of_history(lake: Lake) -> Iterator[tuple[str, str]]:
+    checks = (Check(name="low", each_row="count < 9"), Check(name="some", together="count(*) > 1"))
+    streams = streams_like(3)
+    streams[1] = replace(streams[1], checks=checks)
+    write_history(lake, streams, 40)
+    told = {
+        "stream": streams[1].name,
+        "check_name": "low",
+        "condition": "count < 9",
+        "is_met": False,
+    }
+    row = {"checked_at": NOW, "rows": 9, "rows_failing": 2, "examples": '[{"count": 9}]'}
+    append_ops(lake, "data_checks", [told | row])
+    overview = read_overview(lake, streams, NOW)
+    yield "all streams", overview_html(overview, lambda name: f"dags/stream_{name}")
+    figures = read_stream(lake, streams[1], NOW, timedelta(days=2))
+    yield "a stream", stream_html(figures)
+    yield "a stream in Airflow", stream_html(figures, f"stream_{streams[1].name}")
+    yield (
+        "an empty stream",
+        stream_html(read_stream(lake, replace(streams[0], name="new"), NOW, timedelta(days=2))),
+    )
+    yield "a message", message_html("stream_x is the Dag of no stream")
+
+
+def of_a_lake_that_runs() -> Iterator[tuple[str, str]]:
+    do = Operations("silences")
+    do.some_days()
+    do.land_late("a", [30], 1)
+    do.run(None)
+    lake, now = do.world.lake, do.world.now()
+    yield "a key", key_html(read_key(lake, do.stream, "a", now, 30))
+    dates = [f"{(now - timedelta(days=ago)).date()}" for ago in (2, -1)]
+    yield "a backfill", backfill_html(read_form(lake, do.stream, "stream_sim", *dates))
+    yield "a backfill of no dates", backfill_html(read_form(lake, do.stream, "stream_sim", "", ""))
+    do.close()
+
+
+def test_axe_finds_nothing_wrong_with_any_page_light_or_dark(lake, browser, axe):
+    found = {}
+    for name, html in (*of_history(lake), *of_a_lake_that_runs()):
+        for scheme in ("light", "dark"):
+            page = browser.new_page(color_scheme=scheme)
+            page.set_content(html)
+            if wrong := violations(page, axe):
+                found[name, scheme] = wrong
+            page.close()
+    assert found == {}
+
+
+def test_axe_finds_what_is_wrong(browser, axe):
+    page = browser.new_page()
+    page.set_content("<html><body><img src='x.png'></body></html>")
+    assert any(each.startswith("image-alt") for each in violations(page, axe))

@@ -1,0 +1,196 @@
+"""A visitor is erased from a lake of real Delta and RocksDB: no byte of 32 that only they had is found."""
+
+import gzip
+import importlib
+import json
+import random
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark import cloudpickle
+
+import include.streams
+from include.care.check_checkpoint import check_checkpoint
+from include.cli.__main__ import main
+from include.erase.erased_key import erased_key
+from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake
+from include.landing.ingest import ingest
+from include.plans.open_stream import open_stream
+from include.plans.reseed_options import ReseedOptions
+from include.registry import source_named, stream_named
+from include.settings import Field, Source
+from include.streams import sources
+from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.erase_key import erase
+from spark_jobs.live_savepoint import write_live_savepoint
+from spark_jobs.reseed_stream import reseed
+from spark_jobs.run_stream import drain
+from tests.e2e.lake_of_0_6.kept import oracle_rows, settled, table_rows
+from tests.erase.rocksdb import unpacked_by
+from tests.erase.scan import files_with
+
+pytestmark = [pytest.mark.spark, pytest.mark.e2e]
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+STREAMS = ("visits_of_visitor", "visits_of_page")
+VISITS = Source(
+    name="visits",
+    time_field="at",
+    comment="Visits",
+    fields=(
+        Field(name="visitor", type="string", comment="Who", path="who.id"),
+        Field(name="page", type="string", comment="Where"),
+        Field(name="note", type="string", comment="What they said", required=False),
+        Field(name="parts", type="array<string>", comment="Of it", required=False),
+    ),
+)
+# 32 bytes each: of the key, a field, a list, what is no field, a refused row, a failed call, a tag.
+WHO, NOTE, PART, EXTRA, REFUSED, FAILED = (f"{n}{'0123456789abcdef' * 2}"[:32] for n in "ABCDEF")
+STILL = "'is_clock': True"  # keeps the clock of bronze
+SECRETS = [secret.encode() for secret in (WHO, NOTE, PART, EXTRA, REFUSED, FAILED)]
+
+
+@pytest.fixture
+def visits(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    folder = Path(__file__).parent / "erased_streams"
+    monkeypatch.setattr(include.streams, "__path__", [*include.streams.__path__, str(folder)])
+    monkeypatch.setattr(sources, "SOURCES", (*sources.SOURCES, VISITS))
+    for name in STREAMS:
+        # Spark's workers do not find these files.
+        cloudpickle.register_pickle_by_value(importlib.import_module(f"include.streams.{name}"))
+    return lake
+
+
+def visit(who: str, minute: float, note: str | None, **more: Any) -> dict[str, Any]:
+    at = START + timedelta(minutes=minute)
+    page = f"page {random.Random(f'{who} {minute}').randrange(300)}"
+    return {"who": {"id": who}, "page": page, "note": note, "at": at.isoformat(), **more}
+
+
+def land(lake: Lake, number: int) -> None:
+    """An hour of visits of many, and a few of the one; in two files of two formats."""
+    rng, from_minute = random.Random(number), number * 60
+    others = [
+        visit(
+            f"visitor {rng.randrange(150)}", from_minute + rng.randrange(60), f"{rng.random()} " * 8
+        )
+        for _ in range(500)
+    ]
+    own = [
+        visit(WHO, from_minute + 5, f"{NOTE} {number}", parts=["x", PART], tags={"deep": [EXTRA]}),
+        visit(WHO, from_minute + 20, f"fail {FAILED} {number}"),
+        visit(WHO, from_minute + 59, None, page=7, secret=REFUSED),
+        visit(WHO, from_minute + 59.5, "short"),
+    ]
+    folder = Path(lake.landing("visits"))
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(map(json.dumps, [*others[:250], *own]))
+    (folder / f"{number}.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    (folder / f"{number}-others.jsonl").write_text("\n".join(map(json.dumps, others[250:])))
+
+
+def run(spark, lake: Lake) -> None:
+    ingest(lake, source_named("visits"))
+    for name in STREAMS:
+        drain(SparkEngine(spark), lake, stream_named(name))
+
+
+def lived(spark, lake: Lake) -> None:
+    """A run, savepoints, a reseed, whose old checkpoint is kept, and a run with more visits."""
+    engine = SparkEngine(spark)
+    land(lake, 0)
+    run(spark, lake)
+    for name in STREAMS:
+        write_live_savepoint(engine, open_stream(lake, stream_named(name)), "some-run", "on_demand")
+    reseed(engine, lake, stream_named("visits_of_visitor"), ReseedOptions())
+    land(lake, 1)
+    run(spark, lake)
+    for path in (lake.bronze("visits"), lake.table("visits_of_visitor")):
+        DeltaTable(path).create_checkpoint()
+    quoted = {"subject": "visits", "finding": "x", "detail": f"note is {NOTE} 1"}
+    append_ops(lake, "findings", [quoted])
+
+
+def airflow_home(folder: Path) -> Path:
+    """As far as an erasure looks into it."""
+    home = folder / "airflow"
+    (home / "logs").mkdir(parents=True)
+    (home / "logs" / "attempt=1.log").write_text(f'{{"event": "key {WHO}"}}\n{{"event": "done"}}\n')
+    with closing(sqlite3.connect(home / "airflow.db")) as database:
+        database.execute("CREATE TABLE xcom (dag_id TEXT, value JSON)")
+        database.execute("INSERT INTO xcom VALUES ('stream', ?)", (json.dumps({"key": WHO}),))
+        database.commit()
+    return home
+
+
+def rows_of(path: str, *without: str) -> Counter[str]:
+    rows = DeltaTable(path).to_pyarrow_table().drop_columns(list(without)).to_pylist()
+    return Counter(map(repr, rows))
+
+
+def states(spark, lake: Lake, name: str) -> Counter[str]:
+    opened = open_stream(lake, stream_named(name))
+    rows = read_states(spark, opened.checkpoint, opened.fold).drop("bucket").collect()
+    return Counter(map(repr, rows))
+
+
+def test_no_byte_of_a_visitor_is_left_anywhere_and_all_else_is_as_it_was(
+    spark, visits, tmp_path, capsys
+):
+    lake, root = visits, Path(visits.root)
+    lived(spark, lake)
+    home = airflow_home(tmp_path)
+    unpack = unpacked_by(spark)
+    there = files_with(root, SECRETS, unpack)
+    kinds = {"/".join(name.split("/")[:2]) for name in there}
+    assert kinds >= {
+        "landing/visits",
+        "bronze/visits",
+        "quarantine/visits",
+        "ops/findings",
+        *(f"{part}/{name}" for part in ("tables", "savepoints", "checkpoints") for name in STREAMS),
+        "rejected/visits_of_visitor",
+    }, kinds
+    for kind in ("_delta_log", ".sst", ".changelog", "_change_data", ".checkpoint.parquet"):
+        assert any(kind in name for name in there), kind
+
+    before = rows_of(lake.bronze("visits"))
+    seen = rows_of(lake.table("visits_of_visitor"))
+    known = states(spark, lake, "visits_of_visitor")
+    assert main(["erase", "visits_of_visitor", WHO, "--lake", lake.root]) == 0
+    plan = capsys.readouterr().out
+    assert "6 rows of bronze on 1 date, 2 rows of quarantine" in plan
+    assert "visits_of_page may have folded its rows into states of other keys" in plan
+    assert "nothing was changed" in plan
+    assert WHO not in plan
+
+    erase(SparkEngine(spark), lake, erased_key("visits_of_visitor", WHO), home)
+    spark.catalog.clearCache()
+    assert files_with(root, SECRETS, unpack) == set()
+    assert files_with(home, SECRETS) == set()
+    assert '{"event": "done"}' in (home / "logs" / "attempt=1.log").read_text()
+    events = (row for row in rows_of(lake.bronze("visits")).elements() if STILL not in row)
+    assert Counter(events) == Counter({row: n for row, n in before.items() if WHO not in row})
+    assert seen - rows_of(lake.table("visits_of_visitor")) == Counter(
+        {row: n for row, n in seen.items() if WHO in row}
+    )
+
+    (Path(lake.landing("visits")) / "9.jsonl").write_text(json.dumps(visit("new", 200, "hello")))
+    run(spark, lake)
+    assert files_with(root, SECRETS, unpack) == set()
+    assert {r for r in known if WHO not in r} <= set(states(spark, lake, "visits_of_visitor"))
+    for name in STREAMS:
+        assert table_rows(lake, name) == oracle_rows(lake, name, settled(lake, name))
+        found = check_checkpoint(lake, stream_named(name)).findings
+        assert not [finding for finding in found if finding.severity == "error"]
+    (row,) = read_ops(lake, "erasures").to_pylist()
+    assert (row["rows_bronze"], row["rows_quarantined"], row["files_landed"]) == (6, 2, 2)
+    assert row["done_at"] is not None

@@ -1,0 +1,90 @@
+"""A stream's checks as Spark asks them: of fetched rows and of large batches, in one pass."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import functions as F
+
+from include.data_checks import Check, DataCheckError
+from include.lake.ops import read_ops
+from include.settings import SettingsError
+from include.streams import user_counts
+from spark_jobs import stream_drain
+from spark_jobs.engines.spark_checks import judge_rows, refuse_wrong
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.run_stream import drain
+from tests import sql_checks
+from tests.bronze import append_commit
+from tests.engines.live_lakes import COUNTED, COUNTS, expected_rows, local_run, table_rows
+
+pytestmark = pytest.mark.spark
+
+CHECKS = (
+    Check(name="positive", each_row="n > 0"),
+    Check(name="known", each_row="name IS NOT NULL", severity="warning"),
+    Check(name="small", each_row="n < 1000 OR name = 'big'"),
+    Check(name="enough", together="count(*) >= 3"),
+    Check(name="few", together="count(*) < 3 AND max(n) > 1"),
+)
+
+
+def test_a_verdict_is_that_of_duckdb(spark):
+    rows = spark.createDataFrame(
+        [("a", 1), (None, 0), ("b", None), ("big", 5000), ("c", 2000)], "name string, n bigint"
+    )
+    ours, theirs = judge_rows(rows, CHECKS), sql_checks.judge_rows(rows.toArrow(), CHECKS)
+    assert [v[:3] for v in ours] == [v[:3] for v in theirs]
+    assert [v.failing for v in ours] == [2, 1, 2, 0, None]
+    assert [json.loads(example) for example in ours[0].examples] == [
+        {"name": None, "n": 0},
+        {"name": "b", "n": None},
+    ]
+    assert judge_rows(rows.where(F.lit(False)), CHECKS) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "why"),
+    [
+        (Check(name="wrong", each_row="n >"), "PARSE"),
+        (Check(name="wrong", each_row="m > 0"), "UNRESOLVED"),
+        (Check(name="wrong", each_row="n + 1"), "must be true or false, and is bigint"),
+        (Check(name="wrong", each_row="count(*) > 1"), "check wrong"),
+        (Check(name="wrong", together="n > 1"), "check wrong"),
+        (Check(name="wrong", together="max(n)"), "must be true or false"),
+    ],
+)
+def test_what_spark_cannot_ask_is_refused_before_anything_is_read(spark, check, why):
+    rows = spark.createDataFrame([], "name string, n bigint")
+    with pytest.raises(SettingsError, match=why) as refused:
+        refuse_wrong(rows, [*CHECKS, check])
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "is_small", [True, pytest.param(False, marks=pytest.mark.e2e)], ids=["fetched", "on Spark"]
+)
+def test_a_batch_that_does_not_meet_one_is_not_published(
+    spark, counted_lake, monkeypatch, is_small
+):
+    lake, engine = counted_lake, SparkEngine(spark)
+    monkeypatch.setattr(stream_drain, "is_small", lambda _: is_small)
+    check = Check(name="low", each_row="total_count <= 4")
+    append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[1])
+    before = table_rows(lake, COUNTS, user_counts.FOLD)
+    with pytest.raises(DataCheckError) as stopped:
+        drain(engine, lake, replace(COUNTS, checks=(check,)))
+    assert "\n" not in str(stopped.value)
+    assert "check low: " in str(stopped.value)
+    assert '"user_id":"user ' in str(stopped.value)
+    assert table_rows(lake, COUNTS, user_counts.FOLD) == before
+    failed = read_ops(lake, "runs", {"outcome": "failed"})
+    assert failed["error"].to_pylist() == [str(stopped.value)]
+
+    warning = replace(check, severity="warning")
+    drain(engine, lake, replace(COUNTS, checks=(warning,)))
+    oracle = local_run(user_counts.FOLD, COUNTED[:2])
+    assert table_rows(lake, COUNTS, user_counts.FOLD) == expected_rows(oracle, user_counts.FOLD)
+    verdicts = read_ops(lake, "data_checks", {"batch_id": 2}).to_pylist()
+    assert {row["severity"] for row in verdicts} == {"error", "warning"}
+    assert {(row["rows"], row["rows_failing"]) for row in verdicts} == {(10, 5)}

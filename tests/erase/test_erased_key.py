@@ -1,0 +1,136 @@
+"""How a key is written, and which of its texts are looked for where."""
+
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from include.erase.erased_key import erased_key, streams_by_key
+from include.erase.found_rows import find, mentions
+from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
+from include.lake.ops import append_ops, read_ops
+from include.lake.paths import Lake, dataset_of
+from include.landing.erasures import begin_erasure, why_wait
+from include.landing.ingest import ingest
+from include.registry import source_named
+from include.settings import SettingsError
+from tests.landed_files import Landing, signal
+
+WHO = "someone-of-32-bytes-0123456789ab"
+
+
+def test_a_key_is_of_a_stream_or_of_fields_of_a_source():
+    ours = erased_key("device_signals", "7")
+    assert ours == erased_key("signals", "device_id=7")
+    assert ours.values == {"device_id": pa.scalar(7, pa.int64())}
+    own, others = streams_by_key(erased_key("user_events", f"user_id={WHO}"))
+    assert {s.name for s in own} >= {"user_counts", "user_sessions", "threshold_alerts"}
+    assert others == []
+    own, others = streams_by_key(erased_key("user_events", "event_type=purchase"))
+    assert own == []
+    assert {s.name for s in others} >= {"user_counts"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("nobody", "x", "nobody is neither a stream nor a source"),
+        ("signals", "7", "signals is a source: give FIELD=VALUE, such as device_id=VALUE"),
+        ("signals", "who=7", "source signals has no field 'who'"),
+        ("device_signals", "secret", "the value of device_id is no bigint"),
+        ("user_events", "value=1.5", "value is double: nobody can be named by it here"),
+    ],
+)
+def test_what_is_no_key_is_refused_in_a_sentence_without_it(name, text, told):
+    with pytest.raises(SettingsError, match=told):
+        erased_key(name, text)
+
+
+def test_a_certificate_knows_its_key_and_no_other(lake: Lake):
+    key = erased_key("user_counts", WHO)
+    made = begin_erasure(lake, "user_events", key.texts, "some-table", {})
+    assert made.is_of(key.texts)
+    assert not made.is_of(erased_key("user_counts", WHO[:-1]).texts)
+    assert WHO not in str(read_ops(lake, "erasures").to_pylist())
+    again = begin_erasure(lake, "user_events", key.texts, "some-table", {})
+    assert again == made  # the first is still open
+    assert "./stateful erase user_events KEY --apply" in str(why_wait(lake, "user_events", "it"))
+    assert why_wait(lake, "signals", "it") is None
+
+
+def test_rows_are_found_by_their_values_and_refused_ones_by_theirs_or_as_words(lake: Lake):
+    landing = Landing(lake)
+    landing.add(
+        "a.jsonl",
+        [
+            signal(1, device_id=7),
+            signal(2, device_id=77),
+            signal(3, device_id=7, value="no number"),
+            signal(4, device_id=8, value="7"),
+            "torn: 7 and more",
+            "torn: 77",
+        ],
+    )
+    landing.add("b.jsonl", [signal(5, device_id=77)])
+    ingest(lake, source_named("signals"))
+    found = find(lake, erased_key("device_signals", "7"))
+    assert (found.rows, found.dates, found.files) == (1, ("2026-03-01",), ("a.jsonl",))
+    rows = {"no number", "torn: 7 and more"}
+    refused = dataset_of(lake.quarantine("signals")).to_table().to_pylist()
+    told = [row["raw"] for row in refused if row["quarantine_id"] in found.refused]
+    assert len(told) == 2
+    assert all(any(part in text for part in rows) for text in told)
+
+
+def test_a_word_is_no_part_of_another():
+    assert mentions("key 7 failed", "7")
+    assert mentions('{"user": "a\\u00e4"}', "aä")
+    assert not mentions("77 rows, 0.75, x7", "7")
+
+
+def test_records_that_quote_a_key_are_replaced_and_others_stay(lake: Lake, tmp_path: Path):
+    key = erased_key("device_signals", "7")
+    rows = [
+        {"subject": "device_signals", "finding": "x", "detail": "key 7 failed"},
+        {"subject": "device_signals", "finding": "x", "detail": "key 70 failed"},
+        {"subject": "user_counts", "finding": "x", "detail": "key 7 failed"},
+        {"subject": "user_counts", "finding": "x", "detail": f"{WHO[:20]} is {WHO}"},
+    ]
+    append_ops(lake, "findings", rows)
+    append_ops(lake, "runs", [{"run_id": "r", "subject": "signals", "error": "of 7: no"}])
+    assert erase_in_ops(lake, Traces(key, ["signals", "device_signals"], {WHO})) == 3
+    told = sorted(read_ops(lake, "findings")["detail"].to_pylist())
+    assert told == ["[erased]", "[erased]", "key 7 failed", "key 70 failed"]
+    assert read_ops(lake, "runs")["error"].to_pylist() == ["[erased]"]
+    assert erase_in_airflow(tmp_path / "none", Traces(key, [], {WHO})) == 0
+
+
+def test_results_of_tasks_and_lines_of_logs_are_replaced(tmp_path: Path):
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "attempt=1.log"
+    log.write_text(f'{{"event": "one"}}\n{{"event": "of {WHO}"}}\n')
+    database = tmp_path / "airflow.db"
+    with closing(sqlite3.connect(database)) as made:
+        made.execute("CREATE TABLE xcom (key TEXT, value JSON, size INT)")
+        made.execute("INSERT INTO xcom VALUES ('r', ?, 7)", (json.dumps({"who": WHO}),))
+        made.commit()
+    assert erase_in_airflow(tmp_path, Traces(erased_key("user_counts", WHO), [], {WHO})) == 2
+    assert log.read_text() == '{"event": "one"}\n[erased]\n'
+    with closing(sqlite3.connect(database)) as made:
+        assert made.execute("SELECT * FROM xcom").fetchall() == [("r", '{"who": "[erased]"}', 7)]
+    assert WHO.encode() not in database.read_bytes()
+
+
+def test_copies_of_a_file_with_such_rows_are_found_too(lake: Lake):
+    source = replace(source_named("signals"), unique_files=True)
+    landing = Landing(lake)
+    for name in ("a.jsonl", "copy.jsonl"):
+        landing.add(name, [signal(1, device_id=7)])
+    landing.add("b.jsonl", [signal(1, device_id=8)])
+    ingest(lake, source)
+    found = find(lake, erased_key("device_signals", "7"))
+    assert (found.rows, found.files) == (1, ("a.jsonl", "copy.jsonl"))

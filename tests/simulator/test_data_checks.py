@@ -1,0 +1,285 @@
+"""Checks of one's own: what does not meet one is not published, whatever is done before and after."""
+
+import random
+from collections import Counter
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from include.coverage.table_coverage import table_coverage
+from include.data_checks import Check, DataCheckError
+from include.fold.instants import instant_of
+from include.lake.generations import read_generations
+from include.lake.ops import read_ops
+from include.plans.reseed_options import ReseedOptions
+from include.settings import SettingsError
+from spark_jobs.recompute_interval import recompute
+from spark_jobs.reseed_stream import reseed
+from tests.simulator.auditor import Auditor
+from tests.simulator.oracle import Emitted
+from tests.simulator.steps import APPEND, all_rows, land, live_table, run, some_rows, table_of
+from tests.simulator.stream_files import KINDS
+from tests.simulator.world import START_US, World, open_world
+from tests.simulator.writes import killed_at, writes_of
+
+MOST = 3
+FEW = Check(name="few", each_row=f"amount <= {MOST}")
+HOUR_US = 3_600_000_000
+
+
+def declare(world: World, kind: str, *checks: Check) -> None:
+    world.configure(kind, checks=checks)
+
+
+def warn(check: Check) -> Check:
+    return Check(name=check.name, each_row=check.each_row, severity="warning")
+
+
+def amounts(table: Counter[Emitted]) -> list[int]:
+    return [emitted.row[-1] for emitted in table.elements()]
+
+
+def findings(world: World, severity: str) -> list[dict]:
+    rows = read_ops(world.lake, "findings", {"severity": severity}).to_pylist()
+    return [row for row in rows if row["finding"].startswith("data_check_")]
+
+
+def good_and_bad(world: World, kind: str) -> Counter[Emitted]:
+    """A run whose rows are good, and rows that will not be; the table between the two."""
+    land(world, [("a", 0, 1), ("b", 0, 1)])
+    land(world, [("c", 0, 1)])
+    run(world, kind)
+    land(world, [("a", 60_000_000 * ago, 1) for ago in range(5)])
+    land(world, [("c", 0, 1)])
+    return world.table(kind)
+
+
+@pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
+def test_a_batch_that_does_not_meet_one_is_not_published_and_goes_on_once_it_is_a_warning(kind):
+    with open_world() as world:
+        declare(world, kind, FEW)
+        before = good_and_bad(world, kind)
+        entries = read_ops(world.lake, "coverage").num_rows
+        batches = read_ops(world.lake, "batches").num_rows
+        for _ in range(2):  # again and again
+            with pytest.raises(DataCheckError) as stopped:
+                run(world, kind)
+            assert world.table(kind) == before
+            assert read_ops(world.lake, "coverage").num_rows == entries
+            assert read_ops(world.lake, "batches").num_rows == batches
+        told = str(stopped.value)
+        assert "\n" not in told
+        assert "check few: " in told
+        assert '"key": "a", "what": "count", "amount": ' in told
+        assert f"`./stateful stream sim_{kind}` goes on" in told
+        assert [row["severity"] for row in findings(world, "error")] == ["error", "error"]
+
+        declare(world, kind, warn(FEW))
+        run(world, kind)
+        assert world.table(kind) == live_table(world, kind) != before
+        assert "They are in the table" in findings(world, "warning")[-1]["detail"]
+        judged = read_ops(world.lake, "data_checks").to_pylist()
+        wanted = sum(amount > MOST for amount in amounts(world.table(kind)))
+        told_of = [row["rows_failing"] for row in judged if row["severity"] == "warning"]
+        assert sum(told_of) == wanted
+        assert {row["is_met"] for row in judged} == {True, False}
+
+
+def test_a_mended_function_goes_on_with_the_batch():
+    with open_world() as world:
+        declare(world, "counts", Check(name="thousands", each_row="amount >= 1000"))
+        land(world, [("a", 0, 1)])
+        land(world, [("a", 0, 1)])
+        with pytest.raises(DataCheckError):
+            run(world, "counts")
+        world.deploy("counts", "b")  # which says thousands
+        run(world, "counts")
+        assert world.table("counts") == live_table(world, "counts") != Counter()
+        assert table_coverage(world.lake, world.streams["counts"]).coverage.live_is_right
+
+
+def test_rows_are_judged_together_by_what_is_published_at_once():
+    with open_world() as world:
+        declare(world, "counts", Check(name="enough", together="count(*) >= 2"))
+        land(world, [("a", 0, 1)])
+        land(world, [("b", 0, 1)])
+        with pytest.raises(DataCheckError, match="1 row together do not meet `count"):
+            run(world, "counts")
+        land(world, [("b", 0, 1)])
+        with pytest.raises(DataCheckError):
+            run(world, "counts")  # the batch is the one that was planned
+        assert world.table("counts") == Counter()
+
+
+def test_a_batch_that_is_in_the_table_is_not_judged_again():
+    with open_world() as world:
+        before = good_and_bad(world, "counts")
+        for at in range(1, 20):
+            if world.table("counts") == before:
+                killed_at(at, lambda: run(world, "counts"))
+        after = world.table("counts")
+        assert after != before
+        declare(world, "counts", FEW)
+        run(world, "counts")
+        assert world.table("counts") == after == live_table(world, "counts")
+        assert read_ops(world.lake, "data_checks").num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.full) for kind in KINDS[1:])]
+)
+def test_stopped_and_killed_and_the_check_removed_and_recomputed(kind):
+    """Each write of the stopped run, too, may be the last one before a kill."""
+
+    def stopped(world: World) -> None:
+        with pytest.raises(DataCheckError):
+            run(world, kind)
+
+    with open_world() as world:
+        declare(world, kind, FEW)
+        good_and_bad(world, kind)
+        if kind == "silences":
+            declare(world, kind, Check(name="never", each_row="amount < 0"))
+        writes = writes_of(lambda: stopped(world)).count
+    for number in range(1, writes + 1):
+        with open_world() as world:
+            declare(world, kind, FEW)
+            before = good_and_bad(world, kind)
+            if kind == "silences":
+                declare(world, kind, Check(name="never", each_row="amount < 0"))
+            auditor = Auditor(world, kind)
+            auditor.note_code()
+            assert killed_at(number, lambda world=world: run(world, kind))
+            assert world.table(kind) == before
+            auditor.check()
+            declare(world, kind)
+            if kind in APPEND:
+                until = instant_of((world.now_us - HOUR_US) // 60_000_000 * 60_000_000)
+                from_ = until - timedelta(minutes=30)
+                with suppress(SettingsError):  # not settled, as nothing of the batch was published
+                    recompute(world.engine, world.lake, world.streams[kind], from_, until)
+            auditor.check()
+            run(world, kind)
+            assert world.table(kind) == live_table(world, kind)
+            auditor.check()
+
+
+def test_a_recompute_that_does_not_meet_one_leaves_table_and_ledger_as_they_were():
+    with open_world() as world:
+        good_and_bad(world, "counts")
+        run(world, "counts")
+        land(world, [("a", 2 * HOUR_US, 1)])  # late: one more for each row of a
+        land(world, [("b", 0, 1)], minutes=60)
+        land(world, [("b", 0, 1)])
+        run(world, "counts")
+        stream, before = world.streams["counts"], world.table("counts")
+        entries = read_ops(world.lake, "coverage").to_pylist()
+        interval = instant_of(START_US), instant_of(START_US + 2 * HOUR_US)
+        newest = max(amounts(before))
+        declare(world, "counts", Check(name="as_many", each_row=f"amount <= {newest}"))
+        with pytest.raises(
+            DataCheckError, match=r"\./stateful recompute sim_counts 2025-06-16T00:00"
+        ):
+            recompute(world.engine, world.lake, world.streams["counts"], *interval)
+        assert world.table("counts") == before
+        assert read_ops(world.lake, "coverage").to_pylist() == entries
+        declare(world, "counts")
+        recompute(world.engine, world.lake, stream, *interval)
+        assert max(amounts(world.table("counts"))) == newest + 1
+
+
+@pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
+def test_a_reseed_that_does_not_meet_one_is_taken_back_and_live_goes_on(kind):
+    with open_world() as world:
+        good_and_bad(world, kind)
+        run(world, kind)
+        stream, before = world.streams[kind], world.table(kind)
+        declare(world, kind, FEW)
+        with pytest.raises(DataCheckError, match=f"./stateful reseed sim_{kind} --apply"):
+            reseed(world.engine, world.lake, world.streams[kind], ReseedOptions(recompute=True))
+        assert world.table(kind) == before
+        assert read_generations(world.lake, stream.name).intent is None
+        declare(world, kind)
+        land(world, [("b", 0, 1)])
+        run(world, kind)
+        assert world.table(kind) == live_table(world, kind)
+        reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
+        run(world, kind)
+        assert world.table(kind) == table_of(world, kind, all_rows(world))
+
+
+def test_a_reseed_that_was_cut_off_behind_its_rows_is_finished_under_any_check():
+    for number in range(1, 40):
+        with open_world() as world:
+            good_and_bad(world, "counts")
+            run(world, "counts")
+            land(world, [("a", 2 * HOUR_US, 1)])
+            stream, before = world.streams["counts"], world.table("counts")
+            options = ReseedOptions()
+            if not killed_at(
+                number,
+                lambda: reseed(world.engine, world.lake, stream, options),  # noqa: B023
+            ):
+                return
+            is_replaced = world.table("counts") != before
+            declare(world, "counts", FEW)
+            intent = read_generations(world.lake, stream.name).intent
+            if intent is not None and not is_replaced:
+                with pytest.raises(DataCheckError):
+                    run(world, "counts")
+            auditor = Auditor(world, "counts")
+            auditor.note_code()
+            run(world, "counts")
+            assert read_generations(world.lake, stream.name).intent is None
+            auditor.check()
+    pytest.fail("a reseed has more writes than that")
+
+
+@pytest.mark.parametrize(
+    "seed", [2, *(pytest.param(seed, marks=pytest.mark.full) for seed in (0, 1, 3, 4, 5, 6, 7))]
+)
+def test_sequences_of_checks_runs_recomputes_and_kills_end_right(seed):
+    rng, kind = random.Random(seed), KINDS[seed % len(KINDS)]
+    with open_world() as world:
+        auditor = Auditor(world, kind)
+        auditor.note_code()
+        stops = 0
+        for _ in range(40):
+            limit = rng.choice([None, 2, 5, 9])
+            check = Check(name="few", each_row=f"amount <= {limit}")
+            declare(world, kind, *([] if limit is None else [check]))
+            world.deploy(kind, "a")
+            land(world, some_rows(rng, 4), minutes=rng.choice([10, 90]))
+            stops += stopped_by_check(world, kind, rng)
+            auditor.check()
+        assert stops > 3
+        declare(world, kind)
+        world.deploy(kind, "a")
+        reseed(world.engine, world.lake, world.streams[kind], ReseedOptions(recompute=True))
+        run(world, kind)
+        assert world.table(kind) == table_of(world, kind, all_rows(world))
+        auditor.check()
+
+
+def stopped_by_check(world: World, kind: str, rng: random.Random) -> bool:
+    """A job, which a kill may cut off; whether a check has stopped it."""
+    engine, lake, stream = world.engine, world.lake, world.streams[kind]
+    back = rng.randrange(1, 20)
+    start = instant_of((world.now_us // HOUR_US - back) * HOUR_US)
+    jobs = [
+        lambda: run(world, kind),
+        lambda: recompute(engine, lake, stream, start, start + timedelta(hours=3)),
+        lambda: reseed(engine, lake, stream, ReseedOptions()),
+    ]
+    job = rng.choices(jobs, [4, 2, 1])[0]
+    try:
+        if rng.random() < 0.3:
+            killed_at(rng.randrange(1, 12), job)
+        else:
+            job()
+    except DataCheckError:
+        return True
+    except SettingsError:
+        return False  # not settled yet
+    return False

@@ -1,0 +1,84 @@
+"""What a job is given for a lake on S3, and that one on any other lake is given nothing of it."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from include.settings import SettingsError
+from include.setup import install
+from include.setup import s3 as s3_setup
+from include.spark import s3
+from include.spark.submit import conf_of, jars_to_ship, submit_command
+
+ON_S3 = ["--stream", "user_counts", "--lake", "s3a://bucket/lake"]
+ELSEWHERE = ["--stream", "user_counts", "--lake", "/lake"]
+LOG_STORE = "spark.delta.logStore.s3a.impl"
+
+
+@pytest.fixture
+def s3_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in the place of the project's, as set-up leaves it."""
+    monkeypatch.setattr(s3, "S3_JARS", tmp_path)
+    for name in ("hadoop-aws.jar", s3.classes_jar().name):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("root", ["s3a://bucket/lake", "s3://bucket/lake"])
+def test_a_job_on_s3_gets_the_connector_and_writes_once(s3_jars, root):
+    command = submit_command("run_stream", ["--lake", root], master="local[2]")
+    given = [value for key, value in pairwise(command) if key == "--jars"]
+    assert [Path(jar).parent for jar in given[0].split(",")] == [s3_jars] * 2
+    assert f"{LOG_STORE}=stateful.lake.ConditionalLogStore" in command
+
+
+def test_a_job_elsewhere_gets_nothing_of_it():
+    assert "--jars" not in submit_command("run_stream", ELSEWHERE, master="local[2]")
+    assert LOG_STORE not in conf_of(ELSEWHERE)
+    assert not any("s3a" in name or "checkpointFile" in name for name in conf_of(ELSEWHERE))
+
+
+def test_on_a_cluster_executors_get_all_jars(s3_jars):
+    of_s3 = {f"{s3_jars}/hadoop-aws.jar", str(s3.classes_jar())}
+    shipped = set(jars_to_ship("spark://host:7077", ON_S3).split(","))
+    assert of_s3 < shipped
+    assert shipped - of_s3 == set(jars_to_ship("spark://host:7077", ELSEWHERE).split(","))
+
+
+def test_without_set_up_the_job_is_refused_and_set_up_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(s3, "S3_JARS", tmp_path)
+    with pytest.raises(SettingsError, match=r"LAKE=s3a://\.\.\. \./stateful setup"):
+        submit_command("run_stream", ON_S3, master="local[2]")
+
+
+def test_classes_of_other_sources_are_not_taken_for_those_of_today(s3_jars, monkeypatch):
+    changed = s3_jars / "java"
+    changed.mkdir()
+    (changed / "Other.java").write_text("class Other {}")
+    monkeypatch.setattr(s3, "SOURCES", changed)
+    with pytest.raises(SettingsError, match="is not there"):
+        s3.s3_jars()
+
+
+def test_a_store_of_one_s_own_is_asked_by_path(monkeypatch):
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    assert not any("path.style" in name for name in conf_of(ON_S3))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://store:9000")
+    conf = conf_of(ON_S3)
+    assert conf["spark.hadoop.fs.s3a.endpoint"] == "https://store:9000"
+    assert conf["spark.hadoop.fs.s3a.path.style.access"] == "true"
+
+
+def test_no_secret_stands_on_a_command_line(s3_jars, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
+    assert "s3cret" not in " ".join(submit_command("run_stream", ON_S3))
+
+
+@pytest.mark.parametrize(("lake", "is_complete"), [("/lake", True), ("s3a://bucket/lake", False)])
+def test_only_where_the_lake_is_on_s3_set_up_looks_for_it(monkeypatch, lake, is_complete):
+    monkeypatch.setenv("LAKE", lake)
+    monkeypatch.setattr(s3_setup, "is_ready", lambda: False)
+    monkeypatch.setattr(install, "is_usable", lambda venv: True)
+    monkeypatch.setattr(install, "missing_jars", list)
+    assert install.is_complete([]) is is_complete
