@@ -7,7 +7,7 @@ Python reads of a file, so comments, formatting and documentation may change.
 import ast
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
@@ -61,16 +61,33 @@ def _without_entry(tree: ast.Module) -> ast.Module:
     """
     rest: list[ast.stmt] = []
     needed_by_entry: set[str] = set()
+    of_checks: list[ast.expr] = []
+    of_others: list[ast.expr] = []
     for statement in tree.body:
         value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
         if not (_assigns(statement, "STREAM") and isinstance(value, ast.Call)):
             rest.append(statement)
             continue
         needed_by_entry |= _names_in([statement])
+        for keyword in value.keywords:
+            (of_checks if keyword.arg == "checks" else of_others).append(keyword.value)
         fold = [keyword.value for keyword in value.keywords if keyword.arg == "fold"]
         rest += [_assignment("FOLD", one) for one in fold if not isinstance(one, ast.Name)]
-    tree.body = rest
-    return _WithoutImports(needed_by_entry - _names_in(rest)).visit(tree)  # type: ignore[no-any-return]
+    tree.body = _without_values(rest, _names_in(of_checks), _names_in(of_others))
+    needed_by_entry |= _names_in(rest) if of_checks else set()
+    return _WithoutImports(needed_by_entry - _names_in(tree.body)).visit(tree)  # type: ignore[no-any-return]
+
+
+def _without_values(
+    statements: list[ast.stmt], unneeded: set[str], needed: set[str]
+) -> list[ast.stmt]:
+    """Without `NAME = ...` of names that nothing but checks, which change no result, needs."""
+    for statement in statements:
+        others = [other for other in statements if other is not statement]
+        names = unneeded - needed - _names_in(others)
+        if any(_assigns(statement, name) for name in names):
+            return _without_values(others, unneeded | _names_in([statement]), needed)
+    return statements
 
 
 def _assignment(name: str, value: ast.expr) -> ast.Assign:
@@ -78,8 +95,8 @@ def _assignment(name: str, value: ast.expr) -> ast.Assign:
     return ast.fix_missing_locations(made)
 
 
-def _names_in(statements: list[ast.stmt]) -> set[str]:
-    nodes = (node for statement in statements for node in ast.walk(statement))
+def _names_in(parts: Sequence[ast.AST]) -> set[str]:
+    nodes = (node for part in parts for node in ast.walk(part))
     return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 

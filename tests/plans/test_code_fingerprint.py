@@ -202,6 +202,37 @@ def test_how_state_is_spread_and_what_is_late_do_not_count(files):
     assert files.fingerprint(stream=spread) == files.fingerprint()
 
 
+ENTRY = """
+from include.settings import Stream
+HOURLY = "0 * * * *"
+STREAM = dict(source="signals", fold=define(step=1), schedule=HOURLY)
+"""
+CHECKED = """
+from include.settings import Check, Stream
+HOURLY = "0 * * * *"
+LEAST: int = 3
+CHECKS = (Check(name="above", each_row=f"total > {LEAST}"),)
+STREAM = dict(source="signals", fold=define(step=1), schedule=HOURLY, checks=(*CHECKS, HOURLY))
+"""
+
+
+def test_what_only_checks_need_does_not_count(files):
+    with_checks = files.fingerprint(SOURCE + CHECKED)
+    # The import of Stream is in both, as nothing names it.
+    assert files.fingerprint(SOURCE + ENTRY) == with_checks
+    assert (
+        files.fingerprint(SOURCE + changed(CHECKED, "LEAST: int = 3", "LEAST = 4")) == with_checks
+    )
+    assert files.fingerprint(SOURCE + changed(CHECKED, "total > ", "total >= ")) == with_checks
+
+
+def test_what_the_function_needs_too_counts(files):
+    source = changed(SOURCE + CHECKED, "event.value > 0", "event.value > LEAST")
+    assert files.fingerprint(changed(source, "LEAST: int = 3", "LEAST = 4")) != files.fingerprint(
+        source
+    )
+
+
 def test_a_release_whose_fold_comes_to_other_results_counts(files, monkeypatch):
     before = files.fingerprint()
     monkeypatch.setattr(module, "FOLD_SEMANTICS", module.FOLD_SEMANTICS + 1)
