@@ -12,8 +12,8 @@ from include.settings_error import SettingsError
 from include.text_table import did_you_mean
 
 TOKEN = re.compile(
-    r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
-    r"|`(?P<quoted>[^`]+)`|(?P<number>\d[\w.]*)|(?P<word>[^\W\d]\w*)|->|\S",
+    r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<comment>--[^\n]*|/\*.*?\*/)"""
+    r"|`(?P<quoted>[^`]+)`|(?P<number>\d[\w.]*)|(?P<word>[^\W\d]\w*)|->|::|\S",
     re.DOTALL,
 )
 # Parameters of a function in the condition: `x -> x > 0`, `(x, y) -> x + y`.
@@ -70,8 +70,9 @@ class Verdict(NamedTuple):
 
     check: Check
     rows: int
-    failing: int | None  # rows that do not meet it; None: they do not, together
+    failing: int | None  # rows that do not meet it; None: they do not, together, or by `problem`
     examples: tuple[str, ...] = ()  # of these, as JSON
+    problem: str | None = None  # why its condition cannot be asked of them, as 1 / 0 > 1
 
     @property
     def is_met(self) -> bool:
@@ -85,7 +86,7 @@ class DataCheckError(Exception):
 def _names(condition: str) -> Iterator[str]:
     """The words that can only be columns."""
     given = {name for found in PARAMETERS.findall(condition) for name in _words(" ".join(found))}
-    tokens = [*TOKEN.finditer(condition)]
+    tokens = [token for token in TOKEN.finditer(condition) if not token["comment"]]
     for number, token in enumerate(tokens):
         before = tokens[number - 1][0].lower() if number else ""
         after = tokens[number + 1] if number + 1 < len(tokens) else None
@@ -96,7 +97,8 @@ def _names(condition: str) -> Iterator[str]:
         elif (word := token["word"]) and word not in given and word.lower() not in KEYWORDS:
             is_call = after is not None and after[0] == "("
             is_typed = after is not None and after["text"]  # DATE '2026-01-01'
-            if not (is_call or is_typed or before == "as"):  # CAST(x AS bigint)
+            is_type = before in ("as", "::")  # CAST(x AS bigint)
+            if not (is_call or is_typed or is_type):
                 yield word
 
 

@@ -31,6 +31,9 @@ COLUMNS = ("user_id", "count", "span_start", "emitted_at", "emitted_date", "plac
         "count_if(user_id IS NULL) * 100 <= count(*) AND max(count) < 10",
         "extract(YEAR FROM emitted_at) > 2000",
         "count(*) FILTER (WHERE count < 0) = 0",
+        "count > 5 -- as the limit says",
+        "count > /* above the limit */ 5",
+        "user_id <> '-- no comment' AND count::bigint > 5",
     ],
 )
 def test_a_condition_by_the_tables_columns_passes(condition):
@@ -45,6 +48,7 @@ def test_a_condition_by_the_tables_columns_passes(condition):
         ("sum(cuont) > 5", "cuont"),
         ("count > 5 AND exists(array(count), x -> y > 0)", "y"),
         ("user_id = amout", "amout"),
+        ("count > 5 -- above\nAND amout > 5", "amout"),
     ],
 )
 def test_a_misspelt_column_is_named(condition, name):

@@ -3,7 +3,16 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    ParseException,
+    PySparkException,
+    SparkRuntimeException,
+)
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType
@@ -12,6 +21,14 @@ from include.data_checks import Check, Verdict
 from include.settings import SettingsError
 
 EXAMPLES = 3
+# What a row may make of a condition: 1 / 0, CAST('a' AS int), element_at(list, 5).
+OF_ROWS = (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
 
 
 def refuse_wrong(rows: DataFrame, checks: Sequence[Check]) -> None:
@@ -36,12 +53,27 @@ def _refused(check: Check) -> Iterator[None]:
     try:
         yield
     except (AnalysisException, ParseException) as error:
-        said = str(error).strip().splitlines()[0]  # a line that is empty comes first
-        raise SettingsError(f"check {check.name}: `{check.condition}`: {said}") from error
+        raise SettingsError(f"check {check.name}: `{check.condition}`: {_said(error)}") from error
+
+
+def _said(error: PySparkException) -> str:
+    return str(error).strip().splitlines()[0]  # a line that is empty comes first
 
 
 def judge_rows(rows: DataFrame, checks: Sequence[Check]) -> list[Verdict]:
-    """What each check says of them, in one pass; nothing of no rows."""
+    """What each check says of them, in one pass; nothing of no rows.
+
+    A check whose condition fails for a row is not met: the pass is one for each check then.
+    """
+    try:
+        return _judged(rows, checks)
+    except OF_ROWS as error:
+        if len(checks) == 1:
+            return [Verdict(checks[0], rows.count(), None, problem=_said(error))]
+        return [verdict for check in checks for verdict in judge_rows(rows, [check])]
+
+
+def _judged(rows: DataFrame, checks: Sequence[Check]) -> list[Verdict]:
     asked = [_answer(check).alias(f"answer_{number}") for number, check in enumerate(checks)]
     answers = rows.agg(F.count(F.lit(1)), *asked).collect()[0]
     count = answers[0]

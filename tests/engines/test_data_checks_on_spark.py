@@ -61,6 +61,36 @@ def test_what_spark_cannot_ask_is_refused_before_anything_is_read(spark, check, 
     assert "\n" not in str(refused.value)
 
 
+def test_a_condition_that_fails_for_a_row_is_not_met_and_is_named(spark):
+    rows = spark.createDataFrame([("a", 1), ("b", 0)], "name string, n bigint")
+    fails = (
+        Check(name="share", each_row="10 / n > 1"),
+        Check(name="number", each_row="CAST(name AS int) > 0", severity="warning"),
+        Check(name="mean", together="sum(n) / (count(*) - 2) > 0"),
+    )
+    verdicts = {verdict.check.name: verdict for verdict in judge_rows(rows, [*CHECKS, *fails])}
+    whys = {"share": "DIVIDE_BY_ZERO", "number": "CAST_INVALID_INPUT", "mean": "DIVIDE_BY_ZERO"}
+    for name, why in whys.items():
+        failed = verdicts.pop(name)
+        assert (failed.rows, failed.failing, failed.is_met) == (2, None, False)
+        assert why in (failed.problem or "")
+        assert "\n" not in (failed.problem or "")
+    assert [*verdicts.values()] == judge_rows(rows, CHECKS)
+
+
+def test_a_batch_whose_rows_cannot_be_asked_is_not_published_in_one_line(spark, counted_lake):
+    lake, engine = counted_lake, SparkEngine(spark)
+    check = Check(name="share", each_row="10 / (total_count - 3) IS NOT NULL")
+    append_commit(lake, COUNTS.source, user_counts.FOLD, COUNTED[1])
+    before = table_rows(lake, COUNTS, user_counts.FOLD)
+    with pytest.raises(DataCheckError) as stopped:
+        drain(engine, lake, replace(COUNTS, checks=(check,)))
+    assert "\n" not in str(stopped.value)
+    assert "check share: `10 / (total_count - 3) IS NOT NULL` fails" in str(stopped.value)
+    assert "`./stateful stream user_counts` goes on" in str(stopped.value)
+    assert table_rows(lake, COUNTS, user_counts.FOLD) == before
+
+
 @pytest.mark.parametrize(
     "is_small", [True, pytest.param(False, marks=pytest.mark.e2e)], ids=["fetched", "on Spark"]
 )
