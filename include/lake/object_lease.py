@@ -24,6 +24,8 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
+from include.lake.paths import LakeError
+
 EXPIRY_S = 60.0
 RENEWALS = 6  # tried within that time
 
@@ -44,6 +46,10 @@ class Found(NamedTuple):
         holder = self.said["holder"]
         return None if holder is None else json.dumps(holder)
 
+    def is_of(self, epoch: int, told: Mapping[str, Any] | None) -> bool:
+        """Whether that holder has put it: whoever takes a lease over begins another epoch."""
+        return self.said["epoch"] == epoch and self.holder == json.dumps(told)
+
 
 @dataclass
 class ObjectLease:
@@ -60,13 +66,27 @@ class ObjectLease:
         self._turn = threading.Lock()
 
     def find(self) -> Found | None:
-        """What is there now; None of a lease that nobody has ever held."""
+        """What is there now; None of a lease that nobody has ever held. LakeError: it is none."""
         try:
             answer = obstore.get(self._store, self._path)
         except FileNotFoundError:
             return None
         meta = answer.meta
-        return Found(json.loads(bytes(answer.bytes())), _version(meta), meta["last_modified"])
+        said = self._read(bytes(answer.bytes()))
+        return Found(said, _version(meta), meta["last_modified"])
+
+    def _read(self, text: bytes) -> Mapping[str, Any]:
+        """LakeError for what no lease of ours says."""
+        try:
+            said = json.loads(text)
+        except ValueError:
+            said = None
+        if not (isinstance(said, dict) and said.keys() >= {"put", "epoch", "holder"}):
+            raise LakeError(
+                f"{self.root}/{self._path} is no lease: somebody has written it. See that no job works "
+                f"on {self.name}, delete it, and repeat"
+            )
+        return said
 
     def holder(self) -> str | None:
         """Who holds it, as JSON; None when it is free, or by our clock has expired. Writes nothing."""
@@ -92,8 +112,12 @@ class ObjectLease:
 
     def _put_ours(self, told: Mapping[str, Any] | None) -> None:
         assert self._version is not None, "was never taken"
-        if not self._put(told, self._epoch, self._version):
-            found = self.find()
+        if self._put(told, self._epoch, self._version):
+            return
+        found = self.find()
+        # A renewal that failed may have been made all the same: its answer was lost.
+        is_ours = found is not None and found.is_of(self._epoch, self._told)
+        if not (found and is_ours and self._put(told, self._epoch, found.version)):
             raise LeaseLostError(
                 f"this job stood still for more than {self.expiry_s:.0f} seconds, and lost {self.name} to "
                 f"another one ({found.holder if found else 'the lease was deleted'}), which did its "
@@ -107,7 +131,11 @@ class ObjectLease:
         try:
             put = obstore.put(self._store, self._path, json.dumps(said).encode(), mode=mode)
             version = _version(put)
-        except (AlreadyExistsError, PreconditionError):
+        except (
+            AlreadyExistsError,
+            PreconditionError,
+            FileNotFoundError,
+        ):  # the last: it was deleted
             found = self.find()
             if found is None or found.said["put"] != said["put"]:
                 return False
@@ -163,7 +191,7 @@ def _renew(lease: ObjectLease, is_over: threading.Event) -> None:
         try:
             lease.renew()
             renewed_at = _now_s()
-        except LeaseLostError as error:
+        except (LeaseLostError, LakeError) as error:
             _end(str(error))
         except (BaseError, OSError) as error:
             if _now_s() - renewed_at > lease.expiry_s:
