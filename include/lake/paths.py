@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyarrow import ArrowException, fs
 from pyarrow import dataset as ds
 
-from include.lake.s3 import arrow_uri, hadoop_uri, is_s3, is_tls_missed
+from include.lake.s3 import arrow_uri, hadoop_uri, is_plain, is_s3, is_tls_missed
 from include.text_table import printable
 
 REASON_CHARACTERS = 300
@@ -114,6 +114,7 @@ def dataset_of(table: str) -> ds.Dataset:
 
 def made_lake(root: str) -> Lake:
     """The readable lake at `root`; its folder is made when it is not there."""
+    _refuse_odd_s3(root)
     try:
         if "://" in root:
             filesystem, path = _open_uri(root)
@@ -125,6 +126,22 @@ def made_lake(root: str) -> Lake:
         reason = shorten(reason, REASON_CHARACTERS)
         raise LakeError(f"the lake {root} cannot be made: {reason}") from error
     return open_lake(root)
+
+
+def _refuse_odd_s3(root: str) -> None:
+    """LakeError for a place on S3 that cannot be opened, or not by all."""
+    if not is_s3(root):
+        return
+    if not is_plain(root):
+        raise LakeError(
+            f"the lake {printable(root)} is not one place for all that open it: give s3a://BUCKET/FOLDER "
+            "with letters of English, digits and any of ._=+@- alone"
+        )
+    if is_tls_missed():
+        raise LakeError(
+            f"the lake {root}: AWS_ENDPOINT_URL is without TLS: set AWS_ALLOW_HTTP=true if that is "
+            "meant, or give an https:// address"
+        )
 
 
 def _is_odd(letter: str) -> bool:
@@ -146,11 +163,7 @@ def open_lake(root: str) -> Lake:
             f"the lake {printable(root)} has {printable(odd)} in its path, where no table can be "
             f"written: give a folder without any of {ODD_LETTERS}, line ends and the like"
         )
-    if is_s3(root) and is_tls_missed():
-        raise LakeError(
-            f"the lake {root}: AWS_ENDPOINT_URL is without TLS: set AWS_ALLOW_HTTP=true if that is "
-            "meant, or give an https:// address"
-        )
+    _refuse_odd_s3(root)
     lake = Lake(hadoop_uri(root).rstrip("/") or "/")
     try:
         info = lake.filesystem.get_file_info(lake.path_in_filesystem(lake.root))

@@ -4,13 +4,21 @@ Standard library only: set-up and the scheduler import this.
 """
 
 import os
+import re
 
+# What Hadoop, delta-rs and Arrow take for the same place: each reads %, # and blanks in its own way.
+PLAIN = re.compile(r"s3a?://[\w.-]+(/[\w.=+@-]+)*/?", re.ASCII)
 SCHEMES = ("s3://", "s3a://")
 
 
 def is_s3(root: str) -> bool:
     """Whether a lake's root is on S3, or on what speaks as it does."""
     return root.startswith(SCHEMES)
+
+
+def is_plain(root: str) -> bool:
+    """Whether all that open a lake's root on S3 find the same place there."""
+    return PLAIN.fullmatch(root) is not None
 
 
 def hadoop_uri(root: str) -> str:

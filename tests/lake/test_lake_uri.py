@@ -2,8 +2,8 @@
 
 import pytest
 
-from include.lake.paths import LakeError, files_of, open_lake
-from include.lake.s3 import arrow_uri
+from include.lake.paths import LakeError, files_of, made_lake, open_lake
+from include.lake.s3 import arrow_uri, is_plain
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,21 @@ def test_a_folder_that_no_table_can_be_written_to_is_refused(tmp_path, letter):
     folder.mkdir()
     with pytest.raises(LakeError, match=r"in its path, where no table can be written"):
         open_lake(str(folder))
+
+
+@pytest.mark.parametrize("make", [open_lake, made_lake])
+@pytest.mark.parametrize(
+    "path",
+    ["", "/lake", "b/a b", "b/a%20b", "b/a#b", "b/a?b", "b/\u00e4", "b//a", "b/a[1]", "b/a\n"],
+)
+def test_a_place_on_s3_that_not_all_who_open_it_find_is_refused(monkeypatch, make, path):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nobody is asked
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    with pytest.raises(LakeError, match=r"give s3a://BUCKET/FOLDER with letters of English"):
+        make(f"s3a://{path}")
+
+
+@pytest.mark.parametrize("path", ["b", "b/", "my.bucket-1/lake/of_2026/team=a"])
+def test_a_usual_place_on_s3_is_none_of_these(path):
+    assert is_plain(f"s3a://{path}")
+    assert is_plain(f"s3://{path}")
