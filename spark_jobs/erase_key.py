@@ -34,7 +34,14 @@ from include.lake.lease import hold_lease
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, open_lake
 from include.lake.table_seal import seal
-from include.landing.erasures import Erasure, begin_erasure, knows, open_erasure, record
+from include.landing.erasures import (
+    Erasure,
+    begin_erasure,
+    how_to_finish,
+    knows,
+    open_erasure,
+    record,
+)
 from include.plans.reseed_options import ReseedOptions
 from include.registry import all_sources, all_streams, streams_of
 from include.savepoints.manifest import mark_deleted, savepoints_of
@@ -118,7 +125,8 @@ def _make_anew(engine: Engine, lake: Lake, stream: Stream, erasure: Erasure) -> 
     if row is None:
         return
     if not knows(row, erasure):
-        reseed(engine, lake, stream, ReseedOptions(recompute=True))
+        then = f"the erasure is not finished: {how_to_finish(stream.source)}"
+        reseed(engine, lake, stream, ReseedOptions(recompute=True), then=then)
     with hold_lease(lake, f"stream-{stream.name}", PATIENCE):
         _delete_older_savepoints(engine, lake, stream.name, erasure)
         delete_replaced_generations(lake, stream)

@@ -145,7 +145,6 @@ def _recompute(
             covered = coverage_of(replay, generation, start_us, until_us, delay_us)
             change = table.replace_range(outcome.outputs, start_us, until_us, mark_of(covered))
             enter(lake, covered)  # also where no row has changed: late ones are in it now
-            checks.record_warnings()
         record |= {
             "until": plan.until,
             "rows_in": outcome.rows_read,

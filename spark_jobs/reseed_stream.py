@@ -70,9 +70,11 @@ def reseed(
     stream: Stream,
     options: ReseedOptions,
     dag_run_id: str | None = None,
+    then: str | None = None,
 ) -> None:
     """Reseed `stream` and record it. One that was cut off is overtaken: the ledger knows what
-    it has replaced, and its savepoints serve this one.
+    it has replaced, and its savepoints serve this one. `then`: what goes on once a check has
+    stopped it, and was mended, when that is no reseed of its own.
 
     Raises SettingsError or LakeError, before anything is written, when it cannot be done.
     """
@@ -90,12 +92,12 @@ def reseed(
         log.info("%s", plan.text())
         opened = open_stream(lake, stream)
         # Both fail before anything is written.
-        _checks(opened, record).refuse_wrong(_product_table(engine, opened))
+        _checks(opened, record, then).refuse_wrong(_product_table(engine, opened))
         row = intent_row(opened, plan)
         append_ops(lake, "generations", [row], (f"{stream.name}/{row['generation']}", 0))
         opened = opened.again()
         write_look(lake, stream.name, opened.seen)
-        _carry_out(engine, opened, row, record)
+        _carry_out(engine, opened, row, record, then)
 
 
 def finish_open_reseed(
@@ -119,7 +121,13 @@ def finish_open_reseed(
     return True
 
 
-def _carry_out(engine: Engine, opened: OpenStream, row: GenerationRow, record: RunRecord) -> None:
+def _carry_out(
+    engine: Engine,
+    opened: OpenStream,
+    row: GenerationRow,
+    record: RunRecord,
+    then: str | None = None,
+) -> None:
     """Everything from the intent to the switch, as the intent's row has decided it."""
     began, lake = time.monotonic(), opened.lake
     replay = _replay(opened, row, record["run_id"])
@@ -129,7 +137,7 @@ def _carry_out(engine: Engine, opened: OpenStream, row: GenerationRow, record: R
     covered = coverage_of(
         replay, row["generation"], from_us, until_us, row["watermark_delay_ms"] * US_PER_MS
     )
-    table, checks = _product_table(engine, opened), _checks(opened, record)
+    table, checks = _product_table(engine, opened), _checks(opened, record, then)
     checks.refuse_wrong(table)
     with replayed(engine, replay, until_us) as outcome:
         change = NO_CHANGE
@@ -141,7 +149,6 @@ def _carry_out(engine: Engine, opened: OpenStream, row: GenerationRow, record: R
         else:
             table.replace_all(outcome.states, mark_of(covered))
         enter(lake, covered)
-        checks.record_warnings()
         # Once it is entered: until then the reseed can be given up, and from then on one that
         # overtakes it begins no later (`rejected_kept`). A repeat does this again.
         since_us = replay.base.until_us if replay.base.savepoint else None
@@ -157,9 +164,9 @@ def _carry_out(engine: Engine, opened: OpenStream, row: GenerationRow, record: R
     delete_expired(engine, opened)
 
 
-def _checks(opened: OpenStream, record: RunRecord) -> DataChecks:
+def _checks(opened: OpenStream, record: RunRecord, then: str | None) -> DataChecks:
     again = f"`./stateful reseed {opened.name} --apply`, with the options that it had"
-    return DataChecks(opened.lake, opened.declared, record, again)
+    return DataChecks(opened.lake, opened.declared, record, then or again)
 
 
 def _has_replaced(opened: OpenStream, generation: int) -> bool:

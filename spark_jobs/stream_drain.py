@@ -159,7 +159,6 @@ def _run(
             raise checks.stopped from None
         raise
     finally:
-        checks.record_warnings()
         newest = newest_committed(lake, query.checkpoint)
         record |= writer.totals(newest)
         findings = findings_of_run(writer.committed(newest), writer.rejected_keys(newest))

@@ -114,5 +114,9 @@ def why_wait(lake: Lake, source: str, who: str, row: GenerationRow | None = None
         return None  # what comes from now on is not of the key, or was landed again
     return (
         f"an erasure of a key of {source} was begun and is not finished, and {who} waits for it: "
-        f"finish it, with the same key: `./stateful erase {source} KEY --apply`"
+        + how_to_finish(source)
     )
+
+
+def how_to_finish(source: str) -> str:
+    return f"finish it, with the same key: `./stateful erase {source} KEY --apply`"

@@ -31,7 +31,7 @@ class DataChecks:
         self._stream = stream
         self._record = record
         self._then = then
-        # Of what was published: those that it does not meet, by check.
+        # Of what is published all the same: those that it does not meet, by check.
         self._warnings: dict[str, list[Verdict]] = {}
         self.stopped: DataCheckError | None = None
 
@@ -68,8 +68,7 @@ class DataChecks:
         not_met = [verdict for verdict in verdicts if not verdict.is_met]
         if errors := [verdict for verdict in not_met if verdict.check.severity == "error"]:
             self._stop(errors, what)
-        for verdict in not_met:
-            self._warnings.setdefault(verdict.check.name, []).append(verdict)
+        self._warn(not_met)
 
     def _stop(self, errors: Sequence[Verdict], what: str) -> None:
         name = self._stream.name
@@ -89,8 +88,16 @@ class DataChecks:
         self.stopped = DataCheckError(f"{name}: {found.detail}. To do: {action}")
         raise self.stopped
 
-    def record_warnings(self) -> None:
-        """One finding for each check of severity warning that was not met in the run."""
+    def _warn(self, not_met: Sequence[Verdict]) -> None:
+        """A finding for each check that was not met in the run so far: the newest says it all.
+
+        Before the rows are published: of those that a kill has cut off behind that nobody asks
+        again.
+        """
+        if not not_met:
+            return
+        for verdict in not_met:
+            self._warnings.setdefault(verdict.check.name, []).append(verdict)
         found = [_warning(self._stream.name, verdicts) for verdicts in self._warnings.values()]
         record_findings(self._lake, self._record["run_id"], self._stream.name, found)
 
@@ -112,6 +119,8 @@ def _row(verdict: Verdict) -> dict[str, object]:
 def _told(verdict: Verdict) -> str:
     name, all_rows = verdict.check.name, counted(verdict.rows, "row")
     condition = " ".join(verdict.check.condition.split())  # in one line
+    if verdict.problem is not None:
+        return f"check {name}: `{condition}` fails for rows of {all_rows}: {verdict.problem}"
     if verdict.failing is None:
         return f"check {name}: {all_rows} together do not meet `{condition}`"
     shown = ", ".join(example[:SHOWN_CHARACTERS] for example in verdict.examples)
@@ -123,7 +132,7 @@ def _warning(stream: str, verdicts: Sequence[Verdict]) -> Finding:
         finding="data_check_warning",
         severity="warning",
         count=sum(verdict.failing or 0 for verdict in verdicts) or None,
-        detail=f"{_told(verdicts[-1])}. They are in the table",
+        detail=f"{_told(verdicts[-1])}. They are published all the same",
         action=f"look at these rows and who sends them; mend the function or the check in "
         f"include/streams/{stream}.py",
     )

@@ -78,7 +78,7 @@ def test_a_batch_that_does_not_meet_one_is_not_published_and_goes_on_once_it_is_
         declare(world, kind, warn(FEW))
         run(world, kind)
         assert world.table(kind) == live_table(world, kind) != before
-        assert "They are in the table" in findings(world, "warning")[-1]["detail"]
+        assert "published all the same" in findings(world, "warning")[-1]["detail"]
         judged = read_ops(world.lake, "data_checks").to_pylist()
         wanted = sum(amount > MOST for amount in amounts(world.table(kind)))
         told_of = [row["rows_failing"] for row in judged if row["severity"] == "warning"]
@@ -233,6 +233,47 @@ def test_a_reseed_that_was_cut_off_behind_its_rows_is_finished_under_any_check()
             run(world, "counts")
             assert read_generations(world.lake, stream.name).intent is None
             auditor.check()
+    pytest.fail("a reseed has more writes than that")
+
+
+def told_in_all(world: World, kind: str) -> None:
+    """People have been told of each check of severity warning that rows of the table do not meet."""
+    if max(amounts(world.table(kind)), default=0) > MOST:
+        assert "published all the same" in findings(world, "warning")[-1]["detail"]
+
+
+@pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
+def test_a_warning_is_told_of_also_when_the_run_was_killed_behind_the_rows(kind):
+    with open_world() as world:
+        good_and_bad(world, kind)
+        declare(world, kind, warn(FEW))
+        writes = writes_of(lambda: run(world, kind)).count
+    for number in range(1, writes + 1):
+        with open_world() as world:
+            good_and_bad(world, kind)
+            declare(world, kind, warn(FEW))
+            killed_at(number, lambda world=world: run(world, kind))
+            run(world, kind)
+            told_in_all(world, kind)
+
+
+def test_a_warning_is_told_of_also_when_a_reseed_was_killed_behind_the_rows():
+    for number in range(1, 40):
+        with open_world() as world:
+            good_and_bad(world, "counts")
+            run(world, "counts")
+            declare(world, "counts", warn(FEW))
+            stream = world.streams["counts"]
+            before = read_generations(world.lake, stream.name).number
+            killed = killed_at(
+                number,
+                lambda: reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True)),  # noqa: B023
+            )
+            run(world, "counts")
+            if read_generations(world.lake, stream.name).number > before:  # else it never began
+                told_in_all(world, "counts")
+            if not killed:
+                return
     pytest.fail("a reseed has more writes than that")
 
 
