@@ -158,8 +158,8 @@ def _recompute(
 
 
 def _checks(lake: Lake, plan: RecomputePlan, stream: Stream, record: RunRecord) -> DataChecks:
-    interval = f"{plan.start.isoformat()} {plan.until.isoformat()}"
-    again = f"clear the backfill's task, or `./stateful recompute {stream.name} {interval}`"
+    start, until = plan.start.isoformat(), plan.until.isoformat()
+    again = f"clear the backfill's task, or `./stateful recompute {stream.name} {start} {until}`"
     return DataChecks(lake, stream, record, again)
 
 

@@ -27,7 +27,7 @@ BEGINNING = 60
 NEVER = r"(?!)"
 # Of more, all that people read of the source and its streams goes: to look for each takes too long.
 MOST_TEXTS = 1_000
-FOR_PEOPLE = ("detail", "action", "error", "group")
+FOR_PEOPLE = ("detail", "action", "error", "group", "examples")
 SUBJECTS = ("subject", "source", "stream")
 
 

@@ -111,7 +111,8 @@ def test_it_goes_on_and_a_savepoint_of_0_6_is_clean(gone_on, name):
     assert "code_changed" not in {finding.finding for finding in found}
     identity = stream_identity(gone_on, stream)
     plan = plan_recompute(gone_on, stream, identity, START + 3 * HOUR, START + 4 * HOUR)
-    assert plan.base.savepoint is not None
+    # That of the orders lacks rows that came late.
+    assert (plan.base.savepoint is not None) == (name == "kept_moves")
 
 
 def test_a_backfill_takes_the_late_rows_of_its_interval_in(spark, gone_on):

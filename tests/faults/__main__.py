@@ -114,8 +114,8 @@ def _told(results: Sequence[Result]) -> int:
 
 
 def _fuzz(args: Namespace, path: Path) -> int:
-    known = known_results(path)
-    for result in fuzz_runs.run_for(args.minutes, len(known)):
+    done = {name for name, result in known_results(path).items() if result.ended != WRONG}
+    for result in fuzz_runs.run_for(args.minutes, done):
         note(path, result)
     return _told(list(known_results(path).values()))
 

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import count
 
 from hypothesis import HealthCheck, given, seed, settings
 
@@ -21,12 +22,14 @@ FILES_A_SEED = 2_000
 MOST_ADDRESSES = 4 * GIB
 
 
-def run_for(minutes: float, done: int) -> Iterator[Result]:
-    """A result a seed, from the one behind those that are done."""
-    ends, number = time.monotonic() + minutes * 60, done
-    while time.monotonic() < ends:
-        number += 1
-        yield run_seed(number)
+def run_for(minutes: float, done: Collection[str]) -> Iterator[Result]:
+    """A result a seed, from the first on, but for those whose results are named."""
+    ends = time.monotonic() + minutes * 60
+    for number in count(1):
+        if time.monotonic() >= ends:
+            return
+        if f"seed {number}" not in done:
+            yield run_seed(number)
 
 
 def run_seed(number: int) -> Result:

@@ -130,8 +130,8 @@ def count_deletions(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.full
 def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(monkeypatch, tmp_path):
-    count_deletions(monkeypatch)
     writes = len(writes_of_erasure())
+    count_deletions(monkeypatch)
     for number in range(1, writes + 1):
         with open_world(quick=False) as world:
             lived(world)
