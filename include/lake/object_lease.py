@@ -28,6 +28,8 @@ from include.lake.paths import LakeError
 
 EXPIRY_S = 60.0
 RENEWALS = 6  # tried within that time
+# What a store says of a condition; the last of an object that was deleted.
+NOT_AS_ASKED = (AlreadyExistsError, PreconditionError, FileNotFoundError)
 
 
 class LeaseLostError(Exception):
@@ -131,11 +133,7 @@ class ObjectLease:
         try:
             put = obstore.put(self._store, self._path, json.dumps(said).encode(), mode=mode)
             version = _version(put)
-        except (
-            AlreadyExistsError,
-            PreconditionError,
-            FileNotFoundError,
-        ):  # the last: it was deleted
+        except NOT_AS_ASKED:
             found = self.find()
             if found is None or found.said["put"] != said["put"]:
                 return False

@@ -242,7 +242,7 @@ def told_in_all(world: World, kind: str) -> None:
         assert "published all the same" in findings(world, "warning")[-1]["detail"]
 
 
-@pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
+@pytest.mark.parametrize("kind", ["counts", pytest.param("counts_per_key", marks=pytest.mark.full)])
 def test_a_warning_is_told_of_also_when_the_run_was_killed_behind_the_rows(kind):
     with open_world() as world:
         good_and_bad(world, kind)
@@ -257,6 +257,7 @@ def test_a_warning_is_told_of_also_when_the_run_was_killed_behind_the_rows(kind)
             told_in_all(world, kind)
 
 
+@pytest.mark.full
 def test_a_warning_is_told_of_also_when_a_reseed_was_killed_behind_the_rows():
     for number in range(1, 40):
         with open_world() as world:
