@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from include.erase.erased_key import erased_key, streams_by_key
-from include.erase.found_rows import find, mentions
+from include.erase.found_rows import find, landed_file_of, mentions
 from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake, dataset_of
@@ -134,3 +134,43 @@ def test_copies_of_a_file_with_such_rows_are_found_too(lake: Lake):
     ingest(lake, source)
     found = find(lake, erased_key("device_signals", "7"))
     assert (found.rows, found.files) == (1, ("a.jsonl", "copy.jsonl"))
+
+
+@pytest.mark.parametrize("word", ["succeeded", "device_signals", "complete_word"])
+def test_words_that_records_are_read_by_stay_whatever_a_row_says(lake: Lake, word: str):
+    """A value of the key's rows may be a word of ours: a status, or a stream's name."""
+    run = {"run_id": "r", "subject": "device_signals", "outcome": "succeeded", "error": f"x {word}"}
+    append_ops(lake, "runs", [run])
+    made = {"stream": "device_signals", "generation": 1, "status": "complete_word"}
+    append_ops(lake, "generations", [made])
+    traces = Traces(erased_key("device_signals", "7"), ["device_signals"], {word})
+    assert erase_in_ops(lake, traces) == 1
+    (told,) = read_ops(lake, "runs").to_pylist()
+    assert {name: told[name] for name in run} == run | {"error": "[erased]"}
+    (told,) = read_ops(lake, "generations").to_pylist()
+    assert {name: told[name] for name in made} == made
+
+
+def test_what_airflow_runs_by_stays_whatever_a_row_says(tmp_path: Path):
+    database = tmp_path / "airflow.db"
+    with closing(sqlite3.connect(database)) as made:
+        made.execute("CREATE TABLE dag_run (run_type TEXT, dag_id TEXT, conf JSON)")
+        made.execute(
+            "INSERT INTO dag_run VALUES ('scheduled', 'stream', '{\"of\": \"scheduled\"}')"
+        )
+        made.commit()
+    traces = Traces(erased_key("user_counts", "scheduled"), [], {"scheduled"})
+    assert erase_in_airflow(tmp_path, traces) == 1
+    with closing(sqlite3.connect(database)) as made:
+        rows = made.execute("SELECT * FROM dag_run").fetchall()
+    assert rows == [("scheduled", "stream", '{"of": "[erased]"}')]
+
+
+def test_a_file_is_found_by_its_whole_name_and_by_rows_of_it_that_were_mended(lake: Lake):
+    landing = Landing(lake)
+    landing.add("day#1.jsonl", [signal(1, device_id=7)])
+    landing.add("torn.jsonl", [signal(2, device_id=7, value="no number")])
+    ingest(lake, source_named("signals"))
+    found = find(lake, erased_key("device_signals", "7"))
+    assert found.files == ("day#1.jsonl", "torn.jsonl")
+    assert landed_file_of(f"torn.jsonl#{'0a' * 16}") == "torn.jsonl"
