@@ -4,16 +4,19 @@ import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from include.care.set_aside import apply_set_aside, plan_set_aside
+from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import erased_key, streams_by_key
 from include.erase.found_rows import find, landed_file_of, mentions
 from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
 from include.lake.ops import append_ops, read_ops
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake, LakeError, dataset_of
 from include.landing.erasures import begin_erasure, why_wait
 from include.landing.ingest import ingest
 from include.registry import source_named
@@ -174,3 +177,23 @@ def test_a_file_is_found_by_its_whole_name_and_by_rows_of_it_that_were_mended(la
     found = find(lake, erased_key("device_signals", "7"))
     assert found.files == ("day#1.jsonl", "torn.jsonl")
     assert landed_file_of(f"torn.jsonl#{'0a' * 16}") == "torn.jsonl"
+
+
+def test_files_that_are_not_taken_yet_are_named_as_not_looked_into(lake: Lake):
+    landing, key = Landing(lake), erased_key("device_signals", "7")
+    landing.add("a.jsonl", [signal(1, device_id=7)])
+    ingest(lake, source_named("signals"))
+    assert "not taken yet" not in plan_erasure(lake, key).text()
+    landing.add("b.jsonl", [signal(2, device_id=7)])
+    told = plan_erasure(lake, key).text()
+    assert "NOT looked into: 1 file of landing not taken yet" in told
+
+
+def test_what_lies_aside_in_the_lake_is_to_go_first(lake: Lake):
+    landing, key = Landing(lake), erased_key("device_signals", "7")
+    landing.add("a.jsonl", [signal(1, device_id=7)])
+    ingest(lake, source_named("signals"))
+    apply_set_aside(lake, plan_set_aside(lake, ["bronze/signals"], datetime.now(UTC)))
+    ingest(lake, source_named("signals"))
+    with pytest.raises(LakeError, match=r"set_aside/20\d+T.* may have the key.*delete it"):
+        plan_erasure(lake, key)
