@@ -1,5 +1,6 @@
 """How a key is written, and which of its texts are looked for where."""
 
+import io
 import json
 import sqlite3
 from contextlib import closing
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from include.care.set_aside import apply_set_aside, plan_set_aside
+from include.cli.__main__ import main
 from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import erased_key, streams_by_key
 from include.erase.found_rows import find, landed_file_of, mentions
@@ -197,3 +199,21 @@ def test_what_lies_aside_in_the_lake_is_to_go_first(lake: Lake):
     ingest(lake, source_named("signals"))
     with pytest.raises(LakeError, match=r"set_aside/20\d+T.* may have the key.*delete it"):
         plan_erasure(lake, key)
+
+
+def test_a_key_of_several_lines_is_not_that_of_its_first(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    event = {"user_id": "al", "event_type": "x", "event_time": "2026-03-01T00:00:00Z", "value": 1.0}
+    folder = Path(lake.landing("user_events"))
+    folder.mkdir(parents=True)
+    rows = [event, event | {"user_id": "alice"}, event | {"user_id": "al\nice"}]
+    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    ingest(lake, source_named("user_events"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("al\nce\n"))
+    assert main(["erase", "user_counts", "-", "--lake", lake.root]) == 2
+    assert "user_events has no row of that key" in capsys.readouterr().err
+    for told in ("al", "al\nice"):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{told}\n"))
+        assert main(["erase", "user_counts", "-", "--lake", lake.root]) == 0
+        assert ": 1 row of bronze on 1 date, 0 rows" in capsys.readouterr().out
