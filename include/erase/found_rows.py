@@ -135,7 +135,8 @@ def _landed_values(raw: str | None, name: str, source: Source) -> Mapping[str, o
 
 def _has(values: Mapping[str, object], key: ErasedKey) -> bool:
     return all(
-        _is_landed(values, name, key) for name, text in key.texts.items() if text is not None
+        _landed(values, name, key) is None if text is None else _is_landed(values, name, key)
+        for name, text in key.texts.items()
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.cli.__main__ import main
 from include.erase.erase_plan import plan_erasure
-from include.erase.erased_key import erased_key, streams_by_key
+from include.erase.erased_key import ErasedKey, erased_key, streams_by_key
 from include.erase.found_rows import find, landed_file_of, mentions
 from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
 from include.lake.ops import append_ops, read_ops
@@ -89,6 +89,21 @@ def test_rows_are_found_by_their_values_and_refused_ones_by_theirs_or_as_words(l
     told = [row["raw"] for row in refused if row["quarantine_id"] in found.refused]
     assert len(told) == 2
     assert all(any(part in text for part in rows) for text in told)
+
+
+def torn(device_id: int, value: object) -> str:
+    """Refused for its time alone."""
+    return json.dumps({"device_id": device_id, "value": value, "timestamp": "never"})
+
+
+def test_a_refused_row_with_a_value_is_not_of_the_key_that_has_none_there(lake: Lake):
+    Landing(lake).add("a.jsonl", [torn(7, None), torn(7, 3), torn(7, "no number")])
+    ingest(lake, source_named("signals"))
+    values = {"device_id": pa.scalar(7, pa.int64()), "value": pa.scalar(None, pa.int64())}
+    found = find(lake, ErasedKey(source_named("signals"), values))
+    refused = dataset_of(lake.quarantine("signals")).to_table().to_pylist()
+    (raw,) = [row["raw"] for row in refused if row["quarantine_id"] in found.refused]
+    assert json.loads(raw)["value"] is None
 
 
 def test_a_word_is_no_part_of_another():
