@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
+from pyarrow import fs
 
 from include.care.old_generations import find_old_generations
 from include.care.set_aside import lying_aside
@@ -20,7 +21,7 @@ from include.landing.ingest_seal import how_tables_changed
 from include.landing.origin import place_of
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
-from include.registry import all_sources, streams_of
+from include.registry import all_sources, source_names, stream_names, streams_of
 from include.settings import SettingsError, Stream
 from include.text_table import counted
 
@@ -36,6 +37,7 @@ class ErasePlan:
     others: tuple[str, ...]  # streams that may have folded its rows into states of other keys
     waiting: int  # landed files that are not taken yet
     unread: int  # files that were refused as a whole: nobody knows what is in them
+    undeclared: tuple[str, ...]  # what no source or stream of today has, below the lake
     elsewhere: tuple[str, ...]  # other sources with a field of that name
     reseeds: tuple[str, ...]  # what becomes of the streams that ever ran, bronze being as it is now
     bronze_id: str
@@ -97,6 +99,11 @@ class ErasePlan:
                 f"NOT looked into: {counted(self.unread, 'file')} of landing that quarantine has as a whole "
                 "(row_number 0). Delete what is of the key"
             )
+        if self.undeclared:
+            yield (
+                f"NOT looked into: {', '.join(self.undeclared)}, of no source or stream that is declared: "
+                "delete what may have the key"
+            )
         if self.elsewhere:
             yield f"NOT touched: {', '.join(self.elsewhere)}, with a field of that name: erase it there, too"
         if any(text is not None and len(text) < LEAST_TEXT for text in self.key.texts.values()):
@@ -129,6 +136,7 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
         tuple(stream.name for stream in others),
         0 if key.source.origin else files_waiting(lake, source),
         _unread(lake, source),
+        tuple(_undeclared(lake)),
         tuple(
             s.name for s in all_sources() if s.name != source and names & {f.name for f in s.fields}
         ),
@@ -215,6 +223,19 @@ def _is_initial(lake: Lake, stream: Stream, key: ErasedKey) -> bool:
         with lake.filesystem.open_input_stream(path) as file:
             told = file.read().decode(errors="replace")
     return all(mentions(told, text) for text in key.texts.values() if text is not None)
+
+
+def _undeclared(lake: Lake) -> Iterator[str]:
+    """Tables and states of a source or stream that has been taken out, or renamed."""
+    declared = {*source_names(), *stream_names(), "ingest"}
+    for kind in ("bronze", "quarantine", "tables", "rejected", "savepoints", "checkpoints"):
+        folder = fs.FileSelector(
+            lake.path_in_filesystem(f"{lake.root}/{kind}"), allow_not_found=True
+        )
+        for name in sorted(info.base_name for info in lake.filesystem.get_file_info(folder)):
+            # Of savepoints from before a migration: NAME-2, NAME-3, ...
+            if not {name, name.rpartition("-")[0]} & declared:
+                yield f"{kind}/{name}"
 
 
 def _unread(lake: Lake, source: str) -> int:

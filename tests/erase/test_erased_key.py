@@ -232,3 +232,12 @@ def test_a_key_of_several_lines_is_not_that_of_its_first(
         monkeypatch.setattr("sys.stdin", io.StringIO(f"{told}\n"))
         assert main(["erase", "user_counts", "-", "--lake", lake.root]) == 0
         assert ": 1 row of bronze on 1 date, 0 rows" in capsys.readouterr().out
+
+
+def test_tables_of_streams_that_were_taken_out_are_named_as_not_looked_into(lake: Lake):
+    Landing(lake).add("a.jsonl", [signal(1, device_id=7)])
+    ingest(lake, source_named("signals"))
+    for name in ("tables/taken_out", "tables/user_counts", "savepoints/user_counts-2"):
+        Path(lake.root, name, "_delta_log").mkdir(parents=True)
+    told = plan_erasure(lake, erased_key("device_signals", "7")).text()
+    assert "NOT looked into: tables/taken_out, of no source or stream that is declared" in told
