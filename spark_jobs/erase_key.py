@@ -98,6 +98,11 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure, airflow_home: P
     traces = Traces(key, subjects, quotable(lake, key))
     cells = erase_in_ops(lake, traces) + erase_in_airflow(airflow_home, traces)
     log.info("%d texts of ops and of %s quoted it", cells, airflow_home)
+    for stream in streams_of(source):
+        # By its count of rows one with the key may be clean, to a reseed that somebody else begins.
+        mark_deleted(
+            lake, [savepoint.savepoint_id for savepoint in savepoints_of(lake, stream.name)]
+        )
     erase_rows(lake, key, plan.found)
     for table in (f"bronze/{source}", f"quarantine/{source}"):
         if lake.is_delta_table(f"{lake.root}/{table}"):

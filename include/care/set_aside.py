@@ -13,8 +13,10 @@ from pathlib import PurePosixPath
 
 from pyarrow import fs
 
+from include.checkpoint.offsets import newest_planned
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
+from include.landing.erasures import open_erasure
 from include.landing.ingest_position import read_position
 from include.landing.landed_files import landed_files
 from include.registry import all_sources, all_streams, source_names, streams_of
@@ -58,11 +60,16 @@ def _part(lake: Lake, name: str) -> tuple[list[str], list[str]]:
         )
     kind, subject = PurePosixPath(name).parts[:2]
     is_of_source = kind in ("bronze", "quarantine", "ingested_files") and subject in source_names()
+    if is_of_source and open_erasure(lake, subject):
+        raise LakeError(
+            f"an erasure of a key of {subject} was begun and is not finished, and needs bronze/{subject}: "
+            "finish it first. If it cannot be, give it up: `./stateful set-aside ops/erasures --apply`"
+        )
     wanted = OF_SOURCE.format(subject).split() if is_of_source else [name, _checksum_of(name)]
     names = [each for each in wanted if _exists(lake, each)]
     if not names:
         raise LakeError(f"{lake.root}/{name} is not there: nothing is to be set aside")
-    return names, _follows(lake, kind, subject, is_of_source)
+    return names, _follows(lake, name, is_of_source)
 
 
 def _checksum_of(name: str) -> str:
@@ -76,27 +83,46 @@ def _exists(lake: Lake, name: str) -> bool:
     return bool(info.type != fs.FileType.NotFound)
 
 
-def _follows(lake: Lake, kind: str, subject: str, is_of_source: bool) -> list[str]:
+def _follows(lake: Lake, name: str, is_of_source: bool) -> list[str]:
+    kind, subject = PurePosixPath(name).parts[:2]
+    reseed = f"./stateful reseed {subject}"
     if is_of_source:
-        streams = [stream.name for stream in streams_of(subject)]
-        again = "; ".join(f"`./stateful stream {name}`" for name in streams)
-        reseeds = "; ".join(f"`./stateful reseed {name} --apply`" for name in streams)
-        return [
-            *_not_again(lake, subject),
-            "rows that were corrected and taken in by reingest have to be so again",
-            f"then {subject} is ingested anew by {again}",
-            f"and its streams, which stop until then, go on after {reseeds}",
-        ]
+        return _follows_of_source(lake, subject)
     if kind == "tables":
-        return [f"then all its rows are made anew by `./stateful reseed {subject} --apply`"]
+        return [f"then all its rows are made anew by `{reseed} --apply`"]
+    if kind == "rejected":
+        return [f"then all its rows are made anew by `{reseed} --recompute --apply`"]
     if kind == "checkpoints":
-        return [f"then go on with `./stateful stream {subject}`"]
-    if kind == "ops":
+        if (
+            len(PurePosixPath(name).parts) == 3
+            and newest_planned(lake, f"{lake.root}/{name}") is not None
+        ):
+            return [f"then its state is made anew by `{reseed} --apply`"]
         return [
+            f"then go on with `./stateful stream {subject}`; if that lacks it, `{reseed} --apply`"
+        ]
+    if kind == "ops":
+        forgotten = (
+            "an erasure that is not finished is forgotten, and its key may be left: erase it again",
+        )
+        return [
+            *(forgotten if subject == "erasures" else ()),
             "what it told of the past is not known any more; a stream that needs it says so at its "
-            "next run, with what to do"
+            "next run, with what to do",
         ]
     return ["it is made anew when it is needed"]
+
+
+def _follows_of_source(lake: Lake, source: str) -> list[str]:
+    streams = [stream.name for stream in streams_of(source)]
+    again = "; ".join(f"`./stateful stream {name}`" for name in streams)
+    reseeds = "; ".join(f"`./stateful reseed {name} --apply`" for name in streams)
+    return [
+        *_not_again(lake, source),
+        "rows that were corrected and taken in by reingest have to be so again",
+        f"then {source} is ingested anew by {again}",
+        f"and its streams, which stop until then, go on after {reseeds}",
+    ]
 
 
 def _not_again(lake: Lake, source: str) -> list[str]:
@@ -113,6 +139,13 @@ def _not_again(lake: Lake, source: str) -> list[str]:
     if not gone:
         return ["all files that were taken are still in landing"]
     return [f"{counted(gone, 'file')} of those taken are not in landing any more: DATA IS LOST"]
+
+
+def lying_aside(lake: Lake) -> list[str]:
+    """What was set aside and is still in the lake: folders below it."""
+    root = lake.path_in_filesystem(f"{lake.root}/set_aside")
+    found = lake.filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+    return sorted(f"set_aside/{info.base_name}" for info in found)
 
 
 def apply_set_aside(lake: Lake, plan: SetAside) -> None:

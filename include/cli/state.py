@@ -182,7 +182,7 @@ def erase(
     is_applied: ApplyOption = False,
 ) -> int:
     """Erase all of a key, in the past too: the plan, or with --apply do it."""
-    told = sys.stdin.readline().rstrip("\n") if key == "-" else key
+    told = _key_of_stdin() if key == "-" else key
     say(plan_erasure(lake, erased_key(name, told)).text())
     if not is_applied:
         say(UNCHANGED)
@@ -190,6 +190,12 @@ def erase(
     # Not an argument: those stand in logs.
     os.environ[ERASED_KEY] = told
     return run_job("erase_key", ["--name", name, "--lake", lake.root])
+
+
+def _key_of_stdin() -> str:
+    """All of it but a last line's end: the first line of a key is the key of somebody else."""
+    told = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read()
+    return told.removesuffix("\n")
 
 
 @command("skip-lost", "skip-lost user_events --apply", PANEL)

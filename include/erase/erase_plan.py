@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
+from pyarrow import fs
 
 from include.care.old_generations import find_old_generations
+from include.care.set_aside import lying_aside
 from include.erase.erase_rows import landed_files
 from include.erase.erased_key import ErasedKey, streams_by_key
 from include.erase.found_rows import LEAST_TEXT, Found, find, mentions
@@ -14,12 +16,12 @@ from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError, dataset_of
 from include.landing.clock_repair import open_repair
 from include.landing.erasures import Erasure, erasures_of, open_erasure
-from include.landing.ingest_position import read_position
+from include.landing.ingest_position import files_waiting, read_position
 from include.landing.ingest_seal import how_tables_changed
 from include.landing.origin import place_of
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
-from include.registry import all_sources, streams_of
+from include.registry import all_sources, source_names, stream_names, streams_of
 from include.settings import SettingsError, Stream
 from include.text_table import counted
 
@@ -33,7 +35,9 @@ class ErasePlan:
     landed: tuple[str, ...]  # files that are still in landing
     own: tuple[str, ...]  # streams that keep states by the key
     others: tuple[str, ...]  # streams that may have folded its rows into states of other keys
+    waiting: int  # landed files that are not taken yet
     unread: int  # files that were refused as a whole: nobody knows what is in them
+    undeclared: tuple[str, ...]  # what no source or stream of today has, below the lake
     elsewhere: tuple[str, ...]  # other sources with a field of that name
     reseeds: tuple[str, ...]  # what becomes of the streams that ever ran, bronze being as it is now
     bronze_id: str
@@ -85,10 +89,20 @@ class ErasePlan:
 
     def _left(self) -> Iterator[str]:
         """What is for people to do."""
+        if self.waiting:
+            yield (
+                f"NOT looked into: {counted(self.waiting, 'file')} of landing not taken yet. What they have "
+                "of the key comes back with them: run a stream of the source first"
+            )
         if self.unread:
             yield (
                 f"NOT looked into: {counted(self.unread, 'file')} of landing that quarantine has as a whole "
                 "(row_number 0). Delete what is of the key"
+            )
+        if self.undeclared:
+            yield (
+                f"NOT looked into: {', '.join(self.undeclared)}, of no source or stream that is declared: "
+                "delete what may have the key"
             )
         if self.elsewhere:
             yield f"NOT touched: {', '.join(self.elsewhere)}, with a field of that name: erase it there, too"
@@ -120,7 +134,9 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
         tuple(landed_files(lake, source, found.files)),
         tuple(stream.name for stream in own),
         tuple(stream.name for stream in others),
+        0 if key.source.origin else files_waiting(lake, source),
         _unread(lake, source),
+        tuple(_undeclared(lake)),
         tuple(
             s.name for s in all_sources() if s.name != source and names & {f.name for f in s.fields}
         ),
@@ -159,6 +175,11 @@ def _refuse(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
     columns = DeltaTable(lake.bronze(source.name)).schema().fields
     if lacks := set(key.values) - {column.name for column in columns}:
         raise LakeError(f"bronze/{source.name} has no column {min(lacks)} yet: ingest once first")
+    if aside := lying_aside(lake):
+        raise LakeError(
+            f"{lake.root}/{aside[0]} may have the key, as all that was set aside: move it out of the lake, "
+            "or delete it"
+        )
     if begun is None and (changed := how_tables_changed(lake, source.name)):
         raise LakeError(f"{changed}: put the table back from a copy that is not older first")
     position = read_position(lake, source.name)
@@ -202,6 +223,19 @@ def _is_initial(lake: Lake, stream: Stream, key: ErasedKey) -> bool:
         with lake.filesystem.open_input_stream(path) as file:
             told = file.read().decode(errors="replace")
     return all(mentions(told, text) for text in key.texts.values() if text is not None)
+
+
+def _undeclared(lake: Lake) -> Iterator[str]:
+    """Tables and states of a source or stream that has been taken out, or renamed."""
+    declared = {*source_names(), *stream_names(), "ingest"}
+    for kind in ("bronze", "quarantine", "tables", "rejected", "savepoints", "checkpoints"):
+        folder = fs.FileSelector(
+            lake.path_in_filesystem(f"{lake.root}/{kind}"), allow_not_found=True
+        )
+        for name in sorted(info.base_name for info in lake.filesystem.get_file_info(folder)):
+            # Of savepoints from before a migration: NAME-2, NAME-3, ...
+            if not {name, name.rpartition("-")[0]} & declared:
+                yield f"{kind}/{name}"
 
 
 def _unread(lake: Lake, source: str) -> int:

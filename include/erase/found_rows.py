@@ -23,6 +23,7 @@ from include.settings import RESCUED, Source
 
 # A shorter value of a row names nobody by itself, and stands in many texts.
 LEAST_TEXT = 8
+TAKEN_AGAIN = re.compile(r"#[0-9a-f]{32}\Z")
 FREE_TEXT = ("raw", "correction", "reason", "kafka_message")  # of quarantine
 
 
@@ -42,13 +43,19 @@ def find(lake: Lake, key: ErasedKey) -> Found:
         found = rows.filter(mask)
         counts += found.num_rows
         dates |= {str(date) for date in found["event_date"].unique().to_pylist()}
-        files |= {name.partition("#")[0] for name in found["source_file"].unique().to_pylist()}
+        files |= set(map(landed_file_of, found["source_file"].unique().to_pylist()))
     refused = {}
     if lake.is_delta_table(lake.quarantine(source)):
         refused = {row["quarantine_id"]: row["source_file"] for row in _refused(lake, key)}
     named = files | set(refused.values())
     named |= _copies(lake, source, named)
     return Found(counts, tuple(sorted(dates)), tuple(sorted(refused)), tuple(sorted(named)))
+
+
+def landed_file_of(name: str) -> str:
+    """The landed file that a row of bronze came in, by its `source_file`: FILE, or of a row that was
+    taken in again FILE#QUARANTINE_ID. A file's own name may have a # too."""
+    return TAKEN_AGAIN.sub("", name)
 
 
 def _copies(lake: Lake, source: str, names: set[str]) -> set[str]:
@@ -128,7 +135,8 @@ def _landed_values(raw: str | None, name: str, source: Source) -> Mapping[str, o
 
 def _has(values: Mapping[str, object], key: ErasedKey) -> bool:
     return all(
-        _is_landed(values, name, key) for name, text in key.texts.items() if text is not None
+        _landed(values, name, key) is None if text is None else _is_landed(values, name, key)
+        for name, text in key.texts.items()
     )
 
 

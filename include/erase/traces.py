@@ -1,7 +1,9 @@
 """What `ops` and the project's own Airflow quote of a key: errors, findings, results of tasks, logs.
 
 A cell that quotes any text of the key's rows is replaced as a whole: what stands beside it may be
-of them, too, and messages cut values off.
+of them, too, and messages cut values off. Only in columns that people read, or that tasks and people
+fill: a row may have any text, and one of our words (`scheduled`, a stream's name) is not to go from
+where programs read it.
 """
 
 import re
@@ -27,7 +29,12 @@ BEGINNING = 60
 NEVER = r"(?!)"
 # Of more, all that people read of the source and its streams goes: to look for each takes too long.
 MOST_TEXTS = 1_000
-FOR_PEOPLE = ("detail", "action", "error", "group", "examples")
+FOR_PEOPLE = ("detail", "action", "error", "reason", "group", "examples")
+# Of Airflow's tables: results, notes, what runs were asked for, errors.
+FILLED = (
+    *("body", "conf", "content", "dag_run_conf", "extra", "message", "output", "params"),
+    *("params_input", "rendered_fields", "stacktrace", "subject", "val", "value"),
+)
 SUBJECTS = ("subject", "source", "stream")
 
 
@@ -71,7 +78,7 @@ def _erase_in(path: str, traces: Traces) -> int:
     rows = table.to_pyarrow_dataset(filesystem=files_of(path)).to_table()
     cells = 0
     for index, name in enumerate(rows.column_names):
-        if not pa.types.is_string(rows[name].type):
+        if name not in FOR_PEOPLE:
             continue
         marked = _marked(rows, name, traces)
         if count := sum(marked):
@@ -86,14 +93,12 @@ def _erase_in(path: str, traces: Traces) -> int:
 
 def _marked(rows: pa.Table, name: str, traces: Traces) -> list[bool]:
     told = rows[name].to_pylist()
-    found = [text is not None and traces.in_text(text) for text in told]
-    if name not in FOR_PEOPLE:
-        return found
     about = [column for column in SUBJECTS if column in rows.column_names]
     subjects = rows[about[0]].to_pylist() if about else [None] * len(told)
     return [
-        is_found or (text is not None and of in traces.subjects and traces.in_words(text))
-        for is_found, text, of in zip(found, told, subjects, strict=True)
+        text is not None
+        and (traces.in_text(text) or (of in traces.subjects and traces.in_words(text)))
+        for text, of in zip(told, subjects, strict=True)
     ]
 
 
@@ -155,7 +160,8 @@ def _erase_in_table(database: sqlite3.Connection, table: str, traces: Traces) ->
     )
     database.create_function("without", 1, traces.without)
     cells = 0
-    for _, column, *_ in database.execute(f'PRAGMA table_info("{table}")').fetchall():
+    columns = database.execute(f'PRAGMA table_info("{table}")').fetchall()
+    for column in (name for _, name, *_ in columns if name in FILLED):
         done = database.execute(
             f'UPDATE "{table}" SET "{column}" = without("{column}") WHERE quotes("{column}")'  # noqa: S608 (its own names)
         )

@@ -1,13 +1,15 @@
 """What is damaged is put out of the way, with what stands and falls with it, and nothing else is."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from include.care import set_aside
 from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import Lake, LakeError
+from include.landing.erasures import begin_erasure
 from include.landing.ingest import RunCounts, ingest
 from tests.ingested import SIGNALS, values_of
 from tests.landed_files import Landing, signal
@@ -103,3 +105,67 @@ def test_nothing_is_moved_while_a_job_works(lake: Lake, lease: str):
     with hold_lease(lake, lease), pytest.raises(LeaseTakenError, match="another job works on"):
         apply_set_aside(lake, plan)
     assert "ops/batches/a" in names_below(lake)
+
+
+def begin(lake: Lake) -> None:
+    begin_erasure(lake, "signals", {"device_id": "7"}, "some-table", {})
+
+
+def test_no_table_of_a_source_goes_while_a_key_of_it_is_being_erased(lake: Lake, landed: Landing):
+    """Ingestion waits for the erasure, which would find no bronze: nothing could go on."""
+    landed.add("a.jsonl", [signal(0)])
+    ingest(lake, SIGNALS)
+    begin(lake)
+    with pytest.raises(LakeError, match=r"finish it first.*`./stateful set-aside ops/erasures"):
+        plan_set_aside(lake, ["bronze/signals"], NOW)
+
+
+def test_what_is_given_up_with_the_records_of_erasures_is_said(lake: Lake):
+    begin(lake)
+    told = plan_set_aside(lake, ["ops/erasures"], NOW).text()
+    assert "an erasure that is not finished is forgotten, and its key may be left" in told
+
+
+def test_a_state_that_had_come_to_something_is_made_anew(lake: Lake):
+    root = "checkpoints/user_counts/1"
+    write(lake, f"{root}/metadata")
+    assert "`./stateful stream user_counts`" in plan_set_aside(lake, [root], NOW).text()
+    write(lake, f"{root}/offsets/0", f"{root}/commits/0", f"{root}/state/0/0/1.changelog")
+    told = plan_set_aside(lake, [root], NOW).follows
+    assert told == ("then its state is made anew by `./stateful reseed user_counts --apply`",)
+    (told,) = plan_set_aside(lake, [f"{root}/offsets"], NOW).follows
+    assert "`./stateful stream user_counts`; if that lacks it, `./stateful reseed" in told
+
+
+def test_rejected_rows_come_back_from_the_beginning_alone(lake: Lake):
+    write(lake, "rejected/user_counts/a")
+    told = plan_set_aside(lake, ["rejected/user_counts"], NOW).follows
+    assert told == (
+        "then all its rows are made anew by `./stateful reseed user_counts --recompute --apply`",
+    )
+
+
+def test_a_move_that_was_cut_off_is_finished_by_its_repeat(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    landed.add("a.jsonl", [signal(0), "{"])
+    ingest(lake, SIGNALS)
+    before = values_of(lake)
+    moves = []
+
+    def cut_off(lake: Lake, name: str, target: str) -> None:
+        if moves:
+            raise KeyboardInterrupt
+        moves.append(name)
+        move(lake, name, target)
+
+    move = set_aside._move
+    monkeypatch.setattr(set_aside, "_move", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        apply_set_aside(lake, plan_set_aside(lake, ["quarantine/signals"], NOW))
+    monkeypatch.setattr(set_aside, "_move", move)
+    with pytest.raises(LakeError, match="bronze/signals is missing"):
+        ingest(lake, SIGNALS)
+    apply_set_aside(lake, plan_set_aside(lake, ["bronze/signals"], NOW + timedelta(minutes=1)))
+    assert ingest(lake, SIGNALS) == RunCounts(1, 1, 2, 1, 1)
+    assert values_of(lake) == before

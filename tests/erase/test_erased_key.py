@@ -1,19 +1,24 @@
 """How a key is written, and which of its texts are looked for where."""
 
+import io
 import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from include.erase.erased_key import erased_key, streams_by_key
-from include.erase.found_rows import find, mentions
+from include.care.set_aside import apply_set_aside, plan_set_aside
+from include.cli.__main__ import main
+from include.erase.erase_plan import plan_erasure
+from include.erase.erased_key import ErasedKey, erased_key, streams_by_key
+from include.erase.found_rows import find, landed_file_of, mentions
 from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
 from include.lake.ops import append_ops, read_ops
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake, LakeError, dataset_of
 from include.landing.erasures import begin_erasure, why_wait
 from include.landing.ingest import ingest
 from include.registry import source_named
@@ -86,6 +91,21 @@ def test_rows_are_found_by_their_values_and_refused_ones_by_theirs_or_as_words(l
     assert all(any(part in text for part in rows) for text in told)
 
 
+def torn(device_id: int, value: object) -> str:
+    """Refused for its time alone."""
+    return json.dumps({"device_id": device_id, "value": value, "timestamp": "never"})
+
+
+def test_a_refused_row_with_a_value_is_not_of_the_key_that_has_none_there(lake: Lake):
+    Landing(lake).add("a.jsonl", [torn(7, None), torn(7, 3), torn(7, "no number")])
+    ingest(lake, source_named("signals"))
+    values = {"device_id": pa.scalar(7, pa.int64()), "value": pa.scalar(None, pa.int64())}
+    found = find(lake, ErasedKey(source_named("signals"), values))
+    refused = dataset_of(lake.quarantine("signals")).to_table().to_pylist()
+    (raw,) = [row["raw"] for row in refused if row["quarantine_id"] in found.refused]
+    assert json.loads(raw)["value"] is None
+
+
 def test_a_word_is_no_part_of_another():
     assert mentions("key 7 failed", "7")
     assert mentions('{"user": "a\\u00e4"}', "aä")
@@ -134,3 +154,90 @@ def test_copies_of_a_file_with_such_rows_are_found_too(lake: Lake):
     ingest(lake, source)
     found = find(lake, erased_key("device_signals", "7"))
     assert (found.rows, found.files) == (1, ("a.jsonl", "copy.jsonl"))
+
+
+@pytest.mark.parametrize("word", ["succeeded", "device_signals", "complete_word"])
+def test_words_that_records_are_read_by_stay_whatever_a_row_says(lake: Lake, word: str):
+    """A value of the key's rows may be a word of ours: a status, or a stream's name."""
+    run = {"run_id": "r", "subject": "device_signals", "outcome": "succeeded", "error": f"x {word}"}
+    append_ops(lake, "runs", [run])
+    made = {"stream": "device_signals", "generation": 1, "status": "complete_word"}
+    append_ops(lake, "generations", [made])
+    traces = Traces(erased_key("device_signals", "7"), ["device_signals"], {word})
+    assert erase_in_ops(lake, traces) == 1
+    (told,) = read_ops(lake, "runs").to_pylist()
+    assert {name: told[name] for name in run} == run | {"error": "[erased]"}
+    (told,) = read_ops(lake, "generations").to_pylist()
+    assert {name: told[name] for name in made} == made
+
+
+def test_what_airflow_runs_by_stays_whatever_a_row_says(tmp_path: Path):
+    database = tmp_path / "airflow.db"
+    with closing(sqlite3.connect(database)) as made:
+        made.execute("CREATE TABLE dag_run (run_type TEXT, dag_id TEXT, conf JSON)")
+        made.execute(
+            "INSERT INTO dag_run VALUES ('scheduled', 'stream', '{\"of\": \"scheduled\"}')"
+        )
+        made.commit()
+    traces = Traces(erased_key("user_counts", "scheduled"), [], {"scheduled"})
+    assert erase_in_airflow(tmp_path, traces) == 1
+    with closing(sqlite3.connect(database)) as made:
+        rows = made.execute("SELECT * FROM dag_run").fetchall()
+    assert rows == [("scheduled", "stream", '{"of": "[erased]"}')]
+
+
+def test_a_file_is_found_by_its_whole_name_and_by_rows_of_it_that_were_mended(lake: Lake):
+    landing = Landing(lake)
+    landing.add("day#1.jsonl", [signal(1, device_id=7)])
+    landing.add("torn.jsonl", [signal(2, device_id=7, value="no number")])
+    ingest(lake, source_named("signals"))
+    found = find(lake, erased_key("device_signals", "7"))
+    assert found.files == ("day#1.jsonl", "torn.jsonl")
+    assert landed_file_of(f"torn.jsonl#{'0a' * 16}") == "torn.jsonl"
+
+
+def test_files_that_are_not_taken_yet_are_named_as_not_looked_into(lake: Lake):
+    landing, key = Landing(lake), erased_key("device_signals", "7")
+    landing.add("a.jsonl", [signal(1, device_id=7)])
+    ingest(lake, source_named("signals"))
+    assert "not taken yet" not in plan_erasure(lake, key).text()
+    landing.add("b.jsonl", [signal(2, device_id=7)])
+    told = plan_erasure(lake, key).text()
+    assert "NOT looked into: 1 file of landing not taken yet" in told
+
+
+def test_what_lies_aside_in_the_lake_is_to_go_first(lake: Lake):
+    landing, key = Landing(lake), erased_key("device_signals", "7")
+    landing.add("a.jsonl", [signal(1, device_id=7)])
+    ingest(lake, source_named("signals"))
+    apply_set_aside(lake, plan_set_aside(lake, ["bronze/signals"], datetime.now(UTC)))
+    ingest(lake, source_named("signals"))
+    with pytest.raises(LakeError, match=r"set_aside/20\d+T.* may have the key.*delete it"):
+        plan_erasure(lake, key)
+
+
+def test_a_key_of_several_lines_is_not_that_of_its_first(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    event = {"user_id": "al", "event_type": "x", "event_time": "2026-03-01T00:00:00Z", "value": 1.0}
+    folder = Path(lake.landing("user_events"))
+    folder.mkdir(parents=True)
+    rows = [event, event | {"user_id": "alice"}, event | {"user_id": "al\nice"}]
+    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    ingest(lake, source_named("user_events"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("al\nce\n"))
+    assert main(["erase", "user_counts", "-", "--lake", lake.root]) == 2
+    assert "user_events has no row of that key" in capsys.readouterr().err
+    for told in ("al", "al\nice"):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{told}\n"))
+        assert main(["erase", "user_counts", "-", "--lake", lake.root]) == 0
+        assert ": 1 row of bronze on 1 date, 0 rows" in capsys.readouterr().out
+
+
+def test_tables_of_streams_that_were_taken_out_are_named_as_not_looked_into(lake: Lake):
+    Landing(lake).add("a.jsonl", [signal(1, device_id=7)])
+    ingest(lake, source_named("signals"))
+    for name in ("tables/taken_out", "tables/user_counts", "savepoints/user_counts-2"):
+        Path(lake.root, name, "_delta_log").mkdir(parents=True)
+    told = plan_erasure(lake, erased_key("device_signals", "7")).text()
+    assert "NOT looked into: tables/taken_out, of no source or stream that is declared" in told

@@ -17,8 +17,11 @@ from include.erase.erased_key import erased_key
 from include.lake.ops import read_ops
 from include.lake.paths import LakeError
 from include.landing.erasures import erasures_of
+from include.plans.reseed_options import ReseedOptions
 from include.settings import SettingsError
+from spark_jobs import erase_key
 from spark_jobs.erase_key import erase
+from spark_jobs.reseed_stream import reseed
 from tests.erase.scan import files_with
 from tests.simulator.steps import all_rows, land, run, some_rows, table_of
 from tests.simulator.stream_files import KINDS
@@ -104,6 +107,32 @@ def test_streams_and_ingestion_wait_for_an_erasure_that_was_cut_off(world, tmp_p
         assert killed_at(number, lambda: forget(world, tmp_path))
     forget(world, tmp_path)
     check_erased(world)
+
+
+def test_a_reseed_while_an_erasure_is_open_begins_with_no_state_of_before(
+    world, tmp_path, monkeypatch
+):
+    """As many rows have come late as are erased: by its count a savepoint with the key is clean."""
+    land(world, [("a", 200 * MINUTE_US, 1), (SECRET, 190 * MINUTE_US, 2), ("a", 0, 1)])
+    for kind in KINDS:
+        run(world, kind)
+    land(world, [("b", 230 * MINUTE_US, 3), ("a", 0, 1)])
+    for kind in KINDS:
+        run(world, kind)
+    with monkeypatch.context() as patch:
+        patch.setattr(erase_key, "_make_anew", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            forget(world, tmp_path)
+    for kind in KINDS:
+        reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
+        table = world.table(kind)
+        assert SECRET not in str(table), kind
+    forget(world, tmp_path)
+    check_erased(world)
+
+
+def cut_off(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def writes_of_erasure() -> list[str]:
