@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 from include.coverage.table_coverage import table_coverage
 from include.fold.instants import instant_of
+from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.page.big_keys import biggest_keys
@@ -28,6 +29,7 @@ pytestmark = [
 ]
 PLACES = re.compile(r"Airflow +(\S+) +user (\S+), password (\S+)")
 STREAM = "device_signals"
+RESEEDED = "user_counts"
 RECOMPUTED = 300_000.0  # milliseconds
 HOUR = timedelta(hours=1)
 
@@ -153,6 +155,38 @@ def _wait_until_recomputed(page: Page, lake: Lake) -> None:
     (row,) = read_ops(lake, "intervals", {"stream": STREAM}).to_pylist()
     shown = inside.get_by_role("region", name="Recomputes and reseeds").locator("tbody tr")
     expect(shown).to_contain_text(f"{row['rows_read']:,}")
+
+
+def test_a_reseed_is_triggered_and_approved_by_its_plan_in_airflow_s_own_pages(page, served):
+    before = read_generations(served.lake, RESEEDED).number
+    page.goto("/dags/state_admin")
+    page.get_by_role("button", name="Trigger").first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("combobox").fill(RESEEDED)
+    page.keyboard.press("Enter")
+    dialog.get_by_test_id("trigger-dag-submit").click()
+    _read_until(page, "/required_actions", f"Reseed {RESEEDED}?")
+    page.get_by_role("link", name=f"Reseed {RESEEDED}?").first.click()
+    plan = page.locator("table").first
+    rows = DeltaTable(served.lake.table(RESEEDED)).to_pyarrow_dataset().count_rows()
+    expect(plan).to_contain_text(f"{rows:,} rows of all its table")
+    page.get_by_role("button", name="Approve").click()
+    for _ in range(int(RECOMPUTED / 1_000)):
+        found = read_generations(served.lake, RESEEDED)
+        if found.intent is None and found.number > before:
+            break
+        page.wait_for_timeout(1_000)
+    assert (found.number, found.intent) == (before + 1, None)
+
+
+def _read_until(page: Page, path: str, text: str) -> None:
+    """A page of Airflow's own, read anew until it says this."""
+    for _ in range(int(RECOMPUTED / 5_000)):
+        page.goto(path)
+        page.wait_for_timeout(5_000)
+        if page.get_by_text(text).count():
+            return
+    expect(page.get_by_text(text).first).to_be_visible()
 
 
 def test_a_dag_of_no_stream_is_not_found(page):
