@@ -64,8 +64,7 @@ def _read(files: fs.FileSystem, checkpoint: str, number: int) -> StateOperator:
         return StateOperator(metadata["operatorInfo"]["operatorName"], variables)
     except NOT_UNDERSTOOD as error:
         raise LakeError(
-            f"{checkpoint}/{path} is not what Spark writes ({error!r}): put the checkpoint back "
-            "from a copy"
+            f"{checkpoint}/{path} is not what Spark writes ({error!r}): {how_to_mend(checkpoint)}"
         ) from error
 
 
