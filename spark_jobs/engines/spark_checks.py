@@ -38,6 +38,12 @@ def refuse_wrong(rows: DataFrame, checks: Sequence[Check]) -> None:
             asked = F.expr(check.condition)
             told = rows.select(asked) if check.each_row else rows.agg(asked)
             kind = told.schema[0].dataType
+            plan = told._jdf.queryExecution().analyzed()
+        if not plan.deterministic():
+            raise SettingsError(
+                f"check {check.name}: `{check.condition}` may say another thing of the same rows "
+                "each time that it is asked: leave out what is drawn at random"
+            )
         if not isinstance(kind, BooleanType):
             raise SettingsError(
                 f"check {check.name}: `{check.condition}` must be true or false, and is "

@@ -52,6 +52,8 @@ def test_a_verdict_is_that_of_duckdb(spark):
         (Check(name="wrong", each_row="count(*) > 1"), "check wrong"),
         (Check(name="wrong", together="n > 1"), "check wrong"),
         (Check(name="wrong", together="max(n)"), "must be true or false"),
+        (Check(name="wrong", together="rand() < 0.5"), "drawn at random"),
+        (Check(name="wrong", each_row="n > 10 * rand()"), "drawn at random"),
     ],
 )
 def test_what_spark_cannot_ask_is_refused_before_anything_is_read(spark, check, why):
