@@ -3,7 +3,7 @@
 | task | what it does | skipped when |
 |---|---|---|
 | `copy_<stream>` | copies what a restore needs to `drills/<stream>` in the lake, and deletes the newest state from the copy's checkpoint | another stream was asked for; or there is no savepoint with rows of the table after it, or nothing right to compare |
-| `restore_<stream>` | the documented command, `./stateful reseed NAME --until ... --apply`, with the copy as its lake: replays from the savepoint until where the table is right | nothing was copied |
+| `restore_<stream>` | the documented command, `./stateful reseed NAME --until UNTIL --apply`, with the copy as its lake: replays from the savepoint until where the table is right | nothing was copied |
 | `compare_<stream>` | compares the copy's table with the rows that were copied; one row in `ops/runs` says how many were compared, from which savepoint, in how many minutes, and whether all are equal; deletes the copy | nothing was copied |
 
 Streams come one after the other. The copy is of one stream at a time, and of its source's bronze:

@@ -2,7 +2,7 @@
 
     begin_drill     copies the stream's part of the lake to `drills/<stream>` in it, damages the
                     copy's checkpoint, and strikes off the savepoints that would leave no rows to replay
-    the restore     is the documented one: the job of `./stateful reseed NAME --until ... --apply`,
+    the restore     is the documented one: the job of `./stateful reseed NAME --until UNTIL --apply`,
                     with the copy as its lake
     finish_drill    compares the copy's table with what was copied of it, records the drill in
                     `ops/runs`, and deletes the copy
