@@ -57,6 +57,16 @@ def _judge(copy: Lake, stream: Stream, drill: Drill, record: RunRecord) -> None:
             f"not equal: of {counted(has.total(), 'row')} of the table before {until:%F %T} UTC the "
             f"restored one lacks {lacks:,}, and it has {more:,} others"
         )
+    _refuse_damaged(copy, stream, drill)
+
+
+def _refuse_damaged(copy: Lake, stream: Stream, drill: Drill) -> None:
+    """A restore that a damaged savepoint has made take the long way has found what nobody knew."""
+    where = {"subject": stream.name, "finding": "savepoint_damaged"}
+    since = ("found_at", instant_of(drill.began_us))
+    found = read_ops(copy, "findings", where, ("detail", "found_at"), since).to_pylist()
+    if found:
+        raise DrillError(f"equal, but by an older savepoint or none: {found[0]['detail']}")
 
 
 def _restore(copy: Lake, stream: Stream, drill: Drill) -> str:

@@ -12,6 +12,7 @@ Of the lake itself only that row is written: all else works in a lake of its own
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -25,11 +26,14 @@ from include.coverage.segments import BEGINNING_US
 from include.coverage.table_coverage import trusted_coverage
 from include.fold.instants import instant_of, micros_of
 from include.lake.generations import read_generations
-from include.lake.lease import lease_holder
+from include.lake.lease import is_local, lease_holder
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
+from include.landing.erasures import open_erasure
 from include.plans.plan_recompute import rows_emitted
 from include.plans.stream_identity import stream_identity
+from include.savepoints.bronze_pin import pin_bronze
+from include.savepoints.choose_base import clean_savepoints
 from include.savepoints.manifest import Savepoint, mark_deleted, savepoints_of
 from include.settings import Stream
 from include.stream_definition import load_definition
@@ -66,21 +70,23 @@ class Drill:
 
 def begin_drill(lake: Lake, stream: Stream) -> Drill:
     """Copy and damage. NoDrillError when nothing can be compared, LakeError when a job writes."""
-    began_us = micros_of(datetime.now(UTC))
+    began_us = micros_of(datetime.now(UTC))  # after all runs that are copied
     before = _written_by(lake, stream)
     until_us = _right_until_us(lake, stream)
     savepoint, newer = _choose_savepoint(lake, stream, until_us)
-    copy = drill_lake(lake, stream)
     end_drill(lake, stream)
-    _copy_lake(lake, stream, copy)
-    if _written_by(lake, stream) != before:
-        raise LakeError(f"a job wrote to {stream.name} while it was copied: begin the drill again")
-    mark_deleted(copy, [one.savepoint_id for one in newer])
-    _damage(copy, stream)
-    version = DeltaTable(copy.table(stream.name)).version()
-    drill = Drill(stream.name, began_us, until_us, savepoint.savepoint_id, version)
-    with copy.filesystem.open_output_stream(_note(copy)) as file:
-        file.write(json.dumps(asdict(drill)).encode())
+    with ExitStack() as unless_begun:
+        unless_begun.callback(end_drill, lake, stream)
+        copy = _copied_lake(lake, stream)
+        if _written_by(lake, stream) != before:
+            raise LakeError(f"a job wrote to {stream.name} while it was copied: begin again")
+        mark_deleted(copy, [one.savepoint_id for one in newer])
+        _damage(copy, stream)
+        version = DeltaTable(copy.table(stream.name)).version()
+        drill = Drill(stream.name, began_us, until_us, savepoint.savepoint_id, version)
+        with copy.filesystem.open_output_stream(_note(copy)) as file:
+            file.write(json.dumps(asdict(drill)).encode())
+        unless_begun.pop_all()
     return drill
 
 
@@ -114,6 +120,10 @@ def _note(copy: Lake) -> str:
 
 def _written_by(lake: Lake, stream: Stream) -> tuple[set[str], ...]:
     """The runs that have written what is copied: it is of one time if none came meanwhile."""
+    if open_erasure(lake, stream.source) is not None:
+        raise LakeError(
+            f"a key of {stream.source} is being erased, and is not to be copied meanwhile"
+        )
     names = (f"stream-{stream.name}", f"ingest-{stream.source}")
     for name in names:
         if holder := lease_holder(lake, name):
@@ -142,13 +152,14 @@ def _right_until_us(lake: Lake, stream: Stream) -> int:
 def _choose_savepoint(
     lake: Lake, stream: Stream, until_us: int
 ) -> tuple[Savepoint, list[Savepoint]]:
-    """The newest with rows of the table between it and `until_us`, and those that are newer."""
-    known = savepoints_of(lake, stream.name)
-    for one in reversed(known):
+    """The newest clean one with rows of the table between it and `until_us`, and the newer ones."""
+    known, identity = savepoints_of(lake, stream.name), stream_identity(lake, stream)
+    clean = clean_savepoints(known, identity, pin_bronze(lake, stream.source)) if known else []
+    for one in reversed(clean):
         if one.until_us < until_us and _has_rows(lake, stream, one.until_us, until_us):
             return one, [other for other in known if other.until_us > one.until_us]
     raise NoDrillError(
-        f"{stream.name} has no savepoint with rows of its table after it: nothing to replay in a drill"
+        f"{stream.name} has no clean savepoint with rows of its table after it: nothing to replay"
     )
 
 
@@ -163,7 +174,7 @@ def _parts(lake: Lake, stream: Stream) -> list[str]:
     generation = read_generations(lake, stream.name).number
     savepoints = {f"{lake.root}/{one.path}" for one in savepoints_of(lake, stream.name)}
     return [
-        lake.ops(""),
+        f"{lake.root}/ops",
         lake.checkpoint(stream.name, generation),
         lake.table(stream.name),
         lake.rejected(stream.name),
@@ -174,16 +185,17 @@ def _parts(lake: Lake, stream: Stream) -> list[str]:
     ]
 
 
-def _copy_lake(lake: Lake, stream: Stream, copy: Lake) -> None:
-    """Within the store: no byte goes through here where the store copies by itself."""
-    files = lake.filesystem
+def _copied_lake(lake: Lake, stream: Stream) -> Lake:
+    """The copy. No byte of it goes through here where the store copies by itself."""
+    copy, files = drill_lake(lake, stream), lake.filesystem
+    here, there = lake.path_in_filesystem(lake.root), copy.path_in_filesystem(copy.root)
     for part in _parts(lake, stream):
-        for path in _files_below(files, lake.path_in_filesystem(part.rstrip("/"))):
-            target = copy.path_in_filesystem(copy.root) + path.removeprefix(
-                lake.path_in_filesystem(lake.root)
-            )
-            files.create_dir(target.rpartition("/")[0], recursive=True)
+        for path in _files_below(files, lake.path_in_filesystem(part)):
+            target = there + path.removeprefix(here)
+            if is_local(lake):  # elsewhere a file needs no folder
+                files.create_dir(target.rpartition("/")[0], recursive=True)
             files.copy_file(path, target)
+    return copy
 
 
 def _files_below(files: fs.FileSystem, path: str) -> Iterator[str]:
