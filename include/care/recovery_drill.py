@@ -139,12 +139,15 @@ def _right_until_us(lake: Lake, stream: Stream) -> int:
     """Before which instant the table is right: only there a restore must come to the same."""
     coverage = trusted_coverage(lake, stream, stream_identity(lake, stream))
     wrong_us = coverage.first_wrong_us
-    if coverage.until_us is None or wrong_us == BEGINNING_US:
-        raise NoDrillError(f"{stream.name} has nothing right yet that a drill could compare")
-    if load_definition(stream).fold.output_mode == "update" and wrong_us is not None:
+    is_update = load_definition(stream).fold.output_mode == "update"  # it shows one state
+    if (
+        coverage.until_us is None
+        or wrong_us == BEGINNING_US
+        or (is_update and wrong_us is not None)
+    ):
         raise NoDrillError(
-            f"not all of {stream.name} is right, as `./stateful coverage {stream.name}` says, and an "
-            "update table shows one state: reseed it first"
+            f"{stream.name} has nothing right that a drill could compare, as `./stateful coverage "
+            f"{stream.name}` says"
         )
     return coverage.until_us if wrong_us is None else wrong_us
 
