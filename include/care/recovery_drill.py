@@ -74,6 +74,8 @@ def begin_drill(lake: Lake, stream: Stream) -> Drill:
     before = _written_by(lake, stream)
     until_us = _right_until_us(lake, stream)
     savepoint, newer = _choose_savepoint(lake, stream, until_us)
+    if holder := lease_holder(drill_lake(lake, stream), f"stream-{stream.name}"):
+        raise LakeError(f"another drill of {stream.name} restores its copy just now: {holder}")
     end_drill(lake, stream)
     with ExitStack() as unless_begun:
         unless_begun.callback(end_drill, lake, stream)

@@ -9,10 +9,14 @@ from airflow.sdk import CronTriggerTimetable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.care import drill_result, recovery_drill
+from include.care.last_drill import last_drill
 from include.care.recovery_drill import Drill
 from include.registry import all_streams
 from include.settings import DRILL_SCHEDULE
 from spark_jobs.reseed_stream import parse_args
+from tests.airflow_runs import run_script
+from tests.care.drills import commands_on, hashes
+from tests.faults.lakes import STREAMS, Story, registered
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [stream.name for stream in all_streams()]
@@ -98,3 +102,36 @@ def test_a_drill_that_shows_a_difference_is_red_for_good(dag, monkeypatch):
     monkeypatch.setattr(drill_result, "finish_drill", finish)
     with pytest.raises(AirflowFailException, match="not equal"):
         called(dag, "compare_user_counts", dag_run=Namespace(run_id="manual__1"))
+
+
+RUN_DRILL = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+run = DagBag(sys.argv[1]).dags["recovery_drill"].test()
+states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+print("RESULT", json.dumps(states | {"the run": run.state}))
+"""
+
+
+@pytest.mark.airflow
+@pytest.mark.e2e
+@pytest.mark.spark
+@pytest.mark.full
+def test_a_run_drills_the_stream_that_can_be_and_skips_the_others(spark, lake, airflow_environment):
+    commands = commands_on(spark)
+    story = Story(lake, STREAMS["device_signals"], 0)
+    with registered(), commands.installed():
+        for _ in range(2):
+            story = story.land()
+            assert commands.stateful(lake.root, "stream device_signals").code == 0
+    before = hashes(lake)
+    states = run_script(RUN_DRILL, [str(ROOT / "dags" / "recovery_drill.py")], airflow_environment)
+    drill = last_drill(lake, "device_signals")
+    assert (drill["is_equal"], drill["error"]) == (True, None)
+    assert drill["rows_out"] > 0
+    assert states == {"the run": "success"} | {
+        f"{task}_{name}": "success" if name == "device_signals" else "skipped"
+        for name in NAMES
+        for task in ("copy", "restore", "compare")
+    }
+    assert hashes(lake) == before

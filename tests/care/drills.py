@@ -7,10 +7,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from include.lake.paths import Lake
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.job import close_state_stores
 from tests.faults.command_line import CommandLine, Told
 from tests.faults.lakes import Story
+
+
+def commands_on(spark: SparkSession) -> CommandLine:
+    return CommandLine(lambda: SparkEngine(spark), lambda: spark, lambda: close_state_stores(spark))
 
 
 def drilled(commands: CommandLine, story: Story) -> Told:

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 from include.care import recovery_drill
 from include.care.check_checkpoint import check_checkpoint
 from include.care.last_drill import last_drill
+from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.erasures import begin_erasure
@@ -126,6 +127,17 @@ def test_what_is_written_while_it_is_copied_is_no_copy(commands, story, monkeypa
     assert "while it was copied" in told.text
     assert not Path(story.lake.drill(story.stream.name)).exists()
     assert last_drill(story.lake, story.stream.name) is None
+
+
+def test_a_copy_that_is_being_restored_is_left_alone(commands, story):
+    recovery_drill.begin_drill(story.lake, story.stream)
+    copy = recovery_drill.drill_lake(story.lake, story.stream)
+    with hold_lease(copy, f"stream-{story.stream.name}"):
+        before = hashes(copy)
+        told = drilled(commands, story)
+        assert told.code == 2
+        assert "another drill" in told.text
+        assert hashes(copy) == before
 
 
 def test_what_a_late_row_has_made_wrong_is_not_compared(commands, story):

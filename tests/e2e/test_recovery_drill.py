@@ -7,10 +7,7 @@ from pyspark.sql import SparkSession
 
 from include.care.last_drill import last_drill
 from include.lake.paths import Lake
-from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.job import close_state_stores
-from tests.care.drills import drilled, hashes, plant
-from tests.faults.command_line import CommandLine
+from tests.care.drills import commands_on, drilled, hashes, plant
 from tests.faults.lakes import STREAMS, Story, registered
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
@@ -19,9 +16,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 def test_a_drill_is_equal_and_after_a_change_by_hand_it_is_not(spark: SparkSession, tmp_path: Path):
     root = tmp_path / "lake"
     root.mkdir()
-    commands = CommandLine(
-        lambda: SparkEngine(spark), lambda: spark, lambda: close_state_stores(spark)
-    )
+    commands = commands_on(spark)
     story = Story(Lake(str(root)), STREAMS["device_signals"], 0)
     with registered(), commands.installed():
         for _ in range(2):
