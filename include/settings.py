@@ -339,6 +339,8 @@ def _check_name(kind: str, name: str) -> None:
 
 
 TABLE_CARE = TableCare()
+# When the Dag recovery_drill restores a copy of each stream, UTC: once a month, after the tables' care.
+DRILL_SCHEDULE = "40 4 1 * *"
 
 
 def default_lake() -> str:

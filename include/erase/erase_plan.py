@@ -177,8 +177,8 @@ def _refuse(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
         raise LakeError(f"bronze/{source.name} has no column {min(lacks)} yet: ingest once first")
     if aside := lying_aside(lake):
         raise LakeError(
-            f"{lake.root}/{aside[0]} may have the key, as all that was set aside: move it out of the lake, "
-            "or delete it"
+            f"{lake.root}/{aside[0]} may have the key, as all that was set aside, or copied for a drill: "
+            "move it out of the lake, or delete it"
         )
     if begun is None and (changed := how_tables_changed(lake, source.name)):
         raise LakeError(f"{changed}: put the table back from a copy that is not older first")

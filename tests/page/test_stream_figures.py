@@ -1,5 +1,6 @@
 """A stream's figures through time against SQL over `ops`, and its biggest keys against plain Python."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,6 +19,7 @@ from tests.page.history import NOW, streams_like, write_history
 
 STREAMS = streams_like(2)
 WINDOW = timedelta(days=1)
+MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture(scope="module")
@@ -249,3 +251,27 @@ def test_skew_is_what_stands_out_of_buckets_and_of_each_stores_partitions(lake):
         "State partition, in times",
     ):
         assert said in page
+
+
+def test_the_last_drill_is_the_one_that_ended_last(lake):
+    assert read_stream(lake, STREAMS[0], NOW, WINDOW).drill is None
+    page = stream_html(read_stream(lake, STREAMS[0], NOW, WINDOW))
+    assert tile_of_drill(page) == "none"
+    drill = {"job": "recovery_drill", "subject": "stream_000", "started_at": NOW - 90 * MINUTE}
+    good = {"outcome": "succeeded", "is_equal": True, "rows_out": 1_234, "savepoint_id": "a"}
+    bad = {"outcome": "failed", "is_equal": False, "rows_out": 5, "error": "not equal: <b>"}
+    append_ops(lake, "runs", [drill | bad | {"ended_at": NOW - 60 * MINUTE}])
+    page = stream_html(read_stream(lake, STREAMS[0], NOW, WINDOW))
+    assert tile_of_drill(page) == "2026-11-24 11:30 failed not equal: &lt;b&gt; ; 30.0 minutes"
+    append_ops(lake, "runs", [drill | good | {"ended_at": NOW - 87 * MINUTE}])
+    append_ops(lake, "runs", [drill | good | {"ended_at": NOW}])
+    figures = read_stream(lake, STREAMS[0], NOW, WINDOW)
+    assert figures.drill["is_equal"] is True
+    assert tile_of_drill(stream_html(figures)) == "2026-11-24 12:30 equal, 1,234 rows; 90.0 minutes"
+    assert figures.runs == ()
+
+
+def tile_of_drill(page: str) -> str:
+    """The text of it."""
+    tile = page.partition("Last recovery drill</dt>")[2].partition("</div>")[0]
+    return " ".join(re.sub("<[^>]*>", " ", tile).split())

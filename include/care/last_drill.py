@@ -1,0 +1,34 @@
+"""The last recovery drill of a stream, as `ops/runs` has it, and what people should know of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from include.lake.findings import Finding
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.settings import Stream
+
+DRILL = "recovery_drill"  # the job, in ops/runs
+COLUMNS = ("started_at", "ended_at", "outcome", "error", "savepoint_id", "is_equal", "rows_out")
+
+
+def last_drill(lake: Lake, stream: str) -> Mapping[str, Any] | None:
+    """COLUMNS of the newest drill of `stream`; None before the first."""
+    rows = read_ops(lake, "runs", {"job": DRILL, "subject": stream}, COLUMNS).to_pylist()
+    return max(rows, key=lambda row: row["ended_at"], default=None)
+
+
+def drill_findings(lake: Lake, stream: Stream) -> list[Finding]:
+    """A warning for as long as the last drill has not shown that restoring works."""
+    drill = last_drill(lake, stream.name)
+    if drill is None or drill["outcome"] == "succeeded":
+        return []
+    return [
+        Finding(
+            finding="drill_failed",
+            severity="warning",
+            detail=f"the recovery drill of {drill['ended_at']:%F %R} UTC: {drill['error']}",
+            action="do not count on a restore until that is understood; "
+            f"`./stateful drill {stream.name}` tries again",
+        )
+    ]
