@@ -17,6 +17,7 @@ from include.coverage.effect import recompute_effect
 from include.coverage.judge import Coverage
 from include.coverage.table_coverage import trusted_coverage
 from include.fold.instants import US_PER_MS, instant_of, micros_of, no_such_day
+from include.lake.delta_log import unbroken
 from include.lake.generations import is_reseeded, read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError, dataset_of
@@ -195,19 +196,19 @@ def seconds_for(rows: int, recorded: Sequence[tuple[int, float]]) -> float | Non
 def rows_emitted(lake: Lake, stream: Stream, edges: Sequence[datetime]) -> list[int]:
     """How many rows of the table were emitted between each edge and the next, rising.
 
-    Raises LakeError when there is no table.
+    Raises LakeError when there is no table, or it cannot be read.
     """
     path = lake.table(stream.name)
     if not lake.is_delta_table(path):
         raise LakeError(f"no table at {path}: run the stream first")
     first, last = (edge.astimezone(UTC).date() for edge in (edges[0], edges[-1]))
     dates = (pc.field("emitted_date") >= first) & (pc.field("emitted_date") <= last)
-    scanner = dataset_of(path).scanner(["emitted_at"], filter=dates)
     below = np.zeros(len(edges), np.int64)
     edges_us = np.array([micros_of(edge) for edge in edges])
-    for batch in scanner.to_batches():
-        emitted_us = np.sort(
-            pc.cast(batch["emitted_at"], pa.int64()).to_numpy(zero_copy_only=False)
-        )
-        below += np.searchsorted(emitted_us, edges_us)
+    with unbroken(path):
+        for batch in dataset_of(path).scanner(["emitted_at"], filter=dates).to_batches():
+            emitted_us = np.sort(
+                pc.cast(batch["emitted_at"], pa.int64()).to_numpy(zero_copy_only=False)
+            )
+            below += np.searchsorted(emitted_us, edges_us)
     return [int(count) for count in np.diff(below)]

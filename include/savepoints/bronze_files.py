@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from pyarrow import dataset as ds
 
 from include.fold.instants import US_PER_MS
+from include.lake.delta_log import unbroken
 from include.lake.paths import files_of
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -72,12 +73,15 @@ def read_files(
     wanted: pc.Expression | None = None,
 ) -> Iterator[Any]:
     """Rows of these files alone. Read without delta-rs's dataset: that takes the statistics for
-    exact, and rows within the last millisecond would be left out by file."""
+    exact, and rows within the last millisecond would be left out by file. LakeError when one is
+    lost or damaged."""
     if not paths:
-        return iter(())
-    filesystem = files_of(str(table.table_uri))
+        return
+    path = str(table.table_uri)
+    filesystem = files_of(path)
     parquet = ds.ParquetFileFormat()
     fragments = [parquet.make_fragment(path, filesystem) for path in paths]
     schema = pa.schema(table.schema().to_arrow())
     dataset = ds.FileSystemDataset(fragments, schema, parquet, filesystem)
-    return iter(dataset.scanner(columns, filter=wanted).to_batches())
+    with unbroken(path):
+        yield from dataset.scanner(columns, filter=wanted).to_batches()

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.fold.instants import instant_of, micros_of
-from include.lake.delta_log import open_rows_of
+from include.lake.delta_log import open_rows_of, open_table
 from include.lake.paths import Lake, LakeError
 from include.savepoints.bronze_files import INSTANT, BronzeFiles, known, read_files
 
@@ -41,12 +41,13 @@ class BronzePin:
 def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin:
     """A version of the source's bronze, the newest for None.
 
-    LakeError when it has no rows yet, or the clean-up of the log has taken that version away.
+    LakeError when it has no rows yet or cannot be read, or the clean-up of its log has taken that
+    version away.
     """
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         raise LakeError(f"no bronze table at {path}: ingest {source} first")
-    table = DeltaTable(path) if version is None else open_rows_of(lake, path, version)
+    table = open_table(path) if version is None else open_rows_of(lake, path, version)
     clocks = pa.Table.from_batches(
         read_files(table, _newest_files(table), ["ingested_at", "commit_watermark"]), CLOCKS
     )

@@ -139,7 +139,7 @@ def test_files_that_the_log_counts_are_not_read(lake, schema):
     delete_data(lake, days=range(4))
     assert count_before(pin, "event_time", None, beginnings) == [0, 3, 5, 7]
     assert count_before(pin, "event_time", beginnings[1], [beginnings[3]]) == [4]
-    with pytest.raises(FileNotFoundError):  # within a date, and a file
+    with pytest.raises(LakeError, match="set-aside bronze/"):  # within a date, and a file
         count_before(pin, "event_time", None, [beginnings[1] + 5])
 
 
@@ -150,7 +150,16 @@ def test_the_newest_commit_alone_is_read_for_a_pin(lake, schema):
     delete_data(lake, days=range(2))
     assert pin_bronze(lake, SOURCE) == known
     delete_data(lake, days=range(3))
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(LakeError, match="set-aside bronze/"):
+        pin_bronze(lake, SOURCE)
+
+
+def test_a_damaged_log_is_told_with_the_way_out(lake, schema):
+    create(lake, schema)
+    append(lake, stamp([[UserEvent("ann", START_US)]]))
+    newest = max(Path(lake.bronze(SOURCE), "_delta_log").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:-9])
+    with pytest.raises(LakeError, match="set-aside bronze/"):
         pin_bronze(lake, SOURCE)
 
 
