@@ -43,7 +43,7 @@ class Calls:
     def fold_all(self, runs: Iterable[KeyRun]) -> None:
         """The calls for all of these keys. In a stream without timeouts each key has events."""
         if not self._fold.calls_per_event and isinstance(self._fold.function, ExactlyOne):
-            self.group = TickingGroupState(self._times_us, self._fold.stored_state)
+            self.group = TickingGroupState(self._times_us)
             self.one_output_for_all(runs)
             return
         fold_run = self.one_per_event if self._fold.calls_per_event else self.one_for_all

@@ -184,10 +184,11 @@ class KeyedFold:
         How often it is called must not depend on how input was cut. In an update stream
         without timeouts only the last row counts, so one call with all events is the same.
         Unless calls may be rejected: a call for two events would reject both, or none. Nor where
-        the state has a dict: between calls its keys are put in order, and within one they are not.
+        the stored form of a state is another: between calls a decimal gets its declared digits,
+        and a dict its order, and within one they do not.
         """
-        has_map = any(column.shape.has_map for column in self.state_columns)
-        return self.output_mode == "append" or self.wakes or self.quarantines or has_map
+        has_other_form = self.stored_state is not None
+        return self.output_mode == "append" or self.wakes or self.quarantines or has_other_form
 
     @property
     def quarantines(self) -> bool:

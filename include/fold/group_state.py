@@ -213,15 +213,15 @@ class TickingGroupState(GroupState[S]):
     """A key's state during one call with all of its events: the clock is the newest one's.
 
     It is looked up when the function asks, which few do: to set it with each event costs as much
-    as most functions. For states without timeouts.
+    as most functions. For states without timeouts, of which the stored form is their own.
     """
 
     __slots__ = ("_end", "_events", "_start", "_times_us")
 
-    def __init__(self, times_us: Sequence[int], stored: Callable[[S], S] | None = None) -> None:
+    def __init__(self, times_us: Sequence[int]) -> None:
         self._events: Iterator[Any] = iter(())
         self._times_us, self._start, self._end = times_us, 0, 0
-        super().__init__(stored=stored)
+        super().__init__()
 
     def begin_events(self, value: S | None, events: Iterator[Any], start: int, end: int) -> None:
         """For the fold: show `value`; `events` are those with `times_us` from `start` to `end`."""

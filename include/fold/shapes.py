@@ -51,11 +51,6 @@ class Shape:
     nullable: bool
 
     @property
-    def has_map(self) -> bool:
-        """Whether there are dicts in it, whose order a function could look at."""
-        return False
-
-    @property
     def is_nested(self) -> bool:
         """Whether it is made of other values."""
         return isinstance(self, (Nested, Items, Pairs))
@@ -186,10 +181,6 @@ class Items(Shape):
 
     item: Shape
 
-    @property
-    def has_map(self) -> bool:
-        return self.item.has_map
-
     def _stored(self, value: Any, name: str) -> Any:
         if type(value) is not tuple:
             self._refuse(value, name)
@@ -202,10 +193,6 @@ class Pairs(Shape):
 
     key: Shape
     item: Shape
-
-    @property
-    def has_map(self) -> bool:
-        return True
 
     def _stored(self, value: Any, name: str) -> Any:
         if not isinstance(value, Mapping):

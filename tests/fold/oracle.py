@@ -213,7 +213,11 @@ class PlainGroup:
 
 
 def calls_of(fold: KeyedFold) -> Call:
-    """The fold's own state function, called with a PlainGroup."""
+    """The fold's own state function, called with a PlainGroup.
+
+    A state has one form, between calls too: that in which it is stored.
+    """
+    as_stored = fold.stored_state or (lambda state: state)
 
     def call(key: Any, event: Any, state: Any, clock_us: int) -> Called | Failed:
         group = PlainGroup(state, clock_us, timed_out=event is None)
@@ -223,6 +227,7 @@ def calls_of(fold: KeyedFold) -> Call:
             if fold.on_error == "stop":
                 raise
             return Failed()
-        return Called(outputs, group.getOption, group.timeout_us)
+        state = group.getOption
+        return Called(outputs, None if state is None else as_stored(state), group.timeout_us)
 
     return call
