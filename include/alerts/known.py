@@ -202,7 +202,7 @@ KNOWN: dict[str, Known] = {
     # Tables, once a day.
     "files_lost": _error(
         "table_maintenance",
-        "files of a table are lost or cut off (the task is green: other tables are cared for)",
+        "files of a table are lost or damaged (the task is green: other tables are cared for)",
         "put them back from a copy, or as it says",
     ),
     "reader_behind": _warning(

@@ -105,7 +105,7 @@ def _lost_files(table: CaredTable, figures: TableFigures) -> list[Finding]:
             severity="error",
             count=len(figures.lost),
             detail=f"{table.name} has lost {counted(len(figures.lost), 'file')} of its newest version, "
-            f"or they are cut off: {first_names(figures.lost)}",
+            f"or they are damaged: {first_names(figures.lost)}",
             action=how_to_mend(table.name),
         )
     ]

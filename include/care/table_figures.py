@@ -1,17 +1,21 @@
 """A table in figures: its files by partition, and what lies in its folder beside them."""
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyarrow import fs
 
+from include.lake.delta_log import unbroken
 from include.lake.paths import Lake, LakeError
 
+READERS = 8  # of footers at once: in a store each is a request
 SAVEPOINT_ID = "savepoint_id"  # what a table of savepoints is partitioned by
 
 
@@ -42,7 +46,7 @@ class TableFigures:
     bytes_on_disk: int
     garbage_files: int
     garbage_bytes: int
-    lost: tuple[str, ...] = ()  # files of the version that are gone, or of another size
+    lost: tuple[str, ...] = ()  # files of the version that are gone, of another size or damaged
 
     @property
     def files(self) -> int:
@@ -74,19 +78,35 @@ def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int
         bytes_on_disk=sum(on_disk.values()),
         garbage_files=len(garbage),
         garbage_bytes=sum(on_disk[name] for name in garbage),
-        lost=_lost(table, on_disk),
+        lost=_lost(lake, path, table, on_disk),
     )
 
 
 def lost_files(lake: Lake, path: str, table: DeltaTable) -> tuple[str, ...]:
-    """The files of `table`, which lies at `path`, that are gone or no longer of their size."""
-    return _lost(table, dict(_data_files(lake, path)))
+    """The files of `table`, which lies at `path`, that are gone, of another size or damaged."""
+    return _lost(lake, path, table, dict(_data_files(lake, path)))
 
 
-def _lost(table: DeltaTable, on_disk: Mapping[str, int]) -> tuple[str, ...]:
+def _lost(lake: Lake, path: str, table: DeltaTable, on_disk: Mapping[str, int]) -> tuple[str, ...]:
     adds = pa.table(table.get_add_actions(flatten=True))
     files = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True)
-    return tuple(sorted(name for name, size in files if on_disk.get(unquote(name)) != size))
+    is_whole = {name: on_disk.get(unquote(name)) == size for name, size in files}
+    whole = [name for name, of_its_size in is_whole.items() if of_its_size]
+    with ThreadPoolExecutor(READERS) as readers:
+        is_readable = readers.map(lambda name: _has_footer(lake, path, unquote(name)), whole)
+        is_whole |= zip(whole, is_readable, strict=True)
+    return tuple(sorted(name for name, is_well in is_whole.items() if not is_well))
+
+
+def _has_footer(lake: Lake, path: str, name: str) -> bool:
+    """Whether a data file's description of itself can be read: without it no row of it can."""
+    file = f"{lake.path_in_filesystem(path)}/{name}"
+    try:
+        with unbroken(path):
+            pq.read_metadata(file, filesystem=lake.filesystem)
+    except LakeError:
+        return False
+    return True
 
 
 def _data_files(lake: Lake, path: str) -> Iterator[tuple[str, int]]:

@@ -75,7 +75,7 @@ def _of_table(lake: Lake, name: str) -> str | None:
         return f"{error}. To do: {how_to_mend(name)}"
     if not lost:
         return None
-    return f"{path} has lost {first_names(lost)}, or they are cut off. To do: {how_to_mend(name)}"
+    return f"{path} has lost {first_names(lost)}, or they are damaged. To do: {how_to_mend(name)}"
 
 
 def _of_file_named(lake: Lake, error: Exception) -> str | None:

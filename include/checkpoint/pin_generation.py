@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from include.checkpoint.log_retention import refuse_cut_off
 from include.checkpoint.offsets import newest_planned
-from include.checkpoint.position import read_position
+from include.checkpoint.position import read_position, refuse_damaged_batch
 from include.lake.delta_log import open_table
 from include.lake.generations import (
     GenerationRow,
@@ -59,6 +59,7 @@ def refuse_foreign_checkpoint(lake: Lake, generations: Generations) -> None:
     row = generations.current
     if row is not None:
         if planned is not None:
+            refuse_damaged_batch(lake, checkpoint)
             _refuse_older_bronze(lake, row, f"{checkpoint}/offsets/{planned}")
         elif is_reseeded(row):
             _refuse_other_bronze(lake, row)

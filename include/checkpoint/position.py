@@ -52,6 +52,14 @@ def is_settled(lake: Lake, checkpoint: str) -> bool:
     return next_ms <= (settled_watermark_ms(lake, checkpoint) or 0)
 
 
+def refuse_damaged_batch(lake: Lake, checkpoint: str) -> None:
+    """LakeError where the newest committed batch does not say by what the next one settles.
+
+    Spark takes a number that is not there for 0, and says nothing.
+    """
+    is_settled(lake, checkpoint)
+
+
 def read_position(lake: Lake, offsets: str) -> BronzePosition:
     # Line 1 is the log's version, line 2 the batch's settings, line 3 the one source.
     try:

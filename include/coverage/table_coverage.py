@@ -4,14 +4,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from deltalake import DeltaTable
-
 from include.coverage.findings import coverage_findings, distrusted, instant_text, spans_text
 from include.coverage.judge import Coverage, Span, Standpoint, judge
 from include.coverage.ledger import NEVER_RECORDED, Look, distrust_error, look
 from include.coverage.live import was_cut_off
 from include.coverage.segments import BEGINNING_US
 from include.fold.instants import instant_of, micros_of
+from include.lake.delta_log import open_table
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
@@ -183,4 +182,4 @@ def standpoint_of(
 
 def _bronze_id(lake: Lake, source: str) -> str | None:
     path = lake.bronze(source)
-    return str(DeltaTable(path).metadata().id) if lake.is_delta_table(path) else None
+    return str(open_table(path).metadata().id) if lake.is_delta_table(path) else None

@@ -155,8 +155,8 @@ def check_settled(lake: Lake, stream: Stream, until: datetime) -> None:
         known = f"is complete until {settled:%Y-%m-%d %H:%M:%S} UTC"
     raise NotSettledError(
         f"{stream.name} {known}: what is before {until:%Y-%m-%d %H:%M:%S} UTC can be recomputed "
-        f"once an event after {until + delay:%Y-%m-%d %H:%M:%S} UTC is in bronze and the stream "
-        "has run. Nothing was changed"
+        f"once an event after {until + delay:%Y-%m-%d %H:%M:%S} UTC is in bronze and "
+        f"`./stateful stream {stream.name}` has run. Nothing was changed"
     )
 
 

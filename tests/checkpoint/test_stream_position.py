@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from include.checkpoint.position import is_settled, settled_watermark_ms
+from include.checkpoint.position import is_settled, refuse_damaged_batch, settled_watermark_ms
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock import STILL_KEY
@@ -197,3 +197,13 @@ def test_a_damaged_checkpoint_names_the_whole_command_that_makes_another(lake):
     (path / "offsets" / "0").write_text("v1\n")
     with pytest.raises(LakeError, match=r": `./stateful reseed user_counts --apply`"):
         settled_watermark_ms(lake, str(path))
+
+
+def test_a_commit_that_names_no_watermark_is_refused_as_spark_would_take_it_for_none(lake):
+    checkpoint = write_batch(lake, 0, append_bronze(lake), next_version=1)
+    refuse_damaged_batch(lake, lake.checkpoint(STREAM.name, 1))  # nothing is committed
+    (checkpoint / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMr":7}')
+    with pytest.raises(LakeError, match=r"commits/0 is damaged .*`\./stateful reseed user_counts"):
+        refuse_damaged_batch(lake, lake.checkpoint(STREAM.name, 1))
+    (checkpoint / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":7}')
+    refuse_damaged_batch(lake, lake.checkpoint(STREAM.name, 1))

@@ -98,3 +98,12 @@ def test_a_version_before_commits_without_rows_is_as_good_as_they_are(lake, vers
     assert rows_of(open_rows_of(lake, path, version)) == [0, 1, 2, 3]
     with pytest.raises(LakeError, match=r"has taken version 2 away.*run the stream"):
         open_rows_of(lake, path, 2)
+
+
+def test_a_version_that_a_table_put_back_does_not_have_yet_names_the_way_out(lake):
+    path = lake.bronze("user_events")
+    for number in range(3):
+        write_deltalake(path, pa.table({"n": [number]}), mode="append")
+    max(Path(path, "_delta_log").glob("*.json")).unlink()
+    with pytest.raises(LakeError, match=r"ends at version 1, but version 2 .*set-aside bronze/"):
+        open_rows_of(lake, path, 2)
