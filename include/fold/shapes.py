@@ -164,10 +164,6 @@ class Nested(Shape):
     record: Any
     parts: tuple[tuple[str, Shape], ...]
 
-    @cached_property
-    def has_map(self) -> bool:
-        return any(part.has_map for _, part in self.parts)
-
     def _stored(self, value: Any, name: str) -> Any:
         if type(value) is not self.record:
             self._refuse(value, name)
