@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from include.care.care_record import bytes_rewritten_since
 from include.care.cared_tables import CaredTable, cared_tables
 from include.care.choose_partitions import Candidate, candidates, choose
-from include.care.table_figures import Partition, TableFigures, read_figures
+from include.care.table_figures import Partition, TableFigures, lost_files, read_figures
 from include.checkpoint.bronze_readers import read_lags
 from include.checkpoint.vacuum_guard import (
     FILE_RETENTION,
@@ -83,29 +83,30 @@ def _survey(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
     try:
         log = open_table(table.path)
         figures = read_figures(lake, table.path, log, care.small_file_bytes)
+        lost = lost_files(lake, table.path, log)
     except LakeError as error:
         # The others must not wait for it; and whoever writes it will fail and say so.
         found = Finding(finding="table_unreadable", severity="warning", detail=str(error))
         return TablePlan(table, None, reasons=(str(error),), findings=(found,))
     refusal, findings = _guard(lake, table, log, now) if table.is_bronze else (None, [])
-    findings += _lost_files(table, figures)
+    findings += _lost_files(table, lost)
     plan = TablePlan(table, figures, findings=tuple(findings))
     if table.savepoints_of is not None:
         plan = _with_left_over(plan, left_over_ids(lake, table.savepoints_of, log, now))
     return _with_vacuum(plan, figures, care, refusal)
 
 
-def _lost_files(table: CaredTable, figures: TableFigures) -> list[Finding]:
+def _lost_files(table: CaredTable, lost: Sequence[str]) -> list[Finding]:
     """Also of rows that all streams have read: a recompute or reseed would find out too late."""
-    if not figures.lost:
+    if not lost:
         return []
     return [
         Finding(
             finding="files_lost",
             severity="error",
-            count=len(figures.lost),
-            detail=f"{table.name} has lost {counted(len(figures.lost), 'file')} of its newest version, "
-            f"or they are damaged: {first_names(figures.lost)}",
+            count=len(lost),
+            detail=f"{table.name} has lost {counted(len(lost), 'file')} of its newest version, "
+            f"or they are damaged: {first_names(lost)}",
             action=how_to_mend(table.name),
         )
     ]

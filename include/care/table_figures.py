@@ -1,6 +1,6 @@
 """A table in figures: its files by partition, and what lies in its folder beside them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
@@ -46,7 +46,6 @@ class TableFigures:
     bytes_on_disk: int
     garbage_files: int
     garbage_bytes: int
-    lost: tuple[str, ...] = ()  # files of the version that are gone, of another size or damaged
 
     @property
     def files(self) -> int:
@@ -78,16 +77,15 @@ def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int
         bytes_on_disk=sum(on_disk.values()),
         garbage_files=len(garbage),
         garbage_bytes=sum(on_disk[name] for name in garbage),
-        lost=_lost(lake, path, table, on_disk),
     )
 
 
 def lost_files(lake: Lake, path: str, table: DeltaTable) -> tuple[str, ...]:
-    """The files of `table`, which lies at `path`, that are gone, of another size or damaged."""
-    return _lost(lake, path, table, dict(_data_files(lake, path)))
+    """The files of `table`, which lies at `path`, that are gone, of another size or damaged.
 
-
-def _lost(lake: Lake, path: str, table: DeltaTable, on_disk: Mapping[str, int]) -> tuple[str, ...]:
+    It opens each of them, and so is no part of the figures, which are read after each change, too.
+    """
+    on_disk = dict(_data_files(lake, path))
     adds = pa.table(table.get_add_actions(flatten=True))
     files = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True)
     is_whole = {name: on_disk.get(unquote(name)) == size for name, size in files}

@@ -61,12 +61,12 @@ def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
             return DeltaTable(path, version=same)
         except DeltaError as error:
             same += 1
-            if version > (newest := open_table(path).version()):
-                raise LakeError(
-                    f"{path} ends at version {newest}, but version {version} of it has been read: "
-                    f"{how_to_mend(path)}"
-                ) from error
             if not _only_rewrites(lake, path, same):
+                if version > (newest := open_table(path).version()):
+                    raise LakeError(
+                        f"{path} ends at version {newest}, but version {version} of it has been "
+                        f"read: {how_to_mend(path)}"
+                    ) from error
                 raise LakeError(
                     f"the clean-up of its log has taken version {version} away from {path}, and "
                     f"newer ones have other rows ({first_line(error)}): run the stream that has "

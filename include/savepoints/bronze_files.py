@@ -77,11 +77,11 @@ def read_files(
     lost or damaged."""
     if not paths:
         return
-    path = str(table.table_uri)
-    filesystem = files_of(path)
+    uri = str(table.table_uri)
+    filesystem = files_of(uri)
     parquet = ds.ParquetFileFormat()
     fragments = [parquet.make_fragment(path, filesystem) for path in paths]
     schema = pa.schema(table.schema().to_arrow())
     dataset = ds.FileSystemDataset(fragments, schema, parquet, filesystem)
-    with unbroken(path):
+    with unbroken(uri):
         yield from dataset.scanner(columns, filter=wanted).to_batches()
