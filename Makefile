@@ -8,9 +8,10 @@ LAKE ?= $(CURDIR)/lake
 PORT ?= 8080
 # Any value: `make run` ends after the first successful runs.
 ONCE ?=
-# Of simulate: how many seeds, and the first one.
+# Of simulate and chaos: how many seeds, and the first one; of chaos: how many actions of each.
 SEEDS ?= 10
 FIRST ?= 1
+STEPS ?= 20
 # Options of simulate, bench, faults and rehearse, as they stand in their --help.
 ARGS ?=
 # The interpreter to make .venv with; found on PATH when not given.
@@ -20,7 +21,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help test-setup run compose-env test test-fast test-e2e test-s3 test-ui test-full check simulate bench faults rehearse rehearse-short screenshots
+.PHONY: help test-setup run compose-env test test-fast test-e2e test-s3 test-ui test-full check simulate chaos bench faults rehearse rehearse-short screenshots
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +72,9 @@ simulate: test-setup ## Simulate sequences of operations without a JVM [SEEDS= F
 
 bench: test-setup ## Measure the engines side by side [ARGS=]
 	@$(RUN) tests.benchmarks.bench $(ARGS)
+
+chaos: test-setup ## Sequences of operations on real Spark, with real kills [SEEDS= FIRST= STEPS=]
+	@$(RUN) tests.chaos --seeds '$(SEEDS)' --first '$(FIRST)' --steps '$(STEPS)'
 
 faults: test-setup ## Try all faults that we can think of: kills, losses, damage, cuts of a real Kafka [ARGS=]
 	@$(RUN) tests.faults $(ARGS)

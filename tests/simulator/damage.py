@@ -29,25 +29,25 @@ class Copies:
     def __init__(self, world: World, folder: Path) -> None:
         self._world = world
         self._folder = folder
-        self._made: dict[str, Path] = {}
+        self.made: dict[str, Path] = {}
 
     def take(self, kind: str, part: str) -> None:
         """Copy a part as it is now; nothing where it is not there."""
         source = parts_of(self._world, kind)[part]
         if source.exists():
-            target = self._folder / f"{len(self._made)}-{part.replace('/', '-')}"
+            target = self._folder / f"{len(self.made)}-{part.replace('/', '-')}"
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree(source, target)
-            self._made[part] = target
+            self.made[part] = target
 
     def has(self, part: str) -> bool:
-        return part in self._made
+        return part in self.made
 
     def put_back(self, kind: str, part: str) -> None:
         """The copy in the place of what is there now."""
         target = parts_of(self._world, kind)[part]
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(self._made[part], target)
+        shutil.copytree(self.made[part], target)
 
 
 def lose(world: World, kind: str, part: str) -> None:

@@ -1,6 +1,6 @@
 """What producers do to a world: rows that land, in time, late, ahead, of one instant, on edges."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from include.lake.paths import LakeError
@@ -74,15 +74,18 @@ class DataOperations:
     def _land(self, rows: list[Landed]) -> None:
         if is_reset_missing(self.world.lake, SOURCE.name):
             return  # ingestion refuses
+        self._take(rows, lambda: self.world.ingest(rows))
+        self.world.pass_time(timedelta(seconds=7))
+        self._audit()
+
+    def _take(self, rows: Sequence[Landed], ingest: Callable[[], None]) -> None:
         try:
-            self.world.ingest(rows)
+            ingest()
         except LakeError:  # by a seal that was put back, behind a log that was cleaned: loud
             if not self.harmed:
                 raise
             self.world.take_back()
             self.world.append(rows)
-        self.world.pass_time(timedelta(seconds=7))
-        self._audit()
 
     def _ago(self, minute: int) -> int:
         return self.world.now_us - minute * MINUTE_US + minute % 3  # some in one microsecond

@@ -67,6 +67,7 @@ class Operations(DataOperations):
         self.auditor.note_code()
         self.harmed = False
         self._dies = False
+        self.loud: tuple[type[BaseException], ...] = LOUD  # on Spark its own errors, too
         # On Spark an Exception: the JVM waits for ever for a callback that ends otherwise.
         self.death: type[BaseException] = Killed
         self.restart: Callable[[], object] = lambda: None  # what a process knows is gone
@@ -104,6 +105,10 @@ class Operations(DataOperations):
         for minute in (30, 1):  # something to do, a part of which is settled
             self.land_in_time("a", [minute], 1)
         self._start(job, ago, kill)
+        self.come_upon(then, ago)
+
+    def come_upon(self, then: str, ago: int) -> None:
+        """What another process left."""
         self._start(then, ago)
 
     def _start(self, job: str, ago: int, kill: int | None = None) -> None:
@@ -157,7 +162,7 @@ class Operations(DataOperations):
         start = instant_of(self.world.now_us // HOUR_US * HOUR_US)
         try:
             reason = why_not_promote(lake, stream, start, lambda dates: 0)
-        except LOUD:
+        except self.loud:
             return
         if reason is None:
             self._do(lambda: self._reseed(ReseedOptions()), kill)
@@ -205,7 +210,7 @@ class Operations(DataOperations):
         try:
             self._recompute_or_move_away()
             self._run_if_waiting()
-        except LOUD as error:
+        except self.loud as error:
             raise WrongError(f"there is no way out: {error}") from error
         self._audit()
 
@@ -329,7 +334,7 @@ class Operations(DataOperations):
                 killed_at(kill, job)
         except REFUSALS:
             pass
-        except LOUD:
+        except self.loud:
             if not self.harmed:
                 raise
         self.world.note_repairs()

@@ -1,12 +1,7 @@
 """The hardest sequences of operations, by the local engine and on Spark itself."""
 
-import importlib
-from contextlib import contextmanager
-
 import pytest
-from pyspark import cloudpickle
 
-from spark_jobs.engines.spark_engine import SparkEngine
 from tests.simulator.auditor import WrongError
 from tests.simulator.operations import Operations
 from tests.simulator.planted import planted
@@ -15,29 +10,10 @@ from tests.simulator.sequences import (
     SEQUENCES,
     late_rows_unread_then_a_later_day_then_promote,
 )
-from tests.simulator.stream_files import KINDS
-from tests.simulator.world import open_world
+from tests.simulator.spark_world import spark_world
 
 # In `make test-e2e`; the others are in `make test-full`.
 ON_SPARK = late_rows_unread_then_a_later_day_then_promote
-
-
-@contextmanager
-def spark_world(spark):
-    """A world whose jobs run on Spark; its workers do not find the streams' files."""
-    with open_world(quick=False) as world:
-        world.engine = SparkEngine(spark)
-        deploy_file = world.deploy
-
-        def deploy(kind, variant):
-            deploy_file(kind, variant)
-            module = importlib.import_module(f"include.streams.{world.streams[kind].name}")
-            cloudpickle.register_pickle_by_value(module)
-
-        world.deploy = deploy
-        for kind in KINDS:
-            world.deploy(kind, "a")
-        yield world
 
 
 def check(kind, sequence, spark=None):

@@ -103,7 +103,7 @@ class World:
         self.source = shaped_rows.shaped_source(source, shape)
         self.shape = shape
         self.lake = Lake(str(folder / "lake"))
-        Path(self.lake.root).mkdir()
+        Path(self.lake.root).mkdir(exist_ok=True)
         self.engine = LocalEngine(LiveModel(), judge_rows)
         self.now_us = START_US
         self.commits: list[Commit] = []
@@ -113,8 +113,9 @@ class World:
         self.streams = {kind: replace(each, deduplicate=again) for kind, each in named}
         self.deployed: dict[str, str] = {}  # the variant of each kind
         self._files = folder / "streams"
-        self._files.mkdir()
-        self._landing = LandingFolder(self.lake.landing(source.name), shape)
+        self._files.mkdir(exist_ok=True)
+        self.landed: Commit | None = None  # of a file that ingestion has not come to the end of
+        self.landing = LandingFolder(self.lake.landing(source.name), shape)
         create_tables(self.lake, self.source)
 
     # Time
@@ -188,18 +189,23 @@ class World:
 
     def take_back(self) -> None:
         """Files that ingestion has refused to look at."""
-        self._landing.take_back()
+        self.landing.take_back()
+        self.landed = None
 
     def _ingest_file(self, rows: Sequence[Landed], kill: int) -> None:
         """Of files that are written at one instant by a run, which may be killed and repeated."""
-        is_new = self._landing.write(rows, Random(f"{self.shape.seed} {len(self.commits)}"))
-        now_us = self.now_us
-        run = lambda: ingest(self.lake, self.source, interval_end=EPOCH)  # noqa: E731
+        is_new = self.landing.write(rows, Random(f"{self.shape.seed} {len(self.commits)}"))
+        self.landed = Commit(self.now_us, tuple(rows)) if is_new else None
         if kill > 0 and not is_killing():
-            killed_at(kill, run)
-        run()
-        if is_new:
-            self.commits.append(Commit(now_us, tuple(rows)))
+            killed_at(kill, self.take_landed)
+        self.take_landed()
+
+    def take_landed(self) -> None:
+        """What has landed, by ingestion, and what of it the oracle is told."""
+        ingest(self.lake, self.source, interval_end=EPOCH)
+        if self.landed is not None:
+            self.commits.append(self.landed)
+        self.landed = None
 
     def ingest_clock(self, clock_us: int) -> None:
         """A clock row, which says that all until then has landed; none if it says nothing new."""
@@ -272,13 +278,14 @@ class World:
 
 
 @contextmanager
-def open_world(quick: bool = True, source: Source = SOURCE, shape: Shape = FLAT) -> Iterator[World]:
-    """A world in a fresh folder, in memory where the machine has a file system there.
+def open_world(
+    quick: bool = True, source: Source = SOURCE, shape: Shape = FLAT, folder: Path | None = None
+) -> Iterator[World]:
+    """A world in a fresh folder; or in one that stays, with what an earlier process left there.
 
     `quick`: tables stay open, see `quick_tables.py`.
     """
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None, prefix="world-"))
+    stays, folder = folder is not None, folder or fresh_folder()
     try:
         with pytest.MonkeyPatch.context() as patch:
             world = World(folder, source, shape)
@@ -298,4 +305,11 @@ def open_world(quick: bool = True, source: Source = SOURCE, shape: Shape = FLAT)
     finally:
         for stream in STREAMS:
             sys.modules.pop(f"include.streams.{stream.name}", None)
-        shutil.rmtree(folder, ignore_errors=True)
+        if not stays:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def fresh_folder() -> Path:
+    """In memory, where the machine has a file system there."""
+    memory = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None, prefix="world-"))

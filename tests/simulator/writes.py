@@ -27,6 +27,11 @@ class Killed(BaseException):  # what happens to a process, not an error of it
     """The simulated process died before a write."""
 
 
+def die(where: str) -> None:
+    """The end of a simulated process. `tests/chaos` has real ones."""
+    raise Killed(where)
+
+
 class Writes:
     """The writes since `killing` began. `names` are those that happened."""
 
@@ -46,7 +51,7 @@ class Writes:
             self._let_happen(name)
         elif self.killed or (self._at is not None and self.count + 1 >= self._at):
             self.killed = True
-            raise Killed(f"before write {self.count + 1}: {name}")
+            die(f"before write {self.count + 1}: {name}")
         else:
             self.names.append(name)
 

@@ -1,0 +1,65 @@
+"""What outlives a driver: all that producers, people and the oracle know, but no process of ours."""
+
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from include.streams import sources
+from tests.simulator.operations import Operations
+
+# What is set of streams, in the world and of the auditor, by their names there.
+STREAM = ("on_error", "watermark_delay")
+WORLD = ("now_us", "commits", "_repairs", "source", "landing", "landed")
+AUDITOR = ("codes", "mapped", "marks", "looked_at")
+
+
+@dataclass
+class Known:
+    """Kept in a file, so that a driver which is killed leaves it behind."""
+
+    step: int = 0  # of the plan: the action that is next, or at work
+    job: int = 0  # of that action: which one has begun last, from 1
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def keep(self, operations: Operations) -> None:
+        world, auditor = operations.world, operations.auditor
+        self.kept = {
+            "world": {name: getattr(world, name) for name in WORLD},
+            "auditor": {name: getattr(auditor, name) for name in AUDITOR},
+            "streams": {
+                kind: {name: getattr(stream, name) for name in STREAM}
+                for kind, stream in world.streams.items()
+            },
+            "deployed": dict(world.deployed),
+            "copies": operations.copies.made,
+            "harmed": operations.harmed,
+        }
+
+    def give(self, operations: Operations) -> None:
+        """To the next driver what the one before knew."""
+        world, kept = operations.world, self.kept
+        for kind, settings in kept["streams"].items():
+            world.configure(kind, **settings)
+        for name, value in kept["world"].items():
+            setattr(world, name, value)
+        sources.SOURCES = (world.source,)
+        for kind, variant in kept["deployed"].items():
+            world.deploy(kind, variant)
+        for name, value in kept["auditor"].items():
+            setattr(operations.auditor, name, value)
+        operations.copies.made.update(kept["copies"])
+        operations.harmed = kept["harmed"]
+
+    def write(self, path: Path) -> None:
+        written = path.with_suffix(".new")
+        written.write_bytes(pickle.dumps(self))
+        written.replace(path)
+
+
+def read_known(path: Path) -> Known:
+    """Of a seed that has not begun: nothing."""
+    if not path.exists():
+        return Known()
+    known: Known = pickle.loads(path.read_bytes())
+    return known

@@ -1,0 +1,80 @@
+"""What a seed does: which stream, of which records, which actions, and what of a job is killed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from include.settings import Source
+from tests.simulator.actions import Action, actions
+from tests.simulator.machine import ANY_SHAPE, KIND_OF_STREAM, SOME_FEATURES
+from tests.simulator.shapes import Shape
+from tests.simulator.world import GROUPED, SOURCE
+
+# Of the actions that a run of the simulator draws a step: so many for each file of the lake.
+KILLED = 0.3
+MOST_FILES = 120  # that a job writes, or nearly
+TARGETS = ("all", "all", "all", "worker", "jvm")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Of one seed."""
+
+    number: int
+    kind: str
+    features: frozenset[str]
+    shape: Shape
+    actions: tuple[Action, ...]
+
+    @property
+    def source(self) -> Source:
+        return GROUPED if "groups" in self.features else SOURCE
+
+    @property
+    def on_error(self) -> str:
+        return "quarantine" if "rejections" in self.features else "stop"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Once so many files have appeared below the lake: of what processes."""
+
+    target: str
+    after_files: int
+
+
+def plan_of(number: int, steps: int) -> Plan:
+    """The same one each time. It begins with some ordinary days, and ends with a way out."""
+    drawn: list[Plan] = []
+
+    # The first example is always the simplest one.
+    @seed(number)
+    @settings(
+        max_examples=3,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(data=st.data(), features=SOME_FEATURES, kind=KIND_OF_STREAM, shape=ANY_SHAPE)
+    def draw(data: st.DataObject, features: frozenset[str], kind: str, shape: Shape) -> None:
+        between = data.draw(st.lists(actions(features), min_size=steps, max_size=steps))
+        drawn.append(Plan(number, kind, features, shape, _framed(between)))
+
+    draw()
+    return drawn[-1]
+
+
+def _framed(between: Sequence[Action]) -> tuple[Action, ...]:
+    return (Action("some_days"), *between, Action("way_out"))
+
+
+def kill_of(plan: Plan, step: int, job: int) -> Kill | None:
+    """What is killed while the action of a step does that job, from 1."""
+    chance = Random(f"{plan.number} {step} {job}")
+    if chance.random() >= KILLED:
+        return None
+    return Kill(chance.choice(TARGETS), chance.randrange(1, MOST_FILES))
