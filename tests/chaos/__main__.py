@@ -11,6 +11,7 @@ again but for where a file-counting kill comes exactly.
 """
 
 import json
+import os
 import pickle
 import shutil
 import signal
@@ -20,16 +21,19 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from include.settings import PROJECT
 from tests.chaos.driver import JVM_KILLED, KILLS, PLAN, say
 from tests.chaos.plan import Plan, plan_of
+from tests.simulator.planted import PLANTED
 from tests.simulator.world import fresh_folder
 
 RESULTS = PROJECT / ".bench" / "chaos.jsonl"
 SAID = "said"  # by all drivers of a seed
+# Of JVMs that do not live for long.
+SHORT_RUN = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,21 @@ def main() -> int:
     RESULTS.parent.mkdir(exist_ok=True)
     found = []
     for number in range(args.first, args.first + args.seeds):
-        result = known_results().get((number, args.steps))
-        if result is None or result.wrong:
-            result = run_seed(plan_of(number, args.steps))
-            note(result)
-        found.append(result)
-        say(said_of(result))
+        found.append(result_of(number, args))
+        say(said_of(found[-1]))
     say(summed(found))
     return any(result.wrong for result in found)
+
+
+def result_of(number: int, args: Namespace) -> Result:
+    """The seed's. With a planted bug nothing is known, and nothing noted."""
+    plan = replace(plan_of(number, args.steps), plant=args.plant)
+    known = known_results().get((number, args.steps))
+    if args.plant or known is None or known.wrong:
+        known = run_seed(plan)
+        if not args.plant:
+            note(known)
+    return known
 
 
 def parse_args() -> Namespace:
@@ -63,6 +74,7 @@ def parse_args() -> Namespace:
     parser.add_argument("--seeds", type=int, default=10, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first one")
     parser.add_argument("--steps", type=int, default=20, help="actions of each")
+    parser.add_argument("--plant", choices=sorted(PLANTED), help="a bug to plant first")
     return parser.parse_args()
 
 
@@ -85,7 +97,12 @@ def drive(command: Sequence[str], folder: Path) -> str:
         while True:
             kills = len(_lines(folder / KILLS))
             driver = subprocess.Popen(
-                command, stdout=said, stderr=said, cwd=PROJECT, start_new_session=True
+                command,
+                stdout=said,
+                stderr=said,
+                cwd=PROJECT,
+                env=os.environ | SHORT_RUN,
+                start_new_session=True,
             )
             code = driver.wait()
             if code == 0:

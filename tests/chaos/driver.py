@@ -31,6 +31,7 @@ from tests.simulator import writes
 from tests.simulator.actions import Action
 from tests.simulator.auditor import WrongError
 from tests.simulator.operations import Operations
+from tests.simulator.planted import planted
 from tests.simulator.spark_world import spark_world
 
 JVM_KILLED = 3
@@ -55,7 +56,7 @@ class Driver(Operations):
 
     def go_on(self) -> None:
         """To the end of the plan."""
-        with pytest.MonkeyPatch.context() as patch:
+        with planted(self._plan.plant), pytest.MonkeyPatch.context() as patch:
             patch.setattr(writes, "die", self._die)
             if self._known.kept:
                 self._take_over()

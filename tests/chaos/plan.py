@@ -28,6 +28,7 @@ class Plan:
     features: frozenset[str]
     shape: Shape
     actions: tuple[Action, ...]
+    plant: str | None = None  # a bug that its drivers have
 
     @property
     def source(self) -> Source:
