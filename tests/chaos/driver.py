@@ -72,9 +72,9 @@ class Driver(Operations):
     def _take_over(self) -> None:
         """What the driver before has left in the middle of an action."""
         self._known.give(self)
-        self.world.pass_time(timedelta(seconds=7))
-        if self.world.landed is not None:
+        if self.world.landed is not None:  # at the same instant, as perhaps it has been taken
             self._take(self.world.landed.rows, self.world.take_landed)
+        self.world.pass_time(timedelta(seconds=7))
         self.world.note_repairs()
         self._audit()
         self._finish(self._action)

@@ -1,23 +1,31 @@
 """Spark's jobs with the lake on S3, each a process as a user starts it."""
 
 import os
+import signal as signals
 import subprocess
 
 import pytest
+from deltalake import DeltaTable
+from pyarrow import fs
 
 from include.care.check_checkpoint import check_checkpoint
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.lake.process_tree import wait_until
 from include.registry import stream_named
+from include.settings import Stream
 from include.spark.submit import job_environment, submit_command
+from include.stream_definition import load_definition
 from include.streams import user_counts
 from tests.bronze import append_commit, stamp
-from tests.e2e.object_store import prepared
+from tests.e2e.object_store import prepared, take_away
+from tests.engines.lake_runs import table_of
 from tests.engines.live_lakes import expected_rows, local_run, make_commits, table_rows, user_event
+from tests.late_lakes import DAYS_US, at, commits, rows_of, truth, until_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.xdist_group("s3")]
 
-STREAM = stream_named("user_counts")
+STREAM, SIGNALS = stream_named("user_counts"), stream_named("device_signals")
 FOLD = user_counts.FOLD
 STAMPED = stamp(make_commits(user_event, seed=8, commits=4))
 DEADLINE_S = 300
@@ -28,10 +36,10 @@ def _prepared() -> None:
     prepared()
 
 
-def start(lake: Lake, job: str, *args: str) -> subprocess.Popen[str]:
-    given = ["--stream", STREAM.name, "--lake", lake.root, *args]
+def start(lake: Lake, job: str, *args: str, stream: Stream = STREAM) -> subprocess.Popen[str]:
+    given = ["--stream", stream.name, "--lake", lake.root, *args]
     return subprocess.Popen(
-        submit_command(job, given, STREAM),
+        submit_command(job, given, stream),
         env=os.environ | job_environment() | {"SPARK_LOG_LEVEL": "error"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -40,8 +48,8 @@ def start(lake: Lake, job: str, *args: str) -> subprocess.Popen[str]:
     )
 
 
-def run(lake: Lake, job: str, *args: str) -> str:
-    with start(lake, job, *args) as process:
+def run(lake: Lake, job: str, *args: str, stream: Stream = STREAM) -> str:
+    with start(lake, job, *args, stream=stream) as process:
         said = process.communicate(timeout=DEADLINE_S)[0]
     assert process.returncode == 0, said
     return said
@@ -62,3 +70,60 @@ def test_a_stream_s_jobs_come_to_the_oracle_s_table(s3_lake):
     assert table_rows(s3_lake, STREAM, FOLD).total() == oracle.total()
     outcomes = read_ops(s3_lake, "runs")["outcome"].to_pylist()
     assert set(outcomes) == {"succeeded"}
+
+
+def object_appears(lake: Lake, name: str) -> bool:
+    path = lake.path_in_filesystem(f"{lake.root}/{name}")
+
+    def is_there() -> bool:
+        return bool(lake.filesystem.get_file_info(path).type == fs.FileType.File)
+
+    return wait_until(is_there, DEADLINE_S, interval=0.02)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "appears",
+    [
+        "checkpoints/user_counts/1/offsets/0",
+        "tables/user_counts/_delta_log/00000000000000000001.json",
+    ],
+)
+def test_a_stalled_driver_that_lost_its_lease_leaves_the_table_to_the_other(s3_lake, appears):
+    for rows in STAMPED:
+        append_commit(s3_lake, STREAM.source, FOLD, rows)
+    stalled = start(s3_lake, "run_stream")
+    try:
+        assert object_appears(s3_lake, appears)
+        os.killpg(stalled.pid, signals.SIGSTOP)
+        take_away(s3_lake, f"stream-{STREAM.name}")
+        run(s3_lake, "run_stream")
+        os.killpg(stalled.pid, signals.SIGCONT)
+        said = stalled.communicate(timeout=DEADLINE_S)[0]
+    finally:
+        if stalled.poll() is None:
+            os.killpg(stalled.pid, signals.SIGKILL)
+            stalled.wait()
+    assert stalled.returncode == 1, said
+    assert f"lost stream-{STREAM.name} to another one" in said
+    oracle = expected_rows(local_run(FOLD, STAMPED), FOLD)
+    assert table_rows(s3_lake, STREAM, FOLD) == oracle
+    history = DeltaTable(s3_lake.table(STREAM.name)).history()
+    assert [commit["operation"] for commit in history].count("MERGE") == 1
+    run(s3_lake, "run_stream")
+    assert table_rows(s3_lake, STREAM, FOLD) == oracle
+
+
+@pytest.mark.full
+def test_a_recompute_from_a_savepoint_takes_late_rows_in(s3_lake):
+    fold = load_definition(SIGNALS).fold
+    stamped = commits(seed=31, days=4, late=3)
+    for rows in stamped:
+        append_commit(s3_lake, SIGNALS.source, fold, rows)
+    run(s3_lake, "run_stream", stream=SIGNALS)
+    run(s3_lake, "write_savepoint", stream=SIGNALS)
+    day = ["--from", at(DAYS_US[0]).isoformat(), "--until", at(DAYS_US[2]).isoformat()]
+    run(s3_lake, "recompute_interval", *day, stream=SIGNALS)
+    run(s3_lake, "reseed_stream", stream=SIGNALS)
+    wanted = truth(fold, rows_of(stamped), until_of(SIGNALS, stamped))
+    assert table_of(s3_lake, SIGNALS, fold) == wanted
