@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 import typer
+from deltalake.exceptions import DeltaError
 
 from include.checkpoint.row_counts import RowCountError
 from include.fold.records import DefinitionError
@@ -28,7 +29,7 @@ DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 # What the caller can mend.
 CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError, DefinitionError)
 # What the lake, or the machine, is in the way of: their words say enough.
-FAILURES = (RowCountError, SavepointError, OSError)
+FAILURES = (RowCountError, SavepointError, OSError, DeltaError)
 T = TypeVar("T")
 
 app = typer.Typer(

@@ -16,7 +16,7 @@ from include.checkpoint.offsets import newest_committed, newest_planned
 from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.coverage.marks import is_marked
-from include.lake.delta_log import commit_hash, first_line, unreadable_log
+from include.lake.delta_log import commit_hash, first_line, is_of_machine, unreadable_log
 from include.lake.generations import Generations, exactly_once_tables, written_batch
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
@@ -152,6 +152,8 @@ def _lacks_batches(lake: Lake, stream: str, batches: _Batches) -> str | None:
         try:
             has = written_batch(lake, path, stream, batches.generation, name)
         except DeltaError as error:
+            if is_of_machine(error):
+                raise
             return unreadable_log(path, first_line(error))
         if wrote is not None and (has is None or has < wrote):
             it = "it" if name == "table" else path
@@ -198,5 +200,7 @@ def table_version(lake: Lake, stream: str) -> int | None:
     path = lake.table(stream)
     try:
         return DeltaTable(path).version() if lake.is_delta_table(path) else None
-    except DeltaError:
+    except DeltaError as error:
+        if is_of_machine(error):
+            raise
         return None  # its log is no log: `changed_since` says so

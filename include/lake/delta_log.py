@@ -16,9 +16,16 @@ from include.fold.instants import EPOCH
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 
+# What Linux says, and a store to whom it does not know: a table is not damaged by that.
 OF_MACHINE = re.compile(
-    "Permission denied|Too many open files|No space left|Read-only file system|quota", re.IGNORECASE
+    "Permission denied|Too many open files|No space left|Read-only file system|Disk quota exceeded"
+    "|Cannot allocate memory|The operation lacked"
 )
+
+
+def is_of_machine(error: Exception) -> bool:
+    """Whether space, rights, memory or open files are short: no damage, and nothing to set aside."""
+    return OF_MACHINE.search(str(error)) is not None
 
 
 def open_table(path: str) -> DeltaTable:
@@ -26,6 +33,8 @@ def open_table(path: str) -> DeltaTable:
     try:
         return DeltaTable(path)
     except (DeltaError, OSError) as error:
+        if is_of_machine(error):
+            raise
         raise LakeError(
             f"{unreadable_log(path, first_line(error))}: if no job is making it just now, "
             f"{how_to_mend(path)}"
@@ -43,7 +52,7 @@ def unbroken(path: str) -> Iterator[None]:
     except CommitFailedError:
         raise
     except (DeltaError, OSError, pa.ArrowException) as error:
-        if OF_MACHINE.search(str(error)):
+        if is_of_machine(error):
             raise
         told = first_line(error)
         raise LakeError(f"{path} cannot be read ({told}): {how_to_mend(path)}") from error
@@ -60,6 +69,8 @@ def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
         try:
             return DeltaTable(path, version=same)
         except DeltaError as error:
+            if is_of_machine(error):
+                raise
             same += 1
             if not _only_rewrites(lake, path, same):
                 if version > (newest := open_table(path).version()):

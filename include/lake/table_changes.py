@@ -17,6 +17,7 @@ from include.lake.delta_log import (
     changes_data,
     commit_info,
     first_line,
+    is_of_machine,
     read_actions,
     unreadable_log,
 )
@@ -51,6 +52,8 @@ def changed_since(lake: Lake, sealed: Mapping[str, Any], is_ours: IsOurs) -> str
         opened = DeltaTable(path)
         return _what_changed(lake, path, opened, sealed, is_ours)
     except (DeltaError, OSError, ValueError) as error:
+        if is_of_machine(error):
+            raise
         return unreadable_log(path, first_line(error))
 
 
@@ -84,7 +87,9 @@ def _first_loadable(path: str, first: int, now: int) -> int:
     for version in range(first, now):
         try:
             DeltaTable(path, version=version)
-        except (DeltaError, OSError):
+        except (DeltaError, OSError) as error:
+            if is_of_machine(error):
+                raise
             continue
         return version
     return now

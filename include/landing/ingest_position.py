@@ -24,7 +24,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from include.fold.instants import instant_of, micros_of
 from include.lake.columns import Column, create_if_absent, documented, without_comments
 from include.lake.commits import is_written, transaction, write_once
-from include.lake.delta_log import first_line, open_table
+from include.lake.delta_log import first_line, is_of_machine, open_table
 from include.lake.how_to_mend import how_to_mend
 from include.lake.ops import compact_now_and_then, despite_others, with_all_columns
 from include.lake.paths import Lake, LakeError, files_of
@@ -203,6 +203,8 @@ def _read(path: str, table: DeltaTable) -> pa.Table:
     try:
         return files.to_table(columns=schema.names).cast(schema)
     except (OSError, pa.ArrowException) as error:
+        if is_of_machine(error):
+            raise
         raise LakeError(
             f"the rows of {path} cannot be read ({first_line(error)}): {how_to_mend(path)}"
         ) from error

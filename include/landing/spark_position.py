@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from include.checkpoint.offsets import newest_committed, newest_planned
+from include.lake.delta_log import is_of_machine
 from include.lake.findings import Finding
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError, dataset_of
@@ -121,6 +122,8 @@ def _log_offset(lake: Lake, source: str, batch: int) -> int:
     try:
         return int(json.loads(_lines(lake, path)[-1])["logOffset"])
     except (OSError, ValueError, LookupError, TypeError) as error:
+        if is_of_machine(error):
+            raise
         raise LakeError(
             f"{path} is not the offset of a file stream ({error}): {how_to_mend(path)}"
         ) from error

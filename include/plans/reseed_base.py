@@ -8,7 +8,7 @@ from deltalake.exceptions import DeltaError
 from include.coverage.judge import Coverage
 from include.coverage.segments import BEGINNING_US
 from include.coverage.table_coverage import TableCoverage
-from include.lake.delta_log import first_line, read_actions, unreadable_log
+from include.lake.delta_log import first_line, is_of_machine, read_actions, unreadable_log
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 from include.plans.migrate_plan import mapped_base
@@ -105,6 +105,8 @@ def _why_unreadable(lake: Lake, path: str) -> str | None:
     try:
         version = DeltaTable(path).version()
     except DeltaError as error:
+        if is_of_machine(error):
+            raise
         return first_line(error)
     # delta-rs takes the schema from the sum beside the commit, which Spark does not believe.
     if version == 0 and not read_actions(lake, path, 0):

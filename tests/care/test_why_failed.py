@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from deltalake.exceptions import DeltaError
 
 from include.care.why_failed import BrokenLakeError, told_why
 from include.lake.ops import append_ops
@@ -41,6 +42,12 @@ def test_a_lost_file_of_bronze_is_named_with_the_way_to_ingest_anew(lake):
     said = told(lake, RuntimeError("o5780.collectToPython"))
     assert file.name in said
     assert f"`./stateful set-aside bronze/{SOURCE} --apply`" in said
+
+
+def test_what_the_machine_refuses_is_no_damage_of_the_file_that_it_names(lake):
+    append(lake, days=1)
+    said = f"Unable to open file {lake.ops('runs')}/a.parquet: Read-only file system (os error 30)"
+    assert fail(lake, DeltaError(said)) == said
 
 
 def test_a_log_that_is_none_is_named(lake):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from deltalake.exceptions import DeltaError
 
 from include.cli import jobs
 from include.cli.__main__ import FILES, main
@@ -111,13 +112,26 @@ def test_an_interrupted_command_says_so_by_its_exit_code(lake, monkeypatch):
     assert main(["stream", "user_counts", "--lake", lake.root]) == 130
 
 
-def test_what_the_machine_is_in_the_way_of_is_one_line(lake, monkeypatch, capsys):
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device", "bronze")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(28, "No space left on device", "bronze"),
+            "[Errno 28] No space left on device: 'bronze'",
+        ),
+        (
+            DeltaError("Unable to open file: Read-only file system"),
+            "Unable to open file: Read-only file system",
+        ),
+    ],
+)
+def test_what_the_machine_is_in_the_way_of_is_one_line(lake, monkeypatch, capsys, error, said):
+    def fail(*_: object) -> int:
+        raise error
 
-    monkeypatch.setattr(jobs.run_local, "run_stream", full)
+    monkeypatch.setattr(jobs.run_local, "run_stream", fail)
     assert main(["stream", "user_counts", "--lake", lake.root]) == 1
-    assert capsys.readouterr().err == "error: [Errno 28] No space left on device: 'bronze'\n"
+    assert capsys.readouterr().err == f"error: {said}\n"
 
 
 def test_validate_says_which_file_is_wrong(monkeypatch, capsys):

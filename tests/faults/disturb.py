@@ -39,19 +39,19 @@ class Disturbed(Protocol):
     def place(self) -> str: ...
 
 
-def disturb(row: Disturbed, story: Story, commands: CommandLine, command: str) -> bool:
-    """Run the command under it; whether it came to that. Whatever was disturbed is as before then."""
+def disturb(row: Disturbed, story: Story, commands: CommandLine, command: str) -> str | None:
+    """Run the command under it: its last words, or None if it never came to that. Whatever was
+    disturbed is as before then."""
     if row.fault == "killed":
         with killing(_number(row.place)) as writes, suppress(Killed):
             commands.stateful(story.lake.root, command)
-        return writes.killed
+        return "" if writes.killed else None
     if row.fault == "two drivers":
         return _two_drivers(story, commands, command, _number(row.place))
     if row.fault in NEED_MOUNT and not can_mount():
-        return False
+        return None
     with DISTURBANCES[row.fault](story.root):
-        commands.stateful(story.lake.root, command)
-    return True
+        return commands.stateful(story.lake.root, command).last_words
 
 
 @cache
@@ -69,7 +69,7 @@ def _number(place: str) -> int:
     return int(place.removeprefix("write "))
 
 
-def _two_drivers(story: Story, commands: CommandLine, command: str, before: int) -> bool:
+def _two_drivers(story: Story, commands: CommandLine, command: str, before: int) -> str | None:
     """One stands still before a write, as under SIGSTOP; another begins, and is to be refused or to
     do all; then the first goes on."""
     done: list[int] = []
@@ -81,8 +81,8 @@ def _two_drivers(story: Story, commands: CommandLine, command: str, before: int)
             done.append(commands.stateful(story.lake.root, f"stream {story.stream.name}").code)
 
     with killing(before, meanwhile=other):
-        commands.stateful(story.lake.root, command)
-    return bool(done)
+        told = commands.stateful(story.lake.root, command)
+    return told.last_words if done else None
 
 
 @contextmanager

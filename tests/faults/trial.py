@@ -14,6 +14,8 @@ from tests.faults.matrix import OPERATIONS, Row, newest
 from tests.simulator.damage import clean_log
 
 EQUAL, MENDED, WRONG, MISSED = "equal", "loud and mended", "wrong", "not reached"
+# What is said of files that are broken, which no disturbance makes.
+DAMAGE = "set-aside"
 # Of commands that messages name, one after the other, until all is equal.
 MOST_ROUNDS = 4
 
@@ -92,8 +94,11 @@ class Trial:
             if not self._harmed():
                 return MISSED, ""
             return self._settled(self._do(command))
-        if not disturb(row, self._story, self._commands, command):
+        said = disturb(row, self._story, self._commands, command)
+        if said is None:
             return MISSED, ""
+        if DAMAGE in said:
+            return WRONG, f"nothing is damaged: {said[:900]}"
         return self._settled(None)
 
     def _harmed(self) -> bool:

@@ -10,10 +10,11 @@ from deltalake.exceptions import DeltaError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from include.lake.delta_log import open_rows_of, read_actions
+from include.lake.delta_log import is_of_machine, open_rows_of, open_table, read_actions, unbroken
 from include.lake.paths import Lake, LakeError
 from include.plans.waiting_rows import _has_data
 from tests.examples import examples
+from tests.open_files import no_more_files
 
 # What str.splitlines() takes for ends of lines; JSON leaves most of them as they are.
 LINE_ENDS = ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "\r"]
@@ -107,3 +108,26 @@ def test_a_version_that_a_table_put_back_does_not_have_yet_names_the_way_out(lak
     max(Path(path, "_delta_log").glob("*.json")).unlink()
     with pytest.raises(LakeError, match=r"ends at version 1, but version 2 .*set-aside bronze/"):
         open_rows_of(lake, path, 2)
+
+
+def test_a_machine_without_files_to_open_is_no_damage(lake):
+    path = lake.bronze("user_events")
+    write_deltalake(path, pa.table({"n": [1]}))
+    for opened in (open_table, lambda path: open_rows_of(lake, path, 0)):
+        with no_more_files(), pytest.raises((DeltaError, OSError), match="Too many open files"):
+            opened(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_so"),
+    [
+        (OSError(28, "No space left on device", "/lake/bronze"), True),
+        (DeltaError("Unable to open /quota/x.parquet: Read-only file system (os error 30)"), True),
+        (DeltaError("The operation lacked the necessary privileges to complete for path a"), True),
+        (DeltaError("/quota/x.parquet not found"), False),
+    ],
+)
+def test_what_the_machine_or_a_store_refuses_is_told_apart(error, is_so):
+    assert is_of_machine(error) == is_so
+    with pytest.raises(type(error) if is_so else LakeError), unbroken("/lake/bronze/signals"):
+        raise error

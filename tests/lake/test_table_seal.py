@@ -10,14 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from include.lake.delta_log import read_actions
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
+from include.lake.table_changes import changed_since
 from include.lake.table_seal import Actions, read_seal, rows_by_date, seal, what_changed
 from tests.examples import examples
+from tests.open_files import no_more_files
 
 TABLE = "tables/counts"
 FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)
@@ -104,6 +107,12 @@ def test_a_table_that_is_gone_or_another_is_noticed(lake: Lake, path: Path):
     shutil.rmtree(path)
     away.rename(path)
     assert what_changed(lake, TABLE) is None
+
+
+def test_a_machine_without_files_to_open_is_no_change_of_the_table(lake: Lake, path: Path):
+    sealed = read_seal(lake, TABLE)
+    with no_more_files(), pytest.raises((DeltaError, OSError), match="Too many open files"):
+        changed_since(lake, sealed, is_marked)
 
 
 def test_an_emptied_newest_commit_is_noticed(lake: Lake, path: Path):

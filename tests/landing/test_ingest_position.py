@@ -24,6 +24,7 @@ from include.landing.ingest_position import (
 from include.landing.landed_files import landed_files
 from tests.ingested import SIGNALS, one_file_a_commit, rows_of
 from tests.landed_files import Landing, signal
+from tests.open_files import no_more_files
 from tests.planned import NOW, plan, take
 
 NOW_US = micros_of(NOW) // 1000 * 1000
@@ -223,6 +224,14 @@ def test_a_position_whose_rows_are_gone_is_refused(made: Lake, landed: Landing):
         file.unlink()
     with pytest.raises(LakeError, match=r"the rows of .*ingested_files/signals cannot be read"):
         files_waiting(made, "signals")
+
+
+def test_a_position_that_the_machine_cannot_open_just_now_is_no_damage(made: Lake, landed: Landing):
+    landed.add("a", "")
+    plan(made)
+    table = DeltaTable(made.ingested_files("signals"))
+    with no_more_files(), pytest.raises(OSError, match="Too many open files"):
+        ingest_position._read(made.ingested_files("signals"), table)
 
 
 def test_a_table_of_somebody_else_is_no_position(lake: Lake):
