@@ -27,6 +27,7 @@ share a JVM, whose start is most of what they cost: of Dag runs of one instant t
 
 **Backfills** take in what came too late. Open the Dag, Trigger, Backfill, and give the dates.
 There are runs for past dates already, so choose *All Runs*: the other choices leave them out.
+What we name is UTC; the dialog has the time zone at the lower left, your browser's at first.
 Each run recomputes its data interval from a savepoint, late rows included, and replaces the
 rows of an append table that were emitted within it. The result depends on bronze alone: any
 order and any number of active runs give the same, and to repeat a run changes nothing. An

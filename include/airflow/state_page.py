@@ -38,6 +38,12 @@ HEADERS = {
 ASKS_AIRFLOW = {
     "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']}; connect-src 'self'"
 }
+# Airflow's own words for these are "Not authenticated" and "Forbidden". No Dag is named in either.
+REFUSALS = {
+    401: "You are not logged in to Airflow, or not any more: log in, and open this page again.",
+    403: "Airflow does not let you read this: ask whoever manages its users for the right to read "
+    "the Dag, or log in as somebody who has it.",
+}
 Days = Annotated[int, Query(ge=1, le=3_650)]
 READS_DAG = Depends(requires_access_dag(method="GET"))
 
@@ -48,7 +54,7 @@ def state_app() -> FastAPI:
 
     @app.exception_handler(HTTPException)
     def refused(request: Request, error: HTTPException) -> Response:
-        page = message_html(str(error.detail))
+        page = message_html(REFUSALS.get(error.status_code, str(error.detail)))
         return HTMLResponse(page, status_code=error.status_code, headers=HEADERS)
 
     @app.get("/", dependencies=[READS_DAG])

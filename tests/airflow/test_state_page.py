@@ -110,6 +110,7 @@ def test_nothing_is_served_without_a_session_and_the_right_to_read(answers, role
     found, _, text = answers[f"{role} GET {page}"]
     assert found == status
     assert "user_counts" not in text
+    assert ("log in" if status == 401 else "does not let you read this") in text
 
 
 def test_who_may_not_read_a_dag_is_not_told_whether_it_is_there(answers):

@@ -4,13 +4,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.debian import found_or_installed
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WIDE = {"width": 1400, "height": 900}
-SLOW = 60_000.0  # milliseconds: Airflow's first page, on a loaded machine
+SLOW = 60_000.0  # milliseconds: Airflow's first page, and its answers, on a loaded machine
 
 
 def chromium_path() -> str:
@@ -31,6 +31,7 @@ def _find() -> str | None:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """The browser, until the body ends."""
+    expect.set_options(timeout=SLOW)
     with sync_playwright() as playwright:
         # A container has no user namespace to make a sandbox of; only our own pages are opened.
         browser = playwright.chromium.launch(
@@ -42,7 +43,8 @@ def chromium() -> Iterator[Browser]:
 
 def logged_in(browser: Browser, url: str, user: str, password: str) -> Page:
     """A page of Airflow at `url`, as a person sees it who has just logged in."""
-    page = browser.new_context(viewport=WIDE, base_url=url).new_page()  # type: ignore[arg-type]
+    # Airflow's pages have the browser's time zone at first: not that of whoever tests.
+    page = browser.new_context(viewport=WIDE, base_url=url, timezone_id="UTC").new_page()  # type: ignore[arg-type]
     page.set_default_timeout(SLOW)
     page.goto("/")
     page.locator("input[name=username]").fill(user)

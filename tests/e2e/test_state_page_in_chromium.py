@@ -2,9 +2,10 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
-from datetime import timedelta
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from math import ceil
+from typing import Any, NamedTuple
 
 import pytest
 from deltalake import DeltaTable
@@ -15,9 +16,14 @@ from include.fold.instants import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.page.backfill_form import RIGHT
 from include.page.big_keys import biggest_keys
 from include.page.overview import read_overview
+from include.plans.plan_backfill import PlannedRun, plan_backfill
+from include.plans.stream_identity import stream_identity
 from include.registry import all_streams, stream_named
+from include.settings import Stream
+from tests.e2e.backfill_dialog import BackfillDialog
 from tests.e2e.chromium import choose_theme, chromium, logged_in
 from tests.e2e.make_run import Project, interrupt, read_until
 
@@ -30,6 +36,9 @@ pytestmark = [
 PLACES = re.compile(r"Airflow +(\S+) +user (\S+), password (\S+)")
 STREAM = "device_signals"
 RESEEDED = "user_counts"
+BY_DIALOG = "user_sessions"
+# What the finding of late rows says to enter.
+ENTER = re.compile(r"From (\S+ \S+), To (\S+ \S+) \(UTC\), Reprocess Behavior: (All Runs)")
 RECOMPUTED = 300_000.0  # milliseconds
 HOUR = timedelta(hours=1)
 
@@ -137,24 +146,60 @@ def test_a_backfill_is_planned_made_and_done_from_the_page(page, served):
     expect(inside.locator("#made")).to_contain_text("made: backfill")
     page.goto(f"/dags/stream_{STREAM}/backfills")
     page.get_by_text(f"{start:%Y-%m-%d %H:%M:%S}").first.wait_for()
-    _wait_until_recomputed(page, served.lake)
+    _wait_until_recomputed(page, served.lake, STREAM)
     after = table_coverage(served.lake, stream).coverage.wrong
     assert after != before
     assert not after or after[0].from_us >= before[0].from_us
     assert DeltaTable(served.lake.table(STREAM)).version() > 0
 
 
-def _wait_until_recomputed(page: Page, lake: Lake) -> None:
-    """As its page says: read anew until it lists the recompute."""
-    inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")
+def _wait_until_recomputed(page: Page, lake: Lake, stream: str) -> dict[str, Any]:
+    """As its page says: read anew until it lists the recompute. The row of that in `ops`."""
+    inside = frame(page, f"/dags/stream_{stream}/plugin/state")
     for _ in range(int(RECOMPUTED / 5_000)):
         if inside.get_by_role("region", name="Recomputes and reseeds").count():
             break
         page.wait_for_timeout(5_000)
-        inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")
-    (row,) = read_ops(lake, "intervals", {"stream": STREAM}).to_pylist()
+        inside = frame(page, f"/dags/stream_{stream}/plugin/state")
+    row: dict[str, Any]
+    (row,) = read_ops(lake, "intervals", {"stream": stream}).to_pylist()
     shown = inside.get_by_role("region", name="Recomputes and reseeds").locator("tbody tr")
     expect(shown).to_contain_text(f"{row['rows_read']:,}")
+    return row
+
+
+def test_airflow_s_own_dialog_makes_the_backfill_that_the_finding_says_to_enter(page, served):
+    """Of it, one interval: a day would be as many runs as it says."""
+    stream = stream_named(BY_DIALOG)
+    found = {"subject": BY_DIALOG, "finding": "late_rows_not_recomputed"}
+    said = ENTER.search(read_ops(served.lake, "findings", found).to_pylist()[-1]["action"])
+    assert said is not None
+    first, last = (datetime.fromisoformat(f"{text}Z") for text in said.groups()[:2])
+    dialog = BackfillDialog(page, f"stream_{BY_DIALOG}")
+    dialog.choose(said[3])
+    dialog.fill(first, last)
+    dialog.expect_to_say(f"{ceil((last - first) / HOUR)} runs will be triggered.")
+    before = table_coverage(served.lake, stream).coverage.wrong
+    start = instant_of(before[0].from_us).replace(minute=0, second=0, microsecond=0)
+    (planned,) = _plan(served.lake, stream, start)
+    assert planned.now != RIGHT
+    dialog.fill(start, start)
+    dialog.expect_to_say("1 run will be triggered.")
+    dialog.run()
+    done = _wait_until_recomputed(page, served.lake, BY_DIALOG)
+    assert (done["start"], done["rows_read"]) == (start, planned.rows_to_read)
+    (again,) = _plan(served.lake, stream, start)
+    assert again.now == RIGHT
+    dialog = BackfillDialog(page, f"stream_{BY_DIALOG}")
+    dialog.fill(start, start)
+    dialog.expect_to_say(
+        "No runs matching selected criteria."
+    )  # by Missing Runs, as it is at first
+    dialog.expect_nothing_to_run()
+
+
+def _plan(lake: Lake, stream: Stream, start: datetime) -> Sequence[PlannedRun]:
+    return plan_backfill(lake, stream, stream_identity(lake, stream), start, start + HOUR).runs
 
 
 def test_a_reseed_is_triggered_and_approved_by_its_plan_in_airflow_s_own_pages(page, served):
