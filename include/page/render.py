@@ -87,11 +87,10 @@ def _environment() -> Environment:
         "instant": _instant,
         "minute": _minute,
         "local": lambda at: f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}",
-        "hour_around": lambda run: query(run.started_at - HALF_HOUR, run.ended_at + HALF_HOUR),
         "span": _span,
         "seconds": lambda at: 0 if at is None else int(at.timestamp()),
     }
-    environment.globals |= {"spark": spark, "days_text": days_text}
+    environment.globals |= {"spark": spark, "days_text": days_text, "around": _around}
     return environment
 
 
@@ -116,6 +115,11 @@ def _zoom(f: StreamFigures) -> dict[str, float]:
     """What of time lies where in each chart, in milliseconds and in its own units, for the script."""
     begin, end = (at.timestamp() * 1_000 for at in (f.begin, f.end))
     return {"data-from": begin, "data-until": end, "data-left": LEFT, "data-width": WIDTH}
+
+
+def _around(began: datetime, ended: datetime) -> str:
+    """The query of the address of half an hour before until half an hour after."""
+    return query(began - HALF_HOUR, ended + HALF_HOUR)
 
 
 def _template(name: str) -> Template:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from include.lake.ops import read_ops
 from include.page.recorded import Recorded, Row
 from include.settings import Stream
 
@@ -73,6 +74,18 @@ def read_runs(recorded: Recorded, stream: Stream) -> tuple[RunPoint, ...]:
     drains = [row for row in rows if row["job"] in DRAINS]
     batches = _batches(recorded, stream, drains)
     return tuple(_run(row, batches[row["run_id"]]) for row in drains)
+
+
+def read_unfinished(recorded: Recorded, stream: Stream) -> tuple[tuple[datetime, datetime], ...]:
+    """When those began and ended that were running at the end of the window."""
+    if recorded.until is None:
+        return ()
+    where, columns = {"subject": stream.name}, ("job", "started_at", "ended_at")
+    edges = (("ended_at", recorded.until), ("started_at", recorded.until))
+    rows = read_ops(recorded.lake, "runs", where, columns, *edges).to_pylist()
+    return tuple(
+        sorted((row["started_at"], row["ended_at"]) for row in rows if row["job"] in DRAINS)
+    )
 
 
 def _batches(

@@ -26,7 +26,7 @@ from include.page.overview import (
     still_open,
 )
 from include.page.recorded import Recorded, Row
-from include.page.run_points import RunPoint, read_runs
+from include.page.run_points import RunPoint, read_runs, read_unfinished
 from include.page.shown_time import ShownTime
 from include.page.size_points import SizePoint, read_sizes
 from include.settings import Stream
@@ -48,6 +48,7 @@ class StreamFigures:
     limits: Mapping[str, float | None]
     key_names: str  # what its keys are called
     runs: tuple[RunPoint, ...] = ()
+    unfinished: tuple[tuple[datetime, datetime], ...] = ()  # runs that ended after the time
     sizes: tuple[SizePoint, ...] = ()
     partitions: tuple[Row, ...] = ()  # of the newest measurement: partition, bytes, files
     savepoints: tuple[Row, ...] = ()  # the newest first
@@ -81,6 +82,7 @@ def read_stream(
     recorded = Recorded(lake, time.begin(now), stream, until)
     parts: dict[str, Callable[[], Any]] = {
         "runs": lambda: read_runs(recorded, stream),
+        "unfinished": lambda: read_unfinished(recorded, stream),
         "measured": lambda: read_sizes(recorded, stream)._asdict(),
         "savepoints": lambda: _rows(lake, "savepoints", stream, "until"),
         "profiles": lambda: _rows(lake, "rocksdb_profiles", stream, "profile"),

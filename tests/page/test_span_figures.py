@@ -130,6 +130,12 @@ def test_the_figures_of_a_span_are_those_of_sql(filled, first, second):
     )
     assert [(r.run_id, r.rows_in, r.rows_out) for r in figures.runs] == [r[:3] for r in runs]
     assert [r.parts["around batches"] for r in figures.runs] == pytest.approx([r[3] for r in runs])
+    running = sql(
+        filled,
+        f"""SELECT started_at, ended_at FROM ops/runs WHERE {ours} AND ended_at >= TIMESTAMPTZ
+        '{until}' AND started_at < TIMESTAMPTZ '{until}' ORDER BY ALL""",
+    )
+    assert list(figures.unfinished) == running
     sizes = sql(
         filled,
         f"""SELECT measured_at, sum(bytes), max(bytes) FILTER (part = 'state'), sum(files)
@@ -180,6 +186,19 @@ def test_a_page_of_any_span_can_be_drawn(filled, since, until):
     assert f"from {since:%F %T} until {until:%F %T}" in page
     assert ("None in this time." in page) == (figures.runs == ())
     assert len(figures.runs) in (0, len(read_stream(filled, STREAM, NOW, 30 * DAY).runs))
+
+
+def test_a_run_that_went_on_is_named_with_the_way_to_it(lake):
+    began, ended = NOW - 5 * HOUR, NOW - HOUR
+    run = {"run_id": "a", "job": "run_stream", "subject": STREAM.name, "outcome": "succeeded"}
+    append_ops(lake, "runs", [run | {"started_at": began, "ended_at": ended}])
+    figures = shown(lake, NOW - 4 * HOUR, NOW - 2 * HOUR)
+    assert (figures.runs, figures.unfinished) == ((), ((began, ended),))
+    said = f"from {began:%F %T} until {ended:%F %T}"
+    page = stream_html(figures, "stream_x")
+    assert f'?from=2026-11-24T07%3A00%3A00Z&amp;until=2026-11-24T12%3A00%3A00Z">{said}</a>' in page
+    assert f"One was running at its end: {said}." in stream_html(figures)
+    assert len(shown(lake, began - HOUR / 2, ended + HOUR / 2).runs) == 1
 
 
 def test_an_empty_lake_has_a_page_of_any_span(lake):
