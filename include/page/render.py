@@ -86,7 +86,8 @@ def _environment() -> Environment:
         "bytes": _bytes,
         "instant": _instant,
         "minute": _minute,
-        "local": lambda at: f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}",
+        "whole_second": lambda at: at + timedelta(microseconds=-at.microsecond % 10**6),
+        "field": lambda at: f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}",
         "span": _span,
         "seconds": lambda at: 0 if at is None else int(at.timestamp()),
     }

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -199,6 +200,15 @@ def test_a_run_that_went_on_is_named_with_the_way_to_it(lake):
     assert f'?from=2026-11-24T07%3A00%3A00Z&amp;until=2026-11-24T12%3A00%3A00Z">{said}</a>' in page
     assert f"One was running at its end: {said}." in stream_html(figures)
     assert len(shown(lake, began - HOUR / 2, ended + HOUR / 2).runs) == 1
+
+
+def test_the_form_s_fields_hold_all_of_the_time(lake):
+    begin, end = NOW - HOUR + SECOND / 2, NOW - HOUR + 1.5 * SECOND
+    page = stream_html(read_stream(lake, STREAM, NOW, end - begin, end), "stream_x")
+    assert re.findall('step="1" value="([^"]*)"', page) == [
+        "2026-11-24T11:30:00",
+        "2026-11-24T11:30:02",
+    ]
 
 
 def test_an_empty_lake_has_a_page_of_any_span(lake):
