@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from include.lake.ops import read_ops
 from include.page.recorded import Recorded, Row
@@ -68,16 +69,24 @@ class RunPoint:
         return None if self.until is None else (self.ended_at - self.until).total_seconds()
 
 
-def read_runs(recorded: Recorded, stream: Stream) -> tuple[RunPoint, ...]:
-    """Those that ended in the window, in the order of that."""
+class Ran(NamedTuple):
+    """The runs that ended in the window, in that order; and when those began and ended that were
+    still running at its end."""
+
+    runs: tuple[RunPoint, ...]
+    unfinished: tuple[tuple[datetime, datetime], ...]
+
+
+def read_runs(recorded: Recorded, stream: Stream) -> Ran:
+    """Those of the window."""
     rows = recorded.in_window("runs", "ended_at", {"subject": stream.name}, RUN_SERIES)
     drains = [row for row in rows if row["job"] in DRAINS]
     batches = _batches(recorded, stream, drains)
-    return tuple(_run(row, batches[row["run_id"]]) for row in drains)
+    runs = tuple(_run(row, batches[row["run_id"]]) for row in drains)
+    return Ran(runs, _unfinished(recorded, stream))
 
 
-def read_unfinished(recorded: Recorded, stream: Stream) -> tuple[tuple[datetime, datetime], ...]:
-    """When those began and ended that were running at the end of the window."""
+def _unfinished(recorded: Recorded, stream: Stream) -> tuple[tuple[datetime, datetime], ...]:
     if recorded.until is None:
         return ()
     where, columns = {"subject": stream.name}, ("job", "started_at", "ended_at")

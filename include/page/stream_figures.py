@@ -26,7 +26,7 @@ from include.page.overview import (
     still_open,
 )
 from include.page.recorded import Recorded, Row
-from include.page.run_points import RunPoint, read_runs, read_unfinished
+from include.page.run_points import RunPoint, read_runs
 from include.page.shown_time import ShownTime
 from include.page.size_points import SizePoint, read_sizes
 from include.settings import Stream
@@ -81,8 +81,7 @@ def read_stream(
     time = ShownTime(window, until)
     recorded = Recorded(lake, time.begin(now), stream, until)
     parts: dict[str, Callable[[], Any]] = {
-        "runs": lambda: read_runs(recorded, stream),
-        "unfinished": lambda: read_unfinished(recorded, stream),
+        "runs": lambda: read_runs(recorded, stream)._asdict(),
         "measured": lambda: read_sizes(recorded, stream)._asdict(),
         "savepoints": lambda: _rows(lake, "savepoints", stream, "until"),
         "profiles": lambda: _rows(lake, "rocksdb_profiles", stream, "profile"),
@@ -104,6 +103,7 @@ def read_stream(
         limits=vars(stream.limits),
         key_names=load_definition(stream).fold.keys.text(),
         troubles=troubles,
+        **read.pop("runs", {}),
         **read.pop("measured", {}),
         **read,
         **(judged or {}),

@@ -4,6 +4,7 @@ import json
 import random
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -235,3 +236,13 @@ def test_the_days_of_a_span_are_those_that_it_has_a_part_of(lake):
     assert days(NOW - 3 * DAY, NOW) == [
         f"{day.date:%d} {day.status}" for day in read_stream(lake, STREAM, NOW, 4 * DAY).days
     ]
+
+
+def test_a_table_that_cannot_be_read_is_said_once_and_costs_its_own_part(lake):
+    write_history(lake, [STREAM], 3)
+    for commit in Path(lake.ops("batches"), "_delta_log").iterdir():
+        commit.write_text("{")
+    figures = read_stream(lake, STREAM, NOW, DAY, NOW - HOUR)
+    assert list(figures.troubles) == ["runs", "keys"]
+    assert (figures.runs, figures.line.runs, len(figures.sizes)) == ((), 2, 2)
+    assert stream_html(figures, "stream_x").count("runs cannot be read") == 1
