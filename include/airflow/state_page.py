@@ -6,12 +6,13 @@ They change nothing themselves. Each request reads the lake, and the files of in
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 from include.lake.paths import Lake, LakeError, open_lake
@@ -19,8 +20,9 @@ from include.page.backfill_form import read_form
 from include.page.declared import Declared, declared
 from include.page.key_figures import KEY_DAYS, read_key
 from include.page.metrics import metrics_text
-from include.page.overview import READ_ERRORS, WINDOW_DAYS, Overview, read_overview, unreadable
+from include.page.overview import READ_ERRORS, Overview, read_overview, unreadable
 from include.page.render import backfill_html, key_html, message_html, overview_html, stream_html
+from include.page.shown_time import MOST_DAYS, asked_time
 from include.page.stream_figures import read_stream
 from include.plans.plan_recompute import parse_instant
 from include.settings import SettingsError, Stream, default_lake
@@ -44,7 +46,8 @@ REFUSALS = {
     403: "Airflow does not let you read this: ask whoever manages its users for the right to read "
     "the Dag, or log in as somebody who has it.",
 }
-Days = Annotated[int, Query(ge=1, le=3_650)]
+Days = Annotated[int, Query(ge=1, le=MOST_DAYS)]
+From = Annotated[str, Query(alias="from")]
 READS_DAG = Depends(requires_access_dag(method="GET"))
 
 
@@ -56,6 +59,11 @@ def state_app() -> FastAPI:
     def refused(request: Request, error: HTTPException) -> Response:
         page = message_html(REFUSALS.get(error.status_code, str(error.detail)))
         return HTMLResponse(page, status_code=error.status_code, headers=HEADERS)
+
+    @app.exception_handler(RequestValidationError)
+    def unclear(request: Request, error: RequestValidationError) -> Response:
+        told = (f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
+        return HTMLResponse(message_html("; ".join(told)), status_code=422, headers=HEADERS)
 
     @app.get("/", dependencies=[READS_DAG])
     def streams(user: GetUserDep) -> Response:
@@ -69,10 +77,18 @@ def state_app() -> FastAPI:
         return PlainTextResponse(metrics_text(_overview(user)), headers=HEADERS)
 
     @app.get("/dags/{dag_id}", dependencies=[READS_DAG])
-    def stream(dag_id: str, days: Days = WINDOW_DAYS) -> Response:
-        """The stream of a Dag."""
-        found, lake = _stream_of(dag_id, _declared()), _lake()
-        figures = read_stream(lake, found, datetime.now(UTC), timedelta(days=days))
+    def stream(
+        dag_id: str,
+        days: Days | None = None,
+        start: From = "",
+        until: str = "",
+        zone: str = "",
+    ) -> Response:
+        """The stream of a Dag: its newest days, or a span."""
+        found, lake, now = _stream_of(dag_id, _declared()), _lake(), datetime.now(UTC)
+        with _said():
+            time = asked_time(now, start, until, days, zone)
+        figures = read_stream(lake, found, now, *time)
         return HTMLResponse(stream_html(figures, dag_id), headers=HEADERS)
 
     @app.get("/dags/{dag_id}/keys", dependencies=[READS_DAG])
@@ -85,9 +101,7 @@ def state_app() -> FastAPI:
         return HTMLResponse(key_html(figures), headers=HEADERS)
 
     @app.get("/dags/{dag_id}/backfill", dependencies=[READS_DAG])
-    def backfill(
-        dag_id: str, start: Annotated[str, Query(alias="from")] = "", until: str = ""
-    ) -> Response:
+    def backfill(dag_id: str, start: From = "", until: str = "") -> Response:
         """A backfill of that stream, planned."""
         found, lake = _stream_of(dag_id, _declared()), _lake()
         with _said():

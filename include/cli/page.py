@@ -1,7 +1,7 @@
 """What shows how all goes: a page of all streams, or of one, as a file; figures for a monitor."""
 
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +13,7 @@ from include.page.declared import declared_here
 from include.page.metrics import metrics_text
 from include.page.overview import WINDOW_DAYS, Overview, read_overview
 from include.page.render import overview_html, stream_html
+from include.page.shown_time import MOST_DAYS, ShownTime, asked_time
 from include.page.stream_figures import read_stream
 from include.registry import stream_named
 from include.spark.local_jobs import say
@@ -29,13 +30,29 @@ def report(
         Path, typer.Option("--to", metavar="FILE", dir_okay=False, help="Written anew.")
     ] = Path("report.html"),
     days: Annotated[
-        int, typer.Option(min=1, max=3_650, help="Of a stream: how far back it is shown.")
-    ] = WINDOW_DAYS,
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_DAYS,
+            show_default=str(WINDOW_DAYS),
+            help="Of a stream: how far back it is shown.",
+        ),
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--from", metavar="INSTANT", help="Of a stream: shown from here on.")
+    ] = "",
+    until: Annotated[
+        str, typer.Option(metavar="INSTANT", help="Of a stream: shown until here, not now.")
+    ] = "",
 ) -> int:
     """Write a page of all streams, or of one through time, as one HTML file."""
+    now = datetime.now(UTC)
+    time = asked_time(now, start, until, days)
+    if name is None and (start or until):
+        raise MistakeError("--from and --until are of one stream: name it")
     if not to.parent.is_dir():
         raise MistakeError(f"--to {to}: there is no folder {to.parent}")
-    html, trouble = _all(lake) if name is None else _one(lake, name, timedelta(days=days))
+    html, trouble = _all(lake) if name is None else _one(lake, name, now, time)
     to.write_text(html, encoding="utf-8")
     say(str(to))
     for text in trouble:
@@ -60,8 +77,8 @@ def _troubles(overview: Overview) -> list[str]:
     return [*overview.wrong, *lines]
 
 
-def _one(lake: Lake, name: str, window: timedelta) -> tuple[str, list[str]]:
-    figures = read_stream(lake, stream_named(name), datetime.now(UTC), window)
+def _one(lake: Lake, name: str, now: datetime, time: ShownTime) -> tuple[str, list[str]]:
+    figures = read_stream(lake, stream_named(name), now, *time)
     own = [] if figures.line.trouble is None else [figures.line.trouble]
     return stream_html(figures), [*own, *figures.troubles.values()]
 

@@ -184,10 +184,12 @@ def read_ops(
     where: Mapping[str, Any] | None = None,
     columns: Sequence[str] | None = None,
     since: tuple[str, datetime] | None = None,
+    before: tuple[str, datetime] | None = None,
 ) -> pa.Table:
     """Rows of `ops/<name>`, of those columns' values; none when nothing has been recorded.
 
-    Of `columns`, and those of `where`, only; `since`: an instant's column, and its least value.
+    Of `columns`, and those of `where`, only; `since`: an instant's column, and its least value;
+    `before`: such a column, and what its values are less than.
     """
     fields = _fields(name, None if columns is None else {*columns, *(where or {})})
     if not lake.is_delta_table(lake.ops(name)):
@@ -196,7 +198,8 @@ def read_ops(
         dataset = dataset_of(lake.ops(name))
         known = set(dataset.schema.names)
         read = None if columns is None else [f.name for f in fields if f.name in known]
-        rows = dataset.to_table(columns=read, filter=_wanted(name, known, where or {}, since))
+        wanted = _wanted(name, known, where or {}, since, before)
+        rows = dataset.to_table(columns=read, filter=wanted)
     for column in fields:
         if column.name not in known:  # written by an earlier release
             rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
@@ -211,8 +214,10 @@ def _wanted(
     known: Collection[str],
     where: Mapping[str, Any],
     since: tuple[str, datetime] | None,
+    before: tuple[str, datetime] | None,
 ) -> pc.Expression | None:
     parts = [] if since is None else [pc.field(since[0]) >= pa.scalar(since[1])]
+    parts += [] if before is None else [pc.field(before[0]) < pa.scalar(before[1])]
     # Cast, as the files of an update hold string views (delta-rs, issue 4579), for which Arrow has
     # no comparison.
     parts += [

@@ -45,6 +45,11 @@ class _Frame:
         span = (self.end - self.begin).total_seconds() or 1.0
         return LEFT + (WIDTH - LEFT) * (at - self.begin).total_seconds() / span
 
+    def instant(self, at: datetime) -> str:
+        """To the second where bars are of less than a minute."""
+        seconds = ":%S" if self.end - self.begin < BINS * timedelta(minutes=1) else ""
+        return f"{at.astimezone(UTC):%Y-%m-%d %H:%M{seconds}}"
+
     def y(self, value: float) -> float:
         inner = HEIGHT - TOP - BOTTOM
         return TOP + inner * (1 - value / (self.most or 1))
@@ -124,7 +129,7 @@ def _unbroken(points: Sequence[Point]) -> Iterator[list[tuple[datetime, float]]]
 
 
 def _dot(frame: _Frame, at: datetime, value: float, number: int, text: Text) -> Markup:
-    said = f"{_instant(at)}: {text(value)}"
+    said = f"{frame.instant(at)} UTC: {text(value)}"
     return Markup(
         '<circle class="s{}" cx="{:.1f}" cy="{:.1f}" r="2"><title>{}</title></circle>'
     ).format(number, frame.x(at), frame.y(value), said)
@@ -148,7 +153,7 @@ def _bars(
         at, below = frame.begin + n * span, 0.0
         for number, (name, value) in enumerate(zip(names, values, strict=True), 1):
             if value:
-                said = f"from {_instant(at)}: {name} {text(value)}"
+                said = f"from {frame.instant(at)} UTC: {name} {text(value)}"
                 high = frame.y(below) - frame.y(below + value)
                 yield _rect(frame.x(at), frame.y(below), wide, high, number, said)
                 below += value
@@ -212,7 +217,7 @@ def _axes(frame: _Frame, text: Text) -> Markup:
     for at, anchor in ((frame.begin, "start"), (middle, "middle"), (frame.end, "end")):
         drawn.append(
             Markup('<text x="{:.1f}" y="{}" text-anchor="{}">{}</text>').format(
-                frame.x(at), HEIGHT - 6, anchor, f"{at.astimezone(UTC):%b %d %H:%M}"
+                frame.x(at), HEIGHT - 6, anchor, frame.instant(at)
             )
         )
     return Markup("").join(drawn)
@@ -231,10 +236,8 @@ def _extra(chart: Chart, frame: _Frame) -> Markup:
             drawn.append(
                 Markup(
                     '<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"><title>{3}</title></line>'
-                ).format(frame.x(at), TOP, HEIGHT - BOTTOM, f"{chart.marks_are} {_instant(at)}")
+                ).format(
+                    frame.x(at), TOP, HEIGHT - BOTTOM, f"{chart.marks_are} {frame.instant(at)} UTC"
+                )
             )
     return Markup("").join(drawn)
-
-
-def _instant(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

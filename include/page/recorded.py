@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -72,6 +73,25 @@ class Recorded:
     lake: Lake
     since: datetime  # of what is counted over a time: the window's beginning
     only: Stream | None = None  # of it and of its source is asked; None: of all
+    until: datetime | None = None  # the window's end; None: all since
+
+    def in_window(
+        self,
+        name: str,
+        by: str,
+        where: Mapping[str, Any],
+        columns: Sequence[str] | None = None,
+        since: datetime | None = None,
+    ) -> list[Row]:
+        """Rows of `ops/<name>` whose instant `by` lies in the window, in its order.
+
+        `since`: in place of the window's beginning.
+        """
+        begin = (by, since or self.since)
+        end = None if self.until is None else (by, self.until)
+        asked = None if columns is None else [*{*columns, by}]
+        rows = read_ops(self.lake, name, where, asked, begin, end).to_pylist()
+        return sorted(rows, key=itemgetter(by))
 
     @cached_property
     def runs(self) -> Mapping[tuple[str, str], RunsOf]:
@@ -80,7 +100,7 @@ class Recorded:
         rows = rows.sort_by("ended_at").append_column("at", pa.array(range(rows.num_rows)))
         newest = _by_group(rows, [("at", "max"), ("rows_in", "list")])
         done = _by_group(rows.filter(pc.equal(rows["outcome"], "succeeded")), [("at", "max")])
-        window = rows.filter(pc.greater_equal(rows["ended_at"], pa.scalar(self.since)))
+        window = self._of_window(rows)
         sums = _by_group(window, [([], "count_all"), *((name, "sum") for name in SUMMED)])
         last, good = (_rows_at(rows, groups) for groups in (newest, done))
         return {
@@ -93,6 +113,12 @@ class Recorded:
             )
             for key, group in newest.items()
         }
+
+    def _of_window(self, runs: pa.Table) -> pa.Table:
+        ended = pc.field("ended_at") >= pa.scalar(self.since)
+        if self.until is not None:
+            ended &= pc.field("ended_at") < pa.scalar(self.until)
+        return runs.filter(ended)
 
     def _read_runs(self) -> pa.Table:
         if self.only is None:

@@ -85,6 +85,16 @@ KEY = f"{KEYS}?key=user-00001"
 SOME = "stream_user_counts"
 EACH = [*PAGES, BACKFILL, KEY]
 UNREADABLE, UNKNOWN = "/state/dags/stream_device_signals", "/state/dags/stream_none"
+SPAN = f"{PAGES[2]}?from=2020-01-01T03:00Z&until=2020-01-01T04:00:00%2B00:00"
+NO_SPANS = {
+    f"{PAGES[2]}?from=2020-01-02&until=2020-01-01": "that is not after from",
+    f"{PAGES[2]}?from=2020-01-01T03:00": "of no zone: add Z for UTC",
+    f"{PAGES[2]}?until=never": "until is &#39;never&#39;: give a date such as",
+    f"{PAGES[2]}?from=9000-01-01": "that is still to come",
+    f"{PAGES[2]}?from=2020-01-01&days=2": "give from or days, not both",
+    f"{PAGES[2]}?from=%3Cscript%3Ealert(1)%3C/script%3E": "&lt;script&gt;alert(1)&lt;/script&gt;",
+    f"{PAGES[2]}?from=2020-01-01T03:00&zone=%3Cb%3E": "zone is &#39;&lt;b&gt;&#39;",
+}
 HIDDEN = [UNREADABLE, f"{UNREADABLE}/keys?key=1", f"{UNREADABLE}/backfill"]
 REQUESTS: list[Request] = [
     *((role, f"GET {page}", []) for role in ("nobody", "", "forged", "viewer") for page in EACH),
@@ -95,6 +105,8 @@ REQUESTS: list[Request] = [
     ("viewer", "GET /state/dags/stream_device_signals/keys?key=many", []),
     ("viewer", "GET /state/dags/state_admin", []),
     ("viewer", "GET /state/dags/stream_user_counts?days=0", []),
+    *(("viewer", f"GET {page}", []) for page in (SPAN, *NO_SPANS)),
+    *(("viewer", f"GET {page}?from=2020-01-02", [SOME]) for page in (UNREADABLE, UNKNOWN)),
     ("admin", "GET /api/v2/plugins", []),
 ]
 
@@ -146,7 +158,24 @@ def test_a_person_sees_the_streams_whose_dags_they_may_read(answers):
 def test_a_dag_of_no_stream_is_not_found_and_odd_days_are_refused(answers):
     status, _, text = answers["viewer GET /state/dags/state_admin"]
     assert (status, "state_admin is the Dag of no stream" in text) == (404, True)
-    assert answers["viewer GET /state/dags/stream_user_counts?days=0"][0] == 422
+    status, headers, text = answers["viewer GET /state/dags/stream_user_counts?days=0"]
+    assert (status, "days: Input should be greater than or equal to 1" in text) == (422, True)
+    assert "default-src 'none'" in headers["content-security-policy"]
+
+
+def test_a_span_is_shown_and_what_is_none_is_said_in_a_page_of_ours(answers):
+    status, _, text = answers[f"viewer GET {SPAN}"]
+    assert (status, "None in this time." in text) == (200, True)
+    assert "from 2020-01-01 03:00:00 until 2020-01-01 04:00:00" in text
+    for page, said in NO_SPANS.items():
+        status, headers, text = answers[f"viewer GET {page}"]
+        assert (status, said in text) == (400, True), page
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert text.count("<script>") == 1  # ours
+    hidden = [
+        answers[f"viewer GET {page}?from=2020-01-02 {SOME}"] for page in (UNREADABLE, UNKNOWN)
+    ]
+    assert [status for status, *_ in hidden] == [403, 403]
 
 
 def test_the_pages_are_read_only(answers):

@@ -59,6 +59,9 @@ def test_columns_rows_and_times_are_read_as_asked_for_also_after_an_update(lake)
     rows = read_ops(lake, "batches", {"stream": "a"}, ["rows_in", "profile"], since)
     assert sorted(rows.column_names) == ["profile", "rows_in", "stream"]
     assert sorted(rows["rows_in"].to_pylist()) == [2, 100]
+    before = ("committed_at", at[2])
+    rows = read_ops(lake, "batches", {"stream": "a"}, ["rows_in"], since, before)
+    assert rows["rows_in"].to_pylist() == [100]
     assert read_ops(lake, "runs", columns=["run_id"]).column_names == ["run_id"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from include.lake.paths import Lake
 from include.page.charts import BINS, Chart, bars, lines, spark
 from include.page.overview import read_overview
-from include.page.render import overview_html, stream_html
+from include.page.render import TEMPLATES, overview_html, stream_html
 from include.page.stream_figures import read_stream
 from tests.page.history import NOW, streams_like, write_history
 
@@ -121,6 +121,23 @@ def test_what_is_drawn_is_said(pages, name):
     assert {a["tabindex"] for a in scrolled} == {"0"}
     identifiers = [a["id"] for _, a in page.tags if "id" in a]
     assert len(identifiers) == len(set(identifiers))
+
+
+def test_each_series_that_is_drawn_has_a_colour_of_its_own(pages):
+    style = (TEMPLATES / "style.css").read_text()
+    drawn = {
+        f"{tag}.{attributes['class']}"
+        for tag, attributes in Page(pages["stream"]).tags
+        if tag in ("rect", "circle", "i") and re.fullmatch(r"s\d", attributes.get("class") or "")
+    }
+    assert "rect.s6" in drawn  # the sixth part of a run's seconds
+    colours = {
+        series: re.search(rf"{re.escape(series)}\b[^{{}}]*{{ (?:fill|background): ([^;]*);", style)
+        for series in drawn
+    }
+    assert [series for series, colour in colours.items() if colour is None] == []
+    rects = [colour[1] for name, colour in colours.items() if colour and name.startswith("rect")]
+    assert len(rects) == len(set(rects))
 
 
 def test_the_page_of_a_stream_names_what_to_do(pages):

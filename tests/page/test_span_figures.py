@@ -1,0 +1,248 @@
+"""What a stream's page shows of a span, against SQL over `ops`; two spans against the one they make."""
+
+import json
+import random
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.lake.ops import append_ops
+from include.lake.paths import Lake
+from include.page.render import stream_html
+from include.page.stream_figures import StreamFigures, read_stream
+from tests.page.history import NOW, streams_like, write_history
+
+STREAM, OTHER = streams_like(2)
+BEGAN = NOW - timedelta(days=9)
+SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(str(tmp_path_factory.mktemp("lake")))
+    write_history(lake, [OTHER], 3)  # whose rows are nobody's here, but those of the source
+    chance = random.Random(7)
+    ended, runs = BEGAN, []
+    while (ended := ended + chance.randint(1, 4 * 3_600) * SECOND) < NOW:
+        runs.append(_run(chance, len(runs), ended))
+    append_ops(lake, "runs", runs)
+    append_ops(lake, "batches", [batch for run in runs for batch in _batches(chance, run)])
+    append_ops(lake, "checkpoint_sizes", [size for run in runs for size in _sizes(chance, run)])
+    return lake
+
+
+def _run(chance: random.Random, number: int, ended: datetime) -> dict[str, Any]:
+    is_ingest, is_whole = number % 4 == 1, chance.random() < 0.9
+    return {
+        "run_id": f"r{number}",
+        "job": "ingest_source" if is_ingest else chance.choice(["run_stream", "compact_state"]),
+        "subject": STREAM.source if is_ingest else STREAM.name,
+        "started_at": ended - chance.randint(1, 3 * 3_600) * SECOND,
+        "ended_at": ended,
+        "outcome": "succeeded" if is_whole else "failed",
+        **{
+            name: chance.randint(0, 99) if is_whole else None
+            for name in ("rows_in", "rows_folded", "rows_late", "rows_out", "rows_quarantined")
+        },
+    }
+
+
+def _batches(chance: random.Random, run: dict[str, Any]) -> list[dict[str, Any]]:
+    """All in the time of the run, whatever span that begins in."""
+    seconds = int((run["ended_at"] - run["started_at"]).total_seconds())
+    return [
+        {
+            "stream": STREAM.name,
+            "run_id": run["run_id"],
+            "committed_at": run["started_at"] + chance.randint(0, seconds) * SECOND,
+            "durations_ms": json.dumps({"triggerExecution": chance.randint(1, 9) * 100}),
+        }
+        for _ in range(chance.randint(0, 3))
+    ]
+
+
+def _sizes(chance: random.Random, run: dict[str, Any]) -> list[dict[str, Any]]:
+    known = {"stream": STREAM.name, "measured_at": run["ended_at"], "occasion": "after_run"}
+    state = known | {"part": "state", "operator": 0, "store": "default"}
+    partitions = [
+        state | {"partition": n, "bytes": chance.randint(1, 99), "files": n} for n in range(3)
+    ]
+    return [*partitions, known | {"part": "offsets", "bytes": 5, "files": 1}]
+
+
+def sql(lake: Lake, query: str) -> list[tuple[Any, ...]]:
+    for table in ("runs", "batches", "checkpoint_sizes"):
+        query = query.replace(f"ops/{table}", f"read_parquet('{lake.ops(table)}/*.parquet')")
+    return duckdb.sql(f"SET TimeZone='UTC'; {query}").fetchall()
+
+
+def shown(lake: Lake, since: datetime, until: datetime) -> StreamFigures:
+    figures = read_stream(lake, STREAM, NOW, until - since, until)
+    assert figures.troubles == {}
+    assert (figures.begin, figures.end) == (since, until)
+    return figures
+
+
+def ended_at(lake: Lake) -> list[datetime]:
+    return [at for (at,) in sql(lake, "SELECT ended_at FROM ops/runs")]
+
+
+# Edges are also just those of runs: what is on one is in one of two spans, and not in both.
+edges = st.one_of(
+    st.integers(0, 200), st.timedeltas(timedelta(0), NOW - BEGAN + DAY).map(NOW.__sub__)
+)
+
+
+def edge(lake: Lake, drawn: int | datetime) -> datetime:
+    ends = ended_at(lake)
+    return ends[drawn % len(ends)] if isinstance(drawn, int) else drawn
+
+
+@given(first=edges, second=edges)
+def test_the_figures_of_a_span_are_those_of_sql(filled, first, second):
+    since, until = sorted([edge(filled, first), edge(filled, second)])
+    until = max(until, since + SECOND)
+    figures = shown(filled, since, until)
+    within = f">= TIMESTAMPTZ '{since}' AND {{0}} < TIMESTAMPTZ '{until}'"
+    ended = f"ended_at {within.format('ended_at')}"
+    ours, source = f"subject = '{STREAM.name}'", f"subject = '{STREAM.source}'"
+    (sums,) = sql(
+        filled,
+        f"""SELECT count(*), coalesce(sum(rows_in), 0), coalesce(sum(rows_late), 0) FROM ops/runs
+        WHERE {ours} AND job = 'run_stream' AND {ended}""",
+    )
+    assert (figures.line.runs, figures.line.rows_in, figures.line.rows_late) == sums
+    ((quarantined,),) = sql(
+        filled,
+        f"SELECT coalesce(sum(rows_quarantined), 0) FROM ops/runs WHERE {source} AND {ended}",
+    )
+    assert figures.line.rows_quarantined == quarantined
+    runs = sql(
+        filled,
+        f"""SELECT run_id, rows_in, rows_out, greatest(epoch(ended_at) - epoch(started_at) -
+        coalesce((SELECT sum((durations_ms->>'triggerExecution')::DOUBLE) / 1000 FROM ops/batches b
+        WHERE b.run_id = r.run_id AND b.stream = '{STREAM.name}'), 0), 0)
+        FROM ops/runs r WHERE {ours} AND {ended} ORDER BY ended_at""",
+    )
+    assert [(r.run_id, r.rows_in, r.rows_out) for r in figures.runs] == [r[:3] for r in runs]
+    assert [r.parts["around batches"] for r in figures.runs] == pytest.approx([r[3] for r in runs])
+    running = sql(
+        filled,
+        f"""SELECT started_at, ended_at FROM ops/runs WHERE {ours} AND ended_at >= TIMESTAMPTZ
+        '{until}' AND started_at < TIMESTAMPTZ '{until}' ORDER BY ALL""",
+    )
+    assert list(figures.unfinished) == running
+    sizes = sql(
+        filled,
+        f"""SELECT measured_at, sum(bytes), max(bytes) FILTER (part = 'state'), sum(files)
+        FROM ops/checkpoint_sizes WHERE stream = '{STREAM.name}'
+        AND measured_at {within.format("measured_at")} GROUP BY ALL ORDER BY ALL""",
+    )
+    assert [(s.measured_at, sum(s.bytes_by_part.values()), s.files) for s in figures.sizes] == [
+        (at, of_all, files) for at, of_all, _, files in sizes
+    ]
+    newest = max((row["bytes"] for row in figures.partitions), default=None)
+    assert [newest] * len(sizes[-1:]) == [most for *_, most, _ in sizes[-1:]]
+
+
+@given(drawn=st.lists(edges, min_size=3, max_size=3))
+def test_two_spans_add_up_to_the_one_that_they_make(filled, drawn):
+    since, middle, until = sorted(edge(filled, each) for each in drawn)
+    middle = max(middle, since + SECOND)
+    until = max(until, middle + SECOND)
+    first, second, both = (
+        shown(filled, *span) for span in ((since, middle), (middle, until), (since, until))
+    )
+    for name in ("runs", "rows_in", "rows_late", "rows_quarantined"):
+        of_each = [getattr(figures.line, name) for figures in (first, second, both)]
+        assert of_each[0] + of_each[1] == of_each[2]
+    assert first.runs + second.runs == both.runs
+    assert first.sizes + second.sizes == both.sizes
+
+
+def test_what_is_so_now_is_the_same_on_the_page_of_any_time(filled):
+    now, then = read_stream(filled, STREAM, NOW, 30 * DAY), shown(filled, BEGAN, BEGAN + HOUR)
+    for name in ("until", "lag", "last_run", "next_run", "keys", "state_bytes", "findings"):
+        assert getattr(now.line, name) == getattr(then.line, name)
+    assert (now.savepoints, now.findings, now.wrong) == (then.savepoints, then.findings, then.wrong)
+
+
+@pytest.mark.parametrize(
+    ("since", "until"),
+    [
+        (BEGAN - 9 * DAY, BEGAN - 8 * DAY),  # before the first run
+        (BEGAN - 9 * DAY, NOW),  # from before it on
+        (BEGAN, BEGAN + SECOND),  # in which nobody ran
+        (datetime(2017, 1, 1, tzinfo=UTC), NOW),
+    ],
+)
+def test_a_page_of_any_span_can_be_drawn(filled, since, until):
+    figures = shown(filled, since, until)
+    page = stream_html(figures, "stream_x")
+    assert f"from {since:%F %T} until {until:%F %T}" in page
+    assert ("None in this time." in page) == (figures.runs == ())
+    assert len(figures.runs) in (0, len(read_stream(filled, STREAM, NOW, 30 * DAY).runs))
+
+
+def test_a_run_that_went_on_is_named_with_the_way_to_it(lake):
+    began, ended = NOW - 5 * HOUR, NOW - HOUR
+    run = {"run_id": "a", "job": "run_stream", "subject": STREAM.name, "outcome": "succeeded"}
+    append_ops(lake, "runs", [run | {"started_at": began, "ended_at": ended}])
+    figures = shown(lake, NOW - 4 * HOUR, NOW - 2 * HOUR)
+    assert (figures.runs, figures.unfinished) == ((), ((began, ended),))
+    said = f"from {began:%F %T} until {ended:%F %T}"
+    page = stream_html(figures, "stream_x")
+    assert f'?from=2026-11-24T07%3A00%3A00Z&amp;until=2026-11-24T12%3A00%3A00Z">{said}</a>' in page
+    assert f"One was running at its end: {said}." in stream_html(figures)
+    assert len(shown(lake, began - HOUR / 2, ended + HOUR / 2).runs) == 1
+
+
+def test_the_form_s_fields_hold_all_of_the_time(lake):
+    begin, end = NOW - HOUR + SECOND / 2, NOW - HOUR + 1.5 * SECOND
+    page = stream_html(read_stream(lake, STREAM, NOW, end - begin, end), "stream_x")
+    assert re.findall('step="1" value="([^"]*)"', page) == [
+        "2026-11-24T11:30:00",
+        "2026-11-24T11:30:02",
+    ]
+
+
+def test_an_empty_lake_has_a_page_of_any_span(lake):
+    figures = read_stream(lake, STREAM, NOW, DAY, NOW - DAY)
+    assert (figures.troubles, figures.runs, figures.days) == ({}, (), ())
+    page = stream_html(figures, "stream_x")
+    assert "This stream has not run in this lake yet." in page
+    assert page.count("no data") == page.count('<svg role="img"')
+
+
+def test_the_days_of_a_span_are_those_that_it_has_a_part_of(lake):
+    write_history(lake, [STREAM], 40)
+
+    def days(since: datetime, until: datetime) -> list[str]:
+        return [f"{day.date:%d} {day.status}" for day in shown_days(since, until)]
+
+    def shown_days(since: datetime, until: datetime) -> Any:
+        return read_stream(lake, STREAM, NOW, until - since, until).days
+
+    midnight = NOW.replace(hour=0, minute=0)
+    assert [day[:2] for day in days(midnight - HOUR, midnight + HOUR)] == ["23", "24"]
+    assert [day[:2] for day in days(midnight - DAY, midnight)] == ["23"]
+    assert [day[:2] for day in days(NOW - HOUR, NOW)] == ["24"]
+    assert days(NOW - 3 * DAY, NOW) == [
+        f"{day.date:%d} {day.status}" for day in read_stream(lake, STREAM, NOW, 4 * DAY).days
+    ]
+
+
+def test_a_table_that_cannot_be_read_is_said_once_and_costs_its_own_part(lake):
+    write_history(lake, [STREAM], 3)
+    for commit in Path(lake.ops("batches"), "_delta_log").iterdir():
+        commit.write_text("{")
+    figures = read_stream(lake, STREAM, NOW, DAY, NOW - HOUR)
+    assert list(figures.troubles) == ["runs", "keys"]
+    assert (figures.runs, figures.line.runs, len(figures.sizes)) == ((), 2, 2)
+    assert stream_html(figures, "stream_x").count("runs cannot be read") == 1
