@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from include.coverage.give_up import give_up_reseed
 from include.fold.instants import instant_of, micros_of
@@ -18,7 +16,6 @@ from include.lake.generations import read_generations
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import LakeError
 from include.landing.clock_repair import is_reset_missing, open_repair
-from include.landing.ingest_seal import seal_tables
 from include.plans.plan_recompute import settled_until
 from include.plans.promote import why_not_promote
 from include.plans.reseed_options import ReseedOptions
@@ -34,8 +31,9 @@ from spark_jobs.write_savepoint import savepoint
 from tests.simulator.actions import Action
 from tests.simulator.auditor import Auditor, WrongError
 from tests.simulator.checkpoint_log import CheckpointError
-from tests.simulator.damage import Copies, clean_log, empty_newest_commit, lose, parts_of
+from tests.simulator.damage import Copies, lose
 from tests.simulator.data_operations import HOUR, HOUR_US, DataOperations
+from tests.simulator.harm_operations import HarmOperations
 from tests.simulator.oracle import Landed
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import DELAY, SOURCE, START_US, World, open_world
@@ -48,7 +46,7 @@ LOUD = (*REFUSALS, CheckpointError, RuntimeError)
 DONE: Counter[str] = Counter()  # all actions of this process, by name
 
 
-class Operations(DataOperations):
+class Operations(DataOperations, HarmOperations):
     """`do` carries an action out, and looks at everything after it."""
 
     def __init__(
@@ -250,63 +248,6 @@ class Operations(DataOperations):
     def deploy(self, variant: str) -> None:
         self.world.deploy(self.kind, variant)
         self.auditor.note_code()
-        self._audit()
-
-    # Harm
-
-    def back_up(self, part: str) -> None:
-        self.copies.take(self.kind, part)
-
-    def put_back(self, part: str) -> None:
-        if self.copies.has(part):
-            self.harmed = True
-            self.copies.put_back(self.kind, part)
-            self._audit()
-
-    def back_up_lake(self) -> None:
-        for part in parts_of(self.world, self.kind):
-            self.back_up(part)
-
-    def put_back_parts(self, parts: frozenset[str]) -> None:
-        """Some of one backup, as whoever misses a part restores too little or too much."""
-        for part in sorted(parts):
-            if self.copies.has(part):
-                self.harmed = True
-                self.copies.put_back(self.kind, part)
-        self._audit()
-
-    def lose(self, part: str) -> None:
-        self.harmed = True
-        lose(self.world, self.kind, part)
-        self._audit()
-
-    def power_cut(self) -> None:
-        self.harmed = True
-        empty_newest_commit(self.world, self.kind)
-        self.restart()
-        self._audit()
-
-    # Care, and what time does
-
-    def optimize(self, part: str) -> None:
-        """Join the files of a table, as its maintenance does."""
-        path = parts_of(self.world, self.kind)[part]
-        if DeltaTable.is_deltatable(str(path)):
-            with suppress(DeltaError):  # of a table that came to harm
-                DeltaTable(str(path)).optimize.compact()
-        self._audit()
-
-    def clean_log(self, part: str) -> None:
-        """Months later: what the log kept of old commits is gone."""
-        path = parts_of(self.world, self.kind)[part]
-        if part == "bronze" and self.world.shape.format is not None:
-            # As each run of ingestion leaves it, by which most commits of a world are not made.
-            seal_tables(self.world.lake, SOURCE.name)
-        if DeltaTable.is_deltatable(str(path)):
-            with suppress(DeltaError):
-                clean_log(path)
-        # A stream that was behind is cut off: loud, and a reseed mends it.
-        self.harmed = self.harmed or part == "bronze"
         self._audit()
 
     # How

@@ -1,0 +1,77 @@
+"""What harms a lake, and what care and time do to it."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from include.landing.ingest_seal import seal_tables
+from tests.simulator.damage import Copies, clean_log, empty_newest_commit, lose, parts_of
+from tests.simulator.world import SOURCE, World
+
+
+class HarmOperations:
+    """After each of them everything is looked at."""
+
+    world: World
+    kind: str
+    copies: Copies
+    harmed: bool
+    restart: Callable[[], object]
+    _audit: Callable[[], None]
+
+    def back_up(self, part: str) -> None:
+        self.copies.take(self.kind, part)
+
+    def put_back(self, part: str) -> None:
+        if self.copies.has(part):
+            self.harmed = True
+            self.copies.put_back(self.kind, part)
+            self._audit()
+
+    def back_up_lake(self) -> None:
+        for part in parts_of(self.world, self.kind):
+            self.back_up(part)
+
+    def put_back_parts(self, parts: frozenset[str]) -> None:
+        """Some of one backup, as whoever misses a part restores too little or too much."""
+        for part in sorted(parts):
+            if self.copies.has(part):
+                self.harmed = True
+                self.copies.put_back(self.kind, part)
+        self._audit()
+
+    def lose(self, part: str) -> None:
+        self.harmed = True
+        lose(self.world, self.kind, part)
+        self._audit()
+
+    def power_cut(self) -> None:
+        self.harmed = True
+        empty_newest_commit(self.world, self.kind)
+        self.restart()
+        self._audit()
+
+    # Care, and time
+
+    def optimize(self, part: str) -> None:
+        """Join the files of a table, as its maintenance does."""
+        path = parts_of(self.world, self.kind)[part]
+        if DeltaTable.is_deltatable(str(path)):
+            with suppress(DeltaError):  # of a table that came to harm
+                DeltaTable(str(path)).optimize.compact()
+        self._audit()
+
+    def clean_log(self, part: str) -> None:
+        """Months later: what the log kept of old commits is gone."""
+        path = parts_of(self.world, self.kind)[part]
+        if part == "bronze" and self.world.shape.format is not None:
+            # As each run of ingestion leaves it, by which most commits of a world are not made.
+            seal_tables(self.world.lake, SOURCE.name)
+        if DeltaTable.is_deltatable(str(path)):
+            with suppress(DeltaError):
+                clean_log(path)
+        # A stream that was behind is cut off: loud, and a reseed mends it.
+        self.harmed = self.harmed or part == "bronze"
+        self._audit()
