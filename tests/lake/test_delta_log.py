@@ -10,8 +10,10 @@ from deltalake.exceptions import DeltaError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from include.coverage.trust import table_version
 from include.lake.delta_log import is_of_machine, open_rows_of, open_table, read_actions, unbroken
 from include.lake.paths import Lake, LakeError
+from include.plans.reseed_base import refuse_unreadable_table
 from include.plans.waiting_rows import _has_data
 from tests.examples import examples
 from tests.open_files import no_more_files
@@ -110,12 +112,19 @@ def test_a_version_that_a_table_put_back_does_not_have_yet_names_the_way_out(lak
         open_rows_of(lake, path, 2)
 
 
-def test_a_machine_without_files_to_open_is_no_damage(lake):
-    path = lake.bronze("user_events")
-    write_deltalake(path, pa.table({"n": [1]}))
-    for opened in (open_table, lambda path: open_rows_of(lake, path, 0)):
-        with no_more_files(), pytest.raises((DeltaError, OSError), match="Too many open files"):
-            opened(path)
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda lake, stream: open_table(lake.table(stream)),
+        lambda lake, stream: open_rows_of(lake, lake.table(stream), 0),
+        refuse_unreadable_table,
+        table_version,
+    ],
+)
+def test_a_machine_without_files_to_open_is_no_damage(lake, read):
+    write_deltalake(lake.table("user_counts"), pa.table({"n": [1]}))
+    with no_more_files(), pytest.raises((DeltaError, OSError), match="Too many open files"):
+        read(lake, "user_counts")
 
 
 @pytest.mark.parametrize(
