@@ -100,8 +100,8 @@ def drag(page: Page, first: float, last: float, *, let_go: bool = True) -> None:
         page.mouse.up()
 
 
-def runs_between(page: Page) -> list[datetime]:
-    cells = page.locator("table[aria-label=Runs] th, [aria-labelledby=runs] tbody th")
+def ended_runs(page: Page) -> list[datetime]:
+    cells = page.locator("[aria-labelledby=runs] tbody th")
     return [datetime.fromisoformat(f"{text}Z") for text in cells.all_inner_texts()]
 
 
@@ -115,7 +115,7 @@ def test_dragging_over_a_chart_shows_that_time(page, first, last):
     wanted = begin + low * (end - begin), begin + high * (end - begin)
     pixel = (end - begin) / 300
     assert all(abs(a - b) <= pixel for a, b in zip(found, wanted, strict=True))
-    ended = runs_between(page)
+    ended = ended_runs(page)
     assert ended
     assert all(found[0] <= at < found[1] for at in ended)
     assert len(ended) in (11, 12, 13)
@@ -131,7 +131,7 @@ def test_one_can_drag_down_to_a_run_and_go_back(page):
         page.wait_for_url(lambda url, before=before: url != before)
     begin, end = span(page)
     assert end - begin <= timedelta(minutes=1)
-    assert runs_between(page) == [ended]
+    assert ended_runs(page) == [ended]
     page.go_back()
     assert span(page)[1] - span(page)[0] > end - begin
 
@@ -167,7 +167,7 @@ def test_the_form_does_the_same_by_the_keyboard_alone(page):
     page.wait_for_url("**?from=*")
     midnight = NOW.replace(hour=0, minute=0)
     assert span(page) == (midnight + 3 * HOUR, midnight + 5 * HOUR)
-    assert [f"{at:%H:%M}" for at in runs_between(page)] == ["04:02", "03:02"]
+    assert [f"{at:%H:%M}" for at in ended_runs(page)] == ["04:02", "03:02"]
     for move, wanted in (("earlier", (1, 3)), ("later", (3, 5)), ("wider", (2, 6))):
         link = page.get_by_role("link", name=move, exact=True)
         link.focus()
@@ -179,7 +179,7 @@ def test_the_form_does_the_same_by_the_keyboard_alone(page):
 def test_a_run_leads_to_its_own_time(page):
     page.locator("[aria-labelledby=runs] tbody th a").last.click()
     page.wait_for_url("**?from=*")
-    assert len(runs_between(page)) == 1
+    assert len(ended_runs(page)) == 1
     begin, end = span(page)
     assert HOUR < end - begin < HOUR + timedelta(minutes=1)
 
