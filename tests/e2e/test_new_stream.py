@@ -1,14 +1,9 @@
 """A stream file put beside the others while Airflow runs: nothing is registered or restarted."""
 
-import json
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.e2e.one_stream import project_of_one_stream, run_in
+
 # In a copy of the project, with a lake where nothing has landed: no task starts a JVM.
 ADD_STREAM = """
 import json, os, sys, time
@@ -60,33 +55,11 @@ with airflow(made_lake(sys.argv[1]), any_free_port()) as (parts, api):
 """
 
 
-@pytest.fixture
-def project(tmp_path) -> Path:
-    """A copy with one stream, which no data waits for."""
-    folder = tmp_path / "project"
-    for name in ("include", "dags", "spark_jobs"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    (folder / ".jars").symlink_to(ROOT / ".jars")  # Dags name them when they are read
-    for file in (folder / "include" / "streams").iterdir():
-        if file.name not in ("__init__.py", "sources.py", "user_counts.py"):
-            file.unlink()
-    return folder
-
-
 @pytest.mark.airflow
 @pytest.mark.e2e
-def test_a_running_airflow_runs_a_new_stream_of_a_new_source(project, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", ADD_STREAM, str(tmp_path / "lake")],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert len(lines) == 1, done.stdout[-3000:] + done.stderr[-5000:]
-    pools = json.loads(lines[0].removeprefix("RESULT "))
+def test_a_running_airflow_runs_a_new_stream_of_a_new_source(tmp_path):
+    project = project_of_one_stream(tmp_path)
+    pools = run_in(project, ADD_STREAM, str(tmp_path / "lake"))
     for name in (
         "source_user_events",
         "stream_user_counts",
