@@ -26,7 +26,7 @@ share a JVM, whose start is most of what they cost: of Dag runs of one instant t
 `run_stream` drains all their streams. The others' tasks wait for it, and do what it did not.
 
 **Backfills** take in what came too late. Open the Dag, Trigger, Backfill, and give the dates.
-There are runs for past dates already, so choose *All Runs*: the other choices leave them out.
+Past dates mostly have a run already, so choose *All Runs*: the other choices leave them out.
 What we name is UTC; the dialog has the time zone at the lower left, your browser's at first.
 Each run recomputes its data interval from a savepoint, late rows included, and replaces the
 rows of an append table that were emitted within it. The result depends on bronze alone: any

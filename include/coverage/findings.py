@@ -100,8 +100,8 @@ def _action(
     return (
         f"{_recomputes(stream, coverage, groups)}; or in Airflow backfill the Dag "
         f"stream_{stream.name}: {ranges_text(groups)} (UTC), Reprocess "
-        "Behavior: All Runs. Runs for these dates exist: with Missing Runs nothing would be "
-        f"done. Later rows and the live state take them in only by {promote}"
+        "Behavior: All Runs (Missing Runs leaves out dates that have a run). "
+        f"Later rows and the live state take them in only by {promote}"
     )
 
 
