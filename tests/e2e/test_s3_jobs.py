@@ -109,7 +109,8 @@ def test_a_stalled_driver_that_lost_its_lease_leaves_the_table_to_the_other(s3_l
     oracle = expected_rows(local_run(FOLD, STAMPED), FOLD)
     assert table_rows(s3_lake, STREAM, FOLD) == oracle
     history = DeltaTable(s3_lake.table(STREAM.name)).history()
-    assert [commit["operation"] for commit in history].count("MERGE") == 1
+    writing = [row for row in read_ops(s3_lake, "batches").to_pylist() if row["rows_out"]]
+    assert [commit["operation"] for commit in history].count("MERGE") == len(writing)
     run(s3_lake, "run_stream")
     assert table_rows(s3_lake, STREAM, FOLD) == oracle
 
