@@ -15,6 +15,7 @@ from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
+from include.lake.delta_log import first_line
 from include.lake.paths import Lake, LakeError, open_lake
 from include.page.backfill_form import read_form
 from include.page.declared import Declared, declared
@@ -126,7 +127,7 @@ def _said() -> Iterator[None]:
     except (SettingsError, LakeError) as error:
         raise HTTPException(400, str(error)) from error
     except READ_ERRORS as error:
-        raise HTTPException(503, f"the lake cannot be read: {error}") from error
+        raise HTTPException(503, f"the lake cannot be read: {first_line(error)}") from error
 
 
 def _declared() -> Declared:
