@@ -212,6 +212,16 @@ def test_the_form_s_fields_hold_all_of_the_time(lake):
     ]
 
 
+def test_rows_of_somebody_else_without_a_count_or_a_name_have_a_page(lake):
+    savepoint = {"stream": STREAM.name, "until": NOW - HOUR}
+    append_ops(lake, "savepoints", [savepoint | {"keys": keys} for keys in (None, 5)])
+    size = {"stream": STREAM.name, "measured_at": NOW - HOUR, "bytes": 1, "files": 1}
+    append_ops(lake, "checkpoint_sizes", [size | {"part": part} for part in (None, "offsets")])
+    page = stream_html(read_stream(lake, STREAM, NOW, 2 * HOUR, NOW), "stream_x")
+    assert "Keys, at savepoints. keys: newest 5, most 5" in page
+    assert "offsets: newest" in page
+
+
 def test_an_empty_lake_has_a_page_of_any_span(lake):
     figures = read_stream(lake, STREAM, NOW, DAY, NOW - DAY)
     assert (figures.troubles, figures.runs, figures.days) == ({}, (), ())
