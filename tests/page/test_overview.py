@@ -20,7 +20,6 @@ from include.page.days import days_of, days_text
 from include.page.declared import declared_here
 from include.page.overview import read_overview
 from include.page.stream_figures import read_stream
-from tests.open_files import no_more_files
 from tests.page.history import NOW, streams_like, write_history
 
 pytestmark = pytest.mark.slow
@@ -255,18 +254,6 @@ def test_a_damaged_log_of_bronze_is_said_with_the_way_out_and_no_stack(lake):
     assert "\n" not in (line.trouble or "")
     troubles = read_stream(lake, STREAMS[0], NOW, timedelta(1)).troubles
     assert "set-aside bronze/signals" in troubles["coverage"]
-
-
-def test_what_the_machine_refuses_is_said_with_its_cause_in_one_line(lake):
-    write_history(lake, STREAMS[:1], 3)
-    with no_more_files():
-        reason = read_overview(lake, STREAMS[:1], NOW).reason
-        figures = read_stream(lake, STREAMS[0], NOW, timedelta(1))
-    for said in (reason, figures.line.trouble, *figures.troubles.values()):
-        assert said
-        assert "Too many open files" in said
-        assert not {"\n", "\x1b"} & set(said)
-        assert "set-aside" not in said
 
 
 def test_columns_that_an_earlier_release_did_not_have_are_null(lake):

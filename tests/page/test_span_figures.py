@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.page.overview import read_overview
 from include.page.render import stream_html
 from include.page.stream_figures import StreamFigures, read_stream
+from tests.open_files import no_more_files
 from tests.page.history import NOW, streams_like, write_history
 
 STREAM, OTHER = streams_like(2)
@@ -256,3 +258,15 @@ def test_a_table_that_cannot_be_read_is_said_once_and_costs_its_own_part(lake):
     assert list(figures.troubles) == ["runs", "keys"]
     assert (figures.runs, figures.line.runs, len(figures.sizes)) == ((), 2, 2)
     assert stream_html(figures, "stream_x").count("runs cannot be read") == 1
+
+
+def test_what_the_machine_refuses_is_said_with_its_cause_in_one_line(lake):
+    write_history(lake, [STREAM], 3)
+    with no_more_files():
+        reason = read_overview(lake, [STREAM], NOW).reason
+        figures = read_stream(lake, STREAM, NOW, DAY, NOW - HOUR)
+    for said in (reason, figures.line.trouble, *figures.troubles.values()):
+        assert said
+        assert "Too many open files" in said
+        assert not {"\n", "\x1b"} & set(said)
+        assert "set-aside" not in said
