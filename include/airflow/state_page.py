@@ -14,7 +14,9 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_da
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.exceptions import HTTPException as RoutingError  # FastAPI's own are such, too
 
+from include.lake.delta_log import first_line
 from include.lake.paths import Lake, LakeError, open_lake
 from include.page.backfill_form import read_form
 from include.page.declared import Declared, declared
@@ -55,10 +57,11 @@ def state_app() -> FastAPI:
     """The app: 401 without a session, 403 for who may not read the Dag, 404 for one of no stream."""
     app = FastAPI(title="State of the streams", docs_url=None, redoc_url=None, openapi_url=None)
 
-    @app.exception_handler(HTTPException)
-    def refused(request: Request, error: HTTPException) -> Response:
+    @app.exception_handler(RoutingError)
+    def refused(request: Request, error: RoutingError) -> Response:
         page = message_html(REFUSALS.get(error.status_code, str(error.detail)))
-        return HTMLResponse(page, status_code=error.status_code, headers=HEADERS)
+        headers = {**(error.headers or {}), **HEADERS}
+        return HTMLResponse(page, status_code=error.status_code, headers=headers)
 
     @app.exception_handler(RequestValidationError)
     def unclear(request: Request, error: RequestValidationError) -> Response:
@@ -126,7 +129,7 @@ def _said() -> Iterator[None]:
     except (SettingsError, LakeError) as error:
         raise HTTPException(400, str(error)) from error
     except READ_ERRORS as error:
-        raise HTTPException(503, f"the lake cannot be read: {error}") from error
+        raise HTTPException(503, f"the lake cannot be read: {first_line(error)}") from error
 
 
 def _declared() -> Declared:

@@ -15,7 +15,7 @@ from include.care.recorded_sizes import Occasion, read_recorded, record_sizes
 from include.checkpoint.checkpoint_size import CheckpointSize, Position
 from include.checkpoint.measure_checkpoint import measure_checkpoint
 from include.coverage.table_coverage import find_coverage
-from include.lake.delta_log import first_line
+from include.lake.delta_log import first_line, is_of_machine
 from include.lake.findings import Finding, Severity, record_findings
 from include.lake.generations import read_generations
 from include.lake.lease import lease_holder
@@ -76,6 +76,8 @@ def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
     try:
         return find_coverage(lake, stream)
     except (LakeError, OSError, ValueError) as error:
+        if is_of_machine(error):
+            raise
         return [
             Finding(
                 finding="coverage_unreadable",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from include.care.care_record import bytes_rewritten_since
 from include.care.cared_tables import CaredTable, cared_tables
@@ -18,7 +19,7 @@ from include.checkpoint.vacuum_guard import (
     retention,
     why_not_vacuum,
 )
-from include.lake.delta_log import open_table
+from include.lake.delta_log import first_line, open_table
 from include.lake.findings import Finding, record_findings
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
@@ -85,15 +86,21 @@ def _survey(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
         figures = read_figures(lake, table.path, log, care.small_file_bytes)
         lost = lost_files(lake, table.path, log)
     except LakeError as error:
-        # The others must not wait for it; and whoever writes it will fail and say so.
-        found = Finding(finding="table_unreadable", severity="warning", detail=str(error))
-        return TablePlan(table, None, reasons=(str(error),), findings=(found,))
+        return _unreadable(table, str(error))
+    except (DeltaError, OSError) as error:  # the machine refuses it, as for want of rights
+        return _unreadable(table, f"{table.path} cannot be read just now: {first_line(error)}")
     refusal, findings = _guard(lake, table, log, now) if table.is_bronze else (None, [])
     findings += _lost_files(table, lost)
     plan = TablePlan(table, figures, findings=tuple(findings))
     if table.savepoints_of is not None:
         plan = _with_left_over(plan, left_over_ids(lake, table.savepoints_of, log, now))
     return _with_vacuum(plan, figures, care, refusal)
+
+
+def _unreadable(table: CaredTable, why: str) -> TablePlan:
+    """The others must not wait for it; and whoever writes it will fail and say so."""
+    found = Finding(finding="table_unreadable", severity="warning", detail=why)
+    return TablePlan(table, None, reasons=(why,), findings=(found,))
 
 
 def _lost_files(table: CaredTable, lost: Sequence[str]) -> list[Finding]:

@@ -1,7 +1,9 @@
 """The commits of a Delta table, read from its log without a JVM."""
 
+import errno
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,15 +18,32 @@ from include.fold.instants import EPOCH
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 
-# What Linux says, and a store to whom it does not know: a table is not damaged by that.
-OF_MACHINE = re.compile(
-    "Permission denied|Too many open files|No space left|Read-only file system|Disk quota exceeded"
-    "|Cannot allocate memory|The operation lacked"
+# Of these a table is not damaged.
+SHORT = (
+    errno.EACCES,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOSPC,
+    errno.EROFS,
+    errno.EDQUOT,
+    errno.ENOMEM,
 )
+WORDS = "|".join(map(os.strerror, SHORT))
+# As Python, Rust and Java end with these words, and as stores refuse whom they do not know: a path
+# or a value within a message may be of the same words.
+OF_MACHINE = re.compile(
+    rf"\[errno \d+\] ({WORDS})|({WORDS})( \(os error \d+\)|\)|$)"
+    "|The operation lacked|AWS Error ACCESS_DENIED",
+    re.IGNORECASE | re.MULTILINE,
+)
+COLOUR = re.compile(r"\x1b\[\d*m")
+CAUSE = "↳"  # as delta-rs puts causes below an error
 
 
 def is_of_machine(error: Exception) -> bool:
     """Whether space, rights, memory or open files are short: no damage, and nothing to set aside."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in SHORT
     return OF_MACHINE.search(str(error)) is not None
 
 
@@ -99,8 +118,10 @@ def unreadable_log(path: str, reason: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without the stack trace that may follow."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """What an error says, with the causes that delta-rs puts below, and no stack trace of it."""
+    first, *others = COLOUR.sub("", str(error)).splitlines() or [type(error).__name__]
+    causes = (line.strip() for line in others if line.strip().startswith(CAUSE))
+    return " ".join([first, *causes])
 
 
 def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from include.coverage.findings import OF_COVERAGE
 from include.fold.instants import instant_of
+from include.lake.delta_log import first_line
 from include.lake.findings import Finding
 from include.lake.paths import Lake, LakeError
 from include.page.days import Day, days_of
@@ -106,7 +107,7 @@ def read_overview(
         is_filled = lake.is_delta_table(lake.ops("runs"))
         lines = tuple(line_of(recorded, stream, at) for stream in streams)
     except READ_ERRORS as error:
-        return unreadable(lake, str(error), at, wrong)
+        return unreadable(lake, first_line(error), at, wrong)
     state: State = "filled" if is_filled else "empty"
     return Overview(lake=lake.root, now=at, state=state, lines=lines, wrong=tuple(wrong))
 
@@ -119,7 +120,7 @@ def line_of(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
     try:
         coverage, wrong = recorded.coverage(stream)
     except READ_ERRORS as error:
-        known["trouble"] = f"whether its table is right cannot be told: {error}"
+        known["trouble"] = f"whether its table is right cannot be told: {first_line(error)}"
     else:
         if coverage.until_us is not None:  # a rewind has taken back what runs had come to
             known["until"] = instant_of(coverage.until_us)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from include.coverage.entries import Entry, entry_of
 from include.coverage.findings import coverage_findings
 from include.coverage.judge import Coverage, judge
 from include.coverage.late_groups import LateGroup, late_groups
 from include.coverage.table_coverage import standpoint_of
+from include.lake.delta_log import open_table
 from include.lake.findings import Finding
 from include.lake.generations import Generations
 from include.lake.ops import read_ops
@@ -204,7 +204,7 @@ class Recorded:
             path = self.lake.bronze(source)
             if not self.lake.is_delta_table(path):
                 return None, None
-            return str(DeltaTable(path).metadata().id), newest_repair(self.lake, source)
+            return str(open_table(path).metadata().id), newest_repair(self.lake, source)
 
         return read
 

@@ -150,7 +150,7 @@ def _wanted(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Chart]]:
     yield from _of_checkpoint(f)
     fullest = {"fullest bucket of a batch": runs("bucket_skew")}
     yield lines, Chart("Rows of a bucket, in times of the mean", fullest, _times)
-    keys = sorted((row["until"], row["keys"]) for row in f.savepoints)
+    keys = [(row["until"], row["keys"]) for row in reversed(f.savepoints)]
     yield lines, Chart("Keys, at savepoints", {"keys": keys}, _number)
 
 
@@ -163,7 +163,7 @@ def _of_checkpoint(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Ch
     names = {name for size in f.sizes for name in size.bytes_by_part}
     by_part = {
         name: sizes(lambda size, name=name: size.bytes_by_part.get(name))  # type: ignore[misc]
-        for name in sorted(names, key=lambda name: (name != "state", name))
+        for name in sorted(names, key=lambda name: (name != "state", str(name)))
     }
     most = f.limits["checkpoint_bytes"]
     yield lines, Chart("Checkpoint by part", by_part, bytes_text, most, compacted, "compacted")

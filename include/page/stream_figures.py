@@ -12,6 +12,7 @@ from typing import Any
 from include.care.last_drill import last_drill
 from include.coverage.judge import Coverage, Span
 from include.coverage.table_coverage import findings_on, table_coverage
+from include.lake.delta_log import first_line
 from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
@@ -114,7 +115,7 @@ def _line(recorded: Recorded, stream: Stream, now: datetime) -> StreamLine:
     try:
         return line_of(recorded, stream, now)
     except READ_ERRORS as error:
-        return bare_line(stream, now, f"its figures cannot be read: {error}")
+        return bare_line(stream, now, f"its figures cannot be read: {first_line(error)}")
 
 
 def _each(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -124,7 +125,7 @@ def _each(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], dict[
         try:
             read[name] = part()
         except READ_ERRORS as error:
-            troubles[name] = f"{name} cannot be read: {error}"
+            troubles[name] = f"{name} cannot be read: {first_line(error)}"
     return read, troubles
 
 

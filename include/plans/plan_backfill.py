@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import islice, pairwise
 
 from croniter import croniter, croniter_range
 
@@ -117,17 +117,26 @@ def schedule_intervals(
 
     SettingsError for more than MOST_RUNS: a year that was mistyped would be counted for hours.
     """
-    found = (tick for tick in croniter_range(start, until, schedule) if tick < until)
-    ticks = list(islice(found, MOST_RUNS + 1))
-    if not ticks:
-        return []
-    if len(ticks) > MOST_RUNS:
+    try:
+        ticks = _ticks(schedule, start, until)
+    except (OverflowError, ValueError) as error:
+        raise SettingsError(
+            f"what begins from {start} until {until} cannot be counted, as the schedule {schedule!r} "
+            "is also looked at before and after: give years further from 1 and 9999"
+        ) from error
+    if len(ticks) > MOST_RUNS + 1:
         raise SettingsError(
             f"more than {MOST_RUNS:,} intervals of the schedule {schedule!r} begin from {start} until "
             f"{until}: give a shorter time"
         )
-    ends = [*ticks[1:], croniter(schedule, ticks[-1]).get_next(datetime)]
-    return list(zip(ticks, ends, strict=True))
+    return list(pairwise(ticks))
+
+
+def _ticks(schedule: str, start: datetime, until: datetime) -> list[datetime]:
+    """Those in `[start, until)` and the next; two more than MOST_RUNS at most."""
+    found = (tick for tick in croniter_range(start, until, schedule) if tick < until)
+    ticks = list(islice(found, MOST_RUNS + 1))
+    return [*ticks, croniter(schedule, ticks[-1]).get_next(datetime)] if ticks else []
 
 
 def _planned_runs(

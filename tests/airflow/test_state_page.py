@@ -95,6 +95,7 @@ NO_SPANS = {
     f"{PAGES[2]}?from=%3Cscript%3Ealert(1)%3C/script%3E": "&lt;script&gt;alert(1)&lt;/script&gt;",
     f"{PAGES[2]}?from=2020-01-01T03:00&zone=%3Cb%3E": "zone is &#39;&lt;b&gt;&#39;",
 }
+NOWHERE = ["/state/none", "/state/dags/", f"{PAGES[2]}/none"]
 HIDDEN = [UNREADABLE, f"{UNREADABLE}/keys?key=1", f"{UNREADABLE}/backfill"]
 REQUESTS: list[Request] = [
     *((role, f"GET {page}", []) for role in ("nobody", "", "forged", "viewer") for page in EACH),
@@ -107,6 +108,7 @@ REQUESTS: list[Request] = [
     ("viewer", "GET /state/dags/stream_user_counts?days=0", []),
     *(("viewer", f"GET {page}", []) for page in (SPAN, *NO_SPANS)),
     *(("viewer", f"GET {page}?from=2020-01-02", [SOME]) for page in (UNREADABLE, UNKNOWN)),
+    *(("viewer", f"GET {page}", []) for page in NOWHERE),
     ("admin", "GET /api/v2/plugins", []),
 ]
 
@@ -178,10 +180,18 @@ def test_a_span_is_shown_and_what_is_none_is_said_in_a_page_of_ours(answers):
     assert [status for status, *_ in hidden] == [403, 403]
 
 
+@pytest.mark.parametrize("page", NOWHERE)
+def test_an_address_of_no_page_is_answered_by_a_page_of_ours(answers, page):
+    status, headers, text = answers[f"viewer GET {page}"]
+    assert (status, "Nothing to show" in text) == (404, True)
+    assert "default-src 'none'" in headers["content-security-policy"]
+
+
 def test_the_pages_are_read_only(answers):
-    writes = {key: found[0] for key, found in answers.items() if key.startswith("admin ")}
+    writes = {key: found[:2] for key, found in answers.items() if key.startswith("admin ")}
     del writes["admin GET /api/v2/plugins"]
-    assert (len(writes), set(writes.values())) == (15, {405})
+    assert {(status, headers["allow"]) for status, headers in writes.values()} == {(405, "GET")}
+    assert len(writes) == 15
 
 
 def test_only_the_page_of_a_backfill_may_ask_airflow_for_anything(answers):

@@ -187,6 +187,15 @@ def test_while_a_job_writes_nothing_is_called_broken(lake, made):
     assert "blocking_files" in found(check_checkpoint(lake, STREAM))
 
 
+def test_what_the_machine_refuses_is_no_finding_of_the_table(lake, made, monkeypatch):
+    def refused(*_: object) -> None:
+        raise OSError("Kernel error\n  ↳ Too many open files (os error 24)")
+
+    monkeypatch.setattr("include.care.check_checkpoint.find_coverage", refused)
+    with pytest.raises(OSError, match="Too many open files"):
+        check_checkpoint(lake, STREAM)
+
+
 def test_asking_for_a_lease_leaves_nothing_behind(lake):
     assert lease_holder(lake, "stream-user_counts") is None
     assert list(Path(lake.root).iterdir()) == []

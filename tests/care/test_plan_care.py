@@ -8,12 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
+from include.care import plan_care
 from include.care.care_record import record_sizes
 from include.care.care_report import format_plan
 from include.care.cared_tables import cared_tables, spark_tables_named
 from include.care.plan_care import TablePlan, plan_table_care, record_plan_findings
-from include.lake.delta_log import read_actions
+from include.lake.delta_log import open_table, read_actions
 from include.lake.ops import read_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
@@ -219,6 +221,26 @@ def test_a_table_that_cannot_be_read_is_said_and_the_others_are_planned(lake):
     assert f"the log of {lake.bronze('signals')} cannot be read (" in found.detail
     assert plan_of(lake).needs_care
     assert found.detail in format_plan(plan_table_care(lake, CARE, NOW))
+
+
+@pytest.mark.parametrize("kind", [DeltaError, OSError])
+def test_a_table_that_the_machine_refuses_keeps_nobody_waiting_and_is_not_called_damaged(
+    lake, monkeypatch, kind
+):
+    append(lake, days=1)
+    write_deltalake(lake.bronze("signals"), pa.table({"n": [1]}))
+
+    def opened(path: str) -> DeltaTable:
+        if path == lake.bronze("signals"):
+            raise kind("Unable to open file a: Permission denied (os error 13)")
+        return open_table(path)
+
+    monkeypatch.setattr(plan_care, "open_table", opened)
+    (found,) = plan_of(lake, "bronze/signals").findings
+    assert (found.finding, found.severity) == ("table_unreadable", "warning")
+    refused = "Unable to open file a: Permission denied (os error 13)"
+    assert found.detail == f"{lake.bronze('signals')} cannot be read just now: {refused}"
+    assert plan_of(lake).figures
 
 
 def spoil_footer(path: Path) -> None:

@@ -11,7 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from include.coverage.trust import table_version
-from include.lake.delta_log import is_of_machine, open_rows_of, open_table, read_actions, unbroken
+from include.lake.delta_log import (
+    first_line,
+    is_of_machine,
+    open_rows_of,
+    open_table,
+    read_actions,
+    unbroken,
+)
+from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake, LakeError
 from include.plans.reseed_base import refuse_unreadable_table
 from include.plans.waiting_rows import _has_data
@@ -134,9 +142,56 @@ def test_a_machine_without_files_to_open_is_no_damage(lake, read):
         (DeltaError("Unable to open /quota/x.parquet: Read-only file system (os error 30)"), True),
         (DeltaError("The operation lacked the necessary privileges to complete for path a"), True),
         (DeltaError("/quota/x.parquet not found"), False),
+        (OSError("AWS Error ACCESS_DENIED during HeadObject operation: No response body."), True),
+        (
+            OSError(
+                "Kernel error\n  ↳ Unable to open file a\n  ↳ Too many open files (os error 24)\n"
+            ),
+            True,
+        ),
+        (FileNotFoundError(2, "Failed to open local file '/Permission denied/a'"), False),
+        (DeltaError("Object at location /Read-only file system/bronze/a not found"), False),
+        (DeltaError("Cannot cast string 'No space left on device' to value of Int64 type"), False),
     ],
 )
 def test_what_the_machine_or_a_store_refuses_is_told_apart(error, is_so):
     assert is_of_machine(error) == is_so
     with pytest.raises(type(error) if is_so else LakeError), unbroken("/lake/bronze/signals"):
         raise error
+
+
+@pytest.mark.parametrize(
+    ("said", "is_so"),
+    [
+        ("java.io.IOException: No space left on device\n\tat java.base/java.io.Writer", True),
+        ("java.io.FileNotFoundException: /lake/bronze/a (Permission denied)\n\tat java", True),
+        ("OSError: [Errno 28] No space left on device: '/tmp/blockmgr'\n", True),
+        ("[CAST_INVALID_INPUT] The value 'Permission denied' of the type STRING", False),
+        ("java.io.FileNotFoundException: File /Permission denied/a does not exist", False),
+    ],
+)
+def test_what_spark_tells_of_the_machine_is_told_from_what_it_quotes(said, is_so):
+    assert is_of_machine(Exception(said)) == is_so
+
+
+@pytest.mark.parametrize("folder", ["Permission denied", "Read-only file system"])
+def test_a_lost_file_names_the_way_out_whatever_the_lake_is_called(tmp_path, folder):
+    lake = Lake(str(tmp_path / folder))
+    append_ops(lake, "runs", [{"run_id": "a", "error": "No space left on device (os error 28)"}])
+    for file in Path(lake.ops("runs")).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(LakeError, match="set-aside ops/runs"):
+        read_ops(lake, "runs")
+
+
+def test_an_error_of_delta_is_told_in_one_line_with_its_cause_and_no_stack(lake):
+    append_ops(lake, "runs", [{"run_id": "a"}])
+    with no_more_files(), pytest.raises(OSError, match="os error 24") as short:
+        DeltaTable(lake.ops("runs"))
+    told = first_line(short.value)
+    assert told.endswith("↳ Too many open files (os error 24)")
+    assert "\x1b" not in told
+    max(Path(lake.ops("runs"), "_delta_log").glob("*.json")).write_text("{")
+    with pytest.raises(DeltaError) as damaged:
+        DeltaTable(lake.ops("runs"))
+    assert first_line(damaged.value) == str(damaged.value).splitlines()[0]

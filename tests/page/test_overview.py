@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from include.coverage.judge import Coverage, Span
 from include.coverage.segments import BEGINNING_US
@@ -241,6 +243,17 @@ def test_bronze_that_cannot_be_read_costs_its_streams_the_bar_alone(lake):
     assert line.until is not None
     assert line.lag == NOW - line.until
     assert (line.days, "cannot be told" in (line.trouble or "")) == ((), True)
+
+
+def test_a_damaged_log_of_bronze_is_said_with_the_way_out_and_no_stack(lake):
+    write_history(lake, STREAMS[:1], 3)
+    write_deltalake(lake.bronze("signals"), pa.table({"n": [1]}))
+    max(Path(lake.bronze("signals"), "_delta_log").glob("*.json")).write_text("{")
+    (line,) = read_overview(lake, STREAMS[:1], NOW).lines
+    assert "set-aside bronze/signals" in (line.trouble or "")
+    assert "\n" not in (line.trouble or "")
+    troubles = read_stream(lake, STREAMS[0], NOW, timedelta(1)).troubles
+    assert "set-aside bronze/signals" in troubles["coverage"]
 
 
 def test_columns_that_an_earlier_release_did_not_have_are_null(lake):

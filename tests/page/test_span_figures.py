@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.page.overview import read_overview
 from include.page.render import stream_html
 from include.page.stream_figures import StreamFigures, read_stream
+from tests.open_files import no_more_files
 from tests.page.history import NOW, streams_like, write_history
 
 STREAM, OTHER = streams_like(2)
@@ -212,6 +214,16 @@ def test_the_form_s_fields_hold_all_of_the_time(lake):
     ]
 
 
+def test_rows_of_somebody_else_without_a_count_or_a_name_have_a_page(lake):
+    savepoint = {"stream": STREAM.name, "until": NOW - HOUR}
+    append_ops(lake, "savepoints", [savepoint | {"keys": keys} for keys in (None, 5)])
+    size = {"stream": STREAM.name, "measured_at": NOW - HOUR, "bytes": 1, "files": 1}
+    append_ops(lake, "checkpoint_sizes", [size | {"part": part} for part in (None, "offsets")])
+    page = stream_html(read_stream(lake, STREAM, NOW, 2 * HOUR, NOW), "stream_x")
+    assert "Keys, at savepoints. keys: newest 5, most 5" in page
+    assert "offsets: newest" in page
+
+
 def test_an_empty_lake_has_a_page_of_any_span(lake):
     figures = read_stream(lake, STREAM, NOW, DAY, NOW - DAY)
     assert (figures.troubles, figures.runs, figures.days) == ({}, (), ())
@@ -246,3 +258,15 @@ def test_a_table_that_cannot_be_read_is_said_once_and_costs_its_own_part(lake):
     assert list(figures.troubles) == ["runs", "keys"]
     assert (figures.runs, figures.line.runs, len(figures.sizes)) == ((), 2, 2)
     assert stream_html(figures, "stream_x").count("runs cannot be read") == 1
+
+
+def test_what_the_machine_refuses_is_said_with_its_cause_in_one_line(lake):
+    write_history(lake, [STREAM], 3)
+    with no_more_files():
+        reason = read_overview(lake, [STREAM], NOW).reason
+        figures = read_stream(lake, STREAM, NOW, DAY, NOW - HOUR)
+    for said in (reason, figures.line.trouble, *figures.troubles.values()):
+        assert said
+        assert "Too many open files" in said
+        assert not {"\n", "\x1b"} & set(said)
+        assert "set-aside" not in said
