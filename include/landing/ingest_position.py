@@ -220,7 +220,8 @@ def _parts_of(taken: pa.Table) -> tuple[Part, ...]:
 def _contents_of(planned: pa.Table) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     # One that was mended is there twice: as it was last is what it gave. 0.5 has noted no time.
-    by_time = pc.sort_indices(planned["ingested_at"], null_placement="at_start")
+    nulls_first = [("", "ascending", "at_start")]  # a column by itself has no name to sort by
+    by_time = pc.sort_indices(planned["ingested_at"], sort_keys=nulls_first)
     for name, (content, copy_of) in dict(_contents(planned.take(by_time))).items():
         if content is not None and copy_of is None:
             found[content] = (*found.get(content, ()), name)
