@@ -137,6 +137,8 @@ def test_a_backfill_is_planned_made_and_done_from_the_page(page, served):
     start = instant_of(before[0].from_us).replace(minute=0, second=0, microsecond=0)
     inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")
     inside.get_by_role("link", name="Plan a backfill").click()
+    # The stream's page has fields of these names, too.
+    inside.get_by_role("heading", name=f"Backfill of {STREAM}").wait_for()
     inside.get_by_label("From").fill(start.isoformat())
     inside.get_by_label("until").fill((start + HOUR).isoformat())
     inside.get_by_role("button", name="Plan").click()
