@@ -48,8 +48,8 @@ def report(
     """Write a page of all streams, or of one through time, as one HTML file."""
     now = datetime.now(UTC)
     time = asked_time(now, start, until, days)
-    if name is None and (start or until):
-        raise MistakeError("--from and --until are of one stream: name it")
+    if name is None and (start or until or days is not None):
+        raise MistakeError("--from, --until and --days are of one stream: name it")
     if not to.parent.is_dir():
         raise MistakeError(f"--to {to}: there is no folder {to.parent}")
     html, trouble = _all(lake) if name is None else _one(lake, name, now, time)

@@ -14,6 +14,8 @@ from include.settings import SettingsError
 
 MOST_DAYS = 3_650
 SECOND = timedelta(seconds=1)
+# A form has whole seconds: sent as it is, of the longest time, it asks for a little more.
+LONGEST = timedelta(days=MOST_DAYS) + 2 * SECOND
 FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 ZONE = "UTC"  # of a form, whose fields have none
 
@@ -58,7 +60,7 @@ def asked_time(
 def _shown(time: ShownTime, now: datetime) -> ShownTime:
     if time.length < SECOND:
         raise SettingsError("from and until are less than a second apart: give at least that")
-    if time.length > timedelta(days=MOST_DAYS):
+    if time.length > LONGEST:
         raise SettingsError(f"from and until are more than {MOST_DAYS:,} days apart: give fewer")
     if time.end(now) - FIRST < time.length:
         raise SettingsError("that time begins before 1970, when there were no runs: begin later")
@@ -96,7 +98,7 @@ def moves(time: ShownTime, now: datetime) -> Iterator[tuple[Move, str]]:
         "wider": (begin - time.length / 2, min(end + time.length / 2, now)),
     }
     for move, (since, until) in wanted.items():
-        if since >= FIRST and SECOND <= until - since <= timedelta(days=MOST_DAYS):
+        if since >= FIRST and SECOND <= until - since <= LONGEST:
             yield move, query(since, until)
 
 

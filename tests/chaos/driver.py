@@ -106,6 +106,8 @@ class Driver(Operations):
         self._keep()
         with self._killer.armed(None if kill else self._planned):
             super()._do(lambda: self._or_killed(job), kill)
+        if self._killer.hit == "jvm":  # when the job had no more use of it
+            os._exit(JVM_KILLED)
 
     @property
     def _planned(self) -> Kill | None:

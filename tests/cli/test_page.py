@@ -71,6 +71,7 @@ def test_a_report_of_a_span_has_its_runs_and_offers_no_other(filled, tmp_path):
         ["--to", "nowhere/at/all.html"],
         ["--days", "0"],
         ["--from", "2020-01-01"],
+        ["--days", "5"],
         ["user_counts", "--from", "2020-01-01T03:00"],
         ["user_counts", "--from", "2020-01-02", "--until", "2020-01-01"],
         ["user_counts", "--from", "2020-01-02", "--days", "3"],

@@ -12,7 +12,7 @@ from tests.e2e.make_run import ROOT
 STREAM = "user_counts"
 
 
-def project_of_one_stream(folder: Path) -> Path:
+def project_of_one_stream(folder: Path, stream: str = STREAM) -> Path:
     """In `folder`; no data waits for it."""
     project = folder / "project"
     for name in ("include", "dags", "spark_jobs"):
@@ -20,7 +20,7 @@ def project_of_one_stream(folder: Path) -> Path:
         shutil.copytree(ROOT / name, project / name, ignore=ignored)
     (project / ".jars").symlink_to(ROOT / ".jars")  # Dags name them when they are read
     for file in (project / "include" / "streams").iterdir():
-        if file.name not in ("__init__.py", "sources.py", f"{STREAM}.py"):
+        if file.name not in ("__init__.py", "sources.py", "notify.py", f"{stream}.py"):
             file.unlink()
     return project
 

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from include.airflow.api import AirflowApi
 from include.airflow.environment import HOST
+from include.lake.paths import Lake
 from include.lake.process_tree import wait_until
 from include.lake.stream_result import last_run
 from tests.e2e.chromium import chromium, logged_in
@@ -31,6 +32,7 @@ READER, NOBODY = "reader", "nobody"
 PASSWORDS = {READER: "of-reader", NOBODY: "of-nobody"}
 STARTED = 300.0
 HOUR = timedelta(hours=1)
+MADE = "**/api/v2/backfills"
 # Another server of the same Airflow and lake, in the folder of `make run`.
 SERVE = """
 import json, os, sys
@@ -135,19 +137,43 @@ def test_the_others_are_listed_without_it(reader):
     assert HIDDEN.removeprefix("stream_") not in reader.content()
 
 
+def planned(page: Page, lake: Lake) -> Page:
+    """The page of a backfill of the last hour, with its plan."""
+    run = last_run(lake, READABLE.removeprefix("stream_"))
+    assert run is not None
+    until = run["until"].replace(minute=0, second=0, microsecond=0)
+    page.goto(f"/state/dags/{READABLE}/backfill")
+    page.get_by_label("From").fill((until - HOUR).isoformat())
+    page.get_by_label("until").fill(until.isoformat())
+    page.get_by_role("button", name="Plan").click()
+    expect(page.locator("#runs tbody tr")).to_have_count(1)
+    return page
+
+
 def test_who_may_not_make_a_backfill_sees_its_plan_and_makes_none(reader, project):
     made = f"/api/v2/backfills?dag_id={READABLE}"
     before = reader.request.get(made).json()
-    run = last_run(project.lake, READABLE.removeprefix("stream_"))
-    assert run is not None
-    until = run["until"].replace(minute=0, second=0, microsecond=0)
-    reader.goto(f"/state/dags/{READABLE}/backfill")
-    reader.get_by_label("From").fill((until - HOUR).isoformat())
-    reader.get_by_label("until").fill(until.isoformat())
-    reader.get_by_role("button", name="Plan").click()
-    expect(reader.locator("#runs tbody tr")).to_have_count(1)
-    with reader.expect_response("**/api/v2/backfills") as asked:
+    planned(reader, project.lake)
+    with reader.expect_response(MADE) as asked:
         reader.get_by_role("button", name="Make this backfill").click()
     assert asked.value.status == 403
     expect(reader.locator("#made")).to_contain_text("you may not make backfills of this Dag")
     assert reader.request.get(made).json() == before
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, '{"detail": "Invalid JWT"}', "you are not logged in any more. Load this page"),
+        (502, "<h1>Bad Gateway</h1>", "HTTP 502, is not Airflow's: <h1>Bad Gateway</h1>"),
+        (409, '{"detail": "There is another one"}', "has not made it: There is another one"),
+    ],
+)
+def test_any_other_answer_is_said_in_words(reader, project, status, body, said):
+    planned(reader, project.lake)
+    reader.route(MADE, lambda route: route.fulfill(status=status, body=body))
+    try:
+        reader.get_by_role("button", name="Make this backfill").click()
+        expect(reader.locator("#made")).to_contain_text(said)
+    finally:
+        reader.unroute(MADE)

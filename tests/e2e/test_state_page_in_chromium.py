@@ -24,6 +24,7 @@ from include.plans.stream_identity import stream_identity
 from include.registry import all_streams, stream_named
 from include.settings import Stream
 from tests.e2e.backfill_dialog import BackfillDialog
+from tests.e2e.charts import drag, span
 from tests.e2e.chromium import choose_theme, chromium, logged_in
 from tests.e2e.make_run import Project, interrupt, read_until
 
@@ -115,6 +116,18 @@ def test_the_pages_are_light_or_dark_as_airflow_is(page):
         expect(inside.locator("body")).to_have_css("background-color", color)
         brightness[theme] = color
     assert len(set(brightness.values())) == 2
+
+
+def test_a_chart_within_airflow_s_page_is_dragged_over_to_see_that_time_closer(page):
+    inside = frame(page, f"/dags/stream_{STREAM}/plugin/state")
+    before, (begin, end) = inside.locator("#charts").get_attribute("data-from"), span(inside)
+    assert before is not None
+    drag(page.mouse, inside, 0.5, 1)
+    expect(inside.locator("#charts")).not_to_have_attribute("data-from", before)
+    found, pixel = span(inside), (end - begin) / 300
+    wanted = begin + (end - begin) / 2, end
+    assert all(abs(a - b) <= pixel for a, b in zip(found, wanted, strict=True))
+    assert page.url.endswith(f"/dags/stream_{STREAM}/plugin/state")  # Airflow's own stays
 
 
 def test_a_key_is_looked_up_and_its_rows_are_explained(page, served):

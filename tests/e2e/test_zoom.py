@@ -4,11 +4,11 @@ The addresses that the page leads to are answered here, by what Airflow's app an
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from include.lake.paths import Lake
 from include.page.render import message_html, stream_html
@@ -16,6 +16,7 @@ from include.page.shown_time import asked_time
 from include.page.stream_figures import read_stream
 from include.settings import SettingsError
 from tests.e2e.axe import axe_script, violations
+from tests.e2e.charts import chart, drag, span
 from tests.e2e.chromium import chromium
 from tests.page.history import NOW, streams_like, write_history
 
@@ -61,45 +62,6 @@ def page(browser: Browser, filled: Lake) -> Iterator[Page]:
     context.close()
 
 
-def span(page: Page) -> tuple[datetime, datetime]:
-    """The time of the page, as its charts have it."""
-    data = page.locator("#charts")
-    edges = [float(data.get_attribute(f"data-{name}") or "") for name in ("from", "until")]
-    return (
-        datetime.fromtimestamp(edges[0] / 1_000, UTC),
-        datetime.fromtimestamp(edges[1] / 1_000, UTC),
-    )
-
-
-def chart(page: Page) -> tuple[Locator, FloatRect]:
-    """The first one: it can be seen, and where it is."""
-    svg = page.locator("#charts svg").first
-    svg.scroll_into_view_if_needed()
-    box = svg.bounding_box()
-    assert box is not None
-    return svg, box
-
-
-def drag(page: Page, first: float, last: float, *, let_go: bool = True) -> None:
-    """From there to there in the plot, in shares of its width."""
-    _, box = chart(page)
-    left, width = (
-        float(page.locator("#charts").get_attribute(f"data-{name}") or "")
-        for name in ("left", "width")
-    )
-
-    def x(share: float) -> float:
-        return box["x"] + box["width"] * (left + share * (width - left)) / width
-
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(x(first), middle)
-    page.mouse.down()
-    page.mouse.move(x((first + last) / 2), middle)
-    page.mouse.move(x(last), middle)
-    if let_go:
-        page.mouse.up()
-
-
 def ended_runs(page: Page) -> list[datetime]:
     cells = page.locator("[aria-labelledby=runs] tbody th")
     return [datetime.fromisoformat(f"{text}Z") for text in cells.all_inner_texts()]
@@ -108,7 +70,7 @@ def ended_runs(page: Page) -> list[datetime]:
 @pytest.mark.parametrize(("first", "last"), [(0.25, 0.5), (0.5, 0.25)])
 def test_dragging_over_a_chart_shows_that_time(page, first, last):
     begin, end = span(page)
-    drag(page, first, last)
+    drag(page.mouse, page, first, last)
     page.wait_for_url("**?from=*")
     found = span(page)
     low, high = sorted((first, last))
@@ -127,7 +89,7 @@ def test_one_can_drag_down_to_a_run_and_go_back(page):
         begin, end = span(page)
         at = (ended - begin) / (end - begin)
         before = page.url
-        drag(page, max(at - 0.05, 0), min(at + 0.05, 1))
+        drag(page.mouse, page, max(at - 0.05, 0), min(at + 0.05, 1))
         page.wait_for_url(lambda url, before=before: url != before)
     begin, end = span(page)
     assert end - begin <= timedelta(minutes=1)
@@ -139,7 +101,7 @@ def test_one_can_drag_down_to_a_run_and_go_back(page):
 def test_dragging_beyond_an_edge_ends_at_it(page):
     begin, _ = span(page)
     _, box = chart(page)
-    drag(page, 0.25, 0, let_go=False)
+    drag(page.mouse, page, 0.25, 0, let_go=False)
     page.mouse.move(box["x"] - 5, box["y"] + 5)
     page.mouse.up()
     page.wait_for_url("**?from=*")
@@ -150,7 +112,7 @@ def test_a_click_and_an_escape_change_nothing(page):
     before = page.url
     svg, _ = chart(page)
     svg.click()
-    drag(page, 0.2, 0.6, let_go=False)
+    drag(page.mouse, page, 0.2, 0.6, let_go=False)
     expect(page.locator("rect.chosen")).to_have_count(1)
     expect(page.locator("#drag")).to_contain_text("UTC; Escape leaves it.")
     page.keyboard.press("Escape")
@@ -205,6 +167,6 @@ def test_axe_finds_nothing_wrong_while_a_time_is_chosen(page, tmp_path, query, s
     page.goto(f"{ADDRESS}?{query}")
     script = axe_script(tmp_path)
     assert violations(page, script) == []
-    drag(page, 0.2, 0.6, let_go=False)
+    drag(page.mouse, page, 0.2, 0.6, let_go=False)
     expect(page.locator("rect.chosen")).to_have_count(1)
     assert violations(page, script) == []

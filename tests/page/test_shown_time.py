@@ -4,10 +4,19 @@ from datetime import UTC, datetime, timedelta, timezone
 from urllib.parse import parse_qs
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from include.page.shown_time import FIRST, MOST_DAYS, SECOND, ShownTime, asked_time, moves, query
+from include.page.shown_time import (
+    FIRST,
+    LONGEST,
+    MOST_DAYS,
+    SECOND,
+    ShownTime,
+    asked_time,
+    moves,
+    query,
+)
 from include.settings import SettingsError
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)
@@ -111,6 +120,16 @@ def test_the_address_of_a_time_asks_for_just_that_in_any_zone(begin, end, hours)
     assert own == time
 
 
+@given(length=st.timedeltas(SECOND, MOST_DAYS * DAY), end=instants)
+@example(MOST_DAYS * DAY, NOW.replace(microsecond=1))
+def test_whole_seconds_about_any_time_are_a_time_too(length, end):
+    begin = end - length
+    assume(begin >= FIRST)
+    edges = begin.replace(microsecond=0), end + timedelta(microseconds=-end.microsecond % 10**6)
+    asked = asked_time(end + HOUR, *(f"{at:%Y-%m-%dT%H:%M:%S}" for at in edges), zone="UTC")
+    assert (asked.begin(end), asked.until) == edges
+
+
 @given(end=instants, length=st.timedeltas(SECOND, MOST_DAYS * DAY), is_open=st.booleans())
 def test_from_each_time_one_goes_only_to_what_can_be_shown(end, length, is_open):
     assume(end - length >= FIRST)
@@ -129,4 +148,4 @@ def test_from_each_time_one_goes_only_to_what_can_be_shown(end, length, is_open)
     if "wider" in found:
         assert found["wider"][0] < begin
         assert found["wider"][1] >= end
-    assert ("wider" in found) or 2 * length > MOST_DAYS * DAY or begin - length / 2 < FIRST
+    assert ("wider" in found) or 2 * length > LONGEST or begin - length / 2 < FIRST

@@ -7,8 +7,9 @@ make?.addEventListener("click", async () => {
   try {
     const headers = { "Content-Type": "application/json" };
     const answer = await fetch(make.dataset.api, { method: "POST", headers, body: make.dataset.request });
+    if (answer.status === 401) throw new Error("you are not logged in any more. Load this page once more, and log in.");
     if (answer.status === 403) throw new Error("you may not make backfills of this Dag. Ask whoever manages Airflow's users for the right to.");
-    const said = await answer.json();
+    const said = await read(answer);
     if (!answer.ok) throw new Error(typeof said.detail === "string" ? said.detail : JSON.stringify(said.detail));
     made.textContent = `made: backfill ${said.id}. The Dag's tab Backfills has it, and its runs are in the grid.`;
   } catch (error) {
@@ -16,3 +17,13 @@ make?.addEventListener("click", async () => {
     make.disabled = false;
   }
 });
+
+// What Airflow says. Something between here and there (a proxy) may say another thing, and not as JSON.
+async function read(answer) {
+  const text = await answer.text();
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new Error(`the answer, HTTP ${answer.status}, is not Airflow's: ${text.slice(0, 200)}`);
+  }
+}
