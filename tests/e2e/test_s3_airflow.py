@@ -18,8 +18,7 @@ from include.fold.instants import micros_of
 from include.lake.paths import Lake
 from include.lake.stream_result import last_run
 from include.registry import all_streams, stream_named
-from tests.e2e.make_run import ROOT, Project, interrupt, read_until
-from tests.e2e.object_store import prepared
+from tests.e2e.make_run import Project, interrupt, read_until
 from tests.landed_sql import oracle_rows, table_rows
 
 pytestmark = [
@@ -62,10 +61,7 @@ class Served(NamedTuple):
 
 @pytest.fixture
 def served(s3_lake: Lake, tmp_path: Path) -> Iterator[Served]:
-    prepared()
     project = Project(tmp_path)
-    for name in (".venv", ".jars"):  # as set-up leaves them: it has nothing to install
-        (project.folder / name).symlink_to(ROOT / name)
     process = project.make_run(f"LAKE={s3_lake.root}")
     try:
         said = read_until(process, "until Ctrl-C")
