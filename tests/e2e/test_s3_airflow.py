@@ -1,10 +1,10 @@
 """Airflow with the lake on S3, as a person starts it: runs, pages, a savepoint and a recovery drill."""
 
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 from urllib.request import Request
@@ -17,8 +17,10 @@ from include.care.last_drill import last_drill
 from include.fold.instants import micros_of
 from include.lake.paths import Lake
 from include.lake.stream_result import last_run
-from include.registry import all_streams, stream_named
-from tests.e2e.make_run import Project, interrupt, read_until
+from include.registry import stream_named
+from tests.e2e.make_run import free_port, interrupt, read_until
+from tests.e2e.object_store import prepared
+from tests.e2e.one_stream import STREAM, project_of_one_stream
 from tests.landed_sql import oracle_rows, table_rows
 
 pytestmark = [
@@ -29,40 +31,68 @@ pytestmark = [
     pytest.mark.xdist_group("s3"),
 ]
 PLACES = re.compile(r"Airflow +(\S+) +user (\S+), password (\S+)")
-DRILLED, RESEEDED = "device_signals", "user_counts"
+SOURCE = stream_named(STREAM).source
+START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=4)
+SPAN = timedelta(hours=25)  # of sample data
+# What `make run` does when set-up is done.
+SERVE = """
+import sys
+
+from include.airflow.local_airflow import serve
+from include.lake.paths import made_lake
+
+sys.exit(serve(made_lake(sys.argv[1]), sys.argv[2], once=False))
+"""
 
 
 class Served(NamedTuple):
-    """A running Airflow whose streams have run once, and a session of it."""
+    """A running Airflow whose stream has run once, and a session of it."""
 
-    project: Project
+    project: Path
     api: AirflowApi
     lake: Lake
 
     def page(self, path: str) -> str:
-        asked = Request(  # noqa: S310 (our own address)
-            f"{self.api.url}{path}", headers={"Authorization": f"Bearer {self.api.token}"}
-        )
+        headers = {"Authorization": f"Bearer {self.api.token}"}
+        asked = Request(f"{self.api.url}{path}", headers=headers)  # noqa: S310 (our own address)
         with local_opener().open(asked, timeout=60) as answer:
             return str(answer.read().decode())
 
     def stateful(self, *words: str) -> str:
-        done = subprocess.run(
-            ["./stateful", *words, "--lake", self.lake.root],
-            cwd=self.project.folder,
-            env=os.environ | {"HOME": str(self.project.home), "PYTHON": sys.executable},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return stateful(self.project, self.lake, *words)
+
+
+def stateful(project: Path, lake: Lake, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "include.cli", *words, "--lake", lake.root],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def land(project: Path, lake: Lake, start: datetime, seed: int) -> None:
+    given = {"source": SOURCE, "start": start.isoformat(), "seed": str(seed), "events": "5000"}
+    options = [word for name, value in given.items() for word in (f"--{name}", value)]
+    stateful(project, lake, "sample-data", *options)
 
 
 @pytest.fixture
 def served(s3_lake: Lake, tmp_path: Path) -> Iterator[Served]:
-    project = Project(tmp_path)
-    process = project.make_run(f"LAKE={s3_lake.root}")
+    prepared()
+    project = project_of_one_stream(tmp_path)
+    land(project, s3_lake, START, 1)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, s3_lake.root, str(free_port())],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     try:
         said = read_until(process, "until Ctrl-C")
         places = PLACES.search(said)
@@ -85,25 +115,31 @@ def landed_here(lake: Lake, source: str, folder: Path) -> Lake:
     return here
 
 
+def check_run(lake: Lake) -> datetime:
+    run = last_run(lake, STREAM)
+    assert run is not None
+    assert (run["outcome"], run["rows_out"] > 0) == ("succeeded", True)
+    until: datetime = run["until"]
+    return until
+
+
 def test_runs_pages_a_reseed_and_a_drill_are_as_on_a_disk(served, tmp_path):
-    lake, counts = served.lake, stream_named(RESEEDED)
-    for stream in all_streams():
-        run = last_run(lake, stream.name)
-        assert run is not None
-        assert (run["outcome"], run["rows_out"] > 0) == ("succeeded", True)
-    assert all(stream.name in served.page("/state/") for stream in all_streams())
-    run = last_run(lake, DRILLED)
-    assert run is not None
-    assert f"{run['rows_in']:,}" in served.page(f"/state/dags/stream_{DRILLED}")
-    assert f'stream="{DRILLED}"' in served.page("/state/metrics")
+    lake, stream = served.lake, stream_named(STREAM)
+    check_run(lake)
+    assert STREAM in served.page("/state/")
+    rows = last_run(lake, STREAM)["rows_in"]
+    assert f"{rows:,}" in served.page(f"/state/dags/stream_{STREAM}")
+    assert f'stream="{STREAM}"' in served.page("/state/metrics")
 
-    served.stateful("reseed", RESEEDED, "--apply")
-    run = last_run(lake, RESEEDED)
-    assert run is not None
-    landed = landed_here(lake, counts.source, tmp_path / "landed")
-    assert table_rows(lake, RESEEDED) == oracle_rows(landed, counts, micros_of(run["until"]))
+    served.stateful("reseed", STREAM, "--apply")  # late rows, and a savepoint at its end
+    until = check_run(lake)
+    landed = landed_here(lake, stream.source, tmp_path / "landed")
+    assert table_rows(lake, STREAM) == oracle_rows(landed, stream, micros_of(until))
 
-    assert "all equal" in served.stateful("drill", DRILLED)
-    drill = last_drill(lake, DRILLED)
+    land(served.project, lake, START + SPAN, 2)
+    served.stateful("stream", STREAM)
+    assert check_run(lake) > until
+    assert "all equal" in served.stateful("drill", STREAM)
+    drill = last_drill(lake, STREAM)
     assert drill is not None
     assert drill["is_equal"] is True
