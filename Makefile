@@ -51,7 +51,7 @@ test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a
 	@$(GROUPS) -m "e2e and not full"
 
 test-s3: test-setup ## Of these, the lake on S3: a store on this machine, two writers, leases that expire
-	@$(RUN) pytest --durations=10 tests/e2e/test_s3.py tests/e2e/test_s3_jobs.py
+	@$(RUN) pytest --durations=10 tests/e2e/test_s3.py tests/e2e/test_s3_jobs.py tests/e2e/test_s3_airflow.py
 
 test-ui: test-setup ## Of these, our pages by axe-core, and in a running Airflow, by a headless Chromium
 	@$(RUN) pytest --durations=10 tests/e2e/test_accessible_pages.py tests/e2e/test_zoom.py tests/e2e/test_state_page_in_chromium.py \
