@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from watchfiles import Change, watch
 from watchfiles.main import FileChange
@@ -90,11 +91,11 @@ class PairTrial(Trial):
             where = first.stop_after(self._pair.after_files)
             if where is None:
                 return MISSED, str(first.files)
-            wrong, met = self._meet(first)
-        if wrong:
-            return WRONG, f"{where}: {wrong}"
+            met = self._meet(first)
+        if met.wrong:
+            return WRONG, f"{where}: {met.wrong}"
         ended, told = self._settled(None)
-        return ended, " // ".join(part for part in (where, met, told) if part)
+        return ended, " // ".join(part for part in (where, met.text, told) if part)
 
     @contextmanager
     def _first(self) -> Iterator["StandingStill"]:
@@ -104,31 +105,20 @@ class PairTrial(Trial):
             with standing_still(process, root, changes) as first:
                 yield first
 
-    def _meet(self, first: "StandingStill") -> tuple[str, str]:
-        """The second one's run beside the first, which stands still, and the first's end.
-
-        What is wrong, and else how both ended.
-        """
-        fault, lake = self._pair.fault, self._story.lake
-        held = lease_holder(lake, f"stream-{self._pair.stream}") is not None and fault != KILLED
+    def _meet(self, first: "StandingStill") -> "Met":
+        """The second one's run beside the first, which stands still, and the first's end."""
+        is_killed = self._pair.fault == KILLED
+        held = lease_holder(self._story.lake, f"stream-{self._pair.stream}") is not None
         runs = self._runs()
-        if fault == KILLED:
+        if is_killed:
             first.kill()
-        if fault == NO_LOCK:
+        if self._pair.fault == NO_LOCK:
             for lock in (self._story.root / "leases").glob("*.lock"):
                 lock.unlink()
         second = self._second()
-        if second.code and not is_refusal(second):
-            return f"the second one ends with {second.code}: {second.text[-2500:]}", ""
-        if held and self._runs() > runs:
-            return f"the second one has worked beside the first: {second.text[-2500:]}", ""
-        how = "refused" if second.code else "has done its work"
-        if fault == KILLED:
-            return "", f"the second one {how}"
-        code = first.go_on()
-        if code:
-            return f"the first one ends with {code}: {_end_of(self._said[0])}", ""
-        return "", f"the second one {how}, {'a lease' if held else 'none'} held"
+        is_beside = held and not is_killed and self._runs() > runs
+        code = 0 if is_killed else first.go_on()
+        return Met(is_killed, held, second, is_beside, code, _end_of(self._said[0]))
 
     def _second(self) -> Told:
         process = self._start(1, self._pair.second, {PATIENCE: "none"})
@@ -148,6 +138,30 @@ class PairTrial(Trial):
         """Of jobs on the stream that have come to their end."""
         wanted = {"subject": self._pair.stream, "outcome": "succeeded"}
         return read_ops(self._story.lake, "runs", wanted).num_rows
+
+
+class Met(NamedTuple):
+    """What came of two."""
+
+    is_alone: bool  # the second, as the first was killed
+    held: bool  # the stream's lease, by the first when it was stopped
+    second: Told
+    is_beside: bool  # whether the second has worked while that was held
+    code: int  # of the first
+    said: str  # by it
+
+    @property
+    def wrong(self) -> str | None:
+        if self.second.code and (self.is_alone or not is_refusal(self.second)):
+            return f"the second one ends with {self.second.code}: {self.second.text[-2500:]}"
+        if self.is_beside:
+            return f"the second one has worked beside the first: {self.second.text[-2500:]}"
+        return f"the first one ends with {self.code}: {self.said}" if self.code else None
+
+    @property
+    def text(self) -> str:
+        how = "is refused" if self.second.code else "ends well"
+        return f"lease {'held' if self.held else 'free'}, the second one {how}"
 
 
 def is_refusal(told: Told) -> bool:
