@@ -22,7 +22,8 @@ RETAINED_BATCHES = "spark.sql.streaming.minBatchesToRetain"
 # One thread of garbage collection leaves the cores to the tasks, and a quarter of the memory.
 # Over millions of keys runs take a sixth longer by it: docs/scale.md has the figures.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-# A JVM whose heap is full goes on with some of its threads gone, and in the end says nothing of it.
+# A JVM whose heap is full goes on with some of its threads gone, and in the end says nothing of it: so
+# Spark ends its executors on YARN, too. Exit code 3 is known to whoever has started the job.
 END_WITH_FULL_HEAP = "-XX:+ExitOnOutOfMemoryError"
 
 BASE: Mapping[str, str] = {
