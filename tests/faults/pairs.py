@@ -39,6 +39,7 @@ SECONDS = ("batch", "batch", "reseed", "recompute", "savepoint", "compaction", "
 REFUSED = 2
 REFUSALS = ("another job works on", "was deleted. Wait for it to end")
 DEADLINE_S = 300
+MOST_TRIES = 4
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,13 @@ def pair_of(seed: int) -> Pair:
 
 
 def result_of(pair: Pair, bases: Bases, commands: CommandLine) -> Result:
-    """Of a first one that had fewer files in all, at one of those."""
+    """Of a first one that had fewer files in all, at one of those: no two runs have as many."""
     result = PairTrial(pair, bases, commands).result()
-    if result.ended == MISSED:
-        earlier = pair.after_files % int(result.told) + 1
-        result = PairTrial(replace(pair, after_files=earlier), bases, commands).result()
+    for _ in range(MOST_TRIES - 1):
+        if result.ended != MISSED:
+            break
+        pair = replace(pair, after_files=pair.after_files % int(result.told) + 1)
+        result = PairTrial(pair, bases, commands).result()
     return result
 
 
@@ -90,7 +93,8 @@ class PairTrial(Trial):
         with self._first() as first:
             where = first.stop_after(self._pair.after_files)
             if where is None:
-                return MISSED, str(first.files)
+                is_well = first.code == 0
+                return (MISSED, str(first.files)) if is_well else (WRONG, _end_of(self._said[0]))
             met = self._meet(first)
         if met.wrong:
             return WRONG, f"{where}: {met.wrong}"
@@ -188,6 +192,11 @@ class StandingStill:
     ) -> None:
         self._process, self._folder, self._changes = process, folder, changes
         self.files = 0  # that have come so far
+
+    @property
+    def code(self) -> int | None:
+        """With which it has ended."""
+        return self._process.poll()
 
     def stop_after(self, files: int) -> str | None:
         """Where it stands still; None if it has ended before."""
