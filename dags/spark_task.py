@@ -5,6 +5,7 @@ No Dag is defined here: those that are import it.
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
@@ -22,6 +23,7 @@ from airflow.sdk.exceptions import (
 )
 
 from include.settings import PROJECT, SettingsError, Stream
+from include.short_memory import of_exit_code
 from include.spark.master import (
     MasterUnreachableError,
     check_reachable,
@@ -33,6 +35,7 @@ from include.spark.submit import SPARK_SUBMIT, conf_of, jars_to_ship, job_enviro
 log = logging.getLogger(__name__)
 
 CONNECTION = "spark_default"
+EXIT_CODE = re.compile(r"Error code is: (-?\d+)")  # as SparkSubmitHook tells it
 SETTING = f"the host of Airflow's connection {CONNECTION}"
 
 
@@ -80,7 +83,18 @@ class SparkJobOperator(SparkSubmitOperator):
             elif self._start.command:
                 self._run_here([*self._start.command, *self.application_args])
             else:
-                super().execute(context)
+                self._run_on_jvm(context)
+
+    def _run_on_jvm(self, context: Any) -> None:
+        """What a job's log cannot say of its end is what the task fails with."""
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            code = EXIT_CODE.search(str(error))
+            told = of_exit_code(int(code[1])) if code else None
+            if told is None:
+                raise
+            raise AirflowException(told) from error
 
     def _run_here(self, command: list[str]) -> None:
         ended = self._process.run_command(command, cwd=str(PROJECT))

@@ -18,6 +18,7 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
 from include.memory import MemorySampler, jvm_start_seconds
 from include.settings import SettingsError
+from include.short_memory import short_memory
 from include.text_table import printable
 
 log = logging.getLogger("job")
@@ -26,11 +27,13 @@ RunRecord = dict[str, Any]
 # For the lease of a stream: a live run, or another interval's, goes on. They end.
 PATIENCE = timedelta(minutes=10)
 # The last line of a Python traceback: the error's name and message.
-CAUSE = re.compile(r"[\w.]+(Error|Exception): \S")
+CAUSE = re.compile(r"[\w.]+(Error|Exception)(: \S|$)")
 OF_WORKER = re.compile(r"^Traceback \(most recent call last\):\n(?: .*\n)+[\w.]+.*$", re.MULTILINE)
 # In the environment, "error": whoever reads is at a terminal, and wants no traceback of Spark's.
 LOG_LEVEL = "SPARK_LOG_LEVEL"
 TOO_BUSY = "Python worker failed to connect back"
+# What Py4J says first of any error of the JVM's; the error itself comes next.
+OF_PY4J = "An error occurred while calling "
 # What the caller can mend: said in one line, with exit code 2 and no traceback.
 CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError, DataCheckError)
 
@@ -88,7 +91,11 @@ def _cause(error: Exception) -> str:
             f"{TOO_BUSY}: the machine was too busy to start it in time. Run it again, with fewer "
             "jobs at once"
         )
+    if (told := short_memory(f"{type(error).__name__}: {error}")) is not None:
+        return told
     lines = str(error).splitlines() or [type(error).__name__]
+    if lines[0].startswith(OF_PY4J):
+        lines = [line.removeprefix(": ") for line in lines[1:]] or lines
     return next((line for line in reversed(lines) if CAUSE.match(line)), lines[0])
 
 

@@ -12,6 +12,7 @@ from include.lake.generations import read_generations
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 from include.settings import Stream
+from include.short_memory import short_memory
 from include.text_table import first_names
 
 # A file, and not a folder: those Spark names in the words for any failure.
@@ -59,10 +60,16 @@ def why_failed(lake: Lake, stream: Stream, error: Exception) -> str | None:
         _of_table(lake, f"bronze/{stream.source}")
         or _of_table(lake, f"tables/{stream.name}")
         or _of_table(lake, f"savepoints/{stream.name}")
-        or _of_file_named(lake, error)
-        or _of_state(lake, stream, error)
+        or _of_what_it_names(lake, stream, error)
         or next(iter(told), None)
     )
+
+
+def _of_what_it_names(lake: Lake, stream: Stream, error: Exception) -> str | None:
+    """What only the error's own words say: of a file that was at hand when memory ran out, nothing."""
+    if short_memory(str(error)) is not None:
+        return None
+    return _of_file_named(lake, error) or _of_state(lake, stream, error)
 
 
 def _of_table(lake: Lake, name: str) -> str | None:

@@ -22,6 +22,9 @@ RETAINED_BATCHES = "spark.sql.streaming.minBatchesToRetain"
 # One thread of garbage collection leaves the cores to the tasks, and a quarter of the memory.
 # Over millions of keys runs take a sixth longer by it: docs/scale.md has the figures.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# A JVM whose heap is full goes on with some of its threads gone, and in the end says nothing of it: so
+# Spark ends its executors on YARN, too. Exit code 3 is known to whoever has started the job.
+END_WITH_FULL_HEAP = "-XX:+ExitOnOutOfMemoryError"
 
 BASE: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -108,7 +111,8 @@ def driver_java_options(log4j: Path = LOG4J, *more: str) -> str:
                 f"SPARK_DRIVER_JAVA_OPTIONS has {option!r}: give options of the JVM such as "
                 "-XX:+UseG1GC; the size of its heap is spark.driver.memory in spark-defaults.conf"
             )
-    return " ".join([log4j_option(log4j), *archive_options(), *more, tuned]).rstrip()
+    ours = [log4j_option(log4j), *archive_options(), END_WITH_FULL_HEAP, *more]
+    return " ".join([*ours, tuned]).rstrip()
 
 
 def log4j_option(file: Path = LOG4J) -> str:

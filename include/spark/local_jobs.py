@@ -13,6 +13,7 @@ from rich.highlighter import RegexHighlighter
 from rich.theme import Theme
 
 from include.settings import Stream
+from include.short_memory import of_exit_code
 from include.spark.master import check_reachable
 from include.spark.submit import default_master, job_environment, submit_command
 from include.text_table import printable
@@ -52,6 +53,7 @@ def run_job(
     job: str, args: Sequence[str], stream: Stream | None = None, stdout: TextIO | None = None
 ) -> int:
     """Run a job to its end; its exit code. What it says goes to `stdout`, if not to ours.
+    Of one that could not say itself why it ended, that is the last line.
 
     Of Spark it says errors, unless SPARK_LOG_LEVEL in the environment says otherwise.
     Raises SettingsError, before a JVM starts, when SPARK_MASTER is no master or does not answer.
@@ -59,7 +61,13 @@ def run_job(
     master = default_master()
     check_reachable(master)
     command = submit_command(job, args, stream, master)
-    environment = os.environ | job_environment(master)
+    code = _run(command, os.environ | job_environment(master), stdout)
+    if (told := of_exit_code(code)) is not None:
+        sys.stderr.write(f"error: {told}\n")
+    return code
+
+
+def _run(command: Sequence[str], environment: dict[str, str], stdout: TextIO | None) -> int:
     if LOG_LEVEL in environment:
         return subprocess.run(command, env=environment, stdout=stdout, check=False).returncode
     return _run_quietly(command, environment | QUIET, stdout)

@@ -50,6 +50,22 @@ def test_what_the_machine_refuses_is_no_damage_of_the_file_that_it_names(lake):
     assert fail(lake, DeltaError(said)) == said
 
 
+def test_a_file_that_was_at_hand_when_memory_ran_out_is_not_damaged(lake):
+    append(lake, days=1)
+    file = f"{lake.root}/tables/{STREAM.name}/a.parquet"
+    said = (
+        f"[FAILED_READ_FILE] at file:{file}\nCaused by: java.lang.OutOfMemoryError: Java heap space"
+    )
+    assert fail(lake, RuntimeError(said)) == said
+
+
+def test_a_file_that_is_damaged_is_named_though_memory_ran_out_over_it(lake):
+    append(lake, days=1)
+    file = next(Path(lake.bronze(SOURCE)).rglob("*.parquet"))
+    file.unlink()
+    assert file.name in told(lake, RuntimeError("java.lang.OutOfMemoryError: Java heap space"))
+
+
 def test_a_log_that_is_none_is_named(lake):
     append(lake, days=1)
     max(Path(lake.bronze(SOURCE), "_delta_log").glob("*.json")).write_text("{")

@@ -5,10 +5,13 @@
     make faults ARGS="--only spark --match 'older | bronze'"     # rows with this in their name
     make faults ARGS="--only fuzz --minutes 1"
     make faults ARGS="--only kafka --cuts 20 --first 7"
+    make faults ARGS="--only pairs --count 5 --first 7"          # two real drivers, one stopped
+    make faults ARGS="--only memory --choose 1 10"
 
 The parts: `matrix`, rows without a JVM; `spark`, those whose harm Spark comes upon, in one session;
-`fuzz`, files with changed bytes; `kafka`, random cuts of ingestion from a real broker. Results are lines
-of files in .bench: started again, only what has none, or a wrong one, is tried.
+`fuzz`, files with changed bytes; `kafka`, random cuts of ingestion from a real broker; `pairs`, two
+drivers of one stream; `memory`, real jobs that have too little. Results are lines of files in .bench: started again, only what has none, or a
+wrong one, is tried.
 """
 
 import json
@@ -20,6 +23,9 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from include.settings import PROJECT
 from include.spark.local_jobs import say
@@ -27,12 +33,15 @@ from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores
 from tests.e2e import kafka_faults
-from tests.faults import fuzz_runs, matrix
+from tests.faults import fuzz_runs, matrix, pairs, shortages
 from tests.faults.command_line import CommandLine
 from tests.faults.lakes import registered
 from tests.faults.matrix import Row
 from tests.faults.trial import EQUAL, MENDED, MISSED, WRONG, Bases, Result, Trial
 from tests.simulator.live_model import LiveModel
+
+# How a row, or what is more than one, is tried.
+Try = Callable[[Any, Bases, CommandLine], Result]
 
 
 def known_results(path: Path) -> dict[str, Result]:
@@ -53,12 +62,26 @@ def without_jvm() -> CommandLine:
 
 def on_spark() -> CommandLine:
     session = kafka_faults.spark_session
-    return CommandLine(
-        lambda: SparkEngine(session()), session, lambda: close_state_stores(session())
-    )
+    return CommandLine(lambda: SparkEngine(session()), session, lambda: forget(session()))
 
 
-def try_rows(wanted: Sequence[Row], commands: CommandLine, path: Path) -> list[Result]:
+def forget(spark: SparkSession) -> None:
+    """What a new process would not know."""
+    close_state_stores(spark)
+    assert spark._jvm is not None
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def tried(row: Row, bases: Bases, commands: CommandLine) -> Result:
+    return Trial(row, bases, commands).result()
+
+
+def try_rows(
+    wanted: Sequence[Row],
+    commands: CommandLine,
+    path: Path,
+    how: Try = tried,
+) -> list[Result]:
     """Their results; of those that have none yet, or a wrong one, by trying them now."""
     known, found = known_results(path), []
     memory = Path("/dev/shm")
@@ -69,7 +92,7 @@ def try_rows(wanted: Sequence[Row], commands: CommandLine, path: Path) -> list[R
             for row in wanted:
                 result = known.get(row.name)
                 if result is None or result.ended == WRONG:
-                    result = _result(row, bases, commands)
+                    result = _result(row, bases, commands, how)
                     note(path, result)
                 found.append(result)
     finally:
@@ -77,10 +100,10 @@ def try_rows(wanted: Sequence[Row], commands: CommandLine, path: Path) -> list[R
     return found
 
 
-def _result(row: Row, bases: Bases, commands: CommandLine) -> Result:
+def _result(row: Row, bases: Bases, commands: CommandLine, how: Try) -> Result:
     bases.of(row.stream)  # what goes wrong there is no result
     try:
-        return Trial(row, bases, commands).result()
+        return how(row, bases, commands)
     except Exception:  # noqa: BLE001 (whatever it is, the other rows are tried)
         return Result(row.name, row.group, WRONG, traceback.format_exc()[-3000:], 0)
 
@@ -97,13 +120,13 @@ def summed(results: Sequence[Result]) -> str:
 
 
 def _of_matrix(
-    rows: Callable[[], list[Row]], commands: Callable[[], CommandLine]
+    rows: Callable[[], list[Row]], commands: Callable[[], CommandLine], how: Try = tried
 ) -> Callable[[Namespace, Path], int]:
     def run(args: Namespace, path: Path) -> int:
         wanted = [row for row in rows() if args.match in row.name]
         if args.choose:
             wanted = matrix.chosen(wanted, *args.choose)
-        return _told(try_rows(wanted, commands(), path))
+        return _told(try_rows(wanted, commands(), path, how))
 
     return run
 
@@ -124,11 +147,19 @@ def _kafka(args: Namespace, path: Path) -> int:
     return kafka_faults.run_cuts(args.cuts, args.first, args.match or None, path)
 
 
+def _pairs(args: Namespace, path: Path) -> int:
+    wanted = [pairs.pair_of(seed) for seed in range(args.first, args.first + args.count)]
+    wanted = [pair for pair in wanted if args.match in pair.name]
+    return _told(try_rows(wanted, on_spark(), path, pairs.result_of))
+
+
 PARTS: dict[str, Callable[[Namespace, Path], int]] = {
     "matrix": _of_matrix(matrix.without_jvm, without_jvm),
     "spark": _of_matrix(matrix.on_spark, on_spark),
     "fuzz": _fuzz,
     "kafka": _kafka,
+    "pairs": _pairs,
+    "memory": _of_matrix(shortages.rows, on_spark, shortages.result_of),
 }
 
 
@@ -139,7 +170,8 @@ def main() -> None:
     parser.add_argument("--choose", type=int, nargs=2, metavar=("SEED", "COUNT"))
     parser.add_argument("--minutes", type=float, default=10, help="of fuzz")
     parser.add_argument("--cuts", type=int, default=200, help="of kafka")
-    parser.add_argument("--first", type=int, default=1, help="of kafka: the first seed")
+    parser.add_argument("--first", type=int, default=1, help="of kafka, pairs: the first seed")
+    parser.add_argument("--count", type=int, default=50, help="of pairs")
     parser.add_argument("--results", type=Path, default=PROJECT / ".bench", help="their folder")
     args = parser.parse_args()
     args.results.mkdir(parents=True, exist_ok=True)

@@ -67,7 +67,8 @@ def test_the_driver_s_jvm_is_for_short_runs_unless_a_setting_says_otherwise(monk
     monkeypatch.setenv("SPARK_DRIVER_JAVA_OPTIONS", "-XX:+UseZGC")
     assert java_options().endswith(" -XX:+UseZGC")
     monkeypatch.setenv("SPARK_DRIVER_JAVA_OPTIONS", "")
-    assert "-XX" not in java_options()
+    assert java_options().count("-XX") == 1
+    assert java_options().endswith(" -XX:+ExitOnOutOfMemoryError")
     assert "log4j2.properties" in java_options()
 
 
@@ -102,6 +103,29 @@ def test_a_job_that_is_started_by_hand_says_errors_or_what_is_asked_for(
     assert out == f"level {level or 'error'}\n"
     assert error.splitlines()[-1] == "12:00:00 ERROR Task: lost"
     assert error.count("\n") == lines
+
+
+@pytest.mark.parametrize("level", ["error", None])
+@pytest.mark.parametrize(
+    ("ends", "said", "way"),
+    [
+        ("exit 3", "the JVM had too little memory (java.lang.OutOfMemoryError)", "driver.memory"),
+        ("kill -KILL $$", "the job has ended with exit code -9 without a word", "fewer jobs"),
+        ("exit 137", "the job has ended with exit code 137 without a word", "fewer jobs"),
+    ],
+)
+def test_of_a_job_that_cannot_say_itself_why_it_ended_that_is_the_last_line(
+    monkeypatch, capfd, ends, said, way, level
+):
+    monkeypatch.setattr(local_jobs, "submit_command", lambda *_: ["sh", "-c", ends])
+    monkeypatch.delenv("SPARK_LOG_LEVEL", raising=False)
+    if level is not None:
+        monkeypatch.setenv("SPARK_LOG_LEVEL", level)
+    assert local_jobs.run_job("run_stream", []) != 0
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"error: {said}")
+    assert "Nothing is lost" in last
+    assert way in last
 
 
 def fake_spark_home(folder: Path, script: str) -> Path:
