@@ -4,7 +4,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from include.settings import SettingsError
-from spark_jobs.job import exit_with_main
+from include.spark.versions import TRIED, Versions
+from spark_jobs import job
+from spark_jobs.job import exit_with_main, spark_session
 
 pytestmark = pytest.mark.spark
 
@@ -40,3 +42,13 @@ def test_state_stores_are_closed_when_a_job_fails(spark: SparkSession, tmp_path,
         exit_with_main(fail)
     assert capsys.readouterr().err == "error: unknown stream\n"
     assert not has_open_stores(spark)
+
+
+@pytest.mark.parametrize("release", ["4.2.99", TRIED[0][0]])
+def test_a_job_says_that_its_spark_was_not_tried(spark, lake, monkeypatch, caplog, release):
+    found = Versions(release, release, TRIED[0][1], "4.2", TRIED[0][1])
+    monkeypatch.setattr(job, "installed_versions", lambda: found)
+    spark_session("tests", lake)
+    said = [record.getMessage() for record in caplog.records if record.name == "job"]
+    assert [f"warning: Spark {release} with" in line for line in said] == [True] * len(said)
+    assert len(said) == (release == "4.2.99")
