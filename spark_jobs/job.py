@@ -24,9 +24,10 @@ def spark_session(app_name: str, lake: Lake) -> SparkSession:
     On a cluster its workers get the project's Python. LakeError when they cannot use `lake`. Of a Spark
     or Delta that the project was not tried with a line says so.
     """
-    if said := untried(installed_versions()):
-        log.warning("warning: %s", said)
     spark = SparkSession.builder.appName(app_name).getOrCreate()
+    # Of Python's files spark-submit has others than the package's: an archive, beside no jars.
+    if said := untried(installed_versions()._replace(spark=str(spark.version))):
+        log.warning("warning: %s", said)
     if not is_local(str(spark.sparkContext.master)):
         ship_project(spark.sparkContext)
     check_lake_shared(spark.sparkContext, lake)
