@@ -130,11 +130,11 @@ class SparkJobOperator(SparkSubmitOperator):
             check_reachable(master, SETTING)
             self.application_args = [*self.application_args, *self._start.arguments]
             self.jars = jars_to_ship(master, self.application_args) or None
+            self.env_vars = job_environment(master)
         except MasterUnreachableError as error:
             raise AirflowException(str(error)) from error
         except SettingsError as error:
             raise AirflowFailException(str(error)) from error
-        self.env_vars = job_environment(master)
         if is_kubernetes(master):
             # There the hook has them for the driver's pod only; our driver is this machine's.
             os.environ.update(self.env_vars)

@@ -1,5 +1,6 @@
 """What every job on Spark shares: its session, and how it ends."""
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -9,16 +10,24 @@ from pyspark.sql import SparkSession
 from include import job
 from include.lake.paths import Lake
 from include.spark.master import is_local
+from include.spark.submit import installed_versions
+from include.spark.versions import untried
 from spark_jobs.shared_lake import check_lake_shared
 from spark_jobs.ship_project import ship_project
+
+log = logging.getLogger("job")
 
 
 def spark_session(app_name: str, lake: Lake) -> SparkSession:
     """The session that spark-submit configured (`include/spark/conf.py`).
 
-    On a cluster its workers get the project's Python. LakeError when they cannot use `lake`.
+    On a cluster its workers get the project's Python. LakeError when they cannot use `lake`. Of a Spark
+    or Delta that the project was not tried with a line says so.
     """
     spark = SparkSession.builder.appName(app_name).getOrCreate()
+    # Of Python's files spark-submit has others than the package's: an archive, beside no jars.
+    if said := untried(installed_versions()._replace(spark=str(spark.version))):
+        log.warning("warning: %s", said)
     if not is_local(str(spark.sparkContext.master)):
         ship_project(spark.sparkContext)
     check_lake_shared(spark.sparkContext, lake)

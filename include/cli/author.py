@@ -31,7 +31,8 @@ from include.registry import (
 )
 from include.settings import PROJECT, SettingsError
 from include.spark.local_jobs import say
-from include.spark.submit import shell_command, shell_environment
+from include.spark.submit import installed_versions, shell_command, shell_environment
+from include.spark.versions import refuse_unfit, untried
 from include.text_table import text_table
 
 PANEL = "Write streams"
@@ -75,7 +76,8 @@ def validate(
 ) -> int:
     """Say what is wrong with the file of a stream, or of each; 1 when anything is.
 
-    Also when the lake's bronze cannot become what the stream's source declares.
+    Also when the lake's bronze cannot become what the stream's source declares, or no job would start
+    with the Spark and Delta that are installed.
     """
     if name is not None and name not in stream_names():
         stream_named(name)  # says which there are
@@ -87,7 +89,20 @@ def validate(
     else:
         rows = [[name, error or "right"] for name, error in wrong.items()]
         say("\n".join(text_table(("stream", ""), rows, left=(0, 1))[1:]))
-    return int(any(wrong.values()))
+    return int(any(wrong.values()) or _is_unfit())
+
+
+def _is_unfit() -> bool:
+    """Whether no job would start with the Spark and Delta that are installed; says also what was not tried."""
+    found = installed_versions()
+    try:
+        refuse_unfit(found)
+    except SettingsError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return True
+    if said := untried(found):
+        sys.stderr.write(f"warning: {said}\n")
+    return False
 
 
 def _why_wrong(lake: Lake | None, name: str) -> str | None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from include.settings import PROJECT
+from include.settings import PROJECT, SettingsError
 from include.setup.jars import checksum_of_text
 from include.spark.conf import CLASS_ARCHIVE, JARS, driver_java_options
 from include.spark.submit import job_environment, submit_command
@@ -57,9 +57,9 @@ def main() -> None:
 
 def _run_job(archive: Path) -> bool:
     """Whether the job that leaves the archive has come to its end."""
-    environment = _plain(os.environ) | job_environment("local[2]")
     with LOG.open("w") as log:
         try:
+            environment = _plain(os.environ) | job_environment("local[2]")
             ended = subprocess.run(
                 archiving_command(archive),
                 env=environment,
@@ -69,6 +69,9 @@ def _run_job(archive: Path) -> bool:
                 timeout=TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
+            return False
+        except SettingsError as error:  # of a Spark that jobs are not to run on
+            log.write(f"{error}\n")
             return False
     return ended.returncode == 0
 

@@ -18,6 +18,7 @@ from include.settings import PROJECT, Stream
 from include.spark.conf import jars, job_conf
 from include.spark.master import checked_master, is_local
 from include.spark.s3 import s3_conf, s3_jars
+from include.spark.versions import Versions, installed, refuse_unfit
 
 SPARK_SUBMIT = PROJECT / "include" / "bin" / "spark-submit-with-parent"
 
@@ -95,8 +96,10 @@ def job_environment(master: str | None = None) -> dict[str, str]:
     """What a job on `master` needs in its environment, over what the caller has.
 
     All of it is set outright: a shell that has another Spark or Python in these names
-    would break the job in ways that do not say so. SettingsError as `default_master`.
+    would break the job in ways that do not say so. SettingsError as `default_master`, and for a Spark
+    or Delta that jobs are not to run on.
     """
+    refuse_unfit(installed_versions())
     here = is_local(master or default_master())
     environment = {
         "SPARK_HOME": _spark_home(),
@@ -110,6 +113,11 @@ def job_environment(master: str | None = None) -> dict[str, str]:
         # it executors on other machines would look for the driver on their own.
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     return environment
+
+
+def installed_versions() -> Versions:
+    """Those of the Spark that jobs are started with, and of the Delta beside it."""
+    return installed(Path(_spark_home()))
 
 
 def _executor_python() -> str:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from include.settings import SettingsError
 from include.setup import class_archive
 from include.spark import conf
 
@@ -76,6 +77,17 @@ def test_a_job_that_does_not_end_is_given_up(jars, monkeypatch, capsys):
     class_archive.main()
     assert class_archive.is_archived(JAVA)
     assert "jobs take seconds longer" in capsys.readouterr().out
+
+
+def test_for_a_spark_that_jobs_do_not_run_on_set_up_goes_on_without(jars, monkeypatch, capsys):
+    def refuse(master: str) -> None:
+        raise SettingsError("Spark 4.99.0 was never tried")
+
+    monkeypatch.setattr(class_archive, "job_environment", refuse)
+    monkeypatch.setattr("sys.argv", ["class_archive", JAVA])
+    class_archive.main()
+    assert "jobs take seconds longer" in capsys.readouterr().out
+    assert (jars / "classes.log").read_text() == "Spark 4.99.0 was never tried\n"
 
 
 def test_nothing_is_made_in_a_folder_of_somebody_else(jars, monkeypatch):

@@ -4,7 +4,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from include.settings import SettingsError
-from spark_jobs.job import exit_with_main
+from include.spark import submit, versions
+from spark_jobs.job import exit_with_main, spark_session
 
 pytestmark = pytest.mark.spark
 
@@ -40,3 +41,16 @@ def test_state_stores_are_closed_when_a_job_fails(spark: SparkSession, tmp_path,
         exit_with_main(fail)
     assert capsys.readouterr().err == "error: unknown stream\n"
     assert not has_open_stores(spark)
+
+
+@pytest.mark.parametrize("is_tried", [False, True])
+def test_a_job_says_that_its_spark_was_not_tried(spark, lake, monkeypatch, caplog, is_tried):
+    """Though it has pyspark from spark-submit's archive, in which there are no jars."""
+    monkeypatch.setattr(submit, "_spark_home", lambda: "/spark/python/lib/pyspark.zip/pyspark")
+    if not is_tried:
+        monkeypatch.setattr(versions, "TRIED", (("4.2.99", "4.4.0"),))
+    spark_session("tests", lake)
+    said = [record.getMessage() for record in caplog.records if record.name == "job"]
+    assert [f"warning: Spark {spark.version} with Delta " in line for line in said] == [True] * (
+        not is_tried
+    )

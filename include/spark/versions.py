@@ -1,0 +1,128 @@
+"""With which Spark and Delta this project was tried, and what is said of those that are installed.
+
+A checkpoint outlives the Spark that made it, and another one may read it otherwise, or leave what the
+old one cannot read: so what was not tried is said before a JVM starts.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+from include.settings import SettingsError
+from include.spark.conf import JARS
+
+# Each went through `make rehearse-upgrade` and the tests; the first is what requirements.in asks for.
+TRIED = (("4.2.0", "4.4.0"), ("4.2.1", "4.4.0"))  # Spark, Delta
+# In the environment, the version of Spark that is to run though its series was never tried.
+UNTRIED = "SPARK_UNTRIED"
+
+CORE_JAR = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
+DELTA_JAR = re.compile(r"io\.delta_delta-spark_(\d+\.\d+)_[\d.]+-(.+)\.jar")
+PYTHON_VERSION = re.compile(r"^__version__\b.*=\s*['\"]([^'\"]+)", re.MULTILINE)
+
+
+class Versions(NamedTuple):
+    """What is installed; empty what is not."""
+
+    spark: str  # by its jars
+    spark_python: str  # by pyspark's Python files
+    delta: str  # by its jar
+    delta_for: str  # the series of Spark that this jar is made for
+    delta_python: str  # the package delta-spark
+
+
+def installed(spark_home: Path, jars: Path = JARS) -> Versions:
+    """The versions of the Spark in a folder, and of the Delta that jobs run with it."""
+    delta = next(_matches(DELTA_JAR, jars), None)
+    core = next(_matches(CORE_JAR, spark_home / "jars"), None)
+    file = spark_home / "version.py"
+    said = PYTHON_VERSION.search(file.read_text()) if file.is_file() else None
+    return Versions(
+        core[1] if core else "",
+        said[1] if said else "",
+        delta[2] if delta else "",
+        delta[1] if delta else "",
+        _package("delta-spark"),
+    )
+
+
+def _matches(pattern: re.Pattern[str], folder: Path) -> Iterator[re.Match[str]]:
+    return filter(None, (pattern.fullmatch(jar.name) for jar in sorted(folder.glob("*.jar"))))
+
+
+def _package(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def refuse_unfit(found: Versions) -> None:
+    """SettingsError when parts of it do not fit, or a series of it was never tried."""
+    if why := _why_unfit(found):
+        raise SettingsError(why)
+    if is_tried_series(found) or os.environ.get(UNTRIED) == found.spark:
+        return
+    raise SettingsError(
+        f"{_named(found)} was never tried with this project, which was with {_tried()}: whether it "
+        "reads checkpoints that are there, and whether an older one reads what it leaves, is not "
+        f"known. `make rehearse-upgrade SPARK={found.spark} DELTA={found.delta}` tries it on copies; "
+        f"{UNTRIED}={found.spark} in the environment runs jobs all the same"
+    )
+
+
+def _why_unfit(found: Versions) -> str | None:
+    if found.spark != found.spark_python:
+        whole = found.spark or found.spark_python
+        of_jars = f"of {found.spark}" if found.spark else "missing"
+        return (
+            f"Spark's jars are {of_jars}, its Python files of {found.spark_python or 'no version'}: the "
+            "package pyspark-client, which has the same files, was installed over pyspark. Lay that "
+            f"over it: .venv/bin/python -m pip install --force-reinstall --no-deps pyspark=={whole}"
+        )
+    if found.delta and found.delta_for != _series(found.spark):
+        return (
+            f"the jar of Delta {found.delta} in {JARS} is for Spark {found.delta_for}, and Spark "
+            f"{found.spark} is installed: PACKAGE in include/setup/jars.py and include/jars.sha256 name "
+            "the jar, requirements.in Spark"
+        )
+    return None
+
+
+def is_tried_series(found: Versions) -> bool:
+    """Whether a release of both series was tried; of an unknown Delta only Spark's counts."""
+    tried = {(_series(spark), _series(delta)) for spark, delta in TRIED}
+    of_delta = {_series(found.delta)} if found.delta else {delta for _, delta in tried}
+    return any((_series(found.spark), delta) in tried for delta in of_delta)
+
+
+def untried(found: Versions) -> str | None:
+    """What to say, in a line, of what does run: that it was not tried; None of what was."""
+    if (found.spark, found.delta) not in TRIED:
+        return (
+            f"{_named(found)} was not tried with this project, which was with {_tried()}: "
+            f"`make rehearse-upgrade SPARK={found.spark} DELTA={found.delta}` does, on copies of lakes"
+        )
+    if found.delta_python not in ("", found.delta):
+        return (
+            f"the package delta-spark is {found.delta_python}, the jar of Delta {found.delta}: "
+            "requirements.in and PACKAGE in include/setup/jars.py name them"
+        )
+    return None
+
+
+def _named(found: Versions) -> str:
+    return (
+        f"Spark {found.spark} with Delta {found.delta}" if found.delta else f"Spark {found.spark}"
+    )
+
+
+def _tried() -> str:
+    return ", ".join(f"{spark} with {delta}" for spark, delta in TRIED)
+
+
+def _series(release: str) -> str:
+    return ".".join(release.split(".")[:2])
