@@ -16,6 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from include.lake.paths import Lake
 from include.spark.conf import ON_DISK, STATE, STATE_STORE, job_conf
+from include.spark.home import spark_home, spark_package
 from include.spark.submit import jars_argument
 from spark_jobs.job import close_state_stores
 from tests.examples import ALL
@@ -89,6 +90,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
+    os.environ["SPARK_HOME"] = str(spark_home(spark_package()))  # as jobs have it
     session = builder.getOrCreate()
     yield session
     session.stop()

@@ -4,7 +4,6 @@ The Dags and `./stateful stream` both build on this, so that a job started by ha
 what Airflow would have given it.
 """
 
-import importlib.util
 import os
 import shlex
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 from include.lake.s3 import is_s3
 from include.settings import PROJECT, Stream
 from include.spark.conf import ON_DISK, jars, job_conf
+from include.spark.home import spark_home, spark_package
 from include.spark.master import checked_master, is_local
 from include.spark.s3 import s3_conf, s3_jars
 from include.spark.versions import Versions, installed, refuse_unfit
@@ -109,7 +109,7 @@ def job_environment(master: str | None = None) -> dict[str, str]:
     refuse_unfit(installed_versions())
     here = is_local(master or default_master())
     environment = {
-        "SPARK_HOME": _spark_home(),
+        "SPARK_HOME": str(spark_home(spark_package())),
         # Of the workers, too: another Python has no pyarrow. On a cluster it may lie elsewhere.
         "PYSPARK_PYTHON": sys.executable if here else _executor_python(),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -124,15 +124,8 @@ def job_environment(master: str | None = None) -> dict[str, str]:
 
 def installed_versions() -> Versions:
     """Those of the Spark that jobs are started with, and of the Delta beside it."""
-    return installed(Path(_spark_home()))
+    return installed(spark_package())
 
 
 def _executor_python() -> str:
     return os.environ.get("SPARK_EXECUTOR_PYTHON") or sys.executable
-
-
-def _spark_home() -> str:
-    found = importlib.util.find_spec("pyspark")
-    if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError("pyspark is not installed here: run `./stateful setup`")
-    return found.submodule_search_locations[0]

@@ -247,7 +247,9 @@ def session(stream: Stream) -> SparkSession:
     """A job's session, but for the memory of more events than a job of a day has at once."""
     os.environ |= job_environment()
     builder = SparkSession.builder.master("local[2]").appName("bench-backfill")
-    settings = job_conf(stream) | ON_DISK | {"spark.jars": jars_argument(), "spark.driver.memory": "4g"}
+    settings = (
+        job_conf(stream) | ON_DISK | {"spark.jars": jars_argument(), "spark.driver.memory": "4g"}
+    )
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

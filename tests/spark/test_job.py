@@ -1,5 +1,7 @@
 """How a job's process ends."""
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -46,7 +48,8 @@ def test_state_stores_are_closed_when_a_job_fails(spark: SparkSession, tmp_path,
 @pytest.mark.parametrize("is_tried", [False, True])
 def test_a_job_says_that_its_spark_was_not_tried(spark, lake, monkeypatch, caplog, is_tried):
     """Though it has pyspark from spark-submit's archive, in which there are no jars."""
-    monkeypatch.setattr(submit, "_spark_home", lambda: "/spark/python/lib/pyspark.zip/pyspark")
+    of_archive = Path("/spark/python/lib/pyspark.zip/pyspark")
+    monkeypatch.setattr(submit, "spark_package", lambda: of_archive)
     if not is_tried:
         monkeypatch.setattr(versions, "TRIED", (("4.2.99", "4.4.0"),))
     spark_session("tests", lake)

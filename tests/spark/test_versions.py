@@ -40,7 +40,7 @@ def other_spark(tmp_path, monkeypatch):
         (home / "version.py").write_text(f"# of it\n\n__version__: str = '{python}'\n")
         if jars:
             (home / "jars" / f"spark-core_2.13-{jars}.jar").touch()
-        monkeypatch.setattr(submit, "_spark_home", lambda: str(home))
+        monkeypatch.setattr(submit, "spark_package", lambda: home)
 
     monkeypatch.delenv(versions.UNTRIED, raising=False)
     return lay
@@ -50,7 +50,7 @@ def test_what_the_project_asks_for_was_tried_and_nothing_is_said_of_it():
     pins = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "requirements.in").read_text(), re.M))
     assert (pins["pyspark"], pins["delta-spark"]) == TRIED[0]
     assert f"io.delta:delta-spark_{SPARK[:3]}_2.13:{DELTA}" == PACKAGE
-    found = installed(Path(submit._spark_home()))
+    found = installed(submit.spark_package())
     assert found.spark == found.spark_python
     for spark, delta in TRIED:
         refuse_unfit(of(spark, delta))

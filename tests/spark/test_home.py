@@ -1,0 +1,90 @@
+"""The folder that jobs are given as SPARK_HOME, and what Python takes from it."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from include.spark import home
+from include.spark.home import spark_home, spark_package
+from include.spark.submit import SPARK_SUBMIT, job_environment
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch) -> Path:
+    """A package with an archive, and an empty place for folders of links."""
+    monkeypatch.setattr(home, "JARS", tmp_path / "jars-of-jobs")
+    folder = tmp_path / "site-packages" / "pyspark"
+    for part in ("bin", "jars", "python/lib"):
+        (folder / part).mkdir(parents=True)
+    (folder / "python/lib/pyspark.zip").touch()
+    return folder
+
+
+def test_it_has_all_that_scripts_look_for_and_no_archive(package):
+    made = spark_home(package)
+    assert {path.name: path.resolve() for path in made.iterdir()} == {
+        "bin": package / "bin",
+        "jars": package / "jars",
+    }
+    assert spark_home(package) == made
+
+
+def test_settings_that_are_laid_into_the_package_later_count(package):
+    made = spark_home(package)
+    (package / "conf").mkdir()
+    (package / "conf/spark-defaults.conf").write_text("spark.driver.memory 4g\n")
+    assert (spark_home(package) / "conf/spark-defaults.conf").is_file()
+    assert spark_home(package) == made
+
+
+def test_another_package_leaves_the_links_of_the_first_to_jobs_that_run(package, tmp_path):
+    made = spark_home(package)
+    other = tmp_path / "other" / "pyspark"
+    (other / "jars").mkdir(parents=True)
+    assert spark_home(other) != made
+    assert (made / "jars").resolve() == package / "jars"
+
+
+def test_what_a_killed_process_left_behind_is_no_hindrance(package, tmp_path):
+    made = spark_home(package)
+    (made / "jars").unlink()
+    (made / f".jars-{os.getpid()}").symlink_to(tmp_path)
+    assert (spark_home(package) / "jars").resolve() == package / "jars"
+    assert sorted(path.name for path in made.iterdir()) == ["bin", "jars"]
+
+
+def test_where_no_link_can_be_made_it_is_the_package(package, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(home, "JARS", tmp_path / "file")
+    assert spark_home(package) == package
+
+
+@pytest.mark.spark
+def test_the_driver_of_a_job_imports_the_package_and_no_archive(tmp_path):
+    program = tmp_path / "says_where.py"
+    program.write_text("import pyspark, py4j\nprint(pyspark.__file__, py4j.__file__)\n")
+    ended = subprocess.run(
+        [SPARK_SUBMIT, "--master", "local[1]", program],
+        env=os.environ | job_environment("local[1]"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"{Path(pyspark.__file__)} {spark_package().parent / 'py4j'}" in ended.stdout
+
+
+@pytest.mark.spark
+def test_so_does_a_worker(spark):
+    def where(batches):
+        import pyarrow as pa
+        import pyspark.worker
+
+        for batch in batches:
+            yield pa.record_batch({"where": [pyspark.worker.__file__] * batch.num_rows})
+
+    (row,) = spark.range(1).mapInArrow(where, "where string").collect()
+    assert Path(row["where"]).is_relative_to(spark_package())
+    assert ".zip" not in row["where"]
