@@ -12,6 +12,7 @@ from include.settings import SettingsError
 SETTING = "SPARK_MASTER"
 TIMEOUT_S = 5.0  # a master on the network answers in milliseconds, or not at all
 
+YARN = "yarn"
 HOST_AND_PORT = r"(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d+"
 LOCAL = re.compile(r"local(\[([1-9]\d*|\*)(,\s*[1-9]\d*)?\])?", re.ASCII)
 STANDALONE = re.compile(rf"spark://{HOST_AND_PORT}(,{HOST_AND_PORT})*", re.ASCII)
@@ -25,7 +26,7 @@ class MasterUnreachableError(SettingsError):
 
 def checked_master(master: str, setting: str = SETTING) -> str:
     """`master`, if it is one; SettingsError, naming the `setting` it came from, if not."""
-    if is_local(master) or master == "yarn" or KUBERNETES.fullmatch(master):
+    if is_local(master) or master == YARN or KUBERNETES.fullmatch(master):
         return master
     if STANDALONE.fullmatch(master) and all(0 < port < 65536 for _, port in _addresses(master)):
         return master

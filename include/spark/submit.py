@@ -16,7 +16,7 @@ from include.lake.s3 import is_s3
 from include.settings import PROJECT, Stream
 from include.spark.conf import ON_DISK, jars, job_conf
 from include.spark.home import spark_home, spark_package
-from include.spark.master import checked_master, is_local
+from include.spark.master import YARN, checked_master, is_local
 from include.spark.s3 import s3_conf, s3_jars
 from include.spark.versions import Versions, installed, refuse_unfit
 
@@ -107,9 +107,12 @@ def job_environment(master: str | None = None) -> dict[str, str]:
     or Delta that jobs are not to run on.
     """
     refuse_unfit(installed_versions())
-    here = is_local(master or default_master())
+    where = master or default_master()
+    here = is_local(where)
+    package = spark_package()
     environment = {
-        "SPARK_HOME": str(spark_home(spark_package())),
+        # To YARN Spark uploads the archive.
+        "SPARK_HOME": str(package if where == YARN else spark_home(package)),
         # Of the workers, too: another Python has no pyarrow. On a cluster it may lie elsewhere.
         "PYSPARK_PYTHON": sys.executable if here else _executor_python(),
         "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -5,8 +5,8 @@
 Each step is a process of its own, with the command of the Dag's task, over one lake that grows by
 three hours a round: for the first each stream of the source has a JVM, for the second they share
 one, for the third nothing of Java, Python, jars and lake is in the system's page cache. A first
-round fills that and is left out. CPU is that of the process and of all it waited for, its JVM and
-that one's Python workers.
+round fills that and is left out. CPU is that of the process and of all it waited for: not of
+Spark's Python workers. The JVM is as jobs start it.
 """
 
 import json
@@ -26,6 +26,7 @@ from include.lake.paths import Lake, made_lake
 from include.registry import source_named, streams_of
 from include.settings import PROJECT, Stream
 from include.spark.submit import job_environment, submit_command
+from tests.benchmarks import jvm_of_jobs
 from tests.benchmarks.run_parts import PARTS, parts_of
 
 EVENTS, USERS = 1_000, 200
@@ -64,7 +65,7 @@ class Price(NamedTuple):
 
 def measure(folder: Path, rounds: int) -> Price:
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix="price-") as root:
+    with tempfile.TemporaryDirectory(dir=folder, prefix="price-") as root, jvm_of_jobs():
         lake = made_lake(root)
         measure_round(lake, 0, Price({}, {}))
         price = Price({}, {})

@@ -62,6 +62,13 @@ def test_where_no_link_can_be_made_it_is_the_package(package, monkeypatch, tmp_p
     assert spark_home(package) == package
 
 
+def test_a_job_on_yarn_has_the_archive_that_is_uploaded_there():
+    assert Path(job_environment("yarn")["SPARK_HOME"]) == spark_package()
+    assert (spark_package() / "python/lib/pyspark.zip").is_file()
+    for master in ("local[2]", "spark://host:7077"):
+        assert not Path(job_environment(master)["SPARK_HOME"], "python").exists()
+
+
 @pytest.mark.spark
 def test_the_driver_of_a_job_imports_the_package_and_no_archive(tmp_path):
     program = tmp_path / "says_where.py"
