@@ -25,7 +25,7 @@ def spark_session(app_name: str, lake: Lake) -> SparkSession:
     or Delta that the project was not tried with a line says so.
     """
     spark = SparkSession.builder.appName(app_name).getOrCreate()
-    # Of Python's files spark-submit has others than the package's: an archive, beside no jars.
+    # On YARN Python's files are those of spark-submit's archive, beside which there are no jars.
     if said := untried(installed_versions()._replace(spark=str(spark.version))):
         log.warning("warning: %s", said)
     if not is_local(str(spark.sparkContext.master)):

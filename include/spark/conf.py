@@ -61,8 +61,8 @@ STATE: Mapping[str, str] = {
 }
 
 # Where the lake is on a disk. Hadoop's newer API, which Spark takes by default, asks for links there by
-# a process for each file, `readlink`: 60 of them, and 0.2 s, in the smallest batch. Both APIs
-# write a file beside its name and move it, its checksum after it.
+# a process for each file, `readlink`: 60 of them, and 0.2 s, in the smallest batch. Both write a file
+# beside its name and move it, its checksum after it; the older one makes a folder that is missing.
 ON_DISK: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing."

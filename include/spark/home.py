@@ -8,11 +8,13 @@ a small run. Where there is no such archive they import the package that is inst
 import hashlib
 import importlib.util
 import os
+import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from include.spark.conf import JARS
 
-# All that the scripts of Spark look for.
+# All that the scripts look for by which jobs are started.
 LINKED = ("bin", "conf", "jars", "sbin")
 
 
@@ -27,8 +29,11 @@ def spark_package() -> Path:
 def spark_home(package: Path) -> Path:
     """A folder of links into `package`, made when it is first asked for.
 
-    The package itself where no link can be made: slower, and right.
+    The package itself where no link can be made (slower, and right), and where jobs would import
+    another one, whose Python is not that of its jars.
     """
+    if package != _package_of_jobs():
+        return package
     # A name for each package: the JVM of another job may be reading jars through these links.
     name = hashlib.sha256(os.fsencode(package)).hexdigest()[:8]
     home = JARS / f"spark-{name}"
@@ -41,10 +46,22 @@ def spark_home(package: Path) -> Path:
     return home
 
 
+def _package_of_jobs() -> Path | None:
+    """What a job's Python imports without an archive: it has no PYTHONPATH of the caller's."""
+    of_caller = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    found = PathFinder.find_spec("pyspark", [path for path in sys.path if path not in of_caller])
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(next(iter(found.submodule_search_locations)))
+
+
 def _link(link: Path, to: Path) -> None:
     """Of two jobs that make it at once the second puts the same in the place of the first's."""
     link.parent.mkdir(parents=True, exist_ok=True)
     made = link.with_name(f".{link.name}-{os.getpid()}")
     made.unlink(missing_ok=True)  # of a process that was killed, and had this number
     made.symlink_to(to)
-    made.replace(link)
+    try:
+        made.replace(link)
+    finally:
+        made.unlink(missing_ok=True)

@@ -56,7 +56,7 @@ def lake_conf(lake: str) -> dict[str, str]:
     """What a job sets by where its lake lies."""
     if is_s3(lake):
         return s3_conf()
-    return {} if "://" in lake else dict(ON_DISK)
+    return dict(ON_DISK) if "://" not in lake or lake.startswith("file:") else {}
 
 
 def default_master() -> str:

@@ -12,11 +12,11 @@ from urllib.error import URLError
 from include.airflow.api import local_opener
 from include.airflow.environment import any_free_port
 from include.lake.process_tree import wait_until
-from include.spark.submit import job_environment
+from include.spark.home import spark_package
 
 DEADLINE_S = 120.0
 # What a machine of the cluster does not have from us.
-OURS = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_MASTER")
+OURS = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "SPARK_MASTER")
 
 
 class Cluster(NamedTuple):
@@ -48,7 +48,7 @@ def daemon(folder: Path, name: str, *options: str) -> Iterator[None]:
     """A daemon of Spark's deploy package while the body runs; its log is in `folder`."""
     folder.mkdir()
     environment = {key: value for key, value in os.environ.items() if key not in OURS}
-    spark_class = Path(job_environment()["SPARK_HOME"], "bin", "spark-class")
+    spark_class = spark_package() / "bin" / "spark-class"
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [spark_class, f"org.apache.spark.deploy.{name}", *options],

@@ -12,14 +12,22 @@ from include.spark.home import spark_home, spark_package
 from include.spark.submit import SPARK_SUBMIT, job_environment
 
 
+def installed_in(folder: Path) -> Path:
+    """A package in a folder of Python's path."""
+    package = folder / "pyspark"
+    for part in ("bin", "jars", "python/lib"):
+        (package / part).mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "python/lib/pyspark.zip").touch()
+    return package
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch) -> Path:
     """A package with an archive, and an empty place for folders of links."""
     monkeypatch.setattr(home, "JARS", tmp_path / "jars-of-jobs")
-    folder = tmp_path / "site-packages" / "pyspark"
-    for part in ("bin", "jars", "python/lib"):
-        (folder / part).mkdir(parents=True)
-    (folder / "python/lib/pyspark.zip").touch()
+    folder = installed_in(tmp_path / "site-packages")
+    monkeypatch.syspath_prepend(folder.parent)
     return folder
 
 
@@ -40,11 +48,13 @@ def test_settings_that_are_laid_into_the_package_later_count(package):
     assert spark_home(package) == made
 
 
-def test_another_package_leaves_the_links_of_the_first_to_jobs_that_run(package, tmp_path):
+def test_another_package_leaves_the_links_of_the_first_to_jobs_that_run(
+    package, tmp_path, monkeypatch
+):
     made = spark_home(package)
-    other = tmp_path / "other" / "pyspark"
-    (other / "jars").mkdir(parents=True)
-    assert spark_home(other) != made
+    other = installed_in(tmp_path / "other")
+    monkeypatch.syspath_prepend(other.parent)
+    assert spark_home(other) not in (made, other)
     assert (made / "jars").resolve() == package / "jars"
 
 
@@ -60,6 +70,23 @@ def test_where_no_link_can_be_made_it_is_the_package(package, monkeypatch, tmp_p
     (tmp_path / "file").touch()
     monkeypatch.setattr(home, "JARS", tmp_path / "file")
     assert spark_home(package) == package
+
+
+def test_what_only_the_caller_s_path_has_keeps_its_archive(package, tmp_path, monkeypatch):
+    """A job has another path, and would import another release than that of the jars."""
+    other = installed_in(tmp_path / "other")
+    monkeypatch.syspath_prepend(other.parent)
+    monkeypatch.setenv("PYTHONPATH", f"/elsewhere:{other.parent}")
+    assert spark_home(other) == other
+    assert spark_home(package) != package
+
+
+def test_a_folder_in_the_place_of_a_link_is_left_and_nothing_beside_it(package):
+    made = spark_home(package)
+    (made / "jars").unlink()
+    (made / "jars").mkdir()
+    assert spark_home(package) == package
+    assert sorted(path.name for path in made.iterdir()) == ["bin", "jars"]
 
 
 def test_a_job_on_yarn_has_the_archive_that_is_uploaded_there():

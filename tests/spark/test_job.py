@@ -47,7 +47,7 @@ def test_state_stores_are_closed_when_a_job_fails(spark: SparkSession, tmp_path,
 
 @pytest.mark.parametrize("is_tried", [False, True])
 def test_a_job_says_that_its_spark_was_not_tried(spark, lake, monkeypatch, caplog, is_tried):
-    """Though it has pyspark from spark-submit's archive, in which there are no jars."""
+    """Though, on YARN, it has pyspark from an archive, beside which there are no jars."""
     of_archive = Path("/spark/python/lib/pyspark.zip/pyspark")
     monkeypatch.setattr(submit, "spark_package", lambda: of_archive)
     if not is_tried:

@@ -43,7 +43,8 @@ def test_a_job_elsewhere_gets_nothing_of_it():
 def test_only_on_a_disk_files_are_moved_by_hadoop_s_older_api(s3_jars):
     name = "spark.sql.streaming.checkpointFileManagerClass"
     older = "execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    assert conf_of(["--lake", "/lake"])[name].endswith(older)
+    for lake in ("/lake", "file:/lake", "file:///lake"):
+        assert conf_of(["--lake", lake])[name].endswith(older)
     assert name not in conf_of(["--lake", "hdfs://host/lake"])
     assert conf_of(ON_S3)[name] == "stateful.lake.ConditionalCheckpointFiles"
 
