@@ -60,16 +60,6 @@ STATE: Mapping[str, str] = {
     RETAINED_BATCHES: "10",
 }
 
-# Where the lake is on a disk. Hadoop's newer API, which Spark takes by default, asks for links there by
-# a process for each file, `readlink`: 60 of them, and 0.2 s, in the smallest batch. Both write a file
-# beside its name and move it, its checksum after it; the older one makes a folder that is missing.
-ON_DISK: Mapping[str, str] = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    ),
-}
-
 # A run this short ends before Spark's maintenance thread wakes up, which alone uploads
 # snapshots and deletes old versions: so it happens in the tasks of a compaction's batches.
 COMPACTING: Mapping[str, str] = {

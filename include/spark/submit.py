@@ -14,7 +14,7 @@ from typing import Any
 
 from include.lake.s3 import is_s3
 from include.settings import PROJECT, Stream
-from include.spark.conf import ON_DISK, jars, job_conf
+from include.spark.conf import jars, job_conf
 from include.spark.home import spark_home, spark_package
 from include.spark.master import YARN, checked_master, is_local
 from include.spark.s3 import s3_conf, s3_jars
@@ -49,14 +49,7 @@ def lake_in(args: Sequence[str]) -> str:
 
 def conf_of(args: Sequence[str], stream: Stream | None = None) -> dict[str, str]:
     """What the job with these arguments sets on its spark-submit line."""
-    return job_conf(stream) | lake_conf(lake_in(args))
-
-
-def lake_conf(lake: str) -> dict[str, str]:
-    """What a job sets by where its lake lies."""
-    if is_s3(lake):
-        return s3_conf()
-    return dict(ON_DISK) if "://" not in lake or lake.startswith("file:") else {}
+    return job_conf(stream) | (s3_conf() if is_s3(lake_in(args)) else {})
 
 
 def default_master() -> str:

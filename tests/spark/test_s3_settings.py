@@ -36,17 +36,7 @@ def test_a_job_on_s3_gets_the_connector_and_writes_once(s3_jars, root):
 def test_a_job_elsewhere_gets_nothing_of_it():
     assert "--jars" not in submit_command("run_stream", ELSEWHERE, master="local[2]")
     assert LOG_STORE not in conf_of(ELSEWHERE)
-    assert not any("s3a" in name for name in conf_of(ELSEWHERE))
-    assert not any("stateful.lake" in value for value in conf_of(ELSEWHERE).values())
-
-
-def test_only_on_a_disk_files_are_moved_by_hadoop_s_older_api(s3_jars):
-    name = "spark.sql.streaming.checkpointFileManagerClass"
-    older = "execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    for lake in ("/lake", "file:/lake", "file:///lake"):
-        assert conf_of(["--lake", lake])[name].endswith(older)
-    assert name not in conf_of(["--lake", "hdfs://host/lake"])
-    assert conf_of(ON_S3)[name] == "stateful.lake.ConditionalCheckpointFiles"
+    assert not any("s3a" in name or "checkpointFile" in name for name in conf_of(ELSEWHERE))
 
 
 def test_on_a_cluster_executors_get_all_jars(s3_jars):

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from include.lake.paths import Lake
 from include.plans.open_stream import open_stream
 from include.registry import stream_named
-from include.spark.conf import ON_DISK, STATE, job_conf
+from include.spark.conf import STATE, job_conf
 from include.spark.submit import jars_argument
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores
@@ -59,13 +59,7 @@ def session() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(Path.cwd())
     builder = SparkSession.builder.master("local[2]").appName("golden")
-    settings = {
-        **job_conf(),
-        **STATE,
-        **ON_DISK,
-        "spark.jars": jars_argument(),
-        "spark.driver.memory": "2g",
-    }
+    settings = {**job_conf(), **STATE, "spark.jars": jars_argument(), "spark.driver.memory": "2g"}
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
