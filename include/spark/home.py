@@ -6,9 +6,9 @@ a small run. Where there is no such archive they import the package that is inst
 """
 
 import hashlib
-import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -20,10 +20,9 @@ LINKED = ("bin", "conf", "jars", "sbin")
 
 def spark_package() -> Path:
     """The folder of the package pyspark; ModuleNotFoundError where it is not installed."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or not found.submodule_search_locations:
+    if (found := _package_on(sys.path)) is None:
         raise ModuleNotFoundError("pyspark is not installed here: run `./stateful setup`")
-    return Path(found.submodule_search_locations[0])
+    return found
 
 
 def spark_home(package: Path) -> Path:
@@ -49,7 +48,11 @@ def spark_home(package: Path) -> Path:
 def _package_of_jobs() -> Path | None:
     """What a job's Python imports without an archive: it has no PYTHONPATH of the caller's."""
     of_caller = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    found = PathFinder.find_spec("pyspark", [path for path in sys.path if path not in of_caller])
+    return _package_on([path for path in sys.path if path not in of_caller])
+
+
+def _package_on(path: Sequence[str]) -> Path | None:
+    found = PathFinder.find_spec("pyspark", path)
     if found is None or not found.submodule_search_locations:
         return None
     return Path(next(iter(found.submodule_search_locations)))
