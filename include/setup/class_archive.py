@@ -15,7 +15,6 @@ from pathlib import Path
 from include.settings import PROJECT, SettingsError
 from include.setup.jars import checksum_of_text
 from include.spark.conf import CLASS_ARCHIVE, JARS, driver_java_options
-from include.spark.home import LINKED
 from include.spark.submit import job_environment, submit_command
 
 # What the archive was made of, or was tried to be.
@@ -28,7 +27,7 @@ TIMEOUT_S = 600
 def made_of(java: str) -> str:
     """A name for all that an archive depends on; `java` is what `java -version` says."""
     jars = sorted((str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in _jars())
-    return checksum_of_text(repr((java, LINKED, jars)))
+    return checksum_of_text(repr((java, jars)))
 
 
 def _jars() -> list[Path]:
