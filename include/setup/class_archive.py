@@ -14,7 +14,8 @@ from pathlib import Path
 
 from include.settings import PROJECT, SettingsError
 from include.setup.jars import checksum_of_text
-from include.spark.conf import CLASS_ARCHIVE, JARS, driver_java_options
+from include.spark.conf import CLASS_ARCHIVE, driver_java_options
+from include.spark.home import JARS
 from include.spark.submit import job_environment, submit_command
 
 # What the archive was made of, or was tried to be.

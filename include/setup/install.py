@@ -24,7 +24,7 @@ from include.settings import default_lake
 from include.setup import s3
 from include.setup.class_archive import is_archived
 from include.setup.jars import SetupError, checksum_of, fetch_jars, missing_jars, not_fetched
-from include.spark.conf import JARS
+from include.spark.home import JARS
 
 PROJECT = Path(__file__).resolve().parents[2]
 VENV = PROJECT / ".venv"

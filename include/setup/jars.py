@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from include.spark.conf import JARS
+from include.spark.home import JARS
 
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 CHECKSUMS = Path(__file__).resolve().parents[1] / "jars.sha256"

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from include.setup.jars import CHECKSUMS, SetupError, fetch_jars, missing_jars
-from include.spark.conf import JARS
+from include.spark.home import JARS
 from include.spark.s3 import S3_JARS, classes_jar, java_sources
 
 SDK = "2.35.4"  # that of the connector

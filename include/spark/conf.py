@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from include.settings import PROJECT, SettingsError, Stream
+from include.spark.home import JARS, spark_package
 
-JARS = PROJECT / ".jars"
 # The classes of a job as a JVM maps them into memory: made by set-up, as loading them takes seconds.
 CLASS_ARCHIVE = JARS / "classes.jsa"
 LOG4J = PROJECT / "include" / "log4j2.properties"
@@ -83,8 +83,14 @@ def jars() -> list[Path]:
 
 
 def class_path() -> str:
-    """The Delta jars for the class path of a driver: from there, not from --jars, are archived classes."""
-    return ":".join(map(str, jars()))
+    """What the class path of a driver begins with: the jars of which the archive has classes.
+
+    Delta's, as of --jars there is none, and Spark's in Spark's own order. Spark puts the folder that
+    SPARK_CONF_DIR names before its jars, and a JVM takes the archive only where it began as this did.
+    """
+    of_spark = spark_package() / "jars"
+    first = sorted(of_spark.glob("slf4j-api-*.jar"))
+    return ":".join(map(str, [*jars(), *first, of_spark / "*"]))
 
 
 def archive_options() -> list[str]:

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from include.spark.conf import JARS
+from include.settings import PROJECT
+
+# What set-up fetched and made for jobs.
+JARS = PROJECT / ".jars"
 
 # All that the scripts look for by which jobs are started.
 LINKED = ("bin", "conf", "jars", "sbin")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from include.lake.s3 import s3_endpoint, s3_region
 from include.settings import PROJECT, SettingsError
-from include.spark.conf import JARS
+from include.spark.home import JARS
 
 S3_JARS = JARS / "s3"
 SOURCES = PROJECT / "include" / "spark" / "java"

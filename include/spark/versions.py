@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from include.settings import SettingsError
-from include.spark.conf import JARS
+from include.spark.home import JARS
 
 # Each went through `make rehearse-upgrade` and the tests; the first is what requirements.in asks for.
 TRIED = (("4.2.0", "4.4.0"), ("4.2.1", "4.4.0"))  # Spark, Delta
