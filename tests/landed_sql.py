@@ -3,10 +3,12 @@
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
 from deltalake import DeltaTable
+from pyarrow import fs
 
 from include.fold.instants import micros_of
 from include.lake.paths import Lake
@@ -105,9 +107,12 @@ def plain(value: Any) -> Any:
 
 def oracle_rows(lake: Lake, stream: Stream, until_us: int) -> Counter[Any]:
     """The rows that the stream's table must hold when it is complete until then."""
-    files = [str(file) for file in Path(lake.landing(stream.source)).iterdir()]
-    values: dict[str, Any] = {"files": files, "until_us": until_us}
+    values: dict[str, Any] = {"until_us": until_us}
     if stream.name == "threshold_alerts":
         values["limit"] = stream.settings["limit"]
-    with duckdb.connect() as connection:
+    landed = lake.path_in_filesystem(lake.landing(stream.source))
+    with TemporaryDirectory() as folder, duckdb.connect() as connection:
+        # From wherever the lake is: DuckDB opens no object store without fetching an extension.
+        fs.copy_files(landed, folder, lake.filesystem, fs.LocalFileSystem())
+        values["files"] = [str(file) for file in Path(folder).iterdir()]
         return Counter(connection.execute(ORACLES[stream.name], values).fetchall())

@@ -151,6 +151,14 @@ def test_what_has_no_default_is_what_make_compose_env_writes():
     assert {mark for _, mark, _ in variables(COMPOSE)} == {":-", ":?"}
 
 
+@pytest.mark.parametrize("name", [*AIRFLOW, "spark-worker-1", "spark-worker-2"])
+def test_whoever_opens_a_lake_on_s3_has_its_variables_where_the_user_has_set_them(name):
+    passed = COMPOSE["x-object-store"]
+    assert "AWS_SECRET_ACCESS_KEY" in passed
+    assert set(passed.values()) == {None}
+    assert passed.items() <= SERVICES[name]["environment"].items()
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_no_secret_stands_in_the_file(name):
     secrets = {
@@ -159,7 +167,8 @@ def test_no_secret_stands_in_the_file(name):
         if re.search(r"PASSWORD$|SECRET|_KEY$|TOKEN", variable)
     }
     for variable, value in secrets.items():
-        assert re.fullmatch(r"\$\{\w+:\?[^}]*\}", value), variable
+        # None: passed on from .env or the shell.
+        assert value is None or re.fullmatch(r"\$\{\w+:\?[^}]*\}", value), variable
     for text in strings(SERVICES[name]):
         for password in re.findall(r"://\w+:(.*?)@", text):
             assert re.fullmatch(r"\$\{\w+:\?[^}]*\}", password)

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from include.setup.jars import missing_jars
+from include.setup.s3 import S3_CHECKSUMS
+from include.spark.s3 import classes_jar
 from tests.compose import OUR_IMAGE, SERVICES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,9 +124,10 @@ def test_debian_has_the_packages():
 
 def test_fetching_the_jars_needs_no_file_that_is_copied_later(tmp_path):
     copy_until_jars(tmp_path)
-    code = next(text for text in texts("RUN") if "fetch_jars" in text)
-    imports = shlex.split(code)[2].rpartition(";")[0]
-    subprocess.run([sys.executable, "-c", imports], cwd=tmp_path, env={}, check=True)
+    fetching = next(text for text in texts("RUN") if "fetch_jars" in text)
+    for command in fetching.split("&&"):
+        imports = shlex.split(command)[2].rpartition(";")[0]
+        subprocess.run([sys.executable, "-c", imports], cwd=tmp_path, env={}, check=True)
 
 
 def copy_until_jars(project: Path) -> None:
@@ -174,6 +177,9 @@ def test_the_steps_run_in_a_clean_folder(tmp_path):
             command = text.replace(VENV, str(venv)).replace(WORKDIR, str(project))
             subprocess.run(["sh", "-ec", command], cwd=project, env=environment, check=True)
     assert missing_jars(project / ".jars") == []
+    assert missing_jars(project / ".jars/s3", S3_CHECKSUMS) == []
+    # Under the name by which jobs look for it: that of its sources.
+    assert (project / ".jars/s3" / classes_jar().name).is_file()
     for words in (
         ["airflow", "version"],
         ["python", "-c", "import psycopg2, asyncpg, pyspark, delta, deltalake"],

@@ -39,7 +39,7 @@ class Cluster:
 
     @property
     def lake(self) -> Lake:
-        return Lake(str(self.places.volumes / "lake"))
+        return Lake(self.variables.get("LAKE") or str(self.places.volumes / "lake"))
 
     @property
     def password(self) -> str:

@@ -83,7 +83,7 @@ def read_services(path: Path, variables: Mapping[str, str], env_file: Path) -> d
     """
     described = interpolate(load_compose(path)["services"], variables, path.name)
     services = {
-        name: _service(name, service, _EnvFiles(path.parent, env_file))
+        name: _service(name, service, _EnvFiles(path.parent, env_file), variables)
         for name, service in described.items()
     }
     for service in services.values():
@@ -127,9 +127,11 @@ class _EnvFiles:
         return variables
 
 
-def _service(name: str, given: Mapping[str, Any], env_files: _EnvFiles) -> Service:
+def _service(
+    name: str, given: Mapping[str, Any], env_files: _EnvFiles, variables: Mapping[str, str]
+) -> Service:
     environment = env_files.read(given.get("env_file")) | _environment(
-        name, given.get("environment")
+        name, given.get("environment"), variables
     )
     published = dict(_published(name, port) for port in given.get("ports") or ())
     restart = str(given.get("restart", "no"))
@@ -153,13 +155,18 @@ def _service(name: str, given: Mapping[str, Any], env_files: _EnvFiles) -> Servi
     )
 
 
-def _environment(name: str, given: Any) -> dict[str, str]:
+def _environment(name: str, given: Any, variables: Mapping[str, str]) -> dict[str, str]:
+    """A name without a value passes on what `docker compose` has by that name, if it has it."""
     if isinstance(given, list):
         given = dict(entry.split("=", 1) for entry in given)
-    for variable, value in (given or {}).items():
+    passed = {
+        key: variables.get(key) if value is None else value for key, value in (given or {}).items()
+    }
+    found = {variable: value for variable, value in passed.items() if value is not None}
+    for variable, value in found.items():
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             raise ComposeError(f"{name}: environment {variable}: quote its value, {value!r}")
-    return {variable: str(value) for variable, value in (given or {}).items()}
+    return {variable: str(value) for variable, value in found.items()}
 
 
 def _words(name: str, key: str, given: Any) -> tuple[str, ...]:

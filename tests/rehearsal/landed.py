@@ -1,11 +1,12 @@
 """The rehearsal's input: a few hours of events of each source, landed a part at a time."""
 
 import json
-import shutil
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+
+from pyarrow import fs
 
 from include.lake.paths import Lake
 from include.landing.clock import LAGGING
@@ -58,7 +59,8 @@ class Landing:
         self._waiting[source] = [files[start:end] for start, end in pairwise(cuts)]
         if source_named(source).clock_grace is not None:
             # The sample is months old: a clock row before its end would make the rest late.
-            (self._folder(source) / LAGGING).touch()
+            with self.lake.filesystem.open_output_stream(self._path(source, LAGGING)):
+                pass
 
     def has_next(self, source: str) -> bool:
         return bool(self._waiting[source])
@@ -67,8 +69,8 @@ class Landing:
         """Land the next part. With the last one nobody is behind any more."""
         for file in self._waiting[source].pop(0):
             self._land(source, file)
-        if not self.has_next(source):
-            (self._folder(source) / LAGGING).unlink(missing_ok=True)
+        if not self.has_next(source) and source_named(source).clock_grace is not None:
+            self.lake.filesystem.delete_file(self._path(source, LAGGING))
 
     def land_late_signals(self) -> None:
         """Signals of the first part, once it has been settled: newer ones would make the rest late."""
@@ -85,12 +87,13 @@ class Landing:
         self._land("signals", file)
 
     def _land(self, source: str, file: Path) -> None:
-        hidden = self._folder(source) / f"_{file.name}"
-        shutil.copy2(file, hidden)
-        hidden.rename(self._folder(source) / file.name)
+        hidden = self._path(source, f"_{file.name}")
+        fs.copy_files(str(file), hidden, fs.LocalFileSystem(), self.lake.filesystem)
+        self.lake.filesystem.move(hidden, self._path(source, file.name))
         self.rows[source] = self.rows.get(source, 0) + len(file.read_bytes().splitlines())
 
-    def _folder(self, source: str) -> Path:
-        folder = Path(self.lake.landing(source))
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+    def _path(self, source: str, name: str) -> str:
+        """In the source's folder, which is made where it is missing."""
+        folder = self.lake.path_in_filesystem(self.lake.landing(source))
+        self.lake.filesystem.create_dir(folder, recursive=True)
+        return f"{folder}/{name}"

@@ -1,10 +1,11 @@
 """The cluster of docker-compose.yaml without a container engine: `make rehearse`.
 
-    python -m tests.rehearsal.rehearse [--short] [--folder F]
+    python -m tests.rehearsal.rehearse [--short] [--s3] [--folder F]
 
 Starts every service as a process on loopback, runs the streams through them, breaks one thing
 after another, and holds all tables against SQL over the landed files. Exit code 0 when all are
-equal. The folder, with all logs, is left when something failed, or when it was given.
+equal. The folder, with all logs, is left when something failed, or when it was given. With --s3 the
+lake is in a store of this machine that speaks S3, as a user would have it by `LAKE` in `.env`.
 """
 
 import os
@@ -13,7 +14,8 @@ import shutil
 import signal
 import sys
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 from urllib.error import URLError
@@ -28,6 +30,7 @@ from include.lake.paths import LakeError
 from include.registry import all_streams, stream_named
 from include.settings import SettingsError
 from include.spark.local_jobs import say
+from tests.e2e.object_store import BUCKET, prepared, running_store
 from tests.rehearsal.cluster import COMPOSE, Cluster, make_cluster
 from tests.rehearsal.compose_file import load_compose
 from tests.rehearsal.interpolation import ComposeError
@@ -67,12 +70,14 @@ SETTINGS = {"SPARK_WORKER_CORES": "2", "SPARK_WORKER_MEMORY": "2g", "PARALLELISM
 def main(argv: Sequence[str] | None = None) -> int:
     parser = ArgumentParser(description="Rehearse docker-compose.yaml without an engine.")
     parser.add_argument("--short", action="store_true", help="two streams and fewer steps")
+    parser.add_argument("--s3", action="store_true", help="the lake in a store that speaks S3")
     parser.add_argument("--folder", type=Path, help="new; default: one that is deleted at the end")
     args = parser.parse_args(argv)
     folder = (args.folder or Path(mkdtemp(prefix="rehearsal-"))).resolve()
     try:
-        with stop_signals_raised():
-            code = rehearse(folder, is_short=args.short)
+        make_folder(folder)
+        with stop_signals_raised(), lake_on_s3(folder / "store", wanted=args.s3) as settings:
+            code = rehearse(folder, SETTINGS | settings, is_short=args.short)
     except StopRequestedError:
         code = 128 + signal.SIGINT
     except ERRORS as error:
@@ -85,11 +90,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def rehearse(folder: Path, *, is_short: bool) -> int:
+@contextmanager
+def lake_on_s3(folder: Path, *, wanted: bool) -> Iterator[Mapping[str, str]]:
+    """What a user writes into .env for a lake in a store that runs meanwhile; nothing if not wanted."""
+    if not wanted:
+        yield {}
+        return
+    prepared()
+    with running_store(folder) as store:
+        os.environ.update(store.environment)  # this process looks into the lake, too
+        of_aws = {name: text for name, text in store.environment.items() if name.startswith("AWS_")}
+        yield of_aws | {"LAKE": f"s3a://{BUCKET}/lake"}
+
+
+def rehearse(folder: Path, settings: Mapping[str, str], *, is_short: bool) -> int:
     """1 when a table is not what the oracle says; raises one of ERRORS when it came not so far."""
-    make_folder(folder)
     steps = Steps(say)
-    cluster = make_cluster(folder, SETTINGS, say)
+    cluster = make_cluster(folder, settings, say)
     streams = [stream_named(name) for name in SHORT] if is_short else list(all_streams())
     landing = Landing(cluster.lake, folder / "staging", SHORT_SAMPLE if is_short else SAMPLE)
     scenario = Scenario(cluster, Folders(folder), landing, steps, streams, say)

@@ -107,6 +107,11 @@ def test_anchors_are_merged_and_what_a_service_says_itself_wins(tmp_path):
     ]
 
 
+def test_a_variable_without_a_value_is_passed_on_where_there_is_one(tmp_path):
+    text = service_text("environment: {A: , B: , C: c}")
+    assert compose(tmp_path, text, A="a", C="another")["one"].environment == {"A": "a", "C": "c"}
+
+
 def service_text(line: str) -> str:
     return f"services:\n  one:\n    image: x\n    {line}\n"
 
@@ -116,7 +121,6 @@ def service_text(line: str) -> str:
     [
         ("command: serve --port 80", "one: command must be a list"),
         ("environment: {A: yes}", "one: environment A: quote its value, True"),
-        ("environment: {A: }", "one: environment A: quote its value, None"),
         ("healthcheck: {test: curl localhost}", "one: healthcheck.test must be a list"),
         ("healthcheck: {test: [CMD-SHELL, curl]}", "one: healthcheck.test must be a list"),
         ("restart: sometimes", "one: restart: sometimes is no restart policy"),
