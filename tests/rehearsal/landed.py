@@ -57,9 +57,10 @@ class Landing:
         parts = self.sample.parts
         cuts = [round(part * len(files) / parts) for part in range(parts + 1)]
         self._waiting[source] = [files[start:end] for start, end in pairwise(cuts)]
+        self.lake.filesystem.create_dir(self._folder(source), recursive=True)
         if source_named(source).clock_grace is not None:
             # The sample is months old: a clock row before its end would make the rest late.
-            with self.lake.filesystem.open_output_stream(self._path(source, LAGGING)):
+            with self.lake.filesystem.open_output_stream(f"{self._folder(source)}/{LAGGING}"):
                 pass
 
     def has_next(self, source: str) -> bool:
@@ -70,7 +71,7 @@ class Landing:
         for file in self._waiting[source].pop(0):
             self._land(source, file)
         if not self.has_next(source) and source_named(source).clock_grace is not None:
-            self.lake.filesystem.delete_file(self._path(source, LAGGING))
+            self.lake.filesystem.delete_file(f"{self._folder(source)}/{LAGGING}")
 
     def land_late_signals(self) -> None:
         """Signals of the first part, once it has been settled: newer ones would make the rest late."""
@@ -87,13 +88,11 @@ class Landing:
         self._land("signals", file)
 
     def _land(self, source: str, file: Path) -> None:
-        hidden = self._path(source, f"_{file.name}")
+        folder = self._folder(source)
+        hidden = f"{folder}/_{file.name}"
         fs.copy_files(str(file), hidden, fs.LocalFileSystem(), self.lake.filesystem)
-        self.lake.filesystem.move(hidden, self._path(source, file.name))
+        self.lake.filesystem.move(hidden, f"{folder}/{file.name}")
         self.rows[source] = self.rows.get(source, 0) + len(file.read_bytes().splitlines())
 
-    def _path(self, source: str, name: str) -> str:
-        """In the source's folder, which is made where it is missing."""
-        folder = self.lake.path_in_filesystem(self.lake.landing(source))
-        self.lake.filesystem.create_dir(folder, recursive=True)
-        return f"{folder}/{name}"
+    def _folder(self, source: str) -> str:
+        return self.lake.path_in_filesystem(self.lake.landing(source))

@@ -29,6 +29,7 @@ from include.airflow.local_airflow import (
 from include.lake.paths import LakeError
 from include.registry import all_streams, stream_named
 from include.settings import SettingsError
+from include.setup.jars import SetupError
 from include.spark.local_jobs import say
 from tests.e2e.object_store import BUCKET, prepared, running_store
 from tests.rehearsal.cluster import COMPOSE, Cluster, make_cluster
@@ -56,6 +57,7 @@ ERRORS = (
     RehearsalError,
     ServiceError,
     SettingsError,
+    SetupError,  # of a lake on S3: no JDK, no jars
     URLError,
     TimeoutError,
 )
