@@ -12,7 +12,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
 from include.data_checks import DataCheckError
+from include.lake.delta_log import told_of
 from include.lake.lease import LeaseTakenError
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
@@ -34,6 +38,8 @@ LOG_LEVEL = "SPARK_LOG_LEVEL"
 TOO_BUSY = "Python worker failed to connect back"
 # What Py4J says first of any error of the JVM's; the error itself comes next.
 OF_PY4J = "An error occurred while calling "
+# Of reading and writing without a JVM: delta-rs puts the cause, and the file, below the first line.
+OF_FILES = (DeltaError, OSError, pa.ArrowException)
 # What the caller can mend: said in one line, with exit code 2 and no traceback.
 CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError, DataCheckError)
 
@@ -93,6 +99,8 @@ def _cause(error: Exception) -> str:
         )
     if (told := short_memory(f"{type(error).__name__}: {error}")) is not None:
         return told
+    if isinstance(error, OF_FILES):
+        return told_of(error)
     lines = str(error).splitlines() or [type(error).__name__]
     if lines[0].startswith(OF_PY4J):
         lines = [line.removeprefix(": ") for line in lines[1:]] or lines

@@ -1,9 +1,13 @@
 """How a job that fails ends: with its cause in the last line, and of Spark no more than is asked for."""
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from include.job import exit_with_main
 from include.lake.paths import LakeError
+from tests.open_files import no_more_files
 
 WORKER = """Traceback (most recent call last):
   File "/lake/include/streams/spending.py", line 41, in add_purchases
@@ -93,6 +97,24 @@ def test_an_error_of_the_jvm_is_told_and_not_the_call_that_it_came_of(capsys):
     said = f"{OF_CALL}Job aborted due to stage failure: 1/0{JAVA}"
     told = "org.apache.spark.SparkException: Job aborted due to stage failure: 1/0"
     assert said_of(RuntimeError(said), capsys)[1][-1] == f"error: {told}"
+
+
+def test_what_cannot_be_had_just_now_is_one_line_with_its_cause_and_what_to_do(tmp_path, capsys):
+    write_deltalake(tmp_path, pa.table({"n": [1]}))
+    with no_more_files(), pytest.raises(OSError, match="os error 24") as raised:
+        DeltaTable(tmp_path)
+    code, lines = said_of(raised.value, capsys)
+    assert code == 1
+    assert f"Unable to open file {tmp_path}/_delta_log/" in lines[-1]
+    assert "Too many open files (os error 24). Nothing is known to be damaged: " in lines[-1]
+
+
+def test_a_damaged_file_is_not_said_to_be_well(tmp_path, capsys):
+    write_deltalake(tmp_path, pa.table({"n": [1]}))
+    max((tmp_path / "_delta_log").glob("*.json")).write_text("{")
+    with pytest.raises(DeltaError) as raised:
+        DeltaTable(tmp_path)
+    assert "known to be damaged" not in said_of(raised.value, capsys)[1][-1]
 
 
 def test_a_value_that_has_the_words_is_no_lack_of_memory(capsys):

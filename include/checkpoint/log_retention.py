@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from include.checkpoint.offsets import newest_planned
 from include.checkpoint.position import read_position
 from include.checkpoint.vacuum_guard import LOG_RETENTION, LOG_SHARE, retention
-from include.lake.delta_log import made_at, read_actions
+from include.lake.delta_log import is_of_machine, made_at, read_actions
 from include.lake.generations import Generations, is_reseeded
 from include.lake.paths import Lake, LakeError
 
@@ -102,5 +102,7 @@ def _is_unreadable(bronze: str, version: int) -> bool:
     """Whether neither commits nor a checkpoint lead to that version any more."""
     try:
         return DeltaTable(bronze, version=version).version() != version
-    except DeltaError:
+    except DeltaError as error:
+        if is_of_machine(error):
+            raise
         return True

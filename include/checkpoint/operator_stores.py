@@ -46,7 +46,7 @@ def _read(lake: Lake, checkpoint: str, path: str) -> OperatorStores:
             str(store["storeName"]): int(store["numPartitions"])
             for store in metadata["stateStoreInfo"]
         }
-    except OSError as error:
+    except FileNotFoundError as error:  # since it was listed. Any other says nothing of the file
         return OperatorStores({}, path, f"it cannot be read: {error}")
     except NOT_UNDERSTOOD as error:
         return OperatorStores({}, path, f"it is not what Spark writes: {error!r}")

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from include.lake.delta_log import is_of_machine
 from include.lake.paths import Lake
 
 METADATA = "metadata"
@@ -52,6 +53,8 @@ def _read(lake: Lake, path: str) -> SnapshotContents:
     except KeyError:
         return SnapshotContents({}, f"it has no entry {METADATA}")
     except UNREADABLE as error:
+        if is_of_machine(error):
+            raise
         return SnapshotContents({}, f"it cannot be read: {error or type(error).__name__}")
     return _parse(metadata)
 

@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from include.checkpoint.row_counts import RowCountError
 from include.fold.records import DefinitionError
-from include.lake.delta_log import first_line
+from include.lake.delta_log import told_of
 from include.lake.lease import LeaseTakenError
 from include.lake.paths import Lake, LakeError, open_lake
 from include.plans.plan_recompute import parse_instant
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(printable(f"error: {error}\n"))
         return REFUSED
     except FAILURES as error:
-        sys.stderr.write(printable(f"error: {first_line(error)}\n"))
+        sys.stderr.write(printable(f"error: {told_of(error)}\n"))
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED

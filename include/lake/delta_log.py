@@ -18,33 +18,73 @@ from include.fold.instants import EPOCH
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 
-# Of these a table is not damaged.
-SHORT = (
+# What the operating system refuses, or a disk fails to give, whatever the bytes are; and a network.
+OF_DISK = (
     errno.EACCES,
+    errno.EDQUOT,
+    errno.EIO,
     errno.EMFILE,
     errno.ENFILE,
-    errno.ENOSPC,
-    errno.EROFS,
-    errno.EDQUOT,
     errno.ENOMEM,
+    errno.ENOSPC,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ESTALE,
 )
-WORDS = "|".join(map(os.strerror, SHORT))
-# As Python, Rust and Java end with these words, and as stores refuse whom they do not know: a path
-# or a value within a message may be of the same words.
+OF_NETWORK = (
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.ECONNABORTED,
+    errno.ECONNREFUSED,
+    errno.ECONNRESET,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EKEYEXPIRED,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ENODEV,
+    errno.ENOKEY,
+    errno.ENOTCONN,
+    errno.ENXIO,
+    errno.EPIPE,
+    errno.EREMOTEIO,
+    errno.ETIMEDOUT,
+)
+UNREACHABLE = frozenset((*OF_DISK, *OF_NETWORK))
+DISK = "|".join(map(os.strerror, OF_DISK))
+WORDS = "|".join(map(os.strerror, UNREACHABLE))
+# As Python, Rust and Java end with these words, and as stores, by Arrow and by delta-rs, tell all that
+# is not one object's own: a path or a value within a message may be of the same words. Java says of a
+# broken connection, too, of which a worker that died of damage is the other end.
 OF_MACHINE = re.compile(
-    rf"\[errno \d+\] ({WORDS})|({WORDS})( \(os error \d+\)|\)|$)"
-    "|The operation lacked|AWS Error ACCESS_DENIED",
+    rf"\[errno \d+\] ({WORDS})|({WORDS}) \(os error \d+\)|({DISK})(\)|$)"
+    r"|The operation lacked|Generic (?!LocalFileSystem)\w+ error"
+    r"|AWS Error (?!NO_SUCH_KEY|RESOURCE_NOT_FOUND)\w+( \(HTTP status \d+\))? during ",
     re.IGNORECASE | re.MULTILINE,
 )
+# A range that an object does not have: so much of it is gone.
+CUT_OFF = re.compile(r"\(HTTP status 416\)|\b416 Range Not Satisfiable", re.IGNORECASE)
 COLOUR = re.compile(r"\x1b\[\d*m")
 CAUSE = "↳"  # as delta-rs puts causes below an error
+AGAIN = (
+    "Nothing is known to be damaged: see to the rights, space, disk or network, and repeat the command. "
+    "If a disk never gives a file again, move that away: the next run then names what mends it"
+)
 
 
-def is_of_machine(error: Exception) -> bool:
-    """Whether space, rights, memory or open files are short: no damage, and nothing to set aside."""
+def is_of_machine(error: BaseException) -> bool:
+    """Whether what was asked for cannot be had just now, so that nothing is known of its bytes.
+
+    Space, rights, memory or open files are short, a disk, network or store fails: no damage, and
+    nothing to set aside. The one place that decides: whoever says of a file that it is damaged, or
+    refuses it, asks here first.
+    """
+    if isinstance(error, (ConnectionError, MemoryError, TimeoutError)):
+        return True
     if isinstance(error, OSError) and error.errno is not None:
-        return error.errno in SHORT
-    return OF_MACHINE.search(str(error)) is not None
+        return error.errno in UNREACHABLE
+    said = str(error)
+    return OF_MACHINE.search(said) is not None and CUT_OFF.search(said) is None
 
 
 def open_table(path: str) -> DeltaTable:
@@ -64,7 +104,7 @@ def open_table(path: str) -> DeltaTable:
 def unbroken(path: str) -> Iterator[None]:
     """LakeError in place of whatever delta-rs and Arrow say of a table that is damaged.
 
-    What the machine refuses (space, rights, open files) and a lost race are no damage.
+    What cannot be had just now (`is_of_machine`) and a lost race are no damage.
     """
     try:
         yield
@@ -122,6 +162,11 @@ def first_line(error: Exception) -> str:
     first, *others = COLOUR.sub("", str(error)).splitlines() or [type(error).__name__]
     causes = (line.strip() for line in others if line.strip().startswith(CAUSE))
     return " ".join([first, *causes])
+
+
+def told_of(error: Exception) -> str:
+    """`first_line`; of what cannot be had just now with what to do, as no file is known to be broken."""
+    return f"{first_line(error)}. {AGAIN}" if is_of_machine(error) else first_line(error)
 
 
 def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:

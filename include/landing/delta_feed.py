@@ -92,7 +92,7 @@ def is_of_feed(path: str) -> bool:
 
 
 def inserted_rows(content: bytes) -> pa.Table:
-    """Those of a file of changes; pa.ArrowException for one that is damaged."""
+    """Those of a file of changes; what Arrow raises for one that is damaged."""
     file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
     rows = file.read()
     return rows.filter(pc.equal(rows[CHANGE], "insert")).drop_columns([CHANGE])

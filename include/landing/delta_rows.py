@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from include.fold.conform import conformed_table
+from include.lake.delta_log import first_line, is_of_machine
 from include.lake.paths import files_of
 from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
@@ -59,12 +60,16 @@ def _content(source: Source, part: VersionPart) -> bytes:
             f"{part.path} of {origin.uri} was to be taken in and is gone, as after a VACUUM: "
             f"`./stateful skip-lost {source.name}` shows what is lost, and --apply goes on without it"
         ) from error
+    values = _partition_values(origin.uri, part)
     try:
         if is_of_feed(part.path):
             content = _as_parquet(inserted_rows(content))
-        return _completed(content, origin.uri, part)
-    except pa.ArrowException:
-        return content  # damaged: whoever parses it says how
+        return _completed(content, origin.uri, part, values)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if is_of_machine(error):
+            raise
+        # Not as it is: of the fields it may lack some, and of a feed its rows are not all inserted.
+        raise UnreadableFileError(f"not a whole Parquet file: {first_line(error)}") from None
 
 
 @lru_cache(maxsize=64)
@@ -108,10 +113,9 @@ def _of_text(text: str | None, kind: pa.DataType) -> pa.Array:
     return value.cast(kind)
 
 
-def _completed(content: bytes, uri: str, part: VersionPart) -> bytes:
+def _completed(content: bytes, uri: str, part: VersionPart, values: pa.Table | None) -> bytes:
     """The file with the columns of its folders, and its instants as such: unless it is told
     otherwise, Spark writes these in 96 bits, which do not say that they are UTC."""
-    values = _partition_values(uri, part)
     file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
     leaves = range(len(file.schema))
     has_instants = any(file.schema.column(leaf).physical_type == "INT96" for leaf in leaves)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from include.lake.delta_log import first_line
+from include.lake.delta_log import first_line, is_of_machine
 from include.landing.landed_content import what_it_is
 from include.landing.landed_row import check_columns, landed_columns
 from include.landing.landed_times import Instant, LocalTime
@@ -29,6 +29,8 @@ class ParquetRows:
         try:
             self._table = _read_parquet(content, source)
         except (pa.ArrowException, OSError, ValueError) as error:
+            if is_of_machine(error):
+                raise
             raise UnreadableFileError(f"not a whole Parquet file: {first_line(error)}") from None
 
     def items(self) -> Iterator[dict[str, object]]:
@@ -82,14 +84,18 @@ def _values(column: pa.Array) -> list[object]:
 def _with_python_times(column: pa.Array) -> pa.Array:
     try:
         return column.cast(_in_microseconds(column.type), safe=False)
-    except pa.ArrowException:  # members of one name: each value is refused
+    except pa.ArrowException as error:  # members of one name: each value is refused
+        if is_of_machine(error):
+            raise
         return column
 
 
 def _python_values(column: pa.Array) -> list[object]:
     try:
         return list(column.to_pylist())
-    except NO_PYTHON_VALUE:
+    except NO_PYTHON_VALUE as error:
+        if is_of_machine(error):
+            raise
         return [_python_value(scalar) for scalar in column]
 
 

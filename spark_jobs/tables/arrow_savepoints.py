@@ -19,7 +19,7 @@ from include.fold.conform import conformed_table
 from include.fold.definition import KeyedFold
 from include.fold.instants import instant_of
 from include.lake.columns import INSTANT, documented, without_comments
-from include.lake.delta_log import open_table
+from include.lake.delta_log import is_of_machine, open_table
 from include.lake.paths import Lake, files_of
 from include.savepoints.contents import Contents, SavepointError
 from include.savepoints.savepoint_table import beside_in, savepoint_columns, savepoint_table
@@ -60,8 +60,9 @@ def read_contents(lake: Lake, path: str, savepoint_id: str) -> Contents:
     except (TableNotFoundError, FileNotFoundError) as error:
         raise SavepointError(f"{named}: it is gone: {error}") from error
     except (pa.ArrowInvalid, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the file system's: it may pass. Arrow's own word on bad bytes has no number
+        # The file system's may pass, as a store's does, which has no number, nor Arrow's on bad bytes.
+        if is_of_machine(error) or (isinstance(error, OSError) and error.errno is not None):
+            raise
         raise SavepointError(f"{named}: it is damaged: {error}") from error
     lines = sorted(json.dumps(list(row.values()), default=str) for row in _checked(rows))
     digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=LENGTH).hexdigest()

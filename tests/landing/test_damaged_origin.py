@@ -1,0 +1,83 @@
+"""Somebody else's Delta table with a damaged file: that is refused as a whole, and gives no row that is none."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from include import origins
+from include.lake.paths import Lake
+from include.landing.ingest import ingest
+from tests.ingested import SIGNALS, bronze_of, quarantine_of
+from tests.landed_files import START
+
+pytestmark = pytest.mark.slow
+NOTE = "note"  # a column that is no field of the source
+
+
+def table(uri: str, **named: object) -> None:
+    rows = {
+        "device_id": [0, 1],
+        "timestamp": pa.array([START, START], pa.timestamp("us", "UTC")),
+        "value": [0, 1],
+        NOTE: ["a", "b"],
+    }
+    feed = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(uri, pa.table(rows), configuration=feed, **named)  # type: ignore[call-overload]
+
+
+def damaged(path: Path) -> Iterator[bytes]:
+    """The file with one byte of the column NOTE changed: as many as it has bytes."""
+    column = pq.read_metadata(path).row_group(0).column(pq.read_schema(path).get_field_index(NOTE))
+    first = column.dictionary_page_offset or column.data_page_offset
+    content = path.read_bytes()
+    for at in range(first, first + column.total_compressed_size):
+        yield content[:at] + bytes([content[at] ^ 0x7F]) + content[at + 1 :]
+
+
+def is_refused_by(error: type[Exception]) -> Callable[[bytes], bool]:
+    """Whether Arrow says so of the whole file."""
+
+    def is_so(content: bytes) -> bool:
+        try:
+            pq.ParquetFile(pa.BufferReader(content)).read()
+        except (pa.ArrowException, OSError) as found:
+            return isinstance(found, error)
+        return False
+
+    return is_so
+
+
+@pytest.mark.parametrize("error", [pa.ArrowInvalid, OSError])
+@pytest.mark.parametrize("rescue", [True, False])
+def test_a_damaged_file_of_the_feed_gives_no_row(
+    lake: Lake, tmp_path: Path, error: type[Exception], rescue: bool
+):
+    uri = str(tmp_path / "theirs")
+    table(uri)
+    origin = origins.DeltaTable(uri=uri, on_change="inserts")
+    source = replace(SIGNALS, origin=origin, rescue=rescue)
+    ingest(lake, source)
+    DeltaTable(uri).update({"value": "value + 10"}, predicate="device_id = 1")
+    (changes,) = Path(uri, "_change_data").rglob("*.parquet")
+    changes.write_bytes(next(filter(is_refused_by(error), damaged(changes))))
+    ingest(lake, source)
+    assert [row["value"] for row in bronze_of(lake)] == [0, 1]
+    assert [row["reason_code"] for row in quarantine_of(lake)] == ["unreadable_file"]
+
+
+@pytest.mark.parametrize("error", [pa.ArrowInvalid, OSError])
+def test_a_damaged_file_of_a_partition_gives_no_row_without_its_fields(
+    lake: Lake, tmp_path: Path, error: type[Exception]
+):
+    uri = str(tmp_path / "theirs")
+    table(uri, partition_by=["value"])
+    (zero,) = Path(uri, "value=0").rglob("*.parquet")
+    zero.write_bytes(next(filter(is_refused_by(error), damaged(zero))))
+    ingest(lake, replace(SIGNALS, origin=origins.DeltaTable(uri=uri), rescue=False))
+    assert [row["value"] for row in bronze_of(lake)] == [1]
+    assert [row["reason_code"] for row in quarantine_of(lake)] == ["unreadable_file"]
