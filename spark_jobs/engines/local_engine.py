@@ -160,7 +160,9 @@ class LocalEngine:
 
     def migrated(self, states: pa.Table, fold: KeyedFold, migrate: MigrateState) -> pa.Table:
         """MigrationError names the key that cannot be mapped."""
-        return states_to_rows(migrated(states, fold, migrate), 0)
+        columns = [column.combine_chunks() for column in states.columns]
+        batch = pa.RecordBatch.from_arrays(columns, schema=states.schema)  # of no rows, too
+        return states_to_rows(migrated(batch, fold, migrate), 0)
 
     def count_without_timeout(self, states: pa.Table) -> int:
         return kept_without_timeout(states)

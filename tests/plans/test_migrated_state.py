@@ -12,6 +12,7 @@ from include.fold.admission import NEVER_US
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.states import KeyState, States
 from include.fold.timers import TIMERS, timers_column
+from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.engines.migrated_state import MigrationError, migrated
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
 from tests.fold.timer_machine import timers_in
@@ -75,8 +76,9 @@ def test_timers_are_kept_by_their_names(names):
     known = {"both": {"a": 1, "b": 2}, "one": {"b": 3}, "none": {}}
     kept = {key: {n: at for n, at in of.items() if n in names} for key, of in known.items()}
     assert timers_in(found) == {key: of for key, of in kept.items() if of}
-    again = states_from_rows(fold, states_to_rows(found, 0))
-    assert timers_in(again) == timers_in(found)
+    written = states_to_rows(found, 0)
+    assert timers_in(states_from_rows(fold, written)) == timers_in(found)
+    assert LocalEngine().migrated(states_to_rows(states, 0), fold, to_new) == written
 
 
 INSTANTS = st.integers(0, 2**53)
