@@ -76,7 +76,8 @@ from include.airflow.run_note import KEY, run_note
 from include.airflow.stream_doc import stream_doc
 from include.registry import loadable_streams, source_named
 from include.settings import SettingsError, Stream, default_lake
-from include.steps import STEPS, JobStep, LookStep, Step, StreamRun
+from include.steps import STEPS, JobStep, LookStep, Step
+from include.stream_run import StreamRun
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ from include.plans import shared_jvm
 from include.plans.shared_jvm import wait_while_led
 from include.registry import stream_named
 from include.settings import GIB, SettingsError
-from include.steps import STEPS, StreamRun
+from include.steps import STEPS
+from include.stream_run import StreamRun
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 
