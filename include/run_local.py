@@ -80,11 +80,15 @@ def _advice(run: StreamRun, code: int) -> str:
     name = run.stream.name
     if errors := [found for found in run.checked.findings if found.severity == "error"]:
         return "\n".join(f"{e.finding}: {e.detail}.\n  To do: {e.action}." for e in errors)
-    again = f"`./stateful stream {name}` goes on where it stopped"
+    # The check reads no state: whether that is sound only the error can say.
+    again = (
+        f"`./stateful stream {name}` goes on where it stopped: the check of its checkpoint finds "
+        "nothing else"
+    )
     if code == REFUSED:
-        return f"the checkpoint of {name} is sound: do what the error says, and {again}"
+        return f"do what the error says, and {again}"
     return (
-        f"the checkpoint of {name} is sound: mend what the error names, and {again}. "
+        f"mend what the error names, and {again}. "
         f"With {LOG_LEVEL}=warn before it, all is shown that Spark says"
     )
 

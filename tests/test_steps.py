@@ -133,8 +133,8 @@ def test_an_ingestion_without_a_jvm_that_fails_ends_it(lake, monkeypatch, capfd)
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (1, "the checkpoint of user_counts is sound: mend what the error names, and `./stateful"),
-        (2, "the checkpoint of user_counts is sound: do what the error says, and `./stateful"),
+        (1, "mend what the error names, and `./stateful stream user_counts` goes on"),
+        (2, "do what the error says, and `./stateful stream user_counts` goes on"),
         (130, ""),
     ],
 )

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from include.care.check_checkpoint import check_checkpoint, record_check
 from include.care.table_figures import lost_files
+from include.checkpoint.checksums import unlike_their_checksums
 from include.job import CALLER_ERRORS
 from include.lake.delta_log import first_line, is_of_machine, open_table
 from include.lake.generations import read_generations
@@ -24,6 +25,7 @@ FOLDERS, FILES = (
 
 # Spark's class of error; of a damaged change log it names no file.
 NO_STATE = "CANNOT_LOAD_STATE_STORE"
+CAUSED_BY = "Caused by: "
 
 
 class BrokenLakeError(Exception):
@@ -102,5 +104,13 @@ def _of_state(lake: Lake, stream: Stream, error: Exception) -> str | None:
         return None
     generation = read_generations(lake, stream.name).number
     path = lake.checkpoint(stream.name, generation)
+    damaged = [f"{path}/{name}" for name in unlike_their_checksums(lake, path)]
+    named = first_names(damaged) if damaged else f"a file of the state in {path}"
     way_out = how_to_mend(f"checkpoints/{stream.name}")
-    return f"a file of the state in {path} cannot be read ({first_line(error)}). To do: {way_out}"
+    return f"{named} cannot be read ({_root_cause(error)}). To do: {way_out}"
+
+
+def _root_cause(error: Exception) -> str:
+    """The last of the causes that a JVM has told; what comes first is how it came to Python."""
+    causes = [line for line in str(error).splitlines() if line.startswith(CAUSED_BY)]
+    return causes[-1].removeprefix(CAUSED_BY) if causes else first_line(error)

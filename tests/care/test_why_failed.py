@@ -8,10 +8,9 @@ from deltalake.exceptions import DeltaError
 from include.care.why_failed import BrokenLakeError, told_why
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
-from include.registry import streams_of
+from tests.care.checked import STREAM
 from tests.checkpoint.bronze_lake import SOURCE, append
-
-(STREAM, *_) = streams_of(SOURCE)
+from tests.checkpoint.spark_checkpoint import checksum_of
 
 
 def fail(lake: Lake, error: Exception) -> str:
@@ -89,6 +88,29 @@ def test_a_file_that_the_error_names_is_named_with_what_mends_it(lake, file, way
     assert f"{lake.root}/{file} cannot be read ([FAILED_READ_FILE]" in said
     assert way in said
     assert "\n" not in said
+
+
+NO_STATE = """[STREAM_FAILED] terminated: Return Message: Traceback (most recent call last):
+  File "clientserver.py", line 644, in _call_proxy
+Caused by: org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error
+\tat org.apache
+Caused by: java.io.EOFException
+\tat java.base"""
+
+
+@pytest.mark.parametrize("has_checksum", [True, False])
+def test_a_file_of_the_state_is_named_by_its_checksum(lake, made, has_checksum):
+    append_ops(lake, "batches", [{"stream": STREAM.name, "generation": 1, "batch_id": 5}])
+    file = made.stores[0].changelog(6)
+    file.write_bytes(file.read_bytes()[:20])
+    if not has_checksum:
+        checksum_of(file).unlink()
+    with pytest.raises(BrokenLakeError) as raised, told_why(lake, STREAM):
+        raise RuntimeError(NO_STATE)
+    named = file if has_checksum else f"a file of the state in {made.root}"
+    said = str(raised.value)
+    assert said.startswith(f"{named} cannot be read (java.io.EOFException). To do: put it back")
+    assert said.endswith(f"`./stateful reseed {STREAM.name} --apply`")
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"PAR1")])

@@ -11,6 +11,7 @@ import uuid
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from zlib import crc32
 
 CRC = b"crc\0\0\0\x02\0"
 
@@ -32,7 +33,8 @@ def write(path: Path, content: bytes) -> None:
     """A file as Hadoop writes it on a local disk: with its checksum beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    checksum_of(path).write_bytes(CRC + bytes(len(content) // 512 * 4 + 4))
+    chunks = (content[at : at + 512] for at in range(0, len(content), 512))
+    checksum_of(path).write_bytes(CRC + b"".join(crc32(chunk).to_bytes(4) for chunk in chunks))
 
 
 def remove(path: Path) -> None:

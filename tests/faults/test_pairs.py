@@ -70,7 +70,7 @@ def test_one_that_is_killed_never_ends_its_work(tmp_path):
 @pytest.mark.parametrize(
     ("told", "is_one"),
     [
-        pytest.param(Told(2, f"INFO\n{REFUSED}\nthe checkpoint is sound"), True, id="one line"),
+        pytest.param(Told(2, f"INFO\n{REFUSED}\ndo what the error says"), True, id="one line"),
         pytest.param(Told(1, REFUSED), False, id="another code"),
         pytest.param(Told(2, f"{REFUSED}\n{REFUSED}"), False, id="two lines"),
         pytest.param(Told(2, f"{REFUSED}\n`./stateful set-aside x`"), False, id="advice on damage"),
