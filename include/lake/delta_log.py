@@ -16,6 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from include.fold.instants import EPOCH
 from include.lake.how_to_mend import how_to_mend
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
 
 # What the operating system refuses, or a disk fails to give, whatever the bytes are; and a network.
@@ -90,7 +91,7 @@ def is_of_machine(error: BaseException) -> bool:
 def open_table(path: str) -> DeltaTable:
     """The newest version of a table; LakeError when its log cannot be read, or has no commit."""
     try:
-        return DeltaTable(path)
+        return delta_table(path)
     except (DeltaError, OSError) as error:
         if is_of_machine(error):
             raise
@@ -126,7 +127,7 @@ def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
     same = version
     while True:
         try:
-            return DeltaTable(path, version=same)
+            return delta_table(path, version=same)
         except DeltaError as error:
             if is_of_machine(error):
                 raise

@@ -1,0 +1,51 @@
+"""Delta tables as delta-rs opens them, but with nothing of their log left out."""
+
+import errno
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+
+COMMIT = re.compile(r"(\d{20})\.json")
+
+
+def delta_table(path: str, version: int | None = None) -> DeltaTable:
+    """The table at `path`, as of a version or its newest; OSError when that cannot be had just now.
+
+    delta-rs (1.6.6) leaves a file out of the log where the disk does not tell what it is (`stat`
+    fails). Without its newest commits a table is an older one, and nothing says so: who opened
+    that would judge, or delete, by it. So it is held against the names in the log, which are
+    listed before: what somebody commits meanwhile is not missed. A store lists names and what
+    they are in one answer, and is asked nothing more.
+    """
+    newest = _newest_commit(path) if version is None else -1
+    table = DeltaTable(path, version=version)
+    if table.version() < newest:
+        left_out = Path(f"{_log_of(path)}/{newest:020}.json")
+        with suppress(FileNotFoundError):  # which says that it was cleaned up
+            left_out.stat()  # says why, where it fails still
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(left_out))
+    return table
+
+
+def _log_of(path: str) -> str | None:
+    """The folder of a table's log; None in a store."""
+    if path.startswith("file://"):
+        path = unquote(path.removeprefix("file://"))
+    return None if "://" in path else f"{path}/_delta_log"
+
+
+def _newest_commit(path: str) -> int:
+    """The newest commit by the names in the log; -1 without any, or in a store."""
+    log = _log_of(path)
+    if log is None:
+        return -1
+    try:
+        with os.scandir(log) as files:
+            named = [COMMIT.fullmatch(file.name) for file in files]
+    except (FileNotFoundError, NotADirectoryError):
+        return -1  # delta-rs says so
+    return max((int(found[1]) for found in named if found), default=-1)
