@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from include.fold.instants import EPOCH
 from include.lake.how_to_mend import how_to_mend
-from include.lake.open_delta import delta_table
+from include.lake.open_delta import delta_table, refuse_left_out
 from include.lake.paths import Lake, LakeError
 
 # What the operating system refuses, or a disk fails to give, whatever the bytes are; and a network.
@@ -114,6 +114,7 @@ def unbroken(path: str) -> Iterator[None]:
     except (DeltaError, OSError, pa.ArrowException) as error:
         if is_of_machine(error):
             raise
+        refuse_left_out(path)
         told = first_line(error)
         raise LakeError(f"{path} cannot be read ({told}): {how_to_mend(path)}") from error
 

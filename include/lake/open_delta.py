@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 COMMIT = re.compile(r"(\d{20})\.json")
 
@@ -16,19 +17,35 @@ def delta_table(path: str, version: int | None = None) -> DeltaTable:
     """The table at `path`, as of a version or its newest; OSError when that cannot be had just now.
 
     delta-rs (1.6.6) leaves a file out of the log where the disk does not tell what it is (`stat`
-    fails). Without its newest commits a table is an older one, and nothing says so: who opened
-    that would judge, or delete, by it. So it is held against the names in the log, which are
-    listed before: what somebody commits meanwhile is not missed. A store lists names and what
-    they are in one answer, and is asked nothing more.
+    fails). Without others it takes the log for damaged. Without its newest commits a table is an
+    older one, and nothing says so: who opened that would judge, or delete, by it. So it is held
+    against the names in the log, which are listed before: what somebody commits meanwhile is not
+    missed. A store lists names and what they are in one answer, and is asked nothing more.
     """
     newest = _newest_commit(path) if version is None else -1
-    table = DeltaTable(path, version=version)
+    try:
+        table = DeltaTable(path, version=version)
+    except DeltaError:
+        refuse_left_out(path)
+        raise
     if table.version() < newest:
-        left_out = Path(f"{_log_of(path)}/{newest:020}.json")
-        with suppress(FileNotFoundError):  # which says that it was cleaned up
-            left_out.stat()  # says why, where it fails still
-        raise OSError(errno.EIO, os.strerror(errno.EIO), str(left_out))
+        refuse_left_out(path)
+        left_out = f"{_log_of(path)}/{newest:020}.json"  # the disk tells of it by now
+        raise OSError(errno.EIO, os.strerror(errno.EIO), left_out)
     return table
+
+
+def refuse_left_out(path: str) -> None:
+    """OSError of what the disk does not tell of in the log of the table at `path`.
+
+    For whoever holds an error of delta-rs, which says nothing of it.
+    """
+    log = _log_of(path)
+    if log is None or not Path(log).is_dir():
+        return
+    for file in Path(log).iterdir():
+        with suppress(FileNotFoundError):
+            file.stat()
 
 
 def _log_of(path: str) -> str | None:

@@ -3,17 +3,21 @@
 import ast
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from include.coverage.trust import table_version
-from include.lake.delta_log import open_table
+from include.lake.delta_log import AGAIN, open_rows_of, open_table, told_of, unbroken
 from include.lake.open_delta import delta_table
 from include.lake.ops import append_ops, read_ops
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake, LakeError, dataset_of
 from include.lake.table_seal import seal, what_changed
 from include.plans.reseed_base import refuse_unreadable_table
 from tests.unreachable import leave_out
@@ -99,3 +103,53 @@ def test_nothing_opens_a_table_but_there():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
         assert not names & called or file.name == "open_delta.py", file
+
+
+@contextmanager
+def without_stat(left_out: Path, number: int) -> Iterator[None]:
+    """`leave_out`, with the error that the system has for it."""
+
+    def stat(path: Any, **named: Any) -> os.stat_result:
+        if str(path).startswith(str(left_out)):
+            raise OSError(number, os.strerror(number), str(path))
+        return of_system(path, **named)
+
+    of_system = os.stat
+    with leave_out(left_out), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "stat", stat)
+        yield
+
+
+def write_by_path(table: str) -> None:
+    with unbroken(table):
+        write_deltalake(table, pa.table({"n": [4]}), mode="append")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ESTALE])
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (f"_delta_log/{1:020}.checkpoint.parquet", "Invalid Checkpoint"),
+        (f"_delta_log/{2:020}.json", "Invalid Checkpoint"),
+        (f"_delta_log/{3:020}.json", None),
+    ],
+)
+def test_what_the_disk_does_not_tell_of_is_no_damage(lake, table, part: str, said, number: int):
+    DeltaTable(table, version=1).create_checkpoint()
+    with without_stat(Path(table, part), number):
+        if said is not None:
+            with pytest.raises(DeltaError, match=said):
+                DeltaTable(table)
+        for opens in (open_table, lambda path: open_rows_of(lake, path, 3), write_by_path):
+            with pytest.raises((OSError, CommitFailedError)) as raised:
+                opens(table)
+            if not isinstance(raised.value, CommitFailedError):
+                assert raised.value.errno == number
+                assert told_of(raised.value).endswith(AGAIN)
+
+
+def test_what_is_damaged_is_said_so_where_the_disk_tells_of_all(table: str):
+    DeltaTable(table, version=1).create_checkpoint()
+    log_of(table, f"{1:020}.checkpoint.parquet").unlink()
+    with pytest.raises(LakeError, match=r"Invalid Checkpoint.*set-aside"):
+        open_table(table)
