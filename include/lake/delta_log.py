@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from include.fold.instants import EPOCH
 from include.lake.how_to_mend import how_to_mend
-from include.lake.open_delta import delta_table, refuse_left_out
+from include.lake.open_delta import delta_table, panics_as_errors, refuse_left_out
 from include.lake.paths import Lake, LakeError
 
 # What the operating system refuses, or a disk fails to give, whatever the bytes are; and a network.
@@ -59,6 +59,7 @@ WORDS = "|".join(map(os.strerror, UNREACHABLE))
 # broken connection, too, of which a worker that died of damage is the other end.
 OF_MACHINE = re.compile(
     rf"\[errno \d+\] ({WORDS})|({WORDS}) \(os error \d+\)|({DISK})(\)|$)"
+    rf"|Os \{{ code: \d+, kind: \w+, message: \"({WORDS})\""
     r"|The operation lacked|Generic (?!LocalFileSystem)\w+ error"
     r"|AWS Error (?!NO_SUCH_KEY|RESOURCE_NOT_FOUND)\w+( \(HTTP status \d+\))? during ",
     re.IGNORECASE | re.MULTILINE,
@@ -108,7 +109,8 @@ def unbroken(path: str) -> Iterator[None]:
     What cannot be had just now (`is_of_machine`) and a lost race are no damage.
     """
     try:
-        yield
+        with panics_as_errors():
+            yield
     except CommitFailedError:
         raise
     except (DeltaError, OSError, pa.ArrowException) as error:

@@ -3,7 +3,8 @@
 import errno
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -11,6 +12,22 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 COMMIT = re.compile(r"(\d{20})\.json")
+# Each library of Rust's has one of its own, and gives it to nobody to import.
+PANIC = "PanicException"
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """DeltaError in place of a panic of delta-rs, as of damage that it did not think of.
+
+    That is no `Exception`: nobody would tell of it, or clean up after it.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != PANIC:
+            raise
+        raise DeltaError(f"delta-rs has panicked: {error}") from error
 
 
 def delta_table(path: str, version: int | None = None) -> DeltaTable:
@@ -24,7 +41,8 @@ def delta_table(path: str, version: int | None = None) -> DeltaTable:
     """
     newest = _newest_commit(path) if version is None else -1
     try:
-        table = DeltaTable(path, version=version)
+        with panics_as_errors():
+            table = DeltaTable(path, version=version)
     except DeltaError:
         refuse_left_out(path)
         raise
