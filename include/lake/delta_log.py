@@ -112,6 +112,7 @@ def unbroken(path: str) -> Iterator[None]:
         with panics_as_errors():
             yield
     except CommitFailedError:
+        refuse_left_out(path)  # to which every writer would lose
         raise
     except (DeltaError, OSError, pa.ArrowException) as error:
         if is_of_machine(error):
