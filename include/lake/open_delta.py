@@ -66,6 +66,21 @@ def refuse_left_out(path: str) -> None:
             file.stat()
 
 
+def refuse_older(path: str) -> None:
+    """OSError when Spark would take the table at `path` for an older version. To be asked before it writes.
+
+    Spark (4.2) leaves out the same files, and then puts a commit of its own in the place of the
+    one that it was not told of: that one's rows are gone without a word.
+    """
+    newest = _newest_commit(path)
+    if newest >= 0:
+        commit = Path(f"{_log_of(path)}/{newest:020}.json")
+        try:
+            commit.stat()
+        except FileNotFoundError as error:  # the newest is never cleaned up
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(commit)) from error
+
+
 def _log_of(path: str) -> str | None:
     """The folder of a table's log; None in a store."""
     if path.startswith("file://"):
