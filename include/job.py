@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError
 from include.data_checks import DataCheckError
 from include.lake.delta_log import told_of
 from include.lake.lease import LeaseTakenError
+from include.lake.open_delta import panics_as_errors
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, LakeError
 from include.memory import MemorySampler, jvm_start_seconds
@@ -68,7 +69,7 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
         "jvm_start_seconds": jvm_start_seconds(),
     }
     try:
-        with recorded_memory(record):
+        with recorded_memory(record), panics_as_errors():
             yield record
     except Exception as error:
         record |= {"outcome": "failed", "error": _cause(error), "ended_at": datetime.now(UTC)}
@@ -135,7 +136,8 @@ def exit_with_main(main: Callable[[], None]) -> None:
     )
     log.setLevel(logging.INFO)
     try:
-        main()
+        with panics_as_errors():
+            main()
     except CALLER_ERRORS as error:
         sys.stderr.write(printable(f"error: {error}\n"))
         sys.exit(2)

@@ -9,12 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from include.fold.definition import Definition, map_groups_with_state
 from include.fold.group_state import GroupState
 from include.fold.instants import micros_of
 from include.fold.product_table import ensure_product
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake
 from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
 from include.landing.bronze_tables import create_tables
@@ -100,7 +100,7 @@ def run_stream(engine: Engine, lake: Lake) -> None:
 
 
 def _append(lake: Lake) -> None:
-    bronze = DeltaTable(lake.bronze(SOURCE.name))
+    bronze = delta_table(lake.bronze(SOURCE.name))
     before, now_us = read_clock(lake, SOURCE), micros_of(datetime.now(UTC))
     events = pa.table(
         {

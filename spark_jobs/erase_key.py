@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from include.care.cared_tables import CaredTable, cared_tables
 from include.care.old_generations import delete_replaced_generations
@@ -31,6 +30,7 @@ from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
 from include.job import PATIENCE, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
+from include.lake.open_delta import delta_table
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, open_lake
 from include.lake.table_seal import seal
@@ -108,7 +108,7 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure, airflow_home: P
         if lake.is_delta_table(f"{lake.root}/{table}"):
             forget_history(lake, f"{lake.root}/{table}")
             seal(lake, table)
-    record(lake, erasure, bronze_version=DeltaTable(lake.bronze(source)).version())
+    record(lake, erasure, bronze_version=delta_table(lake.bronze(source)).version())
 
 
 @contextmanager
@@ -145,7 +145,7 @@ def _delete_older_savepoints(engine: Engine, lake: Lake, stream: str, erasure: E
     kept = {savepoint.savepoint_id for savepoint in known} - older
     for table in _tables_of(lake, stream):
         if table.savepoints_of:
-            present = pa.table(DeltaTable(table.path).get_add_actions(flatten=True))
+            present = pa.table(delta_table(table.path).get_add_actions(flatten=True))
             ids = set(present["partition.savepoint_id"].to_pylist()) - kept
             if ids:
                 engine.delete_savepoint_rows(lake, table.name, sorted(ids))

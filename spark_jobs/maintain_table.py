@@ -23,6 +23,7 @@ from include.care.table_figures import Partition, TableFigures, read_figures
 from include.job import recorded_run
 from include.lake.delta_log import open_table
 from include.lake.lease import LeaseTakenError, hold_lease
+from include.lake.open_delta import refuse_older
 from include.lake.paths import Lake, open_lake
 from include.lake.table_seal import reseal
 from include.settings import TABLE_CARE, TableCare
@@ -99,6 +100,7 @@ def optimize(
 
     The number of files added, and the bytes of those they replace.
     """
+    refuse_older(path)
     builder = DeltaTable.forPath(spark, path).optimize()
     if column is not None:
         builder = builder.where(_any_of(column, partitions))
@@ -132,6 +134,7 @@ def vacuum(spark: SparkSession, path: str) -> None:
     # Delta lists the folder in as many tasks: with Spark's 10,000 a table of ten files took 32 s
     # of CPU, with 8 it took 3 (2 cores).
     tasks = str(4 * spark.sparkContext.defaultParallelism)
+    refuse_older(path)
     with _with_conf(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}):
         DeltaTable.forPath(spark, path).vacuum()
 

@@ -24,6 +24,7 @@ from pyspark.storagelevel import StorageLevel
 from include import job
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.lease import hold_lease
+from include.lake.open_delta import refuse_older
 from include.lake.paths import Lake, open_lake
 from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
@@ -241,6 +242,7 @@ def append_new(
         after = clock_after(before, newest_event_us, now_us, groups)
         rows = bronze.bronze_rows(new, source, before, after, rescued > 0)
         metadata = json.dumps(after.metadata() | REINGESTED)
+        refuse_older(path)
         rows.write.format("delta").mode("append").option("userMetadata", metadata).save(path)
         check_clock_order(lake, source, before, after)
 
@@ -273,6 +275,7 @@ def resolve(
             newly_refused | {"ingested_at": now},
         )
     )
+    refuse_older(lake.quarantine(source.name))
     with session_settings(spark, {COMMIT_METADATA: json.dumps(REINGESTED)}):
         merge.execute()
 

@@ -191,9 +191,9 @@ def _sums(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, 
 
 
 def _version(lake: "Lake", path: str) -> int | None:
-    from deltalake import DeltaTable
+    from include.lake.open_delta import delta_table
 
-    return DeltaTable(path).version() if lake.is_delta_table(path) else None
+    return delta_table(path).version() if lake.is_delta_table(path) else None
 
 
 def _text(at: datetime | None) -> str | None:

@@ -5,12 +5,12 @@ from datetime import datetime
 from hashlib import blake2b
 
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from include.care.last_drill import DRILL
 from include.care.recovery_drill import Drill, begun_drill, drill_lake, end_drill
 from include.fold.instants import instant_of
 from include.job import RunRecord, recorded_run
+from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, files_of
 from include.settings import Stream
@@ -90,7 +90,7 @@ def _rows(
     Of an append table those emitted from `start` on and before `until`; else all.
     """
     path = copy.table(stream.name)
-    rows = DeltaTable(path, version=version).to_pyarrow_dataset(filesystem=files_of(path))
+    rows = delta_table(path, version=version).to_pyarrow_dataset(filesystem=files_of(path))
     wanted = None
     if load_definition(stream).fold.output_mode == "append":
         wanted = ds.field("emitted_at") < until

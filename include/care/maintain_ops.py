@@ -4,13 +4,12 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from deltalake import DeltaTable
-
 from include.care.care_record import record_sizes
 from include.care.care_report import format_change
 from include.care.plan_care import TablePlan
 from include.care.table_figures import TableFigures, read_figures
 from include.lake.delta_log import open_table
+from include.lake.open_delta import delta_table
 from include.lake.ops import compact, despite_others
 from include.lake.paths import Lake
 from include.settings import TableCare
@@ -42,4 +41,4 @@ def _maintain(lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare
 
 def _vacuum(path: str) -> int:
     """How many files were deleted."""
-    return len(DeltaTable(path).vacuum(dry_run=False, full=True))
+    return len(delta_table(path).vacuum(dry_run=False, full=True))

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from deltalake import DeltaTable
 from pyarrow import fs
 
 from include.care.check_checkpoint import check_checkpoint
@@ -27,6 +26,7 @@ from include.coverage.table_coverage import trusted_coverage
 from include.fold.instants import instant_of, micros_of
 from include.lake.generations import read_generations
 from include.lake.lease import is_local, lease_holder
+from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.erasures import open_erasure
@@ -84,7 +84,7 @@ def begin_drill(lake: Lake, stream: Stream) -> Drill:
             raise LakeError(f"a job wrote to {stream.name} while it was copied: begin again")
         mark_deleted(copy, [one.savepoint_id for one in newer])
         _damage(copy, stream)
-        version = DeltaTable(copy.table(stream.name)).version()
+        version = delta_table(copy.table(stream.name)).version()
         drill = Drill(stream.name, began_us, until_us, savepoint.savepoint_id, version)
         with copy.filesystem.open_output_stream(_note(copy)) as file:
             file.write(json.dumps(asdict(drill)).encode())

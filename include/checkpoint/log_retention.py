@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from include.checkpoint.offsets import newest_planned
@@ -23,6 +22,7 @@ from include.checkpoint.position import read_position
 from include.checkpoint.vacuum_guard import LOG_RETENTION, LOG_SHARE, retention
 from include.lake.delta_log import is_of_machine, made_at, read_actions
 from include.lake.generations import Generations, is_reseeded
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
 
 
@@ -47,7 +47,7 @@ def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed |
     start = _start(lake, generations)
     if start is None or not lake.is_delta_table(bronze):
         return None
-    table = DeltaTable(bronze)
+    table = delta_table(bronze)
     if start.table_id != str(table.metadata().id) or start.version > table.version():
         return None
     made = _made_at(lake, bronze, start.version)
@@ -101,7 +101,7 @@ def _made_at(lake: Lake, bronze: str, version: int) -> datetime | None:
 def _is_unreadable(bronze: str, version: int) -> bool:
     """Whether neither commits nor a checkpoint lead to that version any more."""
     try:
-        return DeltaTable(bronze, version=version).version() != version
+        return delta_table(bronze, version=version).version() != version
     except DeltaError as error:
         if is_of_machine(error):
             raise

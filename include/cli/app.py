@@ -18,6 +18,7 @@ from include.checkpoint.row_counts import RowCountError
 from include.fold.records import DefinitionError
 from include.lake.delta_log import told_of
 from include.lake.lease import LeaseTakenError
+from include.lake.open_delta import panics_as_errors
 from include.lake.paths import Lake, LakeError, open_lake
 from include.plans.plan_recompute import parse_instant
 from include.registry import source_named, source_names, stream_named, stream_names
@@ -57,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     try:
         given = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-        code = app(given, "stateful", standalone_mode=False)
+        with panics_as_errors():
+            code = app(given, "stateful", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read has gone, as `head` does; what is still to be written goes nowhere.

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.fold.instants import instant_of, micros_of
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake
 from include.savepoints.bronze_files import BronzeFiles, known, read_files
 
@@ -43,7 +44,7 @@ def late_groups(
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         return []
-    table = DeltaTable(path)
+    table = delta_table(path)
     paths = _paths(table, delay_us, since_us, after_us)
     wanted = _is_late(delay_us, since_us, after_us)
     parts = [

@@ -7,8 +7,6 @@ somebody else, is proved by nothing: it is not recorded then, which is not right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from deltalake import DeltaTable
-
 from include.coverage.entries import LEDGER, Entry, add_entries, read_entries
 from include.coverage.findings import instant_text
 from include.coverage.ledger import distrust_error, rebuilt_look
@@ -16,6 +14,7 @@ from include.coverage.marks import is_marked
 from include.coverage.segments import Segment, segments_of
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
+from include.lake.open_delta import delta_table
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
 from include.lake.table_seal import seal, what_changed
@@ -75,7 +74,7 @@ def _replace(lake: Lake, stream: str, made: Rebuilt) -> None:
     add_entries(lake, [replace(entry, number=above + entry.number) for entry in made.proved])
     if above and lake.is_delta_table(lake.ops(LEDGER)):
         old = f"stream = '{stream}' AND number <= {above}"
-        despite_others(lambda: DeltaTable(lake.ops(LEDGER)).delete(old))
+        despite_others(lambda: delta_table(lake.ops(LEDGER)).delete(old))
 
 
 def _facts(segments: Sequence[Segment]) -> list[str]:

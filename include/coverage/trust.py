@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from include.checkpoint.offsets import newest_committed, newest_planned
@@ -18,6 +17,7 @@ from include.coverage.judge import newest_own
 from include.coverage.marks import is_marked
 from include.lake.delta_log import commit_hash, first_line, is_of_machine, unreadable_log
 from include.lake.generations import Generations, exactly_once_tables, written_batch
+from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.lake.table_changes import changed_since
@@ -199,7 +199,7 @@ def table_version(lake: Lake, stream: str) -> int | None:
     """The version of a stream's table; None where there is none that can be read."""
     path = lake.table(stream)
     try:
-        return DeltaTable(path).version() if lake.is_delta_table(path) else None
+        return delta_table(path).version() if lake.is_delta_table(path) else None
     except DeltaError as error:
         if is_of_machine(error):
             raise

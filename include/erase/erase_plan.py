@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deltalake import DeltaTable
 from pyarrow import fs
 
 from include.care.old_generations import find_old_generations
@@ -13,6 +12,7 @@ from include.erase.erased_key import ErasedKey, streams_by_key
 from include.erase.found_rows import LEAST_TEXT, Found, find, mentions
 from include.fold.instants import EPOCH
 from include.lake.generations import read_generations
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError, dataset_of
 from include.landing.clock_repair import open_repair
 from include.landing.erasures import Erasure, erasures_of, open_erasure
@@ -141,7 +141,7 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
             s.name for s in all_sources() if s.name != source and names & {f.name for f in s.fields}
         ),
         tuple(_reseeds(lake, source)),
-        str(DeltaTable(lake.bronze(source)).metadata().id),
+        str(delta_table(lake.bronze(source)).metadata().id),
         begun,
     )
 
@@ -172,7 +172,7 @@ def _refuse(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
     source = key.source
     if not lake.is_delta_table(lake.bronze(source.name)):
         raise LakeError(f"no bronze table at {lake.bronze(source.name)}: there is nothing to erase")
-    columns = DeltaTable(lake.bronze(source.name)).schema().fields
+    columns = delta_table(lake.bronze(source.name)).schema().fields
     if lacks := set(key.values) - {column.name for column in columns}:
         raise LakeError(f"bronze/{source.name} has no column {min(lacks)} yet: ingest once first")
     if aside := lying_aside(lake):

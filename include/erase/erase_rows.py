@@ -9,10 +9,11 @@ from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, WriterProperties, write_deltalake
+from deltalake import WriterProperties, write_deltalake
 
 from include.erase.erased_key import ErasedKey
 from include.erase.found_rows import Found, rows_and_mask
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, dataset_of, files_of
 from include.landing.bronze_commits import ROWS_A_GROUP
 
@@ -56,8 +57,8 @@ def _rewrite_bronze(lake: Lake, key: ErasedKey, dates: Sequence[str]) -> None:
     """Date by date: all other rows of it are written again, in their order."""
     path = lake.bronze(key.source.name)
     if dates:
-        DeltaTable(path).alter.set_table_properties({APPEND_ONLY: "false"})
-    schema = DeltaTable(path).to_pyarrow_dataset(filesystem=files_of(path)).schema
+        delta_table(path).alter.set_table_properties({APPEND_ONLY: "false"})
+    schema = delta_table(path).to_pyarrow_dataset(filesystem=files_of(path)).schema
     for date in dates:
         rows = pa.RecordBatchReader.from_batches(schema, _others(lake, key, date))
         write_deltalake(
@@ -67,8 +68,8 @@ def _rewrite_bronze(lake: Lake, key: ErasedKey, dates: Sequence[str]) -> None:
             predicate=f"event_date = '{date}'",
             writer_properties=SNAPPY,
         )
-    if DeltaTable(path).metadata().configuration.get(APPEND_ONLY) == "false":
-        DeltaTable(path).alter.set_table_properties({APPEND_ONLY: "true"})
+    if delta_table(path).metadata().configuration.get(APPEND_ONLY) == "false":
+        delta_table(path).alter.set_table_properties({APPEND_ONLY: "true"})
 
 
 def _others(lake: Lake, key: ErasedKey, date: str) -> Iterator[pa.RecordBatch]:

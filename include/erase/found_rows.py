@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from include.erase.erased_key import ErasedKey
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, dataset_of, files_of
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import value_at
@@ -78,7 +78,7 @@ def rows_and_mask(
     it writes one.
     """
     path = lake.bronze(key.source.name)
-    table = DeltaTable(path)
+    table = delta_table(path)
     late = late_fields(table, list(key.values))
     dataset = table.to_pyarrow_dataset(filesystem=files_of(path))
     wanted = None if date is None else pc.field("event_date") == pc.scalar(date).cast(pa.date32())

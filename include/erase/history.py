@@ -11,9 +11,9 @@ from itertools import chain
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from pyarrow import fs
 
+from include.lake.open_delta import delta_table
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
 
@@ -32,9 +32,9 @@ def forget_history(lake: Lake, path: str) -> None:
     # Of a commit with rows to take away, their values are in the log: one comes after it.
     told = {CLEANED: datetime.now(UTC).isoformat()}
     despite_others(
-        lambda: DeltaTable(path).alter.set_table_properties(told, raise_if_not_exists=False)
+        lambda: delta_table(path).alter.set_table_properties(told, raise_if_not_exists=False)
     )
-    table = DeltaTable(path)
+    table = delta_table(path)
     table.create_checkpoint()
     _clean_log(lake, path, table.version())
     _delete_files(lake, path, committed)
@@ -81,7 +81,7 @@ def _clean_log(lake: Lake, path: str, version: int) -> None:
 
 def _delete_files(lake: Lake, path: str, committed: set[str]) -> None:
     root = lake.path_in_filesystem(path)
-    adds = DeltaTable(path).get_add_actions(flatten=True)
+    adds = delta_table(path).get_add_actions(flatten=True)
     live = {unquote(name) for name in adds["path"].to_pylist()}
     dead_before = datetime.now(UTC) - DEAD_AFTER
     for info in _files(lake, path):

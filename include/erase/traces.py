@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from include.erase.erased_key import ErasedKey
 from include.erase.found_rows import LEAST_TEXT, mentions, spellings
+from include.lake.open_delta import delta_table
 from include.lake.ops import despite_others
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, LakeError, files_of
@@ -74,7 +75,7 @@ def erase_in_ops(lake: Lake, traces: Traces) -> int:
 
 
 def _erase_in(path: str, traces: Traces) -> int:
-    table = DeltaTable(path)
+    table = delta_table(path)
     rows = table.to_pyarrow_dataset(filesystem=files_of(path)).to_table()
     cells = 0
     for index, name in enumerate(rows.column_names):

@@ -15,6 +15,7 @@ from include.lake.columns import (
     documented,
     found_columns,
 )
+from include.lake.open_delta import delta_table
 
 log = logging.getLogger("job.tables")
 
@@ -46,7 +47,7 @@ def ensure_product(path: str, definition: Definition) -> None:
     if not DeltaTable.is_deltatable(path):
         _create(path, definition, columns)
         return
-    table = DeltaTable(path)
+    table = delta_table(path)
     found, expected = found_columns(table), columns_of(documented(columns))
     if found != expected:
         raise TableSchemaError(

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from include.lake.delta_log import read_actions
+from include.lake.open_delta import delta_table
 from include.lake.ops import despite_others
 from include.lake.paths import Lake, files_of
 
@@ -40,7 +41,7 @@ def write_once(
     )
 
     def write_unless_written() -> None:
-        table = DeltaTable(path)
+        table = delta_table(path)
         if not is_written(table, app_id, batch_id):
             write(table, commit)
 
@@ -59,7 +60,7 @@ def rows_committed(lake: Lake, path: str, app_id: str, batch_id: int) -> int | N
     0 without such a commit; None where it was cleaned up, and the log tells of the transaction
     alone. A batch that is repeated finds the commit of its first time.
     """
-    log = DeltaTable(path)
+    log = delta_table(path)
     if log.transaction_version(app_id) != batch_id:
         return 0
     ours = {"appId": app_id, "version": batch_id}

@@ -16,6 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from include.fold.instants import EPOCH
 from include.lake.how_to_mend import how_to_mend
+from include.lake.open_delta import delta_table, panics_as_errors, refuse_left_out
 from include.lake.paths import Lake, LakeError
 
 # What the operating system refuses, or a disk fails to give, whatever the bytes are; and a network.
@@ -58,6 +59,7 @@ WORDS = "|".join(map(os.strerror, UNREACHABLE))
 # broken connection, too, of which a worker that died of damage is the other end.
 OF_MACHINE = re.compile(
     rf"\[errno \d+\] ({WORDS})|({WORDS}) \(os error \d+\)|({DISK})(\)|$)"
+    rf"|Os \{{ code: \d+, kind: \w+, message: \"({WORDS})\""
     r"|The operation lacked|Generic (?!LocalFileSystem)\w+ error"
     r"|AWS Error (?!NO_SUCH_KEY|RESOURCE_NOT_FOUND)\w+( \(HTTP status \d+\))? during ",
     re.IGNORECASE | re.MULTILINE,
@@ -90,7 +92,7 @@ def is_of_machine(error: BaseException) -> bool:
 def open_table(path: str) -> DeltaTable:
     """The newest version of a table; LakeError when its log cannot be read, or has no commit."""
     try:
-        return DeltaTable(path)
+        return delta_table(path)
     except (DeltaError, OSError) as error:
         if is_of_machine(error):
             raise
@@ -107,12 +109,15 @@ def unbroken(path: str) -> Iterator[None]:
     What cannot be had just now (`is_of_machine`) and a lost race are no damage.
     """
     try:
-        yield
+        with panics_as_errors():
+            yield
     except CommitFailedError:
+        refuse_left_out(path)  # to which every writer would lose
         raise
     except (DeltaError, OSError, pa.ArrowException) as error:
         if is_of_machine(error):
             raise
+        refuse_left_out(path)
         told = first_line(error)
         raise LakeError(f"{path} cannot be read ({told}): {how_to_mend(path)}") from error
 
@@ -126,7 +131,7 @@ def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
     same = version
     while True:
         try:
-            return DeltaTable(path, version=same)
+            return delta_table(path, version=same)
         except DeltaError as error:
             if is_of_machine(error):
                 raise

@@ -24,6 +24,7 @@ from deltalake.exceptions import CommitFailedError
 from include.lake.columns import CHECKPOINT_INTERVAL
 from include.lake.delta_log import unbroken
 from include.lake.lease import check_held
+from include.lake.open_delta import delta_table
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
 from include.lake.paths import Lake, dataset_of
 
@@ -76,12 +77,12 @@ def newest_transaction(lake: Lake, name: str, app_id: str) -> int:
     """
     if not lake.is_delta_table(lake.ops(name)):
         return 0
-    return DeltaTable(lake.ops(name)).transaction_version(app_id) or 0
+    return delta_table(lake.ops(name)).transaction_version(app_id) or 0
 
 
 def compact_now_and_then(path: str) -> None:
     """Each commit is a file, and reading takes a millisecond a file: join them in time."""
-    if DeltaTable(path).version() % COMMITS_BETWEEN_COMPACTIONS:
+    if delta_table(path).version() % COMMITS_BETWEEN_COMPACTIONS:
         return
     with suppress(CommitFailedError):  # another stream's came between; a later one compacts
         compact(path)
@@ -94,7 +95,7 @@ def compact(path: str, target_bytes: int | None = None) -> int:
     sets first: of two compactions alone delta-rs (1.6.6) lets both through, and then each row is
     there twice.
     """
-    table = DeltaTable(path)
+    table = delta_table(path)
     claim = {"compaction": uuid.uuid4().hex}
     table.alter.set_table_properties(claim, raise_if_not_exists=False)
     removed = table.optimize.compact(target_size=target_bytes)["filesRemoved"]

@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from textwrap import shorten
 
-from deltalake import DeltaTable
 from pyarrow import ArrowException, fs
 from pyarrow import dataset as ds
 
+from include.lake.open_delta import delta_table
 from include.lake.s3 import arrow_uri, hadoop_uri, is_plain, is_s3, is_tls_missed
 from include.text_table import printable
 
@@ -113,7 +113,7 @@ def _open_uri(root: str) -> tuple[fs.FileSystem, str]:
 
 def dataset_of(table: str) -> ds.Dataset:
     """The newest version of the Delta table at `table`."""
-    return DeltaTable(table).to_pyarrow_dataset(filesystem=files_of(table))
+    return delta_table(table).to_pyarrow_dataset(filesystem=files_of(table))
 
 
 def made_lake(root: str) -> Lake:

@@ -21,6 +21,7 @@ from include.lake.delta_log import (
     read_actions,
     unreadable_log,
 )
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, files_of
 from include.text_table import counted
 
@@ -49,7 +50,7 @@ def changed_since(lake: Lake, sealed: Mapping[str, Any], is_ours: IsOurs) -> str
     if not lake.is_delta_table(path):
         return f"{path} is missing, but it had version {sealed['version']} after our last commit"
     try:
-        opened = DeltaTable(path)
+        opened = delta_table(path)
         return _what_changed(lake, path, opened, sealed, is_ours)
     except (DeltaError, OSError, ValueError) as error:
         if is_of_machine(error):
@@ -68,7 +69,7 @@ def _what_changed(
         return f"{path} is at version {now}, older than {version}, which our last commit made it"
     if _is_cleaned_up(lake, path, version, now):
         return _after_clean_up(lake, path, sealed, now, is_ours)
-    files = files_at(path, DeltaTable(path, version=version))
+    files = files_at(path, delta_table(path, version=version))
     if hash_of(files) != sealed["files_hash"]:
         return _other_content(lake, path, sealed, files)
     return _foreign_commit(lake, path, files, range(version + 1, now + 1), is_ours)
@@ -86,7 +87,7 @@ def _first_loadable(path: str, first: int, now: int) -> int:
     """The first version, from `first` on, that the log and its checkpoints still give."""
     for version in range(first, now):
         try:
-            DeltaTable(path, version=version)
+            delta_table(path, version=version)
         except (DeltaError, OSError) as error:
             if is_of_machine(error):
                 raise
@@ -109,7 +110,7 @@ def _after_clean_up(
     """By rows alone where Delta has deleted the commits: more is not known of them."""
     first = _first_commit(lake, path, sealed["version"] + 1, now)
     known = _first_loadable(path, first - 1, now)
-    files = files_at(path, DeltaTable(path, version=known))
+    files = files_at(path, delta_table(path, version=known))
     difference = _difference(json.loads(sealed["rows_by_date"]), rows_of_dates(files))
     if difference:
         return (

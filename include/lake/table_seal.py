@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.lake.delta_log import commit_info, read_actions
+from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops, upsert_ops
 from include.lake.paths import Lake
 from include.lake.table_changes import (
@@ -41,7 +42,7 @@ def nobody_is_ours(commit_info: Mapping[str, Any], actions: Actions) -> bool:
 
 def rows_by_date(lake: Lake, table: str) -> dict[str, int]:
     """The rows of the newest version of `table` (such as bronze/signals) by partition."""
-    return rows_of_dates(files_at(_path(lake, table), DeltaTable(_path(lake, table))))
+    return rows_of_dates(files_at(_path(lake, table), delta_table(_path(lake, table))))
 
 
 def seal(lake: Lake, table: str, same_rows: bool = False) -> None:
@@ -50,13 +51,13 @@ def seal(lake: Lake, table: str, same_rows: bool = False) -> None:
     `same_rows`: none has changed since it was sealed last.
     """
     before = read_seal(lake, table) if same_rows else None
-    _write(lake, [_row(lake, table, DeltaTable(_path(lake, table)), before)])
+    _write(lake, [_row(lake, table, delta_table(_path(lake, table)), before)])
 
 
 def seal_new(lake: Lake, tables: Sequence[str]) -> None:
     """Seal those of `tables` whose newest version is not the one that is sealed, in one commit."""
     seals = read_seals(lake, tables)
-    opened = {name: DeltaTable(_path(lake, name)) for name in tables if _is_there(lake, name)}
+    opened = {name: delta_table(_path(lake, name)) for name in tables if _is_there(lake, name)}
     new = {name: table for name, table in opened.items() if not _is_of(seals.get(name), table)}
     _write(lake, [_row(lake, name, table, None) for name, table in new.items()])
 
@@ -100,7 +101,7 @@ def reseal(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> None:
 def is_sealed(lake: Lake, table: str) -> bool:
     """Whether the seal is of the table's newest version."""
     sealed = read_seal(lake, table)
-    return sealed is not None and _is_of(sealed, DeltaTable(_path(lake, table)))
+    return sealed is not None and _is_of(sealed, delta_table(_path(lake, table)))
 
 
 def _is_of(sealed: Seal | None, opened: DeltaTable) -> bool:

@@ -11,6 +11,7 @@ from deltalake import DeltaTable, Schema
 
 from include.fold.sql_types import SqlType, sql_type
 from include.lake.columns import Column, documented
+from include.lake.open_delta import delta_table
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
 from include.landing.bronze_tables import added_columns
@@ -36,7 +37,7 @@ def follow_fields(lake: Lake, source: Source) -> None:
     A column whose field is gone stays, and what still lands of it is rescued; so it is noted there.
     """
     path = lake.bronze(source.name)
-    despite_others(lambda: _follow(DeltaTable(path), path, source))
+    despite_others(lambda: _follow(delta_table(path), path, source))
 
 
 def _follow(table: DeltaTable, path: str, source: Source) -> None:
@@ -100,7 +101,7 @@ def add_rescued(lake: Lake, source: Source) -> None:
     """Give bronze the column that keeps what is no field, where it has none."""
 
     def add() -> None:
-        table = DeltaTable(lake.bronze(source.name))
+        table = delta_table(lake.bronze(source.name))
         if RESCUED not in found_fields(table):
             table.alter.add_columns(Schema.from_arrow(documented([RESCUED_COLUMN])).fields)
 
@@ -111,7 +112,7 @@ def refuse_other_fields(lake: Lake, source: Source) -> None:
     """SettingsError when bronze cannot become what the source now declares; it says the way out."""
     path = lake.bronze(source.name)
     if lake.is_delta_table(path):
-        _refuse_others(DeltaTable(path), path, source)
+        _refuse_others(delta_table(path), path, source)
 
 
 def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:

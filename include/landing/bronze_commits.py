@@ -27,6 +27,7 @@ from deltalake import CommitProperties, DeltaTable, WriterProperties, write_delt
 from include.fold.admission import US_PER_MS
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.commits import transaction
+from include.lake.open_delta import delta_table
 from include.lake.ops import with_all_columns
 from include.lake.paths import Lake, files_of
 from include.landing.bronze_tables import bronze_columns
@@ -49,13 +50,13 @@ def read_clock(lake: Lake, source: Source) -> Clock:
     empty = no_groups(source)
     if empty is None or logged.groups is not None:
         return logged
-    bronze = DeltaTable(lake.bronze(source.name))
+    bronze = delta_table(lake.bronze(source.name))
     return logged._replace(groups=groups_of_rows(bronze, source, logged, empty))
 
 
 def _clock_of_rows(bronze: str) -> Clock:
     # Of the newest commit: a repair sets M back, so an older one may have a larger.
-    files = DeltaTable(bronze).to_pyarrow_dataset(filesystem=files_of(bronze))
+    files = delta_table(bronze).to_pyarrow_dataset(filesystem=files_of(bronze))
     rows = files.to_table(columns=["commit_watermark", "ingested_at"])
     newest = rows.filter(pc.equal(rows["ingested_at"], pc.max(rows["ingested_at"])))
     return Clock(*(pc.max(newest[name].cast(pa.int64())).as_py() for name in newest.column_names))

@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 from include.fold.instants import instant_of, micros_of
 from include.lake.delta_log import open_table, read_actions
 from include.lake.generations import GenerationRow, read_generations
+from include.lake.open_delta import delta_table
 from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_reset import newest_reset
@@ -111,7 +112,7 @@ def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: s
     would set nothing back, or not be written.
     """
     rows = read_ops(lake, "clock_repairs", {"source": source}).to_pylist()
-    made = _newest_made(DeltaTable(lake.bronze(source)), source)
+    made = _newest_made(delta_table(lake.bronze(source)), source)
     recorded = newest_transaction(lake, "clock_repairs", app_id(source))
     number = 1 + max([made, recorded, *(row["repair"] for row in rows)])
     row = {
@@ -129,7 +130,7 @@ def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: s
 def record_reset(lake: Lake, repair: ClockRepair, version: int) -> None:
     """M is set back: by that version of bronze, the newest that did so."""
     # Not when the newest row came: an older copy of the repairs may know nothing of this one's.
-    reset_at = instant_of(newest_reset(DeltaTable(lake.bronze(repair.source))).at_us)
+    reset_at = instant_of(newest_reset(delta_table(lake.bronze(repair.source))).at_us)
     _update(lake, repair, {"reset_version": version, "reset_at": reset_at})
 
 
@@ -150,7 +151,7 @@ def committed_reset(lake: Lake, repair: ClockRepair) -> int | None:
     LakeError when the log no longer has it, as behind an older copy of `ops/clock_repairs`.
     """
     path = lake.bronze(repair.source)
-    log, name = DeltaTable(path), app_id(repair.source)
+    log, name = delta_table(path), app_id(repair.source)
     if log.transaction_version(name) != repair.repair:
         return None
     made = {"appId": name, "version": repair.repair}

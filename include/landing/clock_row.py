@@ -3,11 +3,10 @@
 import logging
 from datetime import datetime
 
-from deltalake import DeltaTable
-
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.commits import is_written
 from include.lake.findings import Finding
+from include.lake.open_delta import delta_table
 from include.lake.ops import despite_others
 from include.lake.paths import Lake, LakeError
 from include.landing.bronze_commits import (
@@ -51,7 +50,7 @@ def write_clock_row(
     has_seed, lag = has_initial_state(lake, source), landing_lag(lake, source)
 
     def write() -> ClockPlan:
-        table = DeltaTable(lake.bronze(source.name))  # before its clock is read
+        table = delta_table(lake.bronze(source.name))  # before its clock is read
         before = read_clock(lake, source)
         plan = plan_clock_row(source, before.watermark_us, has_seed, lag, interval_end, now)
         if plan.target_us is not None:
@@ -104,7 +103,7 @@ def write_still_row(lake: Lake, source: Source) -> None:
     """
 
     def write() -> None:
-        table = DeltaTable(lake.bronze(source.name))  # before its clock is read
+        table = delta_table(lake.bronze(source.name))  # before its clock is read
         clock = read_clock(lake, source)
         if clock.watermark_us is None:
             raise LakeError(
@@ -121,7 +120,7 @@ def write_reset_row(lake: Lake, source: Source, to_us: int, repair: int, now_us:
     app = app_id(source.name)
 
     def write() -> None:
-        table = DeltaTable(lake.bronze(source.name))  # before its clock is read
+        table = delta_table(lake.bronze(source.name))  # before its clock is read
         if is_written(table, app, repair):
             return
         before = read_clock(lake, source)

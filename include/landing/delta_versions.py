@@ -17,6 +17,7 @@ from pyarrow import fs
 
 from include.lake.delta_log import changes_data, commit_info, first_line
 from include.lake.findings import Finding
+from include.lake.open_delta import delta_table
 from include.lake.paths import files_of
 from include.landing import arrivals
 from include.landing.arrivals import Cut, GoesOn, OriginError
@@ -65,7 +66,7 @@ def part_named(name: str) -> VersionPart:
 def open_table(uri: str, version: int | None = None) -> OpenTable:
     """The table, as of a version; OriginError when there is none, or it cannot be read."""
     try:
-        return OpenTable(uri, version=version)
+        return delta_table(uri, version=version)
     except (DeltaError, OSError) as error:
         at = "" if version is None else f" as of version {version}"
         raise OriginError(

@@ -26,6 +26,7 @@ from include.lake.columns import Column, create_if_absent, documented, without_c
 from include.lake.commits import is_written, transaction, write_once
 from include.lake.delta_log import first_line, is_of_machine, open_table
 from include.lake.how_to_mend import how_to_mend
+from include.lake.open_delta import delta_table
 from include.lake.ops import compact_now_and_then, despite_others, with_all_columns
 from include.lake.paths import Lake, LakeError, files_of
 from include.landing import spark_position
@@ -156,7 +157,7 @@ def app_id(source: str, table: str, position_id: str) -> str:
 
 def is_batch_in(lake: Lake, source: str, table: str, batch: Batch) -> bool:
     """Whether bronze or quarantine, as `table` says, has what the batch gave it, by its own log."""
-    written_to = DeltaTable(f"{lake.root}/{table}/{source}")
+    written_to = delta_table(f"{lake.root}/{table}/{source}")
     return is_written(written_to, app_id(source, table, batch.position_id), batch.number)
 
 

@@ -4,9 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from deltalake import DeltaTable
-
 from include.lake.how_to_mend import how_to_ingest_anew
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
 from include.lake.table_changes import Actions, IsOurs, changed_since
 from include.lake.table_seal import read_seals, reseal, seal_new
@@ -83,7 +82,7 @@ def refuse_changed_tables(lake: Lake, source: Source) -> None:
 
 def _refuse_rows_without_position(lake: Lake, source: str) -> None:
     for path in (lake.bronze(source), lake.quarantine(source)):
-        if lake.is_delta_table(path) and DeltaTable(path).file_uris():
+        if lake.is_delta_table(path) and delta_table(path).file_uris():
             raise LakeError(
                 f"{path} has rows, but {lake.ingested_files(source)} is missing: every landed "
                 f"file would be taken in again. Put that table back from a copy; or, "
@@ -103,7 +102,7 @@ def _refuse_missing_table(lake: Lake, source: str) -> None:
 def _refuse_other_times(lake: Lake, source: str, position: Position, table: str) -> None:
     """By the numbers of batches, which also tell where no seal does."""
     path = f"{lake.root}/{table}/{source}"
-    written = DeltaTable(path).transaction_version(app_id(source, table, position.id))
+    written = delta_table(path).transaction_version(app_id(source, table, position.id))
     newest = -1 if written is None else written
     if position.newest < newest:
         raise LakeError(

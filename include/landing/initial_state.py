@@ -14,6 +14,7 @@ from pyarrow import fs
 from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
 from include.fold.definition import KeyedFold
 from include.lake.delta_log import first_line, read_actions
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake
 from include.landing.initial_state_file import document_fingerprint, read_document
 from include.settings import SettingsError
@@ -106,7 +107,7 @@ def table_fingerprint(lake: Lake, path: str, version: int, pinned: str | None = 
 
 def _log(path: str) -> DeltaTable:
     try:
-        return DeltaTable(path)
+        return delta_table(path)
     except DeltaError as error:
         raise SettingsError(
             f"initial state {path} cannot be read as a Delta table: {first_line(error)}"

@@ -13,6 +13,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.commits import is_written, write_once
+from include.lake.open_delta import delta_table
 from include.lake.ops import despite_others, with_all_columns
 from include.lake.paths import Lake
 from include.landing.batch import Batch
@@ -116,7 +117,7 @@ class ParsedHere:
             add_rescued(self._lake, self._source)
 
         def append() -> tuple[Clock, Clock] | None:
-            table = DeltaTable(self._lake.bronze(self._source.name))  # before its clock is read
+            table = delta_table(self._lake.bronze(self._source.name))  # before its clock is read
             if is_written(table, *once):
                 return None
             before = read_clock(self._lake, self._source)

@@ -7,9 +7,8 @@ import hashlib
 import json
 from dataclasses import asdict
 
-from deltalake import DeltaTable
-
 from include.lake.delta_log import commit_info, read_actions
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake
 from include.origins import KafkaTopic
 from include.settings import Field, Source
@@ -42,7 +41,7 @@ def _field(field: Field) -> tuple[str, ...]:
 def planned_entry(lake: Lake, path: str, app_id: str, batch: int) -> str | None:
     """The hash of that with which the plan was committed to the position at `path`; None of none."""
     ours = {"appId": app_id, "version": batch}
-    for version in range(DeltaTable(path).version(), -1, -1):
+    for version in range(delta_table(path).version(), -1, -1):
         try:
             actions = read_actions(lake, path, version)
         except FileNotFoundError:

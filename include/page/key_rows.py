@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from include.fold.arrow_values import encode
@@ -23,6 +22,7 @@ from include.fold.instants import instant_of
 from include.fold.schemas import event_schema, state_schema
 from include.fold.shapes import Nested
 from include.lake.columns import INSTANT, instant_scalar
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, dataset_of
 from include.landing.initial_state import default_timeout_us, find_initial_state
 from include.landing.initial_state_file import landed_value, read_document, states_of, typed_rows
@@ -82,7 +82,7 @@ def read_events(
 
     SettingsError when there are more than MOST_EVENTS of them.
     """
-    table = DeltaTable(pin.path)
+    table = delta_table(pin.path)
     late = late_fields(table, event_names(fold))
     time, files = INSTANTS[fold.time_us], BronzeFiles(table)
     wanted = ~pc.field("is_clock") & (pc.field("ingested_at") <= instant_scalar(pin.ingested_at_us))

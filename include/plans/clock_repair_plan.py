@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from include.coverage.late_groups import late_groups
 from include.fold.instants import MICROSECOND, US_PER_MS, instant_of, micros_of
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
 from include.landing.clock import as_text
 from include.landing.clock_repair import ClockRepair, open_repair, repaired_streams
@@ -97,13 +97,13 @@ def _refuse(lake: Lake, source: Source, pin: BronzePin, to_us: int) -> None:
 def _first_watermark_us(pin: BronzePin) -> int:
     """M after the first commit, cut to a millisecond, as watermarks are."""
     return int(
-        pc.min(BronzeFiles(DeltaTable(pin.path)).instants("min", "commit_watermark")).as_py()
+        pc.min(BronzeFiles(delta_table(pin.path)).instants("min", "commit_watermark")).as_py()
     )
 
 
 def _passed_at_us(pin: BronzePin, to_us: int) -> int:
     """When M was taken beyond `to_us`: since the last time that it was set back to before it."""
-    table = DeltaTable(pin.path)
+    table = delta_table(pin.path)
     files = BronzeFiles(table)
     before = known(pc.less_equal(files.latest("commit_watermark"), to_us))
     beyond = pc.field("commit_watermark") > pa.scalar(instant_of(to_us))

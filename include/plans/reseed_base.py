@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from include.coverage.judge import Coverage
@@ -10,6 +9,7 @@ from include.coverage.segments import BEGINNING_US
 from include.coverage.table_coverage import TableCoverage
 from include.lake.delta_log import first_line, is_of_machine, read_actions, unreadable_log
 from include.lake.how_to_mend import how_to_mend
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
 from include.plans.migrate_plan import mapped_base
 from include.plans.open_stream import OpenStream
@@ -103,7 +103,7 @@ def refuse_unreadable_table(lake: Lake, stream: str) -> None:
 
 def _why_unreadable(lake: Lake, path: str) -> str | None:
     try:
-        version = DeltaTable(path).version()
+        version = delta_table(path).version()
     except DeltaError as error:
         if is_of_machine(error):
             raise

@@ -12,11 +12,11 @@ from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from include.checkpoint.row_counts import rows_unread
 from include.lake.lease import LeaseTakenError, has_leases, hold_lease, lease_holder
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
 from include.lake.process_tree import wait_until
 from include.plans.open_stream import OpenStream, open_stream
@@ -39,7 +39,7 @@ def is_small(opened: OpenStream) -> bool:
     """
     lake, size = opened.lake, 0
     if lake.is_delta_table(lake.table(opened.name)):
-        files = pa.table(DeltaTable(lake.table(opened.name)).get_add_actions())
+        files = pa.table(delta_table(lake.table(opened.name)).get_add_actions())
         size = pc.sum(files["size_bytes"]).as_py() or 0
     waiting = rows_unread(lake, opened.name, opened.source, opened.generation)
     return waiting <= FETCHED_ROWS and size <= MERGED_BYTES

@@ -2,13 +2,13 @@
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable as DeltaLog
 from deltalake.exceptions import DeltaError
 
 from include.fold.definition import KeyedFold
 from include.fold.instants import MICROSECOND, micros_of
 from include.lake.delta_log import first_line
 from include.lake.generations import GenerationRow, Generations, read_generations
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, files_of
 from include.landing.initial_state import read_fingerprint
 from include.landing.initial_state_file import read_document, typed_rows
@@ -69,7 +69,7 @@ def _since_us(
 def _as_of_us(table: str) -> int:
     """The one instant in a table; that its rows are right is for a run of the stream to see."""
     try:
-        rows = DeltaLog(table).to_pyarrow_table(columns=["as_of"], filesystem=files_of(table))
+        rows = delta_table(table).to_pyarrow_table(columns=["as_of"], filesystem=files_of(table))
         instants = pc.unique(rows["as_of"].cast(pa.timestamp("us", tz="UTC"))).to_pylist()
     except (DeltaError, pa.ArrowException, OSError) as error:
         raise SettingsError(

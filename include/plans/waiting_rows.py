@@ -5,14 +5,13 @@ after it. And it has something to do when a run would fail: else nobody would he
 its position grows so old that bronze's log may be cut there.
 """
 
-from deltalake import DeltaTable
-
 from include.checkpoint.log_retention import needed_commit
 from include.checkpoint.offsets import newest_committed, newest_planned
 from include.checkpoint.position import BronzePosition, read_position
 from include.coverage.ledger import look
 from include.coverage.live import was_cut_off
 from include.lake.delta_log import adds_data, read_actions
+from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.clock import moves_nothing
@@ -59,7 +58,7 @@ def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
 def _is_behind(opened: OpenStream, planned: int | None) -> bool:
     """Whether bronze has what the stream has not read, or is not the bronze that it has read."""
     lake, bronze = opened.lake, opened.lake.bronze(opened.source)
-    table = DeltaTable(bronze)
+    table = delta_table(bronze)
     position = BronzePosition(str(table.metadata().id), 0)
     if planned is not None:
         position = read_position(lake, f"{opened.checkpoint}/offsets/{planned}")

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from include.fold.instants import instant_of, micros_of
 from include.lake.delta_log import open_rows_of, open_table
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
 from include.savepoints.bronze_files import INSTANT, BronzeFiles, known, read_files
 
@@ -68,7 +69,7 @@ def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin
 
 def has_commit(pin: BronzePin, ingested_at_us: int) -> bool:
     """Whether bronze has a row that was ingested at just that instant."""
-    table = DeltaTable(pin.path)
+    table = delta_table(pin.path)
     files = BronzeFiles(table)
     first, last = files.span("ingested_at")
     elsewhere = pc.or_kleene(pc.greater(first, ingested_at_us), pc.less(last, ingested_at_us))
@@ -94,7 +95,7 @@ def count_before(
     """
     if not cutoffs_us:
         return []
-    table = DeltaTable(pin.path)
+    table = delta_table(pin.path)
     files = BronzeFiles(table)
     first, last = files.span(time_column)
     outside = pc.greater_equal(first, max(cutoffs_us))

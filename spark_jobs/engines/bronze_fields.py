@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping
 
-from deltalake import DeltaTable
-
 from include.fold.bronze_events import INSTANTS
 from include.fold.definition import KeyedFold
 from include.fold.records import DefinitionError
 from include.fold.sql_types import sql_type
 from include.lake.columns import found_columns, sql_name
+from include.lake.open_delta import delta_table
 
 
 def check_bronze(path: str, fold: KeyedFold) -> None:
     """DefinitionError unless the bronze at `path` has the fold's fields, with their types."""
-    check_types({name: sql_name(kind) for name, kind in found_columns(DeltaTable(path))}, fold)
+    check_types({name: sql_name(kind) for name, kind in found_columns(delta_table(path))}, fold)
 
 
 def check_types(found: Mapping[str, str], fold: KeyedFold) -> None:

@@ -6,14 +6,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from deltalake import DeltaTable
-
 from include.checkpoint.batches import TOTALS, last_batch, running_totals
 from include.coverage.entries import Entry
 from include.coverage.marks import mark_of
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.commits import is_written
 from include.lake.generations import app_id
+from include.lake.open_delta import delta_table
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from spark_jobs.engines.data_checks import DataChecks
@@ -91,7 +90,7 @@ class BatchWriter:
         """Ask the stream's checks of what is about to be written, unless it has been."""
         if not self._checks.declared:
             return
-        if is_written(DeltaTable(self._table.path), self._app_id("table"), batch_id):
+        if is_written(delta_table(self._table.path), self._app_id("table"), batch_id):
             return
         self._checks.admit(
             lambda checks: self._table.judge([folded.emitted], checks),

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from pyarrow import fs
 
 from include.data_checks import Check, Verdict
@@ -27,6 +26,7 @@ from include.fold.instants import instant_of
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.states import States, kept_without_timeout
 from include.lake.columns import instant_scalar
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, files_of
 from include.landing.clock_row import write_reset_row, write_still_row
 from include.landing.initial_state import check_as_of, default_timeout_us
@@ -103,7 +103,7 @@ class LocalEngine:
     ) -> pa.Table:
         """Rows of bronze, all that were ingested by then, from one instant on and before another."""
         bronze = lake.bronze(source)
-        table = DeltaTable(bronze)
+        table = delta_table(bronze)
         late = late_fields(table, event_schema(fold).names)
         files = table.to_pyarrow_dataset(filesystem=files_of(bronze))
         time = INSTANTS[fold.time_us]

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from include.checkpoint.state_operator import committed_operator, forget_begun_operator
+from include.lake.open_delta import delta_table
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.folded_batch import FoldedFrame, fetch
 from spark_jobs.engines.late_columns import fill_late_fields, late_fields_of
@@ -91,7 +91,7 @@ def workers_can_read(bronze: str) -> bool:
     """Whether the table's files lie where each worker opens them, and have its rows as they are."""
     if "://" in bronze:
         return False
-    return UNREADABLE_FEATURES.isdisjoint(DeltaTable(bronze).protocol().reader_features or ())
+    return UNREADABLE_FEATURES.isdisjoint(delta_table(bronze).protocol().reader_features or ())
 
 
 def measured(progress: Sequence[StreamingQueryProgress]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from include.fold.instants import instant_of
 from include.lake.columns import instant_scalar
 from include.lake.lease import check_held
+from include.lake.open_delta import delta_table
 from include.lake.ops import despite_others
 from include.lake.paths import files_of
 from include.lake.range_change import RangeChange
@@ -67,7 +68,7 @@ def replace_within(
     new = rows.filter(within.rows())
 
     def replace() -> RangeChange:
-        table = DeltaTable(path)
+        table = delta_table(path)
         change = _compare(_rows_within(table, path, within, new.schema), new)
         if change.removed or change.added:
             overwrite(table, new, within.predicate(), metadata)

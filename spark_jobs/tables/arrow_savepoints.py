@@ -20,6 +20,7 @@ from include.fold.definition import KeyedFold
 from include.fold.instants import instant_of
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.delta_log import is_of_machine, open_table
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, files_of
 from include.savepoints.contents import Contents, SavepointError
 from include.savepoints.savepoint_table import beside_in, savepoint_columns, savepoint_table
@@ -89,12 +90,12 @@ def delete_rows(lake: Lake, path: str, savepoint_ids: Sequence[str]) -> None:
     if not savepoint_ids or not lake.is_delta_table(f"{lake.root}/{path}"):
         return
     listed = ", ".join(f"'{savepoint_id}'" for savepoint_id in savepoint_ids)
-    DeltaTable(f"{lake.root}/{path}").delete(f"savepoint_id IN ({listed})")
+    delta_table(f"{lake.root}/{path}").delete(f"savepoint_id IN ({listed})")
 
 
 def _rows_of(lake: Lake, path: str, savepoint_id: str) -> pa.Table:
     where = f"{lake.root}/{path}"
-    table = open_table(where) if lake.is_delta_table(where) else DeltaTable(where)
+    table = open_table(where) if lake.is_delta_table(where) else delta_table(where)
     _check_lengths(lake, path, table, savepoint_id)
     files = table.to_pyarrow_dataset(filesystem=files_of(f"{lake.root}/{path}"))
     return files.to_table(filter=pc.field("savepoint_id") == savepoint_id)

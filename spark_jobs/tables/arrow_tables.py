@@ -20,6 +20,7 @@ from include.fold.definition import (
 from include.fold.product_table import product_columns, same_key
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.commits import write_once
+from include.lake.open_delta import delta_table
 from include.lake.ops import despite_others
 from include.lake.range_change import RangeChange
 from spark_jobs.tables.arrow_commits import EVERYTHING, Range, overwrite, replace_within
@@ -46,7 +47,7 @@ class ArrowProduct:
     def replace_rows(self, rows: pa.Table, mark: str) -> None:
         """Make these the only rows of an update table, in one commit."""
         stored, metadata = self._stored(rows), _metadata(mark)
-        despite_others(lambda: overwrite(DeltaTable(self.path), stored, EVERYTHING, metadata))
+        despite_others(lambda: overwrite(delta_table(self.path), stored, EVERYTHING, metadata))
 
     def replace_range(
         self, outputs: Sequence[pa.Table], from_us: int | None, until_us: int | None, mark: str

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
 
+from include.lake.open_delta import refuse_older
+
 TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -27,6 +29,7 @@ def append_once(
 
     `user_metadata` is what the commit says of itself in the table's log.
     """
+    refuse_older(path)
     writer = df.write.format("delta").mode("append")
     writer = writer.option("txnAppId", app_id).option("txnVersion", str(batch_id))
     if user_metadata is not None:

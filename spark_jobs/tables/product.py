@@ -16,6 +16,7 @@ from include.fold.definition import (
 )
 from include.fold.product_table import product_columns, same_key
 from include.lake.lease import check_held
+from include.lake.open_delta import refuse_older
 from include.lake.range_change import RangeChange
 from spark_jobs.tables.exactly_once import append_once, delta_transaction
 from spark_jobs.tables.row_ranges import range_condition, replace_rows
@@ -49,6 +50,7 @@ class DeltaProduct:
         rows = emitted.withColumn(EMITTED_AT, F.timestamp_micros(EMITTED_AT_US))
         writer = self._ordered(rows).write.format("delta").mode("overwrite")
         check_held()
+        refuse_older(self.path)
         writer.option("userMetadata", mark).save(self.path)
 
     def replace_range(
@@ -79,6 +81,7 @@ class DeltaProduct:
         columns: dict[str, str | SparkColumn] = {
             f"`{column.name}`": f"new.`{column.name}`" for column in self._columns
         }
+        refuse_older(self.path)
         with delta_transaction(session, app_id, batch_id, mark):
             (
                 DeltaTable.forPath(session, self.path)

@@ -4,6 +4,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from include.lake.lease import check_held
+from include.lake.open_delta import refuse_older
 from include.lake.range_change import RangeChange
 
 
@@ -28,6 +29,7 @@ def replace_rows(
     One commit; none when nothing would change. `user_metadata` is what it says of itself in the
     table's log.
     """
+    refuse_older(path)
     old = new.sparkSession.read.format("delta").load(path).where(condition)
     change = _compare(old, new)
     if change.removed or change.added:

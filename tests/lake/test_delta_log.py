@@ -167,6 +167,11 @@ def test_a_machine_without_files_to_open_is_no_damage(lake, read):
         ),
         (DeltaError("Unable to read data from file a: Connection timed out (os error 110)"), True),
         (DeltaError("Unable to open file a: Is a directory (os error 21)"), False),
+        (
+            DeltaError('Error: Os { code: 13, kind: Uncategorized, message: "Permission denied" }'),
+            True,
+        ),
+        (DeltaError('Cannot cast string { message: "Permission denied" } to value'), False),
         (TimeoutError("timed out"), True),
         (ConnectionResetError("by peer"), True),
         (pa.ArrowMemoryError("malloc of size 64 failed"), True),

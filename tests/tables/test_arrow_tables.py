@@ -215,17 +215,17 @@ def test_a_commit_that_comes_between_is_followed_by_another_try(lake, mode, monk
     table.write_once(emitted([("a", 1, 0)], mode), "x", 0, "m")
     other = ArrowProductTable(lake, "tried", definition(mode))
     module = arrow_commits if mode == "append" else arrow_tables
-    opened, tries = module.DeltaTable, []
+    opened, tries = module.delta_table, []
 
     def open_then_overtake(path):
         found = opened(path)
         if not tries:
             tries.append(path)
-            monkeypatch.setattr(module, "DeltaTable", opened)
+            monkeypatch.setattr(module, "delta_table", opened)
             other.write_once(emitted([("b", 1, 0)], mode), "y", 0, "m")
         return found
 
-    monkeypatch.setattr(module, "DeltaTable", open_then_overtake)
+    monkeypatch.setattr(module, "delta_table", open_then_overtake)
     if mode == "append":
         change = table.replace_range([emitted([("c", 1, 0)])], None, None, "all")
         assert change == RangeChange(2, 1, 2, 1)
