@@ -83,6 +83,11 @@ def _what_changed(
     files = files_at(path, known)
     if hash_of(files) != sealed["files_hash"]:
         return _other_content(lake, path, sealed, files)
+    if column := _lost_column(known, table):
+        return (
+            f"{path} has no column {column} any more, which it had at version {version}, after our "
+            "last commit"
+        )
     return _foreign_commit(lake, path, files, range(version + 1, now + 1), is_ours)
 
 
@@ -145,6 +150,14 @@ def _other_content(lake: Lake, path: str, sealed: Mapping[str, Any], files: File
         cause = f"commit {version} of {path} is empty, as after a power cut"
     difference = _difference(json.loads(sealed["rows_by_date"]), rows_of_dates(files))
     return f"{cause}: {difference or 'as many rows, in other files'}"
+
+
+def _lost_column(before: DeltaTable, now: DeltaTable) -> str | None:
+    """One that somebody has dropped, renamed or given another type, which are no commits of data."""
+    known, has = (pa.schema(table.schema().to_arrow()) for table in (before, now))
+    kinds = {field.name: field.type for field in has}
+    lost = (field for field in known if kinds.get(field.name) != field.type)
+    return next((f"{field.name} {field.type}" for field in lost), None)
 
 
 def _foreign_commit(
