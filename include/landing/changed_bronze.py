@@ -34,7 +34,7 @@ def why_not_build(lake: Lake, source: str, who: str) -> str | None:
     """Why `who` must not go on with the rows of bronze, and what to do; None: nothing stops it."""
     if (changed := how_bronze_changed(lake, source)) is None:
         return None
-    return f"{changed}. {who} makes nothing of it: {how_to_mend(f'bronze/{source}')}"
+    return f"{changed}, and {who} makes nothing of it: {how_to_mend(f'bronze/{source}')}"
 
 
 def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
