@@ -158,7 +158,8 @@ def _modules(name: str) -> dict[str, str]:
         file = None if _before(module) in found else _file_of(module)
         if file is not None:
             tree = only_code(file.read_bytes())
-            waiting += [other for other in _imported(module, tree) if _is_of_streams(other)]
+            package = module if file.stem == "__init__" else module.rpartition(".")[0]
+            waiting += [other for other in _imported(package, tree) if _is_of_streams(other)]
             found[_before(module)] = ast.unparse(_AsBeforeMoves().visit(tree))
     return found
 
@@ -180,9 +181,8 @@ def _before(module: str) -> str:
     return module
 
 
-def _imported(module: str, tree: ast.Module) -> Iterator[str]:
-    """All that may be a module: of `from a import b` both a and a.b."""
-    package = module if module == STREAMS else module.rpartition(".")[0]
+def _imported(package: str, tree: ast.Module) -> Iterator[str]:
+    """All that may be a module: of `from a import b` both a and a.b. `package`: what relative names are of."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

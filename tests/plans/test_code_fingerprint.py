@@ -96,7 +96,7 @@ class Files:
         self.forget()
 
     def forget(self) -> None:
-        for name in ("tried_stream", "tried_helper"):
+        for name in ("tried_stream", "tried_helper", "tried_package", "tried_package.sums"):
             sys.modules.pop(f"include.streams.{name}", None)
         importlib.invalidate_caches()
 
@@ -173,6 +173,22 @@ def test_what_it_imports_of_the_streams_counts(files, statement):
     source = changed(SOURCE, IMPORT, statement)
     other = changed(HELPER, "total + value", "total - value")
     assert files.fingerprint(source, other) != files.fingerprint(source)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["from .sums import added", "from . import sums\nadded = sums.added", "from .sums import *"],
+)
+def test_what_a_package_of_the_streams_imports_of_itself_counts(files, statement):
+    package = files.folder / "tried_package"
+    package.mkdir()
+    (package / "__init__.py").write_text(statement)
+    source = changed(SOURCE, IMPORT, "from include.streams.tried_package import added")
+    found = []
+    for text in (HELPER, changed(HELPER, "total + value", "total - value")):
+        (package / "sums.py").write_text(text)
+        found.append(files.fingerprint(source))
+    assert found[0] != found[1]
 
 
 def test_modules_that_import_each_other_are_read_once(files):
