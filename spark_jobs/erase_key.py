@@ -164,6 +164,8 @@ def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
             forget_history(lake, table.path)
         if lake.is_delta_table(lake.table(stream.name)):
             seal(lake, f"tables/{stream.name}", same_rows=True)
+        if lake.is_delta_table(lake.rejected(stream.name)):
+            seal(lake, f"rejected/{stream.name}", same_rows=True)
     subjects = [source, *(stream.name for stream in streams_of(source))]
     erase_in_ops(lake, Traces(key, subjects, [t for t in key.texts.values() if t is not None]))
     for name in SCHEMAS:

@@ -20,6 +20,7 @@ from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError, open_lake
+from include.landing.changed_bronze import refuse_changed_bronze
 from include.landing.clock_repair import (
     ClockRepair,
     begin_repair,
@@ -72,6 +73,7 @@ def repair_clock(
 def _set_back(engine: Engine, lake: Lake, source: Source, to: datetime | None) -> ClockRepair:
     """The repair whose commit is made and recorded. What runs now comes to its end first."""
     with _nothing_running(lake, source):
+        refuse_changed_bronze(lake, source.name, "a repair of its clock")
         repair = wanted_repair(lake, source, to)
         if repair is None:
             assert to is not None  # or nothing was wanted

@@ -31,6 +31,7 @@ from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError, open_lake
 from include.lake.range_change import NO_CHANGE
+from include.landing.changed_bronze import refuse_changed_bronze
 from include.landing.clock_repair import refuse_before_reset
 from include.plans.migrate_plan import MIGRATE
 from include.plans.open_stream import OpenStream, open_stream
@@ -83,6 +84,7 @@ def reseed(
         recorded_run(lake, JOB, stream.name, dag_run_id) as record,
     ):
         refuse_before_reset(lake, stream.source, f"a reseed of {stream.name}")
+        refuse_changed_bronze(lake, stream.source, f"a reseed of {stream.name}")
         plan = plan_with_sound_base(
             engine,
             lake,

@@ -58,6 +58,11 @@ KNOWN: dict[str, Known] = {
         "the table is not what was recorded of it: lost, put back, changed by others",
         "put it back, or `./stateful reseed NAME --apply`",
     ),
+    "bronze_changed": _error(
+        "check",
+        "bronze is not what was ingested: older, or changed by others",
+        "put it back, or `./stateful set-aside bronze/SOURCE --apply`",
+    ),
     "table_not_right": _warning(
         "check",
         "other code, another bronze, or nothing is recorded of a part",

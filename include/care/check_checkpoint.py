@@ -20,12 +20,14 @@ from include.lake.findings import Finding, Severity, record_findings
 from include.lake.generations import read_generations
 from include.lake.lease import lease_holder
 from include.lake.paths import Lake, LakeError
+from include.landing.changed_bronze import bronze_findings
 from include.settings import Stream
 
 ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 # While a job writes, half of a batch is no damage: what is not yet there comes.
 HOLDS_WHILE_WRITTEN = frozenset(
     {
+        "bronze_changed",
         "checkpoint_bytes",
         "checkpoint_files",
         "growth_bytes",
@@ -74,7 +76,7 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
 
 def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
     try:
-        return find_coverage(lake, stream)
+        return [*bronze_findings(lake, stream.source), *find_coverage(lake, stream)]
     except (LakeError, OSError, ValueError) as error:
         if is_of_machine(error):
             raise

@@ -21,7 +21,7 @@ from include.coverage.trust import (
 )
 from include.lake.generations import GenerationRow, Generations
 from include.lake.paths import Lake, LakeError
-from include.lake.table_seal import is_sealed, read_seal, seal
+from include.lake.table_seal import is_sealed, read_seal, seal, seal_gone
 
 NEVER_RECORDED = (
     "it was written before there was a ledger (release 0.5 or older), or the ledger was lost"
@@ -103,12 +103,19 @@ def write_look(lake: Lake, stream: str, seen: Look) -> None:
         add_entries(lake, seen.added)
     for entry in seen.changed:
         change_entry(lake, entry)
-    is_table = lake.is_delta_table(lake.table(stream))
+    # What was entered has its own version; what was not has changed no row.
+    same_rows = not (seen.added or seen.changed or seen.distrust)
+    _seal(lake, _table(stream), seen, same_rows)
+    _seal(lake, f"rejected/{stream}", seen, same_rows=False)
+    if seen.distrust is not None and not lake.is_delta_table(lake.rejected(stream)):
+        seal_gone(lake, f"rejected/{stream}")
+
+
+def _seal(lake: Lake, table: str, seen: Look, same_rows: bool) -> None:
+    is_there = lake.is_delta_table(f"{lake.root}/{table}")
     # `look` has compared one that is sealed at its newest version.
-    if is_table and (seen.distrust is not None or not is_sealed(lake, _table(stream))):
-        # What was entered has its own version; what was not has changed no row.
-        same_rows = not (seen.added or seen.changed or seen.distrust)
-        seal(lake, _table(stream), same_rows)
+    if is_there and (seen.distrust is not None or not is_sealed(lake, table)):
+        seal(lake, table, same_rows)
 
 
 def seal_made(lake: Lake, stream: str) -> None:

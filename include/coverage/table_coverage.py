@@ -14,6 +14,7 @@ from include.lake.delta_log import open_table
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
+from include.landing.changed_bronze import how_bronze_changed
 from include.landing.clock_repair import unknown_reset_us
 from include.savepoints.identity import StreamIdentity
 from include.settings import Stream
@@ -103,6 +104,8 @@ def findings_on(
 
 def coverage_text(lake: Lake, stream: Stream) -> str:
     """Until when the table of `stream` is complete, where it is right, and where not."""
+    if changed := how_bronze_changed(lake, stream.source):
+        return f"what {stream.name} is made of is not what was ingested: {changed}"
     judged = table_coverage(lake, stream)
     if judged.distrust is not None:
         return f"{lake.table(stream.name)} is not what was recorded of it: {judged.distrust}"

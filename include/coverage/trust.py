@@ -20,8 +20,9 @@ from include.lake.generations import Generations, exactly_once_tables, written_b
 from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.lake.rejected_calls import ours
 from include.lake.table_changes import changed_since
-from include.lake.table_seal import read_seal
+from include.lake.table_seal import read_seals
 
 
 class _Batches(NamedTuple):
@@ -37,7 +38,9 @@ class _Batches(NamedTuple):
 def why_not_trusted(lake: Lake, generations: Generations, entries: Sequence[Entry]) -> str | None:
     """Why a stream's table is not what its ledger says; None when it is."""
     stream, own = generations.stream, newest_own(entries)
-    sealed = read_seal(lake, f"tables/{stream}")
+    table, rejected = f"tables/{stream}", f"rejected/{stream}"
+    seals = read_seals(lake, [table, rejected])
+    sealed = seals.get(table)
     batches = _batches(lake, generations)
     # Nothing was in it yet, or nobody had looked.
     is_new = sealed is None and (own is None or (own.kind != "void" and own.until_us is None))
@@ -52,6 +55,8 @@ def why_not_trusted(lake: Lake, generations: Generations, entries: Sequence[Entr
         changed_since(lake, sealed, is_marked)
         or _older_than_ledger(lake, stream, entries)
         or (batches and (_older_batches(lake, batches) or _lacks_batches(lake, stream, batches)))
+        or (rejected in seals and changed_since(lake, seals[rejected], ours(stream)))
+        or None
     )
 
 

@@ -15,6 +15,7 @@ from include.lake.columns import (
     documented,
     found_columns,
 )
+from include.lake.how_to_mend import how_to_mend
 from include.lake.open_delta import delta_table
 
 log = logging.getLogger("job.tables")
@@ -52,7 +53,7 @@ def ensure_product(path: str, definition: Definition) -> None:
     if found != expected:
         raise TableSchemaError(
             f"{path} has columns {_shown(found)}, but the stream now writes {_shown(expected)}: "
-            "restore the stream's output record, or move the table away"
+            f"restore the stream's output record. If others have changed the table, {how_to_mend(path)}"
         )
     _begin_feed(path, table)
 

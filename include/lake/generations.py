@@ -16,13 +16,19 @@ from include.lake.paths import Lake, LakeError
 
 FIRST = 1
 INTENT, CURRENT = "intent", "current"
+REJECTED = "rejected"  # as `app_id` calls that table
 
 GenerationRow = Mapping[str, Any]  # of ops/generations
 
 
 def app_id(stream: str, generation: int, table: str) -> str:
     """Names a generation's writes to one table, for the exactly-once writers."""
-    return f"{stream}/{generation}/{table}"
+    return f"{app_prefix(stream)}{generation}/{table}"
+
+
+def app_prefix(stream: str) -> str:
+    """With what the names of all its generations' writes begin."""
+    return f"{stream}/"
 
 
 def exactly_once_tables(lake: Lake, stream: str) -> dict[str, str]:
@@ -30,7 +36,7 @@ def exactly_once_tables(lake: Lake, stream: str) -> dict[str, str]:
     calls them."""
     return {
         "table": lake.table(stream),
-        "rejected": lake.rejected(stream),
+        REJECTED: lake.rejected(stream),
         "batches": lake.ops("batches"),
     }
 

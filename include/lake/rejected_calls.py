@@ -1,11 +1,15 @@
 """`rejected/<stream>`, made with its documented columns, and what some of its rows come to."""
 
+import json
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from include.fold.product_table import PROPERTIES
 from include.lake.columns import Column, create_if_absent
+from include.lake.generations import REJECTED, app_prefix
 from include.lake.paths import Lake
+from include.lake.table_changes import Actions, IsOurs
 
 AT, AT_DATE = "at", "at_date"
 COLUMNS = (
@@ -25,6 +29,8 @@ COLUMNS = (
     Column(AT_DATE, "date", "Partition: the date of at"),
 )
 MOST_KEYS = 1_000  # that are remembered of one batch
+# What a commit says of itself that puts the rows of a recompute or a reseed in the place of others.
+REPLACED = json.dumps({"rejected": "replaced"})
 
 
 class Summary(NamedTuple):
@@ -35,6 +41,19 @@ class Summary(NamedTuple):
     first_us: int
     last_us: int
     by_key: Counter[str]  # of the MOST_KEYS keys with the most of them
+
+
+def ours(stream: str) -> IsOurs:
+    """The commits of the stream's batches, recomputes and reseeds."""
+
+    def is_ours(commit_info: Mapping[str, Any], actions: Actions) -> bool:
+        apps = (str(action.get("txn", {}).get("appId", "")) for action in actions)
+        is_batch = any(
+            app.startswith(app_prefix(stream)) and app.endswith(f"/{REJECTED}") for app in apps
+        )
+        return is_batch or commit_info.get("userMetadata") == REPLACED
+
+    return is_ours
 
 
 def ensure_table(lake: Lake, stream: str) -> None:

@@ -44,14 +44,20 @@ class DataFile:
 Files = dict[str, DataFile]  # by path, below the table
 
 
-def changed_since(lake: Lake, sealed: Mapping[str, Any], is_ours: IsOurs) -> str | None:
-    """How a table is not what our commits have made it, by its seal; None when it is."""
+def changed_since(
+    lake: Lake, sealed: Mapping[str, Any], is_ours: IsOurs, may_have_more: bool = False
+) -> str | None:
+    """How a table is not what our commits have made it, by its seal; None when it is.
+
+    `may_have_more`: rows that came while nobody sealed, and of which the log no longer tells, are no
+    difference.
+    """
     path = _path(lake, sealed["table"])
     if not lake.is_delta_table(path):
         return f"{path} is missing, but it had version {sealed['version']} after our last commit"
     try:
         opened = delta_table(path)
-        return _what_changed(lake, path, opened, sealed, is_ours)
+        return _what_changed(lake, path, opened, sealed, is_ours, may_have_more)
     except (DeltaError, OSError, ValueError) as error:
         if is_of_machine(error):
             raise
@@ -59,7 +65,12 @@ def changed_since(lake: Lake, sealed: Mapping[str, Any], is_ours: IsOurs) -> str
 
 
 def _what_changed(
-    lake: Lake, path: str, table: DeltaTable, sealed: Mapping[str, Any], is_ours: IsOurs
+    lake: Lake,
+    path: str,
+    table: DeltaTable,
+    sealed: Mapping[str, Any],
+    is_ours: IsOurs,
+    may_have_more: bool,
 ) -> str | None:
     version, now = int(sealed["version"]), table.version()
     table_id = str(table.metadata().id)
@@ -68,10 +79,16 @@ def _what_changed(
     if now < version:
         return f"{path} is at version {now}, older than {version}, which our last commit made it"
     if _is_cleaned_up(lake, path, version, now):
-        return _after_clean_up(lake, path, sealed, now, is_ours)
-    files = files_at(path, delta_table(path, version=version))
+        return _after_clean_up(lake, path, sealed, now, is_ours, may_have_more)
+    known = delta_table(path, version=version)
+    files = files_at(path, known)
     if hash_of(files) != sealed["files_hash"]:
         return _other_content(lake, path, sealed, files)
+    if column := _lost_column(known, table):
+        return (
+            f"{path} has no column {column} any more, which it had at version {version}, after our "
+            "last commit"
+        )
     return _foreign_commit(lake, path, files, range(version + 1, now + 1), is_ours)
 
 
@@ -105,14 +122,21 @@ def _first_commit(lake: Lake, path: str, first: int, now: int) -> int:
 
 
 def _after_clean_up(
-    lake: Lake, path: str, sealed: Mapping[str, Any], now: int, is_ours: IsOurs
+    lake: Lake,
+    path: str,
+    sealed: Mapping[str, Any],
+    now: int,
+    is_ours: IsOurs,
+    may_have_more: bool,
 ) -> str | None:
     """By rows alone where Delta has deleted the commits: more is not known of them."""
     first = _first_commit(lake, path, sealed["version"] + 1, now)
     known = _first_loadable(path, first - 1, now)
     files = files_at(path, delta_table(path, version=known))
-    difference = _difference(json.loads(sealed["rows_by_date"]), rows_of_dates(files))
-    if difference:
+    before, after = json.loads(sealed["rows_by_date"]), rows_of_dates(files)
+    if may_have_more:
+        after = {date: min(rows, before.get(date, 0)) for date, rows in after.items()}
+    if difference := _difference(before, after):
         return (
             f"{path} has other rows at version {known} than at {sealed['version']}, after our "
             f"last commit ({difference}); what came between is no longer in its log"
@@ -127,6 +151,14 @@ def _other_content(lake: Lake, path: str, sealed: Mapping[str, Any], files: File
         cause = f"commit {version} of {path} is empty, as after a power cut"
     difference = _difference(json.loads(sealed["rows_by_date"]), rows_of_dates(files))
     return f"{cause}: {difference or 'as many rows, in other files'}"
+
+
+def _lost_column(before: DeltaTable, now: DeltaTable) -> str | None:
+    """One that somebody has dropped, renamed or given another type, which are no commits of data."""
+    known, has = (pa.schema(table.schema().to_arrow()) for table in (before, now))
+    kinds = {field.name: field.type for field in has}
+    lost = (field for field in known if kinds.get(field.name) != field.type)
+    return next((f"{field.name} {field.type}" for field in lost), None)
 
 
 def _foreign_commit(

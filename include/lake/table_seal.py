@@ -33,6 +33,7 @@ from include.lake.table_changes import (
 )
 
 Seal = Mapping[str, Any]  # a row of `ops/tables`
+GONE = "gone"  # the id in the row of a table that is no more, and of which nobody expects anything
 
 
 def nobody_is_ours(commit_info: Mapping[str, Any], actions: Actions) -> bool:
@@ -98,6 +99,13 @@ def reseal(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> None:
         seal(lake, table, same_rows)
 
 
+def seal_gone(lake: Lake, table: str) -> None:
+    """Take the seal of a table away that is lost, and that whoever does this makes anew, or does without."""
+    sealed = read_seal(lake, table)
+    if sealed is not None:
+        _write(lake, [{**sealed, "table_id": GONE, "recorded_at": datetime.now(UTC)}])
+
+
 def is_sealed(lake: Lake, table: str) -> bool:
     """Whether the seal is of the table's newest version."""
     sealed = read_seal(lake, table)
@@ -120,7 +128,8 @@ def read_seals(lake: Lake, tables: Sequence[str]) -> dict[str, Seal]:
     """The rows of `ops/tables` of those of `tables` that were sealed, by table."""
     rows = read_ops(lake, "tables")
     rows = rows.filter(pc.is_in(rows["table"], pa.array(tables, pa.string())))
-    return {row["table"]: row for row in rows.sort_by("recorded_at").to_pylist()}
+    newest = {row["table"]: row for row in rows.sort_by("recorded_at").to_pylist()}
+    return {table: row for table, row in newest.items() if row["table_id"] != GONE}
 
 
 def what_changed(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> str | None:

@@ -23,6 +23,7 @@ from include.lake.generations import GenerationRow, read_generations
 from include.lake.open_delta import delta_table
 from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
+from include.landing.changed_bronze import why_not_build
 from include.landing.clock_reset import newest_reset
 from include.landing.erasures import why_wait
 from include.registry import streams_of
@@ -203,6 +204,8 @@ def why_not_run(lake: Lake, stream: Stream) -> str | None:
     """Why the state of `stream` must not be moved on now, and what to do; None: nothing stops it."""
     row = read_generations(lake, stream.name).current
     if why := why_wait(lake, stream.source, stream.name, row):
+        return why
+    if why := why_not_build(lake, stream.source, stream.name):
         return why
     repair = newest_repair(lake, stream.source)
     if repair is None or knows_reset(row, repair):

@@ -64,18 +64,41 @@ def _without_entry(tree: ast.Module) -> ast.Module:
     of_checks: list[ast.expr] = []
     of_others: list[ast.expr] = []
     for statement in tree.body:
-        value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
-        if not (_assigns(statement, "STREAM") and isinstance(value, ast.Call)):
+        value = _entry_in(statement)
+        if value is None:
             rest.append(statement)
             continue
         needed_by_entry |= _names_in([statement])
         for keyword in value.keywords:
             (of_checks if keyword.arg == "checks" else of_others).append(keyword.value)
-        fold = [keyword.value for keyword in value.keywords if keyword.arg == "fold"]
-        rest += [_assignment("FOLD", one) for one in fold if not isinstance(one, ast.Name)]
+        fold = [keyword.value for keyword in value.keywords if keyword.arg in ("fold", None)]
+        rest += [_assignment("FOLD", one) for one in fold if not _is_usual(one, tree)]
     tree.body = _without_values(rest, _names_in(of_checks), _names_in(of_others))
     needed_by_entry |= _names_in(rest) if of_checks else set()
     return _WithoutImports(needed_by_entry - _names_in(tree.body)).visit(tree)  # type: ignore[no-any-return]
+
+
+def _entry_in(statement: ast.stmt) -> ast.Call | None:
+    """`Stream(...)` of `STREAM = Stream(...)`. What another function makes an entry of, such as a
+    threshold that it hands on to the fold, nobody pins: that stays code."""
+    value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+    if not (_assigns(statement, "STREAM") and isinstance(value, ast.Call)):
+        return None
+    name = value.func.attr if isinstance(value.func, ast.Attribute) else ast.unparse(value.func)
+    return value if name == "Stream" else None
+
+
+def _is_usual(fold: ast.expr, tree: ast.Module) -> bool:
+    """Whether it is what 0.5 took for the fold without a word: what the file itself calls so. Any
+    other name has to be in the code: which it is, and with an import where it comes from."""
+    made = (name for name in ("FOLD", "define") if any(_makes(one, name) for one in tree.body))
+    return isinstance(fold, ast.Name) and fold.id == next(made, None)
+
+
+def _makes(statement: ast.stmt, name: str) -> bool:
+    if isinstance(statement, ast.FunctionDef):
+        return statement.name == name
+    return isinstance(statement, ast.Assign | ast.AnnAssign) and _assigns(statement, name)
 
 
 def _without_values(
@@ -135,7 +158,8 @@ def _modules(name: str) -> dict[str, str]:
         file = None if _before(module) in found else _file_of(module)
         if file is not None:
             tree = only_code(file.read_bytes())
-            waiting += [other for other in _imported(module, tree) if _is_of_streams(other)]
+            package = module if file.stem == "__init__" else module.rpartition(".")[0]
+            waiting += [other for other in _imported(package, tree) if _is_of_streams(other)]
             found[_before(module)] = ast.unparse(_AsBeforeMoves().visit(tree))
     return found
 
@@ -157,9 +181,8 @@ def _before(module: str) -> str:
     return module
 
 
-def _imported(module: str, tree: ast.Module) -> Iterator[str]:
-    """All that may be a module: of `from a import b` both a and a.b."""
-    package = module if module == STREAMS else module.rpartition(".")[0]
+def _imported(package: str, tree: ast.Module) -> Iterator[str]:
+    """All that may be a module: of `from a import b` both a and a.b. `package`: what relative names are of."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

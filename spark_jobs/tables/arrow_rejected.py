@@ -15,6 +15,7 @@ from include.lake.rejected_calls import (
     AT_DATE,
     COLUMNS,
     MOST_KEYS,
+    REPLACED,
     Summary,
     ensure_table,
 )
@@ -68,7 +69,7 @@ class ArrowRejected:
             if not rows.num_rows:
                 return NO_CHANGE
             ensure_table(self._lake, self._stream)
-        return replace_within(self.path, within, rows)
+        return replace_within(self.path, within, rows, {"userMetadata": REPLACED})
 
 
 def _stored(parts: Sequence[pa.Table]) -> pa.Table:

@@ -18,6 +18,7 @@ from include.lake.rejected_calls import (
     AT_DATE,
     COLUMNS,
     MOST_KEYS,
+    REPLACED,
     Summary,
     ensure_table,
 )
@@ -55,7 +56,8 @@ class DeltaRejected:
             new = _as_stored(_from(parts, from_us))
         else:
             new = self._session.read.format("delta").load(self.path).where("false")
-        return replace_rows(new, self.path, range_condition(AT, AT_DATE, from_us, until_us))
+        within = range_condition(AT, AT_DATE, from_us, until_us)
+        return replace_rows(new, self.path, within, REPLACED)
 
 
 def _from(parts: Sequence[DataFrame], from_us: int | None) -> DataFrame:

@@ -96,7 +96,7 @@ class Files:
         self.forget()
 
     def forget(self) -> None:
-        for name in ("tried_stream", "tried_helper"):
+        for name in ("tried_stream", "tried_helper", "tried_package", "tried_package.sums"):
             sys.modules.pop(f"include.streams.{name}", None)
         importlib.invalidate_caches()
 
@@ -175,6 +175,22 @@ def test_what_it_imports_of_the_streams_counts(files, statement):
     assert files.fingerprint(source, other) != files.fingerprint(source)
 
 
+@pytest.mark.parametrize(
+    "statement",
+    ["from .sums import added", "from . import sums\nadded = sums.added", "from .sums import *"],
+)
+def test_what_a_package_of_the_streams_imports_of_itself_counts(files, statement):
+    package = files.folder / "tried_package"
+    package.mkdir()
+    (package / "__init__.py").write_text(statement)
+    source = changed(SOURCE, IMPORT, "from include.streams.tried_package import added")
+    found = []
+    for text in (HELPER, changed(HELPER, "total + value", "total - value")):
+        (package / "sums.py").write_text(text)
+        found.append(files.fingerprint(source))
+    assert found[0] != found[1]
+
+
 def test_modules_that_import_each_other_are_read_once(files):
     helper = f"{HELPER}\ndef define():\n    import include.streams.tried_stream\n"
     assert files.fingerprint(helper=helper) != files.fingerprint()
@@ -205,20 +221,21 @@ def test_how_state_is_spread_and_what_is_late_do_not_count(files):
 ENTRY = """
 from include.settings import Stream
 HOURLY = "0 * * * *"
-STREAM = dict(source="signals", fold=define(step=1), schedule=HOURLY)
+Stream = dict
+STREAM = Stream(source="signals", fold=define(step=1), schedule=HOURLY)
 """
 CHECKED = """
 from include.settings import Check, Stream
 HOURLY = "0 * * * *"
 LEAST: int = 3
 CHECKS = (Check(name="above", each_row=f"total > {LEAST}"),)
-STREAM = dict(source="signals", fold=define(step=1), schedule=HOURLY, checks=(*CHECKS, HOURLY))
+Stream = dict
+STREAM = Stream(source="signals", fold=define(step=1), schedule=HOURLY, checks=(*CHECKS, HOURLY))
 """
 
 
 def test_what_only_checks_need_does_not_count(files):
     with_checks = files.fingerprint(SOURCE + CHECKED)
-    # The import of Stream is in both, as nothing names it.
     assert files.fingerprint(SOURCE + ENTRY) == with_checks
     assert (
         files.fingerprint(SOURCE + changed(CHECKED, "LEAST: int = 3", "LEAST = 4")) == with_checks
@@ -231,6 +248,52 @@ def test_what_the_function_needs_too_counts(files):
     assert files.fingerprint(changed(source, "LEAST: int = 3", "LEAST = 4")) != files.fingerprint(
         source
     )
+
+
+ELSEWHERE = '"""A title."""\nfrom include.streams.tried_helper import COMMENTS, define'
+GIVEN = "Stream = dict\nSTREAM = Stream(fold=define, comments=COMMENTS)"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{ELSEWHERE}\n{GIVEN}",
+        f"{ELSEWHERE} as FOLD\n{GIVEN.replace('define', 'FOLD')}",
+        f"{ELSEWHERE}\n{GIVEN.replace('fold=define', '**dict(fold=define)')}",
+        f"{ELSEWHERE}\n{GIVEN.replace('Stream', 'alerts')}",
+    ],
+)
+def test_a_fold_that_another_module_of_the_streams_declares_counts(files, source):
+    helper = HELPER + changed(SOURCE, IMPORT, "")
+    other = changed(helper, "event.value > 0", "event.value >= 0")
+    assert files.fingerprint(source, other) != files.fingerprint(source, helper)
+
+
+SEVERAL = (
+    SOURCE
+    + """
+def other(*, step):
+    return define(step=2 * step)
+
+Stream = dict
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("STREAM = Stream(fold=define)", "STREAM = Stream(fold=other)"),
+        ("STREAM = alerts(5)", "STREAM = alerts(6)"),
+        ("STREAM = alerts(threshold=5)", "STREAM = alerts(threshold=6)"),
+        ("STREAM = alerts(lambda key: 1)", "STREAM = alerts(lambda key: 2)"),
+        ("STREAM = Stream(**alerts(5))", "STREAM = Stream(**alerts(6))"),
+    ],
+)
+def test_which_fold_the_entry_names_and_what_makes_the_entry_count(files, before, after):
+    alerts = "\ndef alerts(threshold):\n    return {}\n"
+    found = [files.fingerprint(f"{SEVERAL}{alerts}{entry}\n") for entry in (before, after)]
+    assert found[0] != found[1]
 
 
 def test_a_release_whose_fold_comes_to_other_results_counts(files, monkeypatch):

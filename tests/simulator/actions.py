@@ -112,6 +112,13 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "put_back_parts": {"parts": st.frozensets(st.sampled_from(RESTORED), min_size=2)},
     "lose": {"part": PARTS},
     "power_cut": {},
+    "write_to": {"part": st.sampled_from(["table", "rejected", "savepoint rows"])},
+    "write_to_bronze": {
+        "job": st.sampled_from(
+            ["run", "reseed", "rewind", "backfill", "compact", "savepoint", "repair_clock"]
+        ),
+        "ago": HOURS,
+    },
     "optimize": {"part": CARED},
     "clean_log": {"part": CARED},
 }
@@ -138,9 +145,11 @@ WEIGHTS = {
     "deploy_failing": 2,
     "land_of_one": 3,
     "migrate": 2,
+    "write_to_bronze": 2,
 }
 # Of these a simulation has some, or none: a lake that is always being harmed never gets far.
 FEATURES = {
+    "others": {"write_to", "write_to_bronze"},
     "harm": {"back_up", "put_back", "lose", "power_cut"},
     "restores": {"back_up_lake", "put_back_parts"},
     "changes": {"deploy", "migrate"},

@@ -4,7 +4,8 @@ import os
 import shutil
 from pathlib import Path
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
 from tests.simulator.world import World
 
@@ -61,6 +62,17 @@ def empty_newest_commit(world: World, kind: str) -> None:
     commits = sorted(path for path in log.glob("*.json") if path.stem.isdecimal())
     if commits:
         commits[-1].write_bytes(b"")
+
+
+def append_again(table: Path) -> bool:
+    """Somebody else's commit: the first row once more; whether there is one."""
+    if not DeltaTable.is_deltatable(str(table)):
+        return False
+    rows = DeltaTable(str(table)).to_pyarrow_table().slice(0, 1)
+    if rows.num_rows:
+        plain = pa.schema([field.remove_metadata() for field in rows.schema])
+        write_deltalake(str(table), rows.cast(plain), mode="append")
+    return rows.num_rows > 0
 
 
 def clean_log(table: Path) -> None:

@@ -1,13 +1,23 @@
 """What harms a lake, and what care and time do to it."""
 
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from include.landing.ingest_seal import seal_tables
-from tests.simulator.damage import Copies, clean_log, empty_newest_commit, lose, parts_of
+from tests.simulator.damage import (
+    Copies,
+    append_again,
+    clean_log,
+    empty_newest_commit,
+    lose,
+    parts_of,
+)
 from tests.simulator.world import SOURCE, World
 
 
@@ -20,6 +30,7 @@ class HarmOperations:
     harmed: bool
     restart: Callable[[], object]
     _audit: Callable[[], None]
+    _start: Callable[[str, int], None]
 
     def back_up(self, part: str) -> None:
         self.copies.take(self.kind, part)
@@ -45,6 +56,30 @@ class HarmOperations:
     def lose(self, part: str) -> None:
         self.harmed = True
         lose(self.world, self.kind, part)
+        self._audit()
+
+    def write_to(self, part: str) -> None:
+        """Somebody else has a hand in it: a row is there once more."""
+        path = parts_of(self.world, self.kind).get(part) or Path(
+            self.world.lake.rejected(self.world.streams[self.kind].name)
+        )
+        with suppress(DeltaError):  # of a table that came to harm
+            self.harmed = append_again(path) or self.harmed
+        self.restart()
+        self._audit()
+
+    def write_to_bronze(self, job: str, ago: int) -> None:
+        """The same, and what a job makes of it, before it is put back as that job says."""
+        path = parts_of(self.world, self.kind)["bronze"]
+        seal_tables(self.world.lake, SOURCE.name)  # as each run of ingestion leaves it
+        with TemporaryDirectory() as folder:
+            shutil.copytree(path, copy := Path(folder, "bronze"))
+            append_again(path)
+            self.restart()
+            self._start(job, ago)
+            shutil.rmtree(path)
+            shutil.copytree(copy, path)
+        self.restart()
         self._audit()
 
     def power_cut(self) -> None:

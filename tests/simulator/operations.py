@@ -114,6 +114,7 @@ class Operations(DataOperations, HarmOperations):
             "rewind": {"ago": 30},
             "rescale": {"buckets": 3},
             "backfill": {"ago": ago, "span": 24},
+            "repair_clock": {"ago": 5},
         }
         getattr(self, job)(kill=kill, **given.get(job, {}))
 

@@ -248,6 +248,14 @@ def joined_files_behind_a_cleaned_log(do: Operations) -> None:
     do.savepoint(None)
 
 
+def bronze_that_others_changed_then_reseed(do: Operations) -> None:
+    days_in_time(do)
+    do.land_late("a", [40], 1)
+    do.write_to_bronze("reseed", ago=5)  # is refused, and bronze put back
+    one_more_run(do)
+    do.reseed(None)
+
+
 # A bug of release 0.5 (see `planted.py`), and what brings it out.
 FINDS: dict[str, Sequence] = {
     "L1": rewind_cut_off_then_other_buckets,
@@ -281,4 +289,5 @@ SEQUENCES: tuple[Sequence, ...] = (
     first_batch_cut_off_then_a_cleaned_log,
     savepoint_of_a_version_that_was_cleaned_up,
     joined_files_behind_a_cleaned_log,
+    bronze_that_others_changed_then_reseed,
 )

@@ -1,0 +1,57 @@
+"""Bronze that somebody else has changed, for whoever makes something of it.
+
+Ingestion refuses it at its next run (ingest_seal.py). Until then a stream would fold rows that never
+landed, or a reseed lack some that have; and nothing would tell, once bronze is put back.
+"""
+
+from include.lake.findings import Finding
+from include.lake.how_to_mend import how_to_mend
+from include.lake.paths import Lake, LakeError
+from include.lake.table_changes import changed_since
+from include.lake.table_seal import read_seal
+from include.landing.erasures import open_erasure
+from include.landing.ingest_seal import ours
+
+
+def how_bronze_changed(lake: Lake, source: str) -> str | None:
+    """In one sentence; None when bronze is what our jobs have made it, or is not there.
+
+    More is refused by ingestion, which alone can be put off: a seal that was put back, and that the
+    log of bronze no longer reaches, is no reason to make nothing of it.
+    """
+    if not lake.is_delta_table(lake.bronze(source)):
+        return None
+    erasure = open_erasure(lake, source)
+    if erasure is not None and erasure.bronze_version is None:
+        return None  # it is being rewritten, and who has to wait for that is told so
+    sealed = read_seal(lake, f"bronze/{source}")
+    if sealed is None:
+        return None
+    return changed_since(lake, sealed, ours(source), may_have_more=True)
+
+
+def why_not_build(lake: Lake, source: str, who: str) -> str | None:
+    """Why `who` must not go on with the rows of bronze, and what to do; None: nothing stops it."""
+    if (changed := how_bronze_changed(lake, source)) is None:
+        return None
+    return f"{changed}, and {who} makes nothing of it: {how_to_mend(f'bronze/{source}')}"
+
+
+def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
+    """LakeError when bronze is not what our jobs have made it."""
+    if why := why_not_build(lake, source, who):
+        raise LakeError(why)
+
+
+def bronze_findings(lake: Lake, source: str) -> list[Finding]:
+    """That, for people."""
+    if (changed := how_bronze_changed(lake, source)) is None:
+        return []
+    return [
+        Finding(
+            finding="bronze_changed",
+            severity="error",
+            detail=f"{changed}. Until it is mended nothing is ingested, and no stream goes on with it",
+            action=how_to_mend(f"bronze/{source}"),
+        )
+    ]

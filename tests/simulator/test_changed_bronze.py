@@ -1,0 +1,133 @@
+"""Bronze that somebody else has written to: each job of a stream says so, and makes nothing of it."""
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from include.care.check_checkpoint import check_checkpoint
+from include.coverage.table_coverage import coverage_text
+from include.fold.instants import instant_of
+from include.lake.ops import read_ops
+from include.lake.paths import LakeError
+from include.landing.ingest_seal import seal_tables
+from include.plans.reseed_options import ReseedOptions
+from include.plans.waiting_rows import has_waiting_rows
+from spark_jobs.compact_state import compact
+from spark_jobs.recompute_interval import recompute
+from spark_jobs.repair_clock import repair_clock
+from spark_jobs.reseed_stream import reseed
+from spark_jobs.run_stream import drain
+from spark_jobs.write_savepoint import savepoint
+from tests.simulator.damage import clean_log
+from tests.simulator.data_operations import HOUR
+from tests.simulator.steps import all_rows, land, some_rows, table_of
+from tests.simulator.world import START_US, World, open_world
+
+KIND = "counts"
+START = instant_of(START_US)
+JOBS: dict[str, Callable[[World], object]] = {
+    "run": lambda w: drain(w.engine, w.lake, w.streams[KIND]),
+    "reseed": lambda w: reseed(w.engine, w.lake, w.streams[KIND], ReseedOptions(recompute=True)),
+    "recompute": lambda w: recompute(w.engine, w.lake, w.streams[KIND], START, START + HOUR),
+    "compact": lambda w: compact(w.engine, w.lake, w.streams[KIND]),
+    "savepoint": lambda w: savepoint(w.engine, w.lake, w.streams[KIND]),
+}
+
+
+def appended(bronze: str) -> None:
+    rows = DeltaTable(bronze).to_pyarrow_table().slice(0, 1)
+    plain = rows.cast(pa.schema([field.remove_metadata() for field in rows.schema]))
+    write_deltalake(bronze, plain, mode="append")
+
+
+def deleted(bronze: str) -> None:
+    _open_to_changes(bronze).delete("key = 'b'")
+
+
+def updated(bronze: str) -> None:
+    _open_to_changes(bronze).update(predicate="key = 'b'", updates={"key": "'other'"})
+
+
+def _open_to_changes(bronze: str) -> DeltaTable:
+    table = DeltaTable(bronze)
+    table.alter.set_table_properties({"delta.appendOnly": "false"})
+    return DeltaTable(bronze)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Three commits, which the stream has read, late rows and all."""
+    # Tables that stay open would not see what others do to them.
+    with open_world(quick=False) as made:
+        rng = random.Random(5)
+        for _ in range(3):
+            land(made, some_rows(rng), minutes=60)
+            seal_tables(made.lake, made.source.name)
+            JOBS["run"](made)
+        JOBS["reseed"](made)
+        JOBS["run"](made)
+        yield made
+
+
+def expected(world: World):
+    return table_of(world, KIND, all_rows(world))
+
+
+def found(world: World) -> list[str]:
+    findings = check_checkpoint(world.lake, world.streams[KIND]).findings
+    return [each.finding for each in findings if each.severity == "error"]
+
+
+@pytest.mark.parametrize("harm", [appended, deleted, updated])
+def test_no_job_builds_on_bronze_that_others_have_changed(world, harm, tmp_path):
+    bronze = world.lake.bronze("sent")
+    shutil.copytree(bronze, tmp_path / "copy")
+    table = world.table(KIND)
+    assert not has_waiting_rows(world.lake, world.streams[KIND])
+    harm(bronze)
+    assert has_waiting_rows(world.lake, world.streams[KIND])  # a run fails, and says so
+    assert found(world) == ["bronze_changed"]
+    assert "is not ours and changes its data" in coverage_text(world.lake, world.streams[KIND])
+    for name, job in JOBS.items():
+        with pytest.raises(
+            LakeError, match=r"is not ours and changes its data.* set-aside bronze/"
+        ):
+            job(world)
+        assert world.table(KIND) == table == expected(world), name
+    _put_back(bronze, tmp_path / "copy")
+    assert found(world) == []
+    land(world, [("a", 0, 1), ("b", 1, 2)], minutes=60)
+    for job in JOBS.values():
+        job(world)
+        assert world.table(KIND) == expected(world)
+
+
+def _put_back(bronze: str, copy: Path) -> None:
+    shutil.rmtree(bronze)
+    shutil.copytree(copy, bronze)
+
+
+def test_no_clock_is_set_back_in_bronze_that_others_have_changed(world):
+    """The commit that does it would be gone when bronze is put back, and be recorded as made."""
+    appended(world.lake.bronze("sent"))
+    version = DeltaTable(world.lake.bronze("sent")).version()
+    with pytest.raises(LakeError, match="is not ours and changes its data"):
+        repair_clock(world.engine, world.lake, world.source, START + HOUR)
+    assert read_ops(world.lake, "clock_repairs").num_rows == 0
+    assert DeltaTable(world.lake.bronze("sent")).version() == version
+
+
+def test_a_log_that_was_cleaned_since_an_older_seal_is_no_change_while_rows_are_only_more(world):
+    older = Path(world.lake.ops("tables"))
+    shutil.copytree(older, older.with_name("kept"))
+    land(world, [("a", 0, 1), ("b", 1, 2)], minutes=60)
+    seal_tables(world.lake, "sent")
+    _put_back(str(older), older.with_name("kept"))
+    clean_log(Path(world.lake.bronze("sent")))
+    assert "bronze_changed" not in found(world)
+    JOBS["run"](world)

@@ -1,0 +1,110 @@
+"""`rejected/<stream>` that somebody else has written to: a finding says so, and a reseed mends it."""
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from include.coverage.table_coverage import find_coverage
+from include.lake.paths import LakeError
+from include.plans.reseed_options import ReseedOptions
+from spark_jobs.reseed_stream import reseed
+from tests.simulator.steps import land, run, some_rows
+from tests.simulator.stream_files import KINDS
+from tests.simulator.world import World, open_world
+from tests.simulator.writes import killed_at, writes_of
+
+
+def appended(table: str) -> None:
+    rows = DeltaTable(table).to_pyarrow_table().slice(0, 1)
+    plain = rows.cast(pa.schema([field.remove_metadata() for field in rows.schema]))
+    write_deltalake(table, plain, mode="append")
+
+
+def deleted(table: str) -> None:
+    DeltaTable(table).delete("number = 0")
+
+
+def updated(table: str) -> None:
+    DeltaTable(table).update(updates={"key": "'other'"})
+
+
+def restored(table: str) -> None:
+    DeltaTable(table).restore(DeltaTable(table).version() - 1)
+
+
+def lost(table: str) -> None:
+    shutil.rmtree(table)
+
+
+def made(kind: str) -> Iterator[World]:
+    """Rows that the function fails for; the newest of them were rejected by a reseed."""
+    # Tables that stay open would not see what others do to them.
+    with open_world(quick=False) as world:
+        world.configure(kind, on_error="quarantine")
+        world.deploy(kind, "e")
+        rng = random.Random(5)
+        for _ in range(2):
+            land(world, [*some_rows(rng, 6), ("a", 0, 3)], minutes=60)
+            run(world, kind)
+        land(world, [("b", 90 * 60_000_000, 3)], minutes=60)
+        anew(world, kind)
+        yield world
+
+
+def anew(world: World, kind: str) -> None:
+    reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
+    run(world, kind)
+
+
+def found(world: World, kind: str) -> list[str]:
+    return [each.finding for each in find_coverage(world.lake, world.streams[kind])]
+
+
+@pytest.mark.parametrize("harm", [appended, deleted, updated, restored, lost])
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_rejected_rows_that_others_have_changed_are_named_and_made_anew(kind, harm):
+    for world in made(kind):
+        table, before = world.lake.rejected(f"sim_{kind}"), world.rejected(kind)
+        assert found(world, kind) == []
+        harm(table)
+        assert world.rejected(kind) != before
+        assert found(world, kind) == ["table_changed"]
+        with pytest.raises(LakeError, match=rf"rejected/sim_{kind} .*--apply"):
+            run(world, kind)
+        anew(world, kind)
+        assert world.rejected(kind) == before
+        assert found(world, kind) == []
+
+
+def test_rejected_rows_that_are_lost_are_not_missed_by_a_function_that_rejects_none():
+    for world in made("counts"):
+        lost(world.lake.rejected("sim_counts"))
+        world.deploy("counts", "a")
+        for _ in range(2):
+            reseed(world.engine, world.lake, world.streams["counts"], ReseedOptions())
+            assert found(world, "counts") == []
+        assert not Path(world.lake.rejected("sim_counts")).exists()
+        world.deploy("counts", "e")
+        anew(world, "counts")
+        assert found(world, "counts") == []
+        assert world.rejected("counts")
+
+
+@pytest.mark.full
+def test_all_commits_of_ours_are_known_without_a_seal():
+    """A job may die between any of its commits and the seal."""
+    writes, number = None, 0
+    while writes is None or number < writes:
+        for world in made("counts"):
+            land(world, [("a", 0, 3), ("b", 120 * 60_000_000, 3)], minutes=60)
+            if writes is None:
+                writes = writes_of(lambda world=world: anew(world, "counts")).count
+                continue
+            number += 1
+            assert killed_at(number, lambda world=world: anew(world, "counts"))
+            assert found(world, "counts") != ["table_changed"], number
