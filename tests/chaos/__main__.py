@@ -21,12 +21,12 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from include.settings import PROJECT
 from tests.chaos.driver import JVM_KILLED, KILLS, PLAN, say
-from tests.chaos.plan import Plan, plan_of
+from tests.chaos.plan import Plan, plan_of, with_bug
 from tests.simulator.planted import PLANTED
 from tests.simulator.world import fresh_folder
 
@@ -60,12 +60,13 @@ def main() -> int:
 
 def result_of(number: int, args: Namespace) -> Result:
     """The seed's. With a planted bug nothing is known, and nothing noted."""
-    plan = replace(plan_of(number, args.steps), plant=args.plant)
+    plan = plan_of(number, args.steps)
+    if args.plant:
+        return run_seed(with_bug(plan, args.plant))
     known = known_results().get((number, args.steps))
-    if args.plant or known is None or known.wrong:
+    if known is None or known.wrong:
         known = run_seed(plan)
-        if not args.plant:
-            note(known)
+        note(known)
     return known
 
 
