@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from include.coverage.entries import LEDGER, Entry, add_entries, read_entries
 from include.coverage.findings import instant_text
-from include.coverage.ledger import distrust_error, rebuilt_look
+from include.coverage.ledger import NEVER_RECORDED, distrust_error, rebuilt_look
 from include.coverage.marks import is_marked
 from include.coverage.segments import Segment, segments_of
 from include.lake.generations import read_generations
@@ -55,17 +55,31 @@ def rebuild(lake: Lake, stream: Stream) -> Rebuilt:
 def apply_rebuilt(lake: Lake, stream: Stream) -> Rebuilt:
     """Write that ledger in the place of the recorded one, under the stream's lease.
 
-    CoverageError when the table is not what it was after our last commit.
+    CoverageError when the table is not what it was after our last commit, or the ledger knows that it
+    once was not, and of no reseed that has made all of it anew.
     """
     with hold_lease(lake, f"stream-{stream.name}"):
         changed = what_changed(lake, f"tables/{stream.name}", is_marked)
-        if changed is not None:
-            raise distrust_error(lake, stream.name, changed)  # its rows would count as ours
+        known = _known_change(read_entries(lake, stream.name))
+        if reason := changed or known:
+            raise distrust_error(lake, stream.name, reason)  # its rows would count as ours
         made = rebuild(lake, stream)
         _replace(lake, stream.name, made)
         if lake.is_delta_table(lake.table(stream.name)):
             seal(lake, f"tables/{stream.name}")
         return made
+
+
+def _known_change(entries: Sequence[Entry]) -> str | None:
+    """What somebody found, and began to mend: the log of the table need not tell of it, as of rejected
+    rows that others have changed."""
+    known = None
+    for entry in entries:
+        if entry.kind == "void" and entry.reason != NEVER_RECORDED:
+            known = entry.reason
+        elif entry.kind == "reseed" and entry.from_us is None:
+            known = None
+    return known
 
 
 def _replace(lake: Lake, stream: str, made: Rebuilt) -> None:
