@@ -95,7 +95,7 @@ def test_a_ledger_that_knows_of_a_change_is_not_made_anew_from_the_tables_log():
         give_up_reseed(world.lake, stream)
         for _ in range(2):  # also once live has gone on
             assert found(world, "counts") == ["table_not_right"]
-            with pytest.raises(LakeError, match="is not ours and changes its data.*--apply"):
+            with pytest.raises(LakeError, match=r"is not ours and changes its data.*--apply"):
                 apply_rebuilt(world.lake, stream)
             land(world, [("a", 0, 1)], minutes=60)
             run(world, "counts")
