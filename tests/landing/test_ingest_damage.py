@@ -5,9 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from include.care.cared_tables import spark_tables_named
@@ -30,6 +29,7 @@ from spark_jobs.run_stream import drain
 from tests.ingested import SIGNALS, one_file_a_commit, quarantine_of, rows_of, values_of
 from tests.landed_files import Landing, signal
 from tests.late_lakes import small
+from tests.simulator.damage import append_again
 
 pytestmark = pytest.mark.slow
 
@@ -136,18 +136,10 @@ def test_a_dag_runs_ingestion_into_a_log_that_cannot_be_read_or_says_so(
 def test_rows_that_somebody_else_appended_are_refused(lake: Lake, landed: Landing, table: str):
     ingest_runs(lake, landed, range(1))
     newest = version_of(lake, table)
-    append_again(lake, table)
+    assert append_again(Path(lake.root, table))
     told = rf"commit {newest + 1} of .* is not ours and changes its data: WRITE"
     with pytest.raises(LakeError, match=told):
         ingest(lake, SIGNALS)
-
-
-def append_again(lake: Lake, table: str) -> None:
-    """The table's first row once more, by somebody else."""
-    path = f"{lake.root}/{table}"
-    rows = DeltaTable(path).to_pyarrow_table().slice(0, 1)
-    plain = rows.cast(pa.schema([field.remove_metadata() for field in rows.schema]))
-    write_deltalake(path, plain, mode="append")
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -5,9 +5,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from include.care.check_checkpoint import check_checkpoint
 from include.coverage.table_coverage import coverage_text
@@ -23,7 +22,7 @@ from spark_jobs.repair_clock import repair_clock
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import savepoint
-from tests.simulator.damage import clean_log
+from tests.simulator.damage import append_again, clean_log
 from tests.simulator.data_operations import HOUR
 from tests.simulator.steps import all_rows, land, some_rows, table_of
 from tests.simulator.world import START_US, World, open_world
@@ -40,9 +39,7 @@ JOBS: dict[str, Callable[[World], object]] = {
 
 
 def appended(bronze: str) -> None:
-    rows = DeltaTable(bronze).to_pyarrow_table().slice(0, 1)
-    plain = rows.cast(pa.schema([field.remove_metadata() for field in rows.schema]))
-    write_deltalake(bronze, plain, mode="append")
+    assert append_again(Path(bronze))
 
 
 def deleted(bronze: str) -> None:

@@ -5,9 +5,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from include.coverage.give_up import give_up_reseed
 from include.coverage.rebuild import apply_rebuilt
@@ -15,6 +14,7 @@ from include.coverage.table_coverage import find_coverage
 from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions
 from spark_jobs.reseed_stream import reseed
+from tests.simulator.damage import append_again
 from tests.simulator.steps import land, run, some_rows
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import World, open_world
@@ -22,9 +22,7 @@ from tests.simulator.writes import killed_at, writes_of
 
 
 def appended(table: str) -> None:
-    rows = DeltaTable(table).to_pyarrow_table().slice(0, 1)
-    plain = rows.cast(pa.schema([field.remove_metadata() for field in rows.schema]))
-    write_deltalake(table, plain, mode="append")
+    assert append_again(Path(table))
 
 
 def deleted(table: str) -> None:
