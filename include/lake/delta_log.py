@@ -56,11 +56,12 @@ DISK = "|".join(map(os.strerror, OF_DISK))
 WORDS = "|".join(map(os.strerror, UNREACHABLE))
 # As Python, Rust and Java end with these words, and as stores, by Arrow and by delta-rs, tell all that
 # is not one object's own: a path or a value within a message may be of the same words. Java says of a
-# broken connection, too, of which a worker that died of damage is the other end.
+# broken connection, too, of which a worker that died of damage is the other end. A file that is gone
+# from a disk is a "Generic LocalFileSystem error", and a "Generic DeltaTable error" where it is merged.
 OF_MACHINE = re.compile(
     rf"\[errno \d+\] ({WORDS})|({WORDS}) \(os error \d+\)|({DISK})(\)|$)"
     rf"|Os \{{ code: \d+, kind: \w+, message: \"({WORDS})\""
-    r"|The operation lacked|Generic (?!LocalFileSystem)\w+ error"
+    r"|The operation lacked|Generic (?!LocalFileSystem|DeltaTable)\w+ error"
     r"|AWS Error (?!NO_SUCH_KEY|RESOURCE_NOT_FOUND)\w+( \(HTTP status \d+\))? during ",
     re.IGNORECASE | re.MULTILINE,
 )

@@ -248,6 +248,16 @@ def test_a_lost_file_names_the_way_out_whatever_the_lake_is_called(tmp_path, fol
         read_ops(lake, "runs")
 
 
+def test_a_merge_that_lacks_a_file_of_the_table_is_no_matter_of_the_machine(tmp_path):
+    path, rows = str(tmp_path), pa.table({"a": [1, 2]})
+    write_deltalake(path, rows)
+    for file in tmp_path.glob("*.parquet"):
+        file.unlink()
+    merge = DeltaTable(path).merge(rows, "s.a = t.a", "s", "t").when_matched_update_all()
+    with pytest.raises(LakeError, match=r"cannot be read \(Generic DeltaTable error"), unbroken(path):
+        merge.execute()
+
+
 def test_an_error_of_delta_is_told_in_one_line_with_its_cause_and_no_stack(lake):
     append_ops(lake, "runs", [{"run_id": "a"}])
     with no_more_files(), pytest.raises(OSError, match="os error 24") as short:

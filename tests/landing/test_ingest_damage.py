@@ -264,7 +264,7 @@ def test_the_care_of_a_table_seals_it_and_hides_no_change(
     assert sealed_version(lake) == version
     landed.add("3.jsonl", [signal(3)])
     ingest(lake, SIGNALS)
-    append_again(lake, "bronze/signals")
+    append_again(Path(lake.bronze("signals")))
     maintain(spark, lake, tables, care)
     assert DeltaTable(lake.bronze("signals")).version() > version + 2
     assert sealed_version(lake) == version + 1
