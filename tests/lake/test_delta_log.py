@@ -254,7 +254,10 @@ def test_a_merge_that_lacks_a_file_of_the_table_is_no_matter_of_the_machine(tmp_
     for file in tmp_path.glob("*.parquet"):
         file.unlink()
     merge = DeltaTable(path).merge(rows, "s.a = t.a", "s", "t").when_matched_update_all()
-    with pytest.raises(LakeError, match=r"cannot be read \(Generic DeltaTable error"), unbroken(path):
+    with (
+        pytest.raises(LakeError, match=r"cannot be read \(Generic DeltaTable error"),
+        unbroken(path),
+    ):
         merge.execute()
 
 
