@@ -23,6 +23,11 @@ class Times:
                 f"times: {self.format!r} is no format: allowed are {', '.join(TIME_FORMATS)}, or one "
                 'of strptime, such as "%d/%m/%Y %H:%M:%S"'
             )
+        if "%Z" in self.format.replace("%%", ""):
+            raise SettingsError(
+                f"times: {self.format!r} reads the name of a zone (%Z), which each machine understands "
+                "otherwise: have offsets written (%z), or leave it out and name `zone`"
+            )
         if self.zone is not None and self.zone not in available_timezones():
             raise SettingsError(f"times: {self.zone!r} is no time zone, such as Europe/Berlin")
 

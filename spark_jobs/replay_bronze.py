@@ -12,6 +12,7 @@ from include.fold.instants import MICROSECOND, instant_of
 from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake, LakeError
 from include.lake.range_change import RangeChange
+from include.landing.changed_bronze import refuse_changed_bronze
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base
 from include.savepoints.contents import SavepointError
@@ -122,6 +123,8 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
             rows = pinned_rows(engine, replay, from_us, stop_us)
             stage = engine.fold(rows, replay.fold, replay.stream.buckets, stop_us, states)
             kept.append(stage)
+            # Not what others write from the first look on: a savepoint of it would look clean.
+            refuse_changed_bronze(replay.lake, replay.stream.source, f"a {replay.origin}")
             events, rows_read = events + stage.events, rows_read + stage.events
             savepoint_id = _ensure_savepoint(engine, replay, stage.states, stop_us, events)
             from_us = stop_us

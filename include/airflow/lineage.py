@@ -150,9 +150,8 @@ def _coverage(lake: "Lake", stream: Stream) -> dict[str, Any]:
     coverage, until_us = judged.coverage, judged.coverage.until_us
     return {
         "until": None if until_us is None else text(until_us),
-        # Of nothing that is complete nothing is right.
-        "is_right": not (until_us is None or coverage.wrong or judged.distrust),
-        "not_trusted": judged.distrust,
+        "is_right": judged.is_right,
+        "not_trusted": judged.distrust or judged.bronze_changed,
         "not_right": [
             {"from": text(span.from_us), "until": text(span.until_us), "why": span.reason}
             for span in coverage.wrong[:MOST_SPANS]

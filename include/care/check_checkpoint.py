@@ -20,7 +20,6 @@ from include.lake.findings import Finding, Severity, record_findings
 from include.lake.generations import read_generations
 from include.lake.lease import lease_holder
 from include.lake.paths import Lake, LakeError
-from include.landing.changed_bronze import bronze_findings
 from include.settings import Stream
 
 ORDER: tuple[Severity, ...] = ("error", "warning", "info")
@@ -76,7 +75,7 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
 
 def _coverage(lake: Lake, stream: Stream) -> list[Finding]:
     try:
-        return [*bronze_findings(lake, stream.source), *find_coverage(lake, stream)]
+        return find_coverage(lake, stream)
     except (LakeError, OSError, ValueError) as error:
         if is_of_machine(error):
             raise

@@ -14,7 +14,7 @@ from include.lake.delta_log import open_table
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
-from include.landing.changed_bronze import how_bronze_changed
+from include.landing.changed_bronze import bronze_finding, how_bronze_changed
 from include.landing.clock_repair import unknown_reset_us
 from include.savepoints.identity import StreamIdentity
 from include.settings import Stream
@@ -28,7 +28,17 @@ class TableCoverage:
 
     coverage: Coverage
     distrust: str | None
+    bronze_changed: str | None = None  # how others have changed what it is made of
     is_unrecorded: bool = False  # nothing is known of it from before there was a ledger, no worse
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it has every row that it is to have until now, and no other.
+
+        Of nothing that is complete nothing is right.
+        """
+        is_trusted = self.distrust is None and self.bronze_changed is None
+        return is_trusted and self.coverage.until_us is not None and not self.coverage.wrong
 
 
 def table_coverage(
@@ -39,7 +49,8 @@ def table_coverage(
     By the code of `identity`; without it, by the code that ran last.
     """
     generations = read_generations(lake, stream.name)
-    return judged_table(lake, stream, generations.current, look(lake, generations), identity)
+    judged = judged_table(lake, stream, generations.current, look(lake, generations), identity)
+    return replace(judged, bronze_changed=how_bronze_changed(lake, stream.source))
 
 
 def judged_table(
@@ -86,27 +97,30 @@ def trusted_coverage(lake: Lake, stream: Stream, identity: StreamIdentity) -> Co
 
 
 def find_coverage(lake: Lake, stream: Stream) -> list[Finding]:
-    """What people should know of the table of `stream`; nothing before its first run."""
+    """What people should know of the table of `stream`, and of the bronze that it is made of."""
     row = read_generations(lake, stream.name).current
-    if row is None:
-        return []
     return findings_on(lake, stream, table_coverage(lake, stream), row)
 
 
 def findings_on(
-    lake: Lake, stream: Stream, judged: TableCoverage, row: GenerationRow
+    lake: Lake, stream: Stream, judged: TableCoverage, row: GenerationRow | None
 ) -> list[Finding]:
-    """The findings for a verdict; `row` is of the current generation."""
+    """The findings for a verdict; `row` is of the current generation, None before the first run."""
+    changed = judged.bronze_changed
+    of_bronze = [] if changed is None else [bronze_finding(stream.source, changed)]
+    if row is None:
+        return of_bronze
     if judged.distrust is not None:
-        return [distrusted(stream, lake.table(stream.name), judged.distrust)]
-    return coverage_findings(stream, judged.coverage, row["output_mode"] == "append")
+        return [*of_bronze, distrusted(stream, lake.table(stream.name), judged.distrust)]
+    of_table = coverage_findings(stream, judged.coverage, row["output_mode"] == "append")
+    return [*of_bronze, *of_table]
 
 
 def coverage_text(lake: Lake, stream: Stream) -> str:
     """Until when the table of `stream` is complete, where it is right, and where not."""
-    if changed := how_bronze_changed(lake, stream.source):
-        return f"what {stream.name} is made of is not what was ingested: {changed}"
     judged = table_coverage(lake, stream)
+    if judged.bronze_changed is not None:
+        return f"what {stream.name} is made of is not what was ingested: {judged.bronze_changed}"
     if judged.distrust is not None:
         return f"{lake.table(stream.name)} is not what was recorded of it: {judged.distrust}"
     coverage = judged.coverage
@@ -128,8 +142,8 @@ def coverage_record(stream: str, judged: TableCoverage) -> dict[str, Any]:
     return {
         "stream": stream,
         "complete_until": _known(coverage.until_us),
-        "is_right": judged.distrust is None and not wrong and coverage.live_is_right,
-        "distrust": judged.distrust,
+        "is_right": judged.is_right and coverage.live_is_right,
+        "distrust": judged.distrust or judged.bronze_changed,
         "wrong": wrong,
         "live_is_right": coverage.live_is_right,
     }

@@ -43,15 +43,11 @@ def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
         raise LakeError(why)
 
 
-def bronze_findings(lake: Lake, source: str) -> list[Finding]:
-    """That, for people."""
-    if (changed := how_bronze_changed(lake, source)) is None:
-        return []
-    return [
-        Finding(
-            finding="bronze_changed",
-            severity="error",
-            detail=f"{changed}. Until it is mended nothing is ingested, and no stream goes on with it",
-            action=how_to_mend(f"bronze/{source}"),
-        )
-    ]
+def bronze_finding(source: str, changed: str) -> Finding:
+    """That, for people; `changed` is what `how_bronze_changed` told."""
+    return Finding(
+        finding="bronze_changed",
+        severity="error",
+        detail=f"{changed}. Until it is mended nothing is ingested, and no stream goes on with it",
+        action=how_to_mend(f"bronze/{source}"),
+    )

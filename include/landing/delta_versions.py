@@ -112,6 +112,11 @@ class TableArrivals:
                 f"{lost}. Nothing is ingested: `./stateful skip-lost {source.name}` shows where it "
                 "would go on, and --apply goes on there"
             )
+        # Of the table that this began with: of one put in its place meanwhile a version is another.
+        if TableArrivals(self.origin).id != self.id:
+            raise OriginError(
+                f"the Delta table {self.origin.uri} was made anew meanwhile: run again"
+            )
         names: list[str] = []
         size, complete = 0, None
         for version, files in self._waiting(position):

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from shlex import quote
 
 from include.job import RunRecord
 from include.lake.commits import rows_committed
@@ -31,6 +32,7 @@ from include.landing.ingest_position import (
     finish,
     is_batch_in,
     next_batch,
+    read_position,
 )
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
 from include.landing.origin import arrivals_of, place_of
@@ -129,8 +131,17 @@ class BatchWriter:
             f"batch {batch.number} of {self._source.name} has {counted(judged, 'row')} for {path}, but its "
             f"commit there has {written}. If an earlier run began the batch, and one of its "
             "files or the source's entry was changed since, put that back as it was and "
-            f"run again; else keep the lake as it is and compare the table with "
+            f"run again{self._or_skip(batch)}; else keep the lake as it is and compare the table with "
             f"{place_of(self._source)}"
+        )
+
+    def _or_skip(self, batch: Batch) -> str:
+        if self._source.origin is not None:
+            return ""
+        name = quote(batch.files[0]) if len(batch.files) == 1 else "FILE"
+        return (
+            f" (or give up what the file has now: `./stateful skip-file {self._source.name} {name}` "
+            "shows how)"
         )
 
 
@@ -193,6 +204,7 @@ def ingest(
 def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
     """Make what a fresh lake lacks. LakeError where tables and position do not fit each other."""
     refuse_before_reset(lake, source.name, "ingestion")
+    begins_anew = read_position(lake, source.name) is None
     refuse_changed_tables(lake, source)
     refuse_other_origin(lake, source)
     create_tables(lake, source)
@@ -201,7 +213,7 @@ def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
         ensure_origin_position(lake, source.name)
     else:
         _prepare_landing(lake, source, run_id)
-    seal_tables(lake, source.name)
+    seal_tables(lake, source.name, begins_anew)
 
 
 def _prepare_landing(lake: Lake, source: Source, run_id: str | None) -> None:

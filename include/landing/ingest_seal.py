@@ -128,8 +128,14 @@ def _older_than_position(lake: Lake, source: str, changed: str) -> str:
     )
 
 
-def seal_tables(lake: Lake, source: str) -> None:
-    """Seal those that a commit came to after their seals; to be called when nothing has changed."""
+def seal_tables(lake: Lake, source: str, begins_anew: bool = False) -> None:
+    """Seal those that a commit of ours came to after their seals.
+
+    LakeError when one of them came from others, while ours was at work: sealed, it would pass for ours
+    for good. Where a position `begins_anew`, there is nothing to hold the tables against.
+    """
+    if not begins_anew and (changed := _how_changed(lake, source)):
+        raise LakeError(_older_than_position(lake, source, changed))
     seal_new(lake, tables_of(source))
 
 

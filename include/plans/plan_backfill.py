@@ -16,6 +16,7 @@ from include.plans.plan_recompute import (
     check_settled,
     recorded_recomputes,
     refuse_before_mapping,
+    refuse_beyond_bronze,
     rows_emitted,
     seconds_for,
     settled_until,
@@ -148,6 +149,7 @@ def _planned_runs(
     edges = [start for start, _ in intervals] + [intervals[-1][1]]
     pin = pin_bronze(lake, stream.source)
     cutoffs = [micros_of(edge) for edge in edges]
+    refuse_beyond_bronze(lake, identity, pin, cutoffs[-1])
     events = count_before(pin, identity.time_column, identity.since_us, cutoffs)
     replaced: Sequence[int | None] = [None] * len(intervals)
     if identity.output_mode == "append":

@@ -116,6 +116,7 @@ def plan_recompute(
             f"{instant_of(identity.since_us)}: there is nothing to recompute before that"
         )
     pin = pin_bronze(lake, stream.source)
+    refuse_beyond_bronze(lake, identity, pin, until_us)
     base = choose_base(savepoints_of(lake, stream.name), identity, pin, start_us)
     refuse_before_mapping(identity, base, start)
     (events,) = count_before(pin, identity.time_column, identity.since_us, [until_us])
@@ -168,6 +169,25 @@ def settled_until(lake: Lake, stream: str) -> datetime | None:
     if watermark_ms is None:
         return row["until"] if row is not None and is_reseeded(row) else None
     return instant_of(watermark_ms * US_PER_MS + 1)
+
+
+def refuse_beyond_bronze(
+    lake: Lake, identity: StreamIdentity, pin: BronzePin, until_us: int
+) -> None:
+    """NotSettledError when the pinned rows do not settle all before `until_us`, as live has.
+
+    Such as an older copy of bronze, or one that is ingested anew: rows that come again later would be
+    in time there, and nothing would call what lacks them wrong.
+    """
+    row = read_generations(lake, identity.stream).current
+    delay_us = identity.delay_us if row is None else row["watermark_delay_ms"] * US_PER_MS
+    there_us = pin.settled_until_us(identity.time_column, delay_us)
+    if until_us > there_us:
+        raise NotSettledError(
+            f"{pin.path} settles what is before {instant_of(there_us):%Y-%m-%d %H:%M:%S} UTC only, and "
+            f"live has come further: ingest what is missing of it, and then make the table anew with "
+            f"`./stateful reseed {identity.stream} --recompute --apply`. Nothing was changed"
+        )
 
 
 def estimate_seconds(lake: Lake, stream: str, rows: int) -> float | None:

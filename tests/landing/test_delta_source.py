@@ -473,3 +473,34 @@ def run(lake: Lake, theirs: Theirs, is_cut: bool, dies_at: int | None) -> None:
         if dies_at is not None:
             Dying(patch, dies_at)
         ingest(lake, source)
+
+
+def test_a_table_that_is_replaced_while_a_run_takes_it_gives_each_row_once(
+    lake: Lake, theirs: Theirs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    theirs.append(1)
+    source = replace(theirs.source(), commit_bytes=1)
+    ingest(lake, source)
+    for _ in range(4):
+        theirs.append(1)
+    other = Theirs(tmp_path / "other")
+    other.given = 100
+    for _ in range(6):
+        other.append(1)
+    write, taken = ingestion.BatchWriter.write, []
+
+    def replaced(self, batch, sizes):
+        write(self, batch, sizes)
+        taken.append(batch)
+        if len(taken) == 2:
+            shutil.rmtree(theirs.uri)
+            shutil.copytree(other.uri, theirs.uri)
+
+    with monkeypatch.context() as patch, suppress(OriginError):
+        patch.setattr(ingestion.BatchWriter, "write", replaced)
+        ingest(lake, source)
+    with pytest.raises(OriginError, match="made anew"):
+        ingest(lake, source)
+    skip(lake, theirs, 0)
+    ingest(lake, source)
+    assert values_of(lake) == [0, 1, 2, 100, 101, 102, 103, 104, 105]

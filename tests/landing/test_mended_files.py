@@ -10,6 +10,7 @@ from include.landing.ingest import RowsLostError, RunCounts, ingest
 from include.landing.ingest_position import read_position
 from include.landing.parse_files import WHOLE_FILE
 from include.landing.parsed_batch import ParsedHere
+from include.landing.skip_file import apply_skip_file, plan_skip_file
 from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import Landing, signal
@@ -66,3 +67,19 @@ def test_a_row_that_is_mended_stops_the_repeat_until_it_is_put_back(
     position = read_position(lake, "signals")
     assert position is not None
     assert position.open is None
+
+
+def test_what_cannot_be_put_back_is_given_up_as_the_error_says(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    landed.add("a.jsonl", [signal(0), "{"])
+    die_before(lake, monkeypatch, "append_refused")
+    landed.add("a.jsonl", [signal(0), signal(1)])
+    with pytest.raises(RowsLostError) as error:
+        ingest(lake, SIGNALS)
+    plan = plan_skip_file(lake, SIGNALS, "a.jsonl")
+    assert plan is not None
+    apply_skip_file(lake, SIGNALS, plan)
+    ingest(lake, SIGNALS)  # it does mend it
+    assert [row["source_file"] for row in bronze_of(lake)] == ["a.jsonl"]
+    assert "./stateful skip-file signals a.jsonl" in str(error.value)

@@ -1,0 +1,139 @@
+"""What others write to a lake while a job of ours works: between its look and its reading, or its seal."""
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from include.coverage.table_coverage import coverage_record, coverage_text, table_coverage
+from include.fold.admission import EPOCH
+from include.fold.instants import instant_of
+from include.landing import changed_bronze
+from include.landing.ingest import ingest
+from include.landing.ingest_seal import how_tables_changed, seal_tables
+from include.plans.reseed_options import ReseedOptions
+from spark_jobs.recompute_interval import recompute
+from spark_jobs.reseed_stream import reseed
+from tests.simulator import writes
+from tests.simulator.auditor import Auditor
+from tests.simulator.steps import land, run
+from tests.simulator.test_changed_bronze import appended, deleted, updated
+from tests.simulator.world import MINUTE_US, START_US, World, open_world
+
+KIND = "counts"
+START = instant_of(START_US)
+HOUR = timedelta(hours=1)
+
+
+def emptied(quarantine: str) -> None:
+    DeltaTable(quarantine).delete()
+
+
+def land_file(world: World, number: int) -> None:
+    """Two events and a line that is none."""
+    world.pass_time(HOUR)
+    folder = Path(world.lake.landing("sent"))
+    folder.mkdir(parents=True, exist_ok=True)
+    sent_at = instant_of(world.now_us).isoformat()
+    rows = [{"key": key, "value": 1, "sent_at": sent_at} for key in "ab"]
+    lines = [*map(json.dumps, rows), "garbage", ""]
+    (folder / f"{number}.jsonl").write_text("\n".join(lines))
+
+
+def meanwhile(job: Callable[[], object], at: int, harm: Callable[[], None]) -> bool:
+    """`job`, and `harm` just before its write number `at`; whether it came to that."""
+    happened = []
+
+    def others() -> None:
+        # Their writes are none of the job's.
+        counting, writes._current = writes._current, None
+        harm()
+        writes._current = counting
+        happened.append(at)
+
+    with writes.killing(at, others):
+        job()
+    return bool(happened)
+
+
+@pytest.mark.parametrize(
+    ("table", "harm"),
+    [("bronze", appended), ("bronze", deleted), ("quarantine", appended), ("quarantine", emptied)],
+)
+@pytest.mark.parametrize("at", [2, 5])
+def test_what_others_write_while_ingestion_works_is_not_sealed_as_ours(table, harm, at):
+    with open_world(quick=False) as world:
+        land_file(world, 1)
+        ingest(world.lake, world.source, interval_end=EPOCH)
+        land_file(world, 2)
+        path = f"{world.lake.root}/{table}/sent"
+        try:
+            assert meanwhile(
+                lambda: ingest(world.lake, world.source, interval_end=EPOCH),
+                at,
+                lambda: harm(path),
+            )
+        except Exception:  # noqa: BLE001 (loud is as good)
+            return
+        assert how_tables_changed(world.lake, "sent")
+
+
+JOBS = {
+    "recompute": lambda w: recompute(
+        w.engine, w.lake, w.streams[KIND], START - HOUR, START + 2 * HOUR
+    ),
+    "reseed": lambda w: reseed(w.engine, w.lake, w.streams[KIND], ReseedOptions(recompute=True)),
+}
+
+
+@pytest.mark.parametrize("harm", [deleted, updated])
+@pytest.mark.parametrize("job", JOBS)
+def test_bronze_that_others_change_between_a_jobs_look_and_its_reading(job, harm):
+    """Put back as the finding says, the table lacks what was read otherwise, and counts as right."""
+    with open_world(quick=False) as world:
+        auditor = Auditor(world, KIND)
+        auditor.note_code()
+        for _ in range(3):
+            land(world, [("a", 0, 1), ("b", MINUTE_US, 1)], minutes=60)
+            seal_tables(world.lake, "sent")
+            run(world, KIND)
+        bronze, copy = world.lake.bronze("sent"), Path(world.lake.root).parent / "copy"
+        looks = changed_bronze.how_bronze_changed
+
+        def look(*given):
+            told = looks(*given)
+            if not copy.exists():
+                shutil.copytree(bronze, copy)
+                harm(bronze)
+            return told
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(changed_bronze, "how_bronze_changed", look)
+            try:
+                JOBS[job](world)
+            except Exception:  # noqa: BLE001 (loud is as good)
+                return
+        assert looks(world.lake, "sent") is not None
+        shutil.rmtree(bronze)
+        shutil.copytree(copy, bronze)
+        auditor.check()
+        land(world, [("c", 0, 1)], minutes=60)
+        seal_tables(world.lake, "sent")
+        run(world, KIND)
+        auditor.check()
+
+
+def test_coverage_for_scripts_says_of_changed_bronze_what_it_says_to_people():
+    with open_world(quick=False) as world:
+        stream = world.streams[KIND]
+        for _ in range(2):
+            land(world, [("a", 0, 1), ("b", MINUTE_US, 1)], minutes=60)
+            seal_tables(world.lake, "sent")
+            run(world, KIND)
+        deleted(world.lake.bronze("sent"))
+        assert "is not what was ingested" in coverage_text(world.lake, stream)
+        assert not coverage_record(stream.name, table_coverage(world.lake, stream))["is_right"]
