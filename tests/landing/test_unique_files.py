@@ -1,6 +1,7 @@
 """Files that land again with the same content are taken once, and it is said of which they are copies."""
 
 import hashlib
+import json
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ from include.lake.paths import Lake
 from include.landing import ingest_position, unique_files
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import files_waiting, read_position
-from include.landing.ingest_seal import seal_tables
+from include.landing.ingest_seal import REINGESTED_KEY
 from include.landing.parse_files import quarantine_id
 from include.landing.parsed_batch import Parse
 from include.landing.unique_files import copies_of_mended, ensure_hashes
@@ -240,8 +241,8 @@ def test_what_a_reingestion_that_died_has_taken_has_copies(lake: Lake, landed: L
     rows = DeltaTable(lake.bronze("signals")).to_pyarrow_table()
     tagged = f"mended.jsonl#{quarantine_id('mended.jsonl', 1)}"
     rows = rows.set_column(rows.schema.get_field_index("source_file"), "source_file", [[tagged]])
-    write_deltalake(lake.bronze("signals"), rows, mode="append")
-    seal_tables(lake, "signals")
+    ours = CommitProperties(custom_metadata={"userMetadata": json.dumps({REINGESTED_KEY: 1})})
+    write_deltalake(lake.bronze("signals"), rows, mode="append", commit_properties=ours)
     landed.add("c.jsonl", [signal(1)])
     assert ingest(lake, UNIQUE).files_duplicate == 1
     assert taken(lake)["c.jsonl"] == "mended.jsonl"

@@ -169,6 +169,7 @@ def planned_lake(lake: Lake) -> Lake:
         "status": CURRENT,
         "seed_savepoint": "seed",
         "until": START + 5 * HOUR,
+        "watermark_delay_ms": 0,
         "started_at": START,
     }
     append_ops(lake, "generations", [generation])
