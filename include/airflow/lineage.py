@@ -151,7 +151,7 @@ def _coverage(lake: "Lake", stream: Stream) -> dict[str, Any]:
     return {
         "until": None if until_us is None else text(until_us),
         "is_right": judged.is_right,
-        "not_trusted": judged.distrust or judged.bronze_changed,
+        "not_trusted": judged.doubt,
         "not_right": [
             {"from": text(span.from_us), "until": text(span.until_us), "why": span.reason}
             for span in coverage.wrong[:MOST_SPANS]

@@ -32,13 +32,18 @@ class TableCoverage:
     is_unrecorded: bool = False  # nothing is known of it from before there was a ledger, no worse
 
     @property
+    def doubt(self) -> str | None:
+        """Why nothing that is judged of it counts; None when it does."""
+        return self.distrust or self.bronze_changed
+
+    @property
     def is_right(self) -> bool:
         """Whether it has every row that it is to have until now, and no other.
 
         Of nothing that is complete nothing is right.
         """
-        is_trusted = self.distrust is None and self.bronze_changed is None
-        return is_trusted and self.coverage.until_us is not None and not self.coverage.wrong
+        is_complete = self.coverage.until_us is not None
+        return self.doubt is None and is_complete and not self.coverage.wrong
 
 
 def table_coverage(
@@ -143,7 +148,7 @@ def coverage_record(stream: str, judged: TableCoverage) -> dict[str, Any]:
         "stream": stream,
         "complete_until": _known(coverage.until_us),
         "is_right": judged.is_right and coverage.live_is_right,
-        "distrust": judged.distrust or judged.bronze_changed,
+        "distrust": judged.doubt,
         "wrong": wrong,
         "live_is_right": coverage.live_is_right,
     }

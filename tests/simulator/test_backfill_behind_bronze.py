@@ -39,9 +39,8 @@ def test_what_bronze_of_now_has_not_settled_is_not_backfilled(world: World, kind
         shutil.move(bronze.with_name("copy"), bronze)
     else:
         create_tables(world.lake, SOURCE)
-        land(
-            world, [("a", 0, 1)], minutes=-60
-        )  # ingested anew, and cut off behind the first commit
+        # Ingested anew, and cut off behind the first commit.
+        land(world, [("a", 0, 1)], minutes=-60)
     with pytest.raises(LakeError):
         run(world, "counts")
     edges = instant_of(START_US), instant_of(START_US + HOUR_US + 1)
