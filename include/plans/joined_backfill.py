@@ -98,4 +98,4 @@ def _is_right(lake: Lake, stream: Stream, start: datetime, until: datetime) -> b
     if known_until_us is None or known_until_us < micros_of(until):
         return False  # a rewind has taken it back: nothing is wrong there, as nothing is there
     between = state_between(judged.coverage, micros_of(start), micros_of(until))
-    return judged.distrust is None and between == "right"
+    return judged.doubt is None and between == "right"

@@ -11,12 +11,14 @@ import pytest
 from include.fold.instants import instant_of
 from include.lake.ops import read_ops
 from include.lake.stream_result import recompute_extra
+from include.landing.ingest_seal import seal_tables
 from include.plans.joined_backfill import MOST, following_ends, take_joined
 from include.plans.plan_recompute import settled_until
 from include.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute_all
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.steps import all_rows, land, live_table, run, some_rows, table_of
+from tests.simulator.test_changed_bronze import updated
 from tests.simulator.world import World, open_world
 from tests.simulator.writes import killed_at, writes_of
 
@@ -84,6 +86,15 @@ def test_what_is_wrong_again_by_the_time_of_its_run_is_not_taken(world):
     assert not take_joined(world.lake, stream, edges[2], edges[3], "d2")
     assert backfill(world, edges) == 1
     assert world.table("counts") == right_between(world, edges)
+
+
+def test_nothing_is_taken_while_bronze_is_not_what_was_ingested(world):
+    """The job is left to say so: by what others have made of bronze, nothing can be called right."""
+    edges = late_world(world)
+    seal_tables(world.lake, "sent")
+    recompute_all(world.engine, world.lake, world.streams["counts"], edges, "d0")
+    updated(world.lake.bronze("sent"))
+    assert not take_joined(world.lake, world.streams["counts"], edges[1], edges[2], "d1")
 
 
 def test_what_a_rewind_has_taken_back_since_is_not_taken(world):
