@@ -24,6 +24,7 @@ from airflow.sdk.exceptions import (
 
 from include.settings import PROJECT, SettingsError, Stream
 from include.short_memory import of_exit_code
+from include.spark.conf import conf_on
 from include.spark.master import (
     MasterUnreachableError,
     check_reachable,
@@ -129,6 +130,7 @@ class SparkJobOperator(SparkSubmitOperator):
             master = checked_master(_master_of(connection), SETTING)
             check_reachable(master, SETTING)
             self.application_args = [*self.application_args, *self._start.arguments]
+            self.conf = {**self.conf, **conf_on(master)}
             self.jars = jars_to_ship(master, self.application_args) or None
             self.env_vars = job_environment(master)
         except MasterUnreachableError as error:

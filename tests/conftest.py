@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from xdist.scheduler import LoadScopeScheduling
 
 from include.lake.paths import Lake
-from include.spark.conf import STATE, STATE_STORE, job_conf
+from include.spark.conf import FORKLESS, STATE, STATE_STORE, job_conf
 from include.spark.home import spark_home, spark_package
 from include.spark.submit import jars_argument
 from spark_jobs.job import close_state_stores
@@ -80,6 +80,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
         **job_conf(),
         **STATE,
+        **FORKLESS,
         "spark.jars": jars_argument(),
         "spark.driver.memory": "2g",
         # A job ends before this thread wakes up. In the one JVM of the tests it would wake up

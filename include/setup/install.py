@@ -10,11 +10,10 @@ after a copy, and says nothing of a moved .venv or a damaged jar.
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import TextIO
@@ -24,19 +23,15 @@ from include.settings import default_lake
 from include.setup import s3
 from include.setup.class_archive import is_archived
 from include.setup.jars import SetupError, checksum_of, fetch_jars, missing_jars, not_fetched
+from include.setup.java import check_java, compile_classes
 from include.spark.home import JARS
+from include.spark.java_classes import classes_jar
 
 PROJECT = Path(__file__).resolve().parents[2]
 VENV = PROJECT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 REQUIREMENTS = Path("requirements.txt")
 TEST_REQUIREMENTS = Path("tests/requirements.txt")
-
-SUPPORTED_JAVA = (17, 21)
-JAVA_NEEDED = "Java 17 or 21 is needed"
-JAVA_ADVICE = (
-    "install one (Debian: apt-get install openjdk-17-jre-headless) or name it with JAVA_HOME="
-)
 
 SECONDS_BETWEEN_LOOKS = 1.0
 PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==", re.MULTILINE)
@@ -67,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def is_complete(files: Sequence[Path]) -> bool:
     """Whether jobs can be run."""
     is_there = is_usable(VENV) and all(map(is_installed, files)) and not missing_jars()
+    is_there = is_there and classes_jar().is_file()
     return is_there and (s3.is_ready() or not is_s3(default_lake()))
 
 
@@ -92,6 +88,8 @@ def set_up(files: Sequence[Path], archived_for: str | None = None) -> None:
         if missing_jars():
             say("fetching the Delta jars into .jars (once)")
             fetch_jars(VENV_PYTHON)
+        if not classes_jar().is_file():
+            compile_classes(VENV_PYTHON)
         if is_s3(default_lake()) and not s3.is_ready():
             say("fetching what S3 needs into .jars/s3 (once)")
             s3.prepare(VENV_PYTHON)
@@ -104,38 +102,6 @@ def set_up(files: Sequence[Path], archived_for: str | None = None) -> None:
 def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-def check_java(environment: Mapping[str, str]) -> str:
-    """What the Java that spark-submit will find says of itself; SetupError if Spark runs on none.
-
-    It looks at JAVA_HOME first, then at PATH.
-    """
-    home = environment.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin" if home else environment.get("PATH"))
-    if java is None:
-        where = f"JAVA_HOME={home} has no bin/java" if home else "none found"
-        raise SetupError(f"{JAVA_NEEDED}, {where}: {JAVA_ADVICE}")
-    try:
-        said = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, check=False, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SetupError(
-            f"{JAVA_NEEDED}, {java} does not start ({error}): {JAVA_ADVICE}"
-        ) from error
-    text = said.stderr + said.stdout
-    version = java_version(text)
-    if version not in SUPPORTED_JAVA:
-        which = f"is Java {version}" if version else "does not say which it is"
-        raise SetupError(f"{JAVA_NEEDED}, {java} {which}: {JAVA_ADVICE}")
-    return text
-
-
-def java_version(text: str) -> int | None:
-    """The major version in the output of `java -version`; Java 8 calls itself 1.8."""
-    match = re.search(r'version "(?:1\.)?(\d+)', text)
-    return int(match.group(1)) if match else None
 
 
 def is_usable(venv: Path) -> bool:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from include.settings import PROJECT, SettingsError, Stream
 from include.spark.home import JARS, spark_package
+from include.spark.java_classes import NAME
+from include.spark.master import is_local
 
 # The classes of a job as a JVM maps them into memory: made by set-up, as loading them takes seconds.
 CLASS_ARCHIVE = JARS / "classes.jsa"
@@ -48,6 +50,13 @@ BASE: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
 }
 
+# Hadoop starts a process for each local file that it makes, and for each name of a rename: some 60 a batch.
+# Not on a cluster, where a JVM may open local files before it has been sent our classes.
+FORKLESS: Mapping[str, str] = {
+    "spark.hadoop.fs.file.impl": "stateful.lake.ForklessFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "stateful.lake.ForklessFs",
+}
+
 STATE: Mapping[str, str] = {
     f"{STATE_STORE}.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -75,17 +84,22 @@ COMPACTING: Mapping[str, str] = {
 
 
 def jars() -> list[Path]:
-    """The Delta jars that set-up fetched; FileNotFoundError says how to get them."""
+    """The Delta jars that set-up fetched, and that of our classes; FileNotFoundError says how to get them."""
     found = sorted(JARS.glob("*.jar"))
-    if not found:
-        raise FileNotFoundError(f"no jars in {JARS}: run `./stateful setup` once")
+    if not any(jar.match(NAME.format("*")) for jar in found):
+        raise FileNotFoundError(f"no jar of our classes in {JARS}: run `./stateful setup` once")
     return found
+
+
+def conf_on(master: str) -> Mapping[str, str]:
+    """What any job sets where it runs on `master`."""
+    return FORKLESS if is_local(master) else {}
 
 
 def class_path() -> str:
     """What the class path of a driver begins with: the jars of which the archive has classes.
 
-    Delta's, as of --jars there is none, and Spark's in Spark's own order. Spark puts the folder that
+    Delta's and ours, as of --jars there is none, and Spark's in Spark's own order. Spark puts the folder that
     SPARK_CONF_DIR names before its jars, and a JVM takes the archive only where it began as this did.
     """
     of_spark = spark_package() / "jars"

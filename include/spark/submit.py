@@ -14,7 +14,7 @@ from typing import Any
 
 from include.lake.s3 import is_s3
 from include.settings import PROJECT, Stream
-from include.spark.conf import jars, job_conf
+from include.spark.conf import conf_on, jars, job_conf
 from include.spark.home import spark_home, spark_package
 from include.spark.master import YARN, checked_master, is_local
 from include.spark.s3 import s3_conf, s3_jars
@@ -29,7 +29,7 @@ def job_path(job: str) -> Path:
 
 
 def jars_argument() -> str:
-    """The Delta jars as --jars takes them."""
+    """The Delta jars and ours as --jars takes them."""
     return ",".join(str(jar) for jar in jars())
 
 
@@ -48,7 +48,7 @@ def lake_in(args: Sequence[str]) -> str:
 
 
 def conf_of(args: Sequence[str], stream: Stream | None = None) -> dict[str, str]:
-    """What the job with these arguments sets on its spark-submit line."""
+    """What the job with these arguments sets on its spark-submit line, on any master."""
     return job_conf(stream) | (s3_conf() if is_s3(lake_in(args)) else {})
 
 
@@ -68,7 +68,7 @@ def submit_command(
     command = [str(SPARK_SUBMIT), "--master", where, "--name", job]
     if shipped := jars_to_ship(where, args):
         command += ["--jars", shipped]
-    for name, value in conf_of(args, stream).items():
+    for name, value in {**conf_of(args, stream), **conf_on(where)}.items():
         command += ["--conf", f"{name}={value}"]
     return [*command, str(job_path(job)), *args]
 

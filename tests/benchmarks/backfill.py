@@ -35,7 +35,7 @@ from include.lake.paths import Lake
 from include.registry import all_streams, source_named, stream_named
 from include.savepoints.manifest import savepoints_of
 from include.settings import PROJECT, SavepointRules, Stream
-from include.spark.conf import job_conf
+from include.spark.conf import FORKLESS, job_conf
 from include.spark.submit import jars_argument, job_environment
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -247,7 +247,9 @@ def session(stream: Stream) -> SparkSession:
     """A job's session, but for the memory of more events than a job of a day has at once."""
     os.environ |= job_environment()
     builder = SparkSession.builder.master("local[2]").appName("bench-backfill")
-    settings = job_conf(stream) | {"spark.jars": jars_argument(), "spark.driver.memory": "4g"}
+    settings = (
+        job_conf(stream) | FORKLESS | {"spark.jars": jars_argument(), "spark.driver.memory": "4g"}
+    )
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

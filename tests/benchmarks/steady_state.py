@@ -27,7 +27,7 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.registry import source_named, stream_named
-from include.spark.conf import STATE, job_conf
+from include.spark.conf import FORKLESS, STATE, job_conf
 from include.spark.submit import jars_argument, job_environment, submit_command
 
 STREAM = stream_named("user_counts")
@@ -147,7 +147,7 @@ def summary(done: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
 def session() -> SparkSession:
     os.environ |= job_environment()
     builder = SparkSession.builder.master("local[1]").config("spark.jars", jars_argument())
-    for name, value in (job_conf() | STATE).items():
+    for name, value in (job_conf() | STATE | FORKLESS).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

@@ -16,7 +16,7 @@ import pytest
 
 from include.setup.jars import missing_jars
 from include.setup.s3 import S3_CHECKSUMS
-from include.spark.s3 import classes_jar
+from include.spark.java_classes import classes_jar
 from tests.compose import OUR_IMAGE, SERVICES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -179,7 +179,7 @@ def test_the_steps_run_in_a_clean_folder(tmp_path):
     assert missing_jars(project / ".jars") == []
     assert missing_jars(project / ".jars/s3", S3_CHECKSUMS) == []
     # Under the name by which jobs look for it: that of its sources.
-    assert (project / ".jars/s3" / classes_jar().name).is_file()
+    assert (project / ".jars" / classes_jar().name).is_file()
     for words in (
         ["airflow", "version"],
         ["python", "-c", "import psycopg2, asyncpg, pyspark, delta, deltalake"],

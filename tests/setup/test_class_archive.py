@@ -20,7 +20,9 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of jars in the place of the project's, with a space in its name."""
     folder = tmp_path / "a folder"
     folder.mkdir()
-    (folder / "delta.jar").write_text("jar")
+    for jar in ("delta.jar", conf.NAME.format("0")):
+        (folder / jar).write_text("jar")
+    monkeypatch.setattr(conf, "JARS", folder)
     monkeypatch.setattr(class_archive, "JARS", folder)
     monkeypatch.setattr(class_archive, "STAMP", folder / "classes.made-of")
     monkeypatch.setattr(class_archive, "LOG", folder / "classes.log")

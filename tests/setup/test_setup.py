@@ -16,8 +16,9 @@ import pytest
 
 from include.lake.process_tree import wait_until
 from include.setup import install, jars
-from include.setup.install import CountLine, check_java, java_version, pinned, progress
+from include.setup.install import CountLine, pinned, progress
 from include.setup.jars import SetupError
+from include.setup.java import check_java, java_version
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0
@@ -226,6 +227,7 @@ def test_of_two_at_once_the_second_waits_and_installs_nothing(requirements, monk
     monkeypatch.setattr(install, "JARS", folder / ".jars")
     monkeypatch.setattr(install, "is_usable", lambda venv: True)
     monkeypatch.setattr(install, "missing_jars", list)
+    monkeypatch.setattr(install, "classes_jar", lambda: folder / "stateful")
     (folder / ".venv" / "bin").mkdir()
     (folder / "stateful").touch()
     os.mkfifo(folder / "go on")

@@ -20,8 +20,7 @@ LOG_STORE = "spark.delta.logStore.s3a.impl"
 def s3_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in the place of the project's, as set-up leaves it."""
     monkeypatch.setattr(s3, "S3_JARS", tmp_path)
-    for name in ("hadoop-aws.jar", s3.classes_jar().name):
-        (tmp_path / name).touch()
+    (tmp_path / "hadoop-aws.jar").touch()
     return tmp_path
 
 
@@ -29,7 +28,7 @@ def s3_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_job_on_s3_gets_the_connector_and_writes_once(s3_jars, root):
     command = submit_command("run_stream", ["--lake", root], master="local[2]")
     given = [value for key, value in pairwise(command) if key == "--jars"]
-    assert [Path(jar).parent for jar in given[0].split(",")] == [s3_jars] * 2
+    assert given == [str(s3_jars / "hadoop-aws.jar")]
     assert f"{LOG_STORE}=stateful.lake.ConditionalLogStore" in command
 
 
@@ -40,7 +39,7 @@ def test_a_job_elsewhere_gets_nothing_of_it():
 
 
 def test_on_a_cluster_executors_get_all_jars(s3_jars):
-    of_s3 = {f"{s3_jars}/hadoop-aws.jar", str(s3.classes_jar())}
+    of_s3 = {f"{s3_jars}/hadoop-aws.jar"}
     shipped = set(jars_to_ship("spark://host:7077", ON_S3).split(","))
     assert of_s3 < shipped
     assert shipped - of_s3 == set(jars_to_ship("spark://host:7077", ELSEWHERE).split(","))
@@ -50,15 +49,6 @@ def test_without_set_up_the_job_is_refused_and_set_up_named(tmp_path, monkeypatc
     monkeypatch.setattr(s3, "S3_JARS", tmp_path)
     with pytest.raises(SettingsError, match=r"LAKE=s3a://\.\.\. \./stateful setup"):
         submit_command("run_stream", ON_S3, master="local[2]")
-
-
-def test_classes_of_other_sources_are_not_taken_for_those_of_today(s3_jars, monkeypatch):
-    changed = s3_jars / "java"
-    changed.mkdir()
-    (changed / "Other.java").write_text("class Other {}")
-    monkeypatch.setattr(s3, "SOURCES", changed)
-    with pytest.raises(SettingsError, match="is not there"):
-        s3.s3_jars()
 
 
 def test_a_store_of_one_s_own_is_asked_by_path(monkeypatch):
@@ -81,4 +71,5 @@ def test_only_where_the_lake_is_on_s3_set_up_looks_for_it(monkeypatch, lake, is_
     monkeypatch.setattr(s3_setup, "is_ready", lambda: False)
     monkeypatch.setattr(install, "is_usable", lambda venv: True)
     monkeypatch.setattr(install, "missing_jars", list)
+    monkeypatch.setattr(install, "classes_jar", lambda: Path(__file__))
     assert install.is_complete([]) is is_complete

@@ -48,15 +48,23 @@ public final class ConditionalLogStore extends S3SingleDriverLogStore {
 
   private static byte[] lines(Iterator<String> actions) {
     StringBuilder text = new StringBuilder();
-    actions.forEachRemaining(action -> text.append(action).append('\n'));
+    while (actions.hasNext()) {
+      text.append(actions.next()).append('\n');
+    }
     return text.toString().getBytes(StandardCharsets.UTF_8);
   }
 
   private static byte[] readIfThere(FileSystem fs, Path path) throws IOException {
-    try (FSDataInputStream in = fs.open(path)) {
-      return in.readAllBytes();
+    FSDataInputStream in;
+    try {
+      in = fs.open(path);
     } catch (FileNotFoundException notThere) {
       return null;
     }
+    byte[] content;
+    try (in) {
+      content = in.readAllBytes();
+    }
+    return content;
   }
 }
