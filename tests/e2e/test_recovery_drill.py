@@ -10,7 +10,7 @@ from include.lake.paths import Lake
 from tests.care.drills import commands_on, drilled, hashes, plant
 from tests.faults.lakes import STREAMS, Story, registered
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 
 def test_a_drill_is_equal_and_after_a_change_by_hand_it_is_not(spark: SparkSession, tmp_path: Path):

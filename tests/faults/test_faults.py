@@ -26,7 +26,7 @@ def wrong(results: list[Result]) -> list[Result]:
 
 
 def test_chosen_rows_are_equal_or_loud_and_mended(tmp_path: Path):
-    rows = matrix.chosen(matrix.without_jvm(), SEED, 60)
+    rows = matrix.chosen(matrix.without_jvm(), SEED, 36)
     assert wrong(try_rows(rows, without_jvm(), tmp_path / "results")) == []
 
 

@@ -97,7 +97,7 @@ def test_a_release_that_is_none_is_said_in_a_line(monkeypatch, tmp_path):
 
 
 @pytest.mark.spark
-@pytest.mark.e2e
+@pytest.mark.full
 def test_the_way_comes_to_sql_and_a_table_that_does_not_is_found(spark, lake: Lake):
     """Up to where batches that were cut off are finished, on one Spark."""
     walker = Walker(SparkEngine(spark), lake)
