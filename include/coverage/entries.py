@@ -41,6 +41,7 @@ class Entry:
     bronze_version: int | None = None  # the pin; None: no row is in the fold for sure
     bronze_ingested_at_us: int | None = None
     read_version: int | None = None
+    read_commit: str | None = None  # which commit of bronze that was: numbers come again
     batch_id: int | None = None  # live: the newest that is counted in
     mapped_from: str | None = None  # the code whose states a migration has mapped
     table_version: int | None = None  # all of the table's commits up to it are entered

@@ -8,6 +8,7 @@ from include.coverage.late_groups import LateGroup
 from include.coverage.segments import BEGINNING_US
 from include.fold.instants import instant_of
 from include.lake.findings import Finding
+from include.lake.how_to_mend import how_to_trust_again
 from include.settings import Stream
 from include.text_table import counted, first_names
 
@@ -44,8 +45,7 @@ def distrusted(stream: Stream, table: str, reason: str) -> Finding:
         finding="table_changed",
         severity="error",
         detail=f"{table} is not what was recorded of it: {reason}",
-        action="put it back from a copy that is not older, or make it anew from bronze: "
-        f"`./stateful reseed {stream.name} --apply`",
+        action=how_to_trust_again(stream.name),
     )
 
 

@@ -20,6 +20,7 @@ from include.coverage.trust import (
     why_not_trusted,
 )
 from include.lake.generations import GenerationRow, Generations
+from include.lake.how_to_mend import how_to_trust_again
 from include.lake.paths import Lake, LakeError
 from include.lake.table_seal import is_sealed, read_seal, seal, seal_gone
 
@@ -88,9 +89,8 @@ def reconcile(lake: Lake, generations: Generations) -> list[Entry]:
 def distrust_error(lake: Lake, stream: str, reason: str) -> CoverageError:
     """The error of who would build on the table of `stream`."""
     return CoverageError(
-        f"{lake.table(stream)} is not what was recorded of it: {reason}. Nothing was changed. Put "
-        "it back from a copy that is not older, or make it anew from bronze: "
-        f"`./stateful reseed {stream} --apply`"
+        f"{lake.table(stream)} is not what was recorded of it: {reason}. Nothing was changed. To mend "
+        f"it: {how_to_trust_again(stream)}"
     )
 
 

@@ -13,6 +13,7 @@ from include.checkpoint.position import is_settled, read_position, settled_water
 from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.fold.instants import US_PER_MS, micros_of
+from include.lake.delta_log import commit_hash
 from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.paths import Lake, LakeError
 from include.savepoints.lineage import serving
@@ -29,6 +30,7 @@ class Progress:
     batch_id: int
     until_us: int | None  # None: nothing is settled
     version: int  # of bronze that has been read
+    commit: str | None  # which one that was; None: its log has been cleaned up to there
     bronze_id: str
 
 
@@ -43,7 +45,9 @@ def progress_of(lake: Lake, row: GenerationRow) -> Progress | None:
     if is_reseeded(row):  # its seed has settled that much, whatever the batch brought
         until_us = max(micros_of(row["until"]), until_us or micros_of(row["until"]))
     position = read_position(lake, f"{checkpoint}/offsets/{batch_id}")
-    return Progress(batch_id, until_us, position.version - 1, position.table_id)
+    version = position.version - 1
+    commit = commit_hash(lake, lake.bronze(row["source"]), version)
+    return Progress(batch_id, until_us, version, commit, position.table_id)
 
 
 def was_cut_off(lake: Lake, row: GenerationRow) -> bool:
@@ -70,6 +74,7 @@ def extended(row: GenerationRow, own: Entry, progress: Progress) -> Entry:
         from_us=from_us,
         until_us=progress.until_us,
         read_version=progress.version,
+        read_commit=progress.commit,
         batch_id=progress.batch_id,
         bronze_id=progress.bronze_id,
     )

@@ -53,10 +53,26 @@ def why_not_trusted(lake: Lake, generations: Generations, entries: Sequence[Entr
         return f"nothing says any more what it was: {lake.ops('tables')} was lost"
     return (
         changed_since(lake, sealed, is_marked)
+        or _read_other_bronze(lake, generations, own)
         or _older_than_ledger(lake, stream, entries)
         or (batches and (_older_batches(lake, batches) or _lacks_batches(lake, stream, batches)))
         or (rejected in seals and changed_since(lake, seals[rejected], ours(stream)))
         or None
+    )
+
+
+def _read_other_bronze(lake: Lake, generations: Generations, own: Entry | None) -> str | None:
+    """Whether live has read what is no more in bronze, and in whose place there is another commit."""
+    row = generations.current
+    if row is None or own is None or own.read_version is None or own.read_commit is None:
+        return None
+    bronze = lake.bronze(row["source"])
+    found = commit_hash(lake, bronze, own.read_version)
+    if found in (None, own.read_commit) or str(delta_table(bronze).metadata().id) != own.bronze_id:
+        return None  # (another table has not been read at all, as the next run says)
+    return (
+        f"version {own.read_version} of {bronze} is another commit than the one that was read: rows "
+        "that are in the state never landed, or some that landed are not in it"
     )
 
 

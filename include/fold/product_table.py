@@ -35,8 +35,11 @@ EMITTED_AT_COMMENTS = {
 }
 
 
+APPEND_ONLY = "delta.appendOnly"
+
+
 class TableSchemaError(RuntimeError):
-    """The table has other columns than its stream now writes."""
+    """The table has other columns than its stream now writes, or rows that cannot be replaced."""
 
 
 def ensure_product(path: str, definition: Definition) -> None:
@@ -54,6 +57,11 @@ def ensure_product(path: str, definition: Definition) -> None:
         raise TableSchemaError(
             f"{path} has columns {_shown(found)}, but the stream now writes {_shown(expected)}: "
             f"restore the stream's output record. If others have changed the table, {how_to_mend(path)}"
+        )
+    if table.metadata().configuration.get(APPEND_ONLY) == "true":
+        raise TableSchemaError(
+            f"{path} has {APPEND_ONLY}=true, which others have set: no row of it could be replaced. In "
+            f"Spark: ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{APPEND_ONLY}' = 'false')"
         )
     _begin_feed(path, table)
 

@@ -29,6 +29,14 @@ def how_to_mend(path: str) -> str:
     return f"{PUT_BACK}; or go on without it: {set_aside}"
 
 
+def how_to_trust_again(stream: str) -> str:
+    """For a product table that is not what was recorded of it."""
+    return (
+        "put it back from a copy that is not older, or make it anew from bronze: "
+        f"`./stateful reseed {stream} --apply`"
+    )
+
+
 def how_to_ingest_anew(source: str) -> str:
     """What to do where there is no copy of a source's tables."""
     return (

@@ -94,6 +94,9 @@ COVERAGE = pa.schema(
         ),
         ops_column("bronze_ingested_at", INSTANT, "The newest ingested_at of that version"),
         ops_column("read_version", pa.int64(), "Live: rows up to this that were not late are, too"),
+        ops_column(
+            "read_commit", pa.string(), "A hash of that version's commit in the log of bronze"
+        ),
         ops_column("batch_id", pa.int64(), "Live: the newest batch that is counted in"),
         ops_column("mapped_from", pa.string(), "The code whose states migrate_state has mapped"),
         ops_column("table_version", pa.int64(), "The table's version when this was written"),

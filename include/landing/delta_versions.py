@@ -159,7 +159,12 @@ class TableArrivals:
         """Why what comes next cannot be taken; None when it can."""
         if position.parts and position.parts[-1].origin_id != self.id:
             return f"the Delta table {self.origin.uri} was made anew since"
-        first = self._complete(position) + 1
+        first, begun = self._complete(position) + 1, self._begun(position)
+        if not first and begun is not None and not self._has(begun):
+            return (
+                f"version {begun} of {self.origin.uri}, with whose files it was begun, was cleaned up "
+                "before all of them were taken"
+            )
         if first > self.newest + 1:
             return (
                 f"{self.origin.uri} was taken until version {first - 1}, but ends at {self.newest}: it is "
@@ -183,7 +188,10 @@ class TableArrivals:
             return GoesOn(lost, 0, (VersionPart(self.newest, "").name,), self.id)
         until = self._earliest()
         names = (VersionPart(until - 1, "").name,)
-        return GoesOn(lost, until - 1 - self._complete(position), names, self.id)
+        first = self._begun(position) or 0
+        if self._complete(position) >= 0:
+            first = self._complete(position) + 1
+        return GoesOn(lost, until - first, names, self.id)
 
     def gone(self, batch: Batch) -> tuple[str, ...]:
         """The files of a batch that are not there any more."""
@@ -205,13 +213,18 @@ class TableArrivals:
         versions = [part.version for part in self._taken(position) if not part.path]
         return versions[-1] if versions else -1
 
+    def _begun(self, position: Position) -> int | None:
+        """The version whose files, all that the table had, are taken first; None before the first is."""
+        files = (part.version for part in self._taken(position) if part.is_file)
+        return next(files, None)
+
     def _waiting(self, position: Position) -> Iterator[tuple[int, dict[str, int]]]:
         """Versions that are not all taken, and of each the files that are not."""
         taken = self._taken(position)
         complete = self._complete(position)
         if complete < 0:
-            begun = [part.version for part in taken if part.is_file]
-            complete = begun[0] if begun else self.newest
+            begun = self._begun(position)
+            complete = self.newest if begun is None else begun
             yield complete, self._untaken(complete, self._backlog(complete), taken)
         for version in range(complete + 1, self.newest + 1):
             yield version, self._untaken(version, self._appended(version), taken)

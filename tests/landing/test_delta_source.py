@@ -423,6 +423,38 @@ def test_a_backlog_is_cut_into_batches_and_gone_on_with(lake: Lake, theirs: Thei
     assert (counts.batches, counts.rows_bronze) == (3, 3)
 
 
+def test_a_backlog_whose_version_is_cleaned_up_meanwhile_stops_until_it_is_skipped(
+    lake: Lake, theirs: Theirs, monkeypatch: pytest.MonkeyPatch
+):
+    for _ in range(3):
+        theirs.append(1)
+    source = replace(theirs.source(), commit_bytes=1)
+    begin, begun = ingestion.next_batch, []
+
+    def first_alone(*given: Any) -> Any:
+        if begun:
+            raise KilledError
+        begun.append(given)
+        return begin(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingestion, "next_batch", first_alone)
+        with pytest.raises(KilledError):
+            ingest(lake, source)
+    assert values_of(lake) == [0]
+    for _ in range(2):
+        theirs.append(1)
+    DeltaTable(theirs.uri).create_checkpoint()
+    for version in range(4):
+        theirs.commit_file(version).unlink()
+    with pytest.raises(OriginError, match=r"version 2 of .* was cleaned up before all"):
+        ingest(lake, source)
+    skip(lake, theirs, 2)
+    ingest(lake, source)
+    assert values_of(lake) == [0, 4]
+    assert ingest(lake, source) == RunCounts()
+
+
 def test_a_table_that_is_not_there_is_said(lake: Lake, theirs: Theirs):
     with pytest.raises(OriginError, match=r"the Delta table .*theirs cannot be read"):
         ingest(lake, theirs.source())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from include.coverage.ledger import CoverageError
 from include.coverage.table_coverage import coverage_record, coverage_text, table_coverage
 from include.fold.admission import EPOCH
 from include.fold.instants import instant_of
@@ -124,6 +125,36 @@ def test_bronze_that_others_change_between_a_jobs_look_and_its_reading(job, harm
         land(world, [("c", 0, 1)], minutes=60)
         seal_tables(world.lake, "sent")
         run(world, KIND)
+        auditor.check()
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_commit_of_others_that_a_run_has_read_and_that_is_gone_then(rows):
+    """What ingestion adds in its place has its number, so no run would ever read it."""
+    with open_world(quick=False) as world:
+        auditor = Auditor(world, KIND)
+        auditor.note_code()
+        for _ in range(3):
+            land(world, [("a", 0, 1), ("b", MINUTE_US, 1)], minutes=60)
+            seal_tables(world.lake, "sent")
+            run(world, KIND)
+        bronze, copy = world.lake.bronze("sent"), Path(world.lake.root).parent / "copy"
+        shutil.copytree(bronze, copy)
+        appended(bronze)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(changed_bronze, "how_bronze_changed", lambda *_: None)
+            run(world, KIND)
+        shutil.rmtree(bronze)
+        shutil.copytree(copy, bronze)
+        land(world, [("c", 0, 1), ("d", 0, 1)][:rows], minutes=60)
+        seal_tables(world.lake, "sent")
+        with pytest.raises(CoverageError, match="another commit than the one that was read"):
+            run(world, KIND)
+        auditor.check()
+        assert not table_coverage(world.lake, world.streams[KIND]).is_right
+        reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
+        run(world, KIND)
+        assert table_coverage(world.lake, world.streams[KIND]).is_right
         auditor.check()
 
 

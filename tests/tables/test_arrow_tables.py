@@ -258,6 +258,15 @@ def test_a_table_of_other_columns_is_refused(lake):
         ensure_product(lake.table("tried"), definition("append", Other))
 
 
+def test_a_table_that_others_made_append_only_is_refused_until_it_is_not(lake):
+    table = DeltaTable(table_in(lake, "append").path)
+    table.alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(TableSchemaError, match=r"ALTER TABLE .*'delta.appendOnly' = 'false'"):
+        ensure_product(lake.table("tried"), definition("append"))
+    table.alter.set_table_properties({"delta.appendOnly": "false"})
+    ensure_product(lake.table("tried"), definition("append"))
+
+
 def test_the_record_of_a_batch_says_when_or_spark_takes_it_for_expired(lake):
     table = table_in(lake, "append")
     table.write_once(emitted([("a", 1, 0)]), "x", 0, "m")
