@@ -188,9 +188,7 @@ class TableArrivals:
             return GoesOn(lost, 0, (VersionPart(self.newest, "").name,), self.id)
         until = self._earliest()
         names = (VersionPart(until - 1, "").name,)
-        first = self._begun(position) or 0
-        if self._complete(position) >= 0:
-            first = self._complete(position) + 1
+        first = self._complete(position) + 1 or self._begun(position) or 0
         return GoesOn(lost, until - first, names, self.id)
 
     def gone(self, batch: Batch) -> tuple[str, ...]:

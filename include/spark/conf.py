@@ -50,7 +50,7 @@ BASE: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
 }
 
-# Hadoop starts a process for each local file that it makes, and for each name of a rename: some 60 a batch.
+# Hadoop starts a process for each local file that it makes, and for each name of a rename: some 100 a batch.
 # Not on a cluster, where a JVM may open local files before it has been sent our classes.
 FORKLESS: Mapping[str, str] = {
     "spark.hadoop.fs.file.impl": "stateful.lake.ForklessFileSystem",

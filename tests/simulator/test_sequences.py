@@ -5,15 +5,8 @@ import pytest
 from tests.simulator.auditor import WrongError
 from tests.simulator.operations import Operations
 from tests.simulator.planted import planted
-from tests.simulator.sequences import (
-    FINDS,
-    SEQUENCES,
-    late_rows_unread_then_a_later_day_then_promote,
-)
+from tests.simulator.sequences import FINDS, SEQUENCES
 from tests.simulator.spark_world import spark_world
-
-# In `make test-e2e`; the others are in `make test-full`.
-ON_SPARK = late_rows_unread_then_a_later_day_then_promote
 
 
 def check(kind, sequence, spark=None):
@@ -45,12 +38,7 @@ def test_a_bug_that_is_put_back_is_found_by_its_sequence(bug):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "sequence",
-    [
-        pytest.param(sequence, marks=pytest.mark.e2e if sequence is ON_SPARK else pytest.mark.full)
-        for sequence in SEQUENCES
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("sequence", SEQUENCES)
 def test_a_sequence_is_right_on_spark_too(spark, sequence):
     check("silences", sequence, spark)

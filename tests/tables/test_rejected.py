@@ -28,7 +28,7 @@ from tests.fold.arrivals import rejected_in
 from tests.late_lakes import DAYS_US, at, between, commits, live_result, rows_of
 
 # tests/simulator/test_rejected_rows.py has it without a JVM.
-pytestmark = [pytest.mark.spark, pytest.mark.e2e]
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 # It fails for one event in five, and for the silence of one device.
 FRAGILE = f"""{RECORDS}
