@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from include.checkpoint.offsets import newest_committed
 from include.coverage.entries import Entry, add_entries, change_entry, read_entries
 from include.coverage.judge import newest_own
-from include.coverage.live import UNPROVED_US, begun_by, changed_unseen, extended, progress_of
+from include.coverage.live import (
+    UNPROVED_US,
+    begun_by,
+    changed_unseen,
+    commit_read,
+    extended,
+    progress_of,
+)
 from include.coverage.marks import marks_since, oldest_commit
 from include.coverage.trust import (
     as_of_now,
@@ -221,7 +228,8 @@ def _extended(lake: Lake, generations: Generations, known: Look) -> Look:
         return known  # (the last: rows of a reseed are in the table that has not been switched to)
     code = own.codes[-1] if own.kind == "live" else None
     begun = changed_unseen(row, own) or begun_by(row, known.entries, None, code)
-    reached = extended(row, begun, progress)
+    commit = commit_read(lake, row, known.entries, progress)
+    reached = extended(row, begun, progress, commit)
     if reached == begun and begun.number:
         return known
     reached = as_of_now(lake, reached)

@@ -12,8 +12,8 @@ from include.checkpoint.offsets import newest_committed, newest_planned
 from include.checkpoint.position import is_settled, read_position, settled_watermark_ms
 from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
+from include.coverage.trust import bronze_commit
 from include.fold.instants import US_PER_MS, micros_of
-from include.lake.delta_log import commit_hash
 from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.paths import Lake, LakeError
 from include.savepoints.lineage import serving
@@ -30,7 +30,6 @@ class Progress:
     batch_id: int
     until_us: int | None  # None: nothing is settled
     version: int  # of bronze that has been read
-    commit: str | None  # which one that was; None: its log has been cleaned up to there
     bronze_id: str
 
 
@@ -45,9 +44,7 @@ def progress_of(lake: Lake, row: GenerationRow) -> Progress | None:
     if is_reseeded(row):  # its seed has settled that much, whatever the batch brought
         until_us = max(micros_of(row["until"]), until_us or micros_of(row["until"]))
     position = read_position(lake, f"{checkpoint}/offsets/{batch_id}")
-    version = position.version - 1
-    commit = commit_hash(lake, lake.bronze(row["source"]), version)
-    return Progress(batch_id, until_us, version, commit, position.table_id)
+    return Progress(batch_id, until_us, position.version - 1, position.table_id)
 
 
 def was_cut_off(lake: Lake, row: GenerationRow) -> bool:
@@ -64,8 +61,21 @@ def was_cut_off(lake: Lake, row: GenerationRow) -> bool:
         return True
 
 
-def extended(row: GenerationRow, own: Entry, progress: Progress) -> Entry:
-    """The live entry `own` with what is settled by now."""
+def commit_read(
+    lake: Lake, row: GenerationRow, entries: Sequence[Entry], progress: Progress
+) -> str | None:
+    """Which commit of bronze the newest is that was read: as it was told first, for numbers come again."""
+    read = (row["generation"], progress.bronze_id, progress.version)
+    told = (
+        entry.read_commit
+        for entry in entries
+        if (entry.generation, entry.bronze_id, entry.read_version) == read and entry.read_commit
+    )
+    return next(told, None) or bronze_commit(lake, row, progress.bronze_id, progress.version)
+
+
+def extended(row: GenerationRow, own: Entry, progress: Progress, commit: str | None) -> Entry:
+    """The live entry `own` with what is settled by now; `commit`: of `commit_read`."""
     from_us = own.from_us
     if from_us == UNPROVED_US and row["output_mode"] == "append" and progress.until_us is not None:
         from_us = progress.until_us  # (an update table shows one state: all of it, or nothing)
@@ -74,7 +84,7 @@ def extended(row: GenerationRow, own: Entry, progress: Progress) -> Entry:
         from_us=from_us,
         until_us=progress.until_us,
         read_version=progress.version,
-        read_commit=progress.commit,
+        read_commit=commit,
         batch_id=progress.batch_id,
         bronze_id=progress.bronze_id,
     )

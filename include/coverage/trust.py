@@ -16,7 +16,7 @@ from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.coverage.marks import is_marked
 from include.lake.delta_log import commit_hash, first_line, is_of_machine, unreadable_log
-from include.lake.generations import Generations, exactly_once_tables, written_batch
+from include.lake.generations import GenerationRow, Generations, exactly_once_tables, written_batch
 from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
@@ -67,13 +67,29 @@ def _read_other_bronze(lake: Lake, generations: Generations, own: Entry | None) 
     if row is None or own is None or own.read_version is None or own.read_commit is None:
         return None
     bronze = lake.bronze(row["source"])
-    found = commit_hash(lake, bronze, own.read_version)
-    if found in (None, own.read_commit) or str(delta_table(bronze).metadata().id) != own.bronze_id:
-        return None  # (another table has not been read at all, as the next run says)
+    if commit_hash(lake, bronze, own.read_version) in (None, own.read_commit):
+        return None
+    if bronze_commit(lake, row, own.bronze_id, own.read_version) is None:
+        return None  # another table has not been read at all, as the next run says
     return (
         f"version {own.read_version} of {bronze} is another commit than the one that was read: rows "
-        "that are in the state never landed, or some that landed are not in it"
+        "that are in the state never landed, or some that landed are not in it. Where that commit was "
+        "ours, a copy of bronze that has it mends it; else the reseed alone does"
     )
+
+
+def bronze_commit(
+    lake: Lake, row: GenerationRow, bronze_id: str | None, version: int
+) -> str | None:
+    """Which commit a version of bronze is; None where it is not the table of this id, or cannot be read."""
+    path = lake.bronze(row["source"])
+    try:
+        is_same = lake.is_delta_table(path) and str(delta_table(path).metadata().id) == bronze_id
+    except DeltaError as error:
+        if is_of_machine(error):
+            raise
+        return None
+    return commit_hash(lake, path, version) if is_same else None
 
 
 def _older_than_ledger(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:

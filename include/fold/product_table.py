@@ -58,7 +58,7 @@ def ensure_product(path: str, definition: Definition) -> None:
             f"{path} has columns {_shown(found)}, but the stream now writes {_shown(expected)}: "
             f"restore the stream's output record. If others have changed the table, {how_to_mend(path)}"
         )
-    if table.metadata().configuration.get(APPEND_ONLY) == "true":
+    if table.metadata().configuration.get(APPEND_ONLY, "").lower() == "true":
         raise TableSchemaError(
             f"{path} has {APPEND_ONLY}=true, which others have set: no row of it could be replaced. In "
             f"Spark: ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{APPEND_ONLY}' = 'false')"

@@ -15,7 +15,7 @@ from deltalake import DeltaTable as OpenTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from include.lake.delta_log import changes_data, commit_info, first_line
+from include.lake.delta_log import changes_data, commit_info, first_line, is_of_machine
 from include.lake.findings import Finding
 from include.lake.open_delta import delta_table
 from include.lake.paths import files_of
@@ -160,7 +160,7 @@ class TableArrivals:
         if position.parts and position.parts[-1].origin_id != self.id:
             return f"the Delta table {self.origin.uri} was made anew since"
         first, begun = self._complete(position) + 1, self._begun(position)
-        if not first and begun is not None and not self._has(begun):
+        if not first and begun is not None and not self._opens(begun):
             return (
                 f"version {begun} of {self.origin.uri}, with whose files it was begun, was cleaned up "
                 "before all of them were taken"
@@ -170,7 +170,7 @@ class TableArrivals:
                 f"{self.origin.uri} was taken until version {first - 1}, but ends at {self.newest}: it is "
                 "an older copy, or was one"
             )
-        if first and first <= self.newest and not self._has(first):
+        if first and first <= self.newest and not self._opens(first):
             return (
                 f"versions {first} to {self._earliest() - 1} of {self.origin.uri} were cleaned up "
                 "before they were taken"
@@ -186,9 +186,9 @@ class TableArrivals:
             return GoesOn(lost, 0, (BEGINS,), self.id)
         if self._complete(position) > self.newest:
             return GoesOn(lost, 0, (VersionPart(self.newest, "").name,), self.id)
+        first = self._complete(position) + 1 or self._begun(position) or 0
         until = self._earliest()
         names = (VersionPart(until - 1, "").name,)
-        first = self._complete(position) + 1 or self._begun(position) or 0
         return GoesOn(lost, until - first, names, self.id)
 
     def gone(self, batch: Batch) -> tuple[str, ...]:
@@ -267,11 +267,32 @@ class TableArrivals:
         info = files_of(self.origin.uri).get_file_info(log_file(version))
         return bool(info.type == fs.FileType.File)
 
+    def _opens(self, version: int) -> bool:
+        """Whether the log still has the commit and what came before it, as a file or in a checkpoint.
+
+        OriginError where a machine fails.
+        """
+        if not self._has(version):
+            return False
+        if version == self.newest:
+            return True
+        try:
+            delta_table(self.origin.uri, version=version)
+        except DeltaError as error:
+            if is_of_machine(error):
+                raise OriginError(
+                    f"{self.origin.uri} cannot be read: {first_line(error)}"
+                ) from error
+            return False
+        return True
+
     def _earliest(self) -> int:
-        """The version from which on all commits are there."""
+        """The version from which on all commits can be read."""
         version = self.newest
         while version and self._has(version - 1):
             version -= 1
+        while version < self.newest and not self._opens(version):
+            version += 1
         return version
 
 

@@ -79,9 +79,10 @@ def compile_classes(python: Path) -> None:
         )
         if made.returncode:
             raise SetupError(f"Java could not compile {java_sources()[0].parent}: {made.stderr}")
-        for jar in JARS.glob(NAME.format("*")):
-            jar.unlink()
         _pack(Path(folder), classes_jar())
+    for jar in (*JARS.glob(NAME.format("*")), *(JARS / "s3").glob(NAME.format("*"))):
+        if jar != classes_jar():
+            jar.unlink()
 
 
 def _pack(folder: Path, jar: Path) -> None:

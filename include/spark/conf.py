@@ -10,7 +10,7 @@ from pathlib import Path
 
 from include.settings import PROJECT, SettingsError, Stream
 from include.spark.home import JARS, spark_package
-from include.spark.java_classes import NAME
+from include.spark.java_classes import NAME, classes_jar
 from include.spark.master import is_local
 
 # The classes of a job as a JVM maps them into memory: made by set-up, as loading them takes seconds.
@@ -84,16 +84,22 @@ COMPACTING: Mapping[str, str] = {
 
 
 def jars() -> list[Path]:
-    """The Delta jars that set-up fetched, and that of our classes; FileNotFoundError says how to get them."""
-    found = sorted(JARS.glob("*.jar"))
-    if not any(jar.match(NAME.format("*")) for jar in found):
-        raise FileNotFoundError(f"no jar of our classes in {JARS}: run `./stateful setup` once")
-    return found
+    """The Delta jars that set-up fetched, and that of our classes once it has made it.
+
+    FileNotFoundError says how to get them.
+    """
+    found = sorted(jar for jar in JARS.glob("*.jar") if not jar.match(NAME.format("*")))
+    if not found:
+        raise FileNotFoundError(f"no jars in {JARS}: run `./stateful setup` once")
+    return [*found, classes_jar()] if classes_jar().is_file() else found
 
 
 def conf_on(master: str) -> Mapping[str, str]:
-    """What any job sets where it runs on `master`."""
-    return FORKLESS if is_local(master) else {}
+    """What any job sets where it runs on `master`.
+
+    Without our classes jobs are slower, and right: as Dags are whose project was pulled before set-up.
+    """
+    return FORKLESS if is_local(master) and classes_jar().is_file() else {}
 
 
 def class_path() -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from include.lake.s3 import s3_endpoint, s3_region
 from include.settings import SettingsError
 from include.spark.home import JARS
+from include.spark.java_classes import classes_jar
 
 S3_JARS = JARS / "s3"
 
@@ -33,11 +34,11 @@ def s3_conf() -> dict[str, str]:
 
 
 def s3_jars() -> list[Path]:
-    """The connector's jars; SettingsError when set-up has not fetched them."""
+    """The connector's jars; SettingsError when set-up has not fetched them, or not made our classes."""
     found = sorted(S3_JARS.glob("*.jar"))
-    if not found:
+    if not found or not classes_jar().is_file():
         raise SettingsError(
-            f"no jars in {S3_JARS}, which jobs need for a lake on S3: run "
+            f"{classes_jar() if found else S3_JARS} is not there, which jobs need for a lake on S3: run "
             "`LAKE=s3a://... ./stateful setup` once"
         )
     return found

@@ -347,13 +347,17 @@ def test_what_is_skipped_is_said_though_the_command_was_killed(
     assert read_ops(lake, "findings")["finding"].to_pylist() == ["rows_skipped"]
 
 
-def test_versions_that_were_cleaned_up_stop_until_they_are_skipped(lake: Lake, theirs: Theirs):
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_versions_that_were_cleaned_up_stop_until_they_are_skipped(
+    lake: Lake, theirs: Theirs, gone: int
+):
+    """Also where commits are still there, and what came before them is not."""
     theirs.append(1)
     ingest(lake, theirs.source())
     for _ in range(3):
         theirs.append(1)
     DeltaTable(theirs.uri).create_checkpoint()
-    for version in range(3):
+    for version in range(gone):
         theirs.commit_file(version).unlink()
     with pytest.raises(OriginError, match=r"versions 1 to 2 of .* were cleaned up"):
         ingest(lake, theirs.source())
@@ -423,9 +427,11 @@ def test_a_backlog_is_cut_into_batches_and_gone_on_with(lake: Lake, theirs: Thei
     assert (counts.batches, counts.rows_bronze) == (3, 3)
 
 
+@pytest.mark.parametrize("gone", [2, 3, 4])
 def test_a_backlog_whose_version_is_cleaned_up_meanwhile_stops_until_it_is_skipped(
-    lake: Lake, theirs: Theirs, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, theirs: Theirs, monkeypatch: pytest.MonkeyPatch, gone: int
 ):
+    """Also where its commit is still there, and those before it are not."""
     for _ in range(3):
         theirs.append(1)
     source = replace(theirs.source(), commit_bytes=1)
@@ -445,7 +451,7 @@ def test_a_backlog_whose_version_is_cleaned_up_meanwhile_stops_until_it_is_skipp
     for _ in range(2):
         theirs.append(1)
     DeltaTable(theirs.uri).create_checkpoint()
-    for version in range(4):
+    for version in range(gone):
         theirs.commit_file(version).unlink()
     with pytest.raises(OriginError, match=r"version 2 of .* was cleaned up before all"):
         ingest(lake, source)

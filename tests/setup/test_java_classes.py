@@ -60,6 +60,14 @@ def test_set_up_is_not_complete_with_the_classes_of_other_sources(jars, monkeypa
     assert not install.is_complete([])
 
 
-def test_jobs_without_the_classes_name_set_up(jars):
-    with pytest.raises(FileNotFoundError, match=r"\./stateful setup"):
-        conf.job_conf()
+def test_local_jobs_do_without_the_classes_until_set_up_has_made_them(jars):
+    assert conf.conf_on("local[2]") == {}
+    (jars / "stateful-lake-0123456789abcdef.jar").touch()
+    assert not ours_of(conf.jars())
+    java_classes.classes_jar().touch()
+    assert conf.conf_on("local[2]") == conf.FORKLESS
+    assert ours_of(conf.jars()) == [java_classes.classes_jar()]
+
+
+def ours_of(found: list[Path]) -> list[Path]:
+    return [jar for jar in found if jar.match("stateful-lake-*")]

@@ -3,20 +3,24 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from include.coverage.give_up import give_up_reseed
 from include.coverage.ledger import CoverageError
 from include.coverage.table_coverage import coverage_record, coverage_text, table_coverage
 from include.fold.admission import EPOCH
 from include.fold.instants import instant_of
+from include.lake.paths import LakeError
 from include.landing import changed_bronze
 from include.landing.ingest import ingest
 from include.landing.ingest_seal import how_tables_changed, seal_tables
 from include.plans.reseed_options import ReseedOptions
+from include.settings import SettingsError
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator import writes
@@ -24,6 +28,7 @@ from tests.simulator.auditor import Auditor
 from tests.simulator.steps import land, run
 from tests.simulator.test_changed_bronze import appended, deleted, updated
 from tests.simulator.world import MINUTE_US, START_US, World, open_world
+from tests.simulator.writes import killed_at
 
 KIND = "counts"
 START = instant_of(START_US)
@@ -128,26 +133,34 @@ def test_bronze_that_others_change_between_a_jobs_look_and_its_reading(job, harm
         auditor.check()
 
 
+def read_what_is_gone_then(world: World, rows: int, tried_before: bool) -> None:
+    """A run reads a commit of others, and what ingestion adds in its place has its number."""
+    for _ in range(3):
+        land(world, [("a", 0, 1), ("b", MINUTE_US, 1)], minutes=60)
+        seal_tables(world.lake, "sent")
+        run(world, KIND)
+    bronze, copy = world.lake.bronze("sent"), Path(world.lake.root).parent / "copy"
+    shutil.copytree(bronze, copy)
+    appended(bronze)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(changed_bronze, "how_bronze_changed", lambda *_: None)
+        run(world, KIND)
+    shutil.rmtree(bronze)
+    shutil.copytree(copy, bronze)
+    if tried_before:
+        with pytest.raises(LakeError, match="it is an older copy"):
+            run(world, KIND)
+    land(world, [("c", 0, 1), ("d", 0, 1)][:rows], minutes=60)
+    seal_tables(world.lake, "sent")
+
+
+@pytest.mark.parametrize("tried_before", [False, True])
 @pytest.mark.parametrize("rows", [1, 2])
-def test_a_commit_of_others_that_a_run_has_read_and_that_is_gone_then(rows):
-    """What ingestion adds in its place has its number, so no run would ever read it."""
+def test_a_commit_of_others_that_a_run_has_read_and_that_is_gone_then(rows, tried_before):
     with open_world(quick=False) as world:
         auditor = Auditor(world, KIND)
         auditor.note_code()
-        for _ in range(3):
-            land(world, [("a", 0, 1), ("b", MINUTE_US, 1)], minutes=60)
-            seal_tables(world.lake, "sent")
-            run(world, KIND)
-        bronze, copy = world.lake.bronze("sent"), Path(world.lake.root).parent / "copy"
-        shutil.copytree(bronze, copy)
-        appended(bronze)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(changed_bronze, "how_bronze_changed", lambda *_: None)
-            run(world, KIND)
-        shutil.rmtree(bronze)
-        shutil.copytree(copy, bronze)
-        land(world, [("c", 0, 1), ("d", 0, 1)][:rows], minutes=60)
-        seal_tables(world.lake, "sent")
+        read_what_is_gone_then(world, rows, tried_before)
         with pytest.raises(CoverageError, match="another commit than the one that was read"):
             run(world, KIND)
         auditor.check()
@@ -155,6 +168,25 @@ def test_a_commit_of_others_that_a_run_has_read_and_that_is_gone_then(rows):
         reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
         run(world, KIND)
         assert table_coverage(world.lake, world.streams[KIND]).is_right
+        auditor.check()
+
+
+@pytest.mark.parametrize("at", [2, 3, 4, 5, 6])
+def test_a_reseed_that_mends_it_and_is_killed_and_given_up_has_mended_nothing(at):
+    with open_world(quick=False) as world:
+        auditor, stream = Auditor(world, KIND), world.streams[KIND]
+        auditor.note_code()
+        read_what_is_gone_then(world, 1, tried_before=False)
+        assert killed_at(at, lambda: reseed(world.engine, world.lake, stream, ReseedOptions()))
+        with suppress(SettingsError, LakeError):  # (nothing is open yet, or it cannot be told)
+            give_up_reseed(world.lake, stream)
+        with suppress(LakeError):
+            run(world, KIND)
+        auditor.check()
+        land(world, [("a", 0, 1)], minutes=60)
+        seal_tables(world.lake, "sent")
+        with suppress(LakeError):
+            run(world, KIND)
         auditor.check()
 
 

@@ -90,14 +90,15 @@ def test_a_checkpoint_s_file_is_replaced_whole_with_its_checksum(spark, jvm, tmp
     assert ours(spark).open(path_of(jvm, tmp_path / "1.changelog")).read() == ord("c")
 
 
+@pytest.mark.parametrize("is_folder", [False, True])
 @pytest.mark.parametrize("mode", MODES)
-def test_permissions_are_those_that_hadoop_sets(spark, jvm, tmp_path, mode):
+def test_permissions_are_those_that_hadoop_sets(spark, jvm, tmp_path, mode, is_folder):
     file = tmp_path / "file"
-    file.touch()
+    file.mkdir() if is_folder else file.touch()
     of_java = jvm.org.apache.hadoop.fs.permission.FsPermission(f"{mode:03o}")
     found = []
     for files in (hadoop_s(jvm), ours(spark)):
-        file.chmod(0o640)
+        file.chmod(0o2640)
         files.setPermission(path_of(jvm, file), of_java)
         found.append(file.stat().st_mode)
     assert found[0] == found[1]

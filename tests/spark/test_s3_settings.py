@@ -8,7 +8,7 @@ import pytest
 from include.settings import SettingsError
 from include.setup import install
 from include.setup import s3 as s3_setup
-from include.spark import s3
+from include.spark import java_classes, s3
 from include.spark.submit import conf_of, jars_to_ship, submit_command
 
 ON_S3 = ["--stream", "user_counts", "--lake", "s3a://bucket/lake"]
@@ -49,6 +49,15 @@ def test_without_set_up_the_job_is_refused_and_set_up_named(tmp_path, monkeypatc
     monkeypatch.setattr(s3, "S3_JARS", tmp_path)
     with pytest.raises(SettingsError, match=r"LAKE=s3a://\.\.\. \./stateful setup"):
         submit_command("run_stream", ON_S3, master="local[2]")
+
+
+def test_classes_of_other_sources_are_not_taken_for_those_of_today(s3_jars, monkeypatch):
+    changed = s3_jars / "java"
+    changed.mkdir()
+    (changed / "Other.java").write_text("class Other {}")
+    monkeypatch.setattr(java_classes, "SOURCES", changed)
+    with pytest.raises(SettingsError, match=r"stateful-lake-.*is not there"):
+        s3.s3_jars()
 
 
 def test_a_store_of_one_s_own_is_asked_by_path(monkeypatch):

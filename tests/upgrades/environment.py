@@ -12,6 +12,7 @@ from pathlib import Path
 
 from include.settings import PROJECT
 from include.setup.jars import checksum_of, resolve, wanted_jars
+from include.spark.java_classes import NAME
 from include.spark.versions import Versions, installed
 
 FOLDER = PROJECT / ".bench" / "upgrades"
@@ -38,6 +39,7 @@ def prepare(spark: str, delta: str) -> Path:
     if _versions(folder).delta != delta:
         fetch(folder, f"io.delta:delta-spark_{_series(spark)}_2.13:{delta}")
     record_checksums(folder)
+    compile_classes(folder)
     return folder
 
 
@@ -85,10 +87,17 @@ def fetch(folder: Path, package: str) -> None:
 
 def record_checksums(folder: Path) -> None:
     """Those of the jars in a copy are the right ones there: so it is not set up anew."""
-    lines = [
-        f"{checksum_of(jar)}  {jar.name}\n" for jar in sorted((folder / ".jars").glob("*.jar"))
-    ]
+    fetched = (jar for jar in (folder / ".jars").glob("*.jar") if not jar.match(NAME.format("*")))
+    lines = [f"{checksum_of(jar)}  {jar.name}\n" for jar in sorted(fetched)]
     (folder / "include" / "jars.sha256").write_text("".join(lines))
+
+
+def compile_classes(folder: Path) -> None:
+    """Our classes in Java, beside this Spark and Delta: by the code of the copy, in its folder."""
+    python = folder / ".venv" / "bin" / "python"
+    words = "import sys, pathlib; from include.setup.java import compile_classes as compiled"
+    program = f"{words}; compiled(pathlib.Path(sys.argv[1]))"
+    subprocess.run([python, "-c", program, python], cwd=folder, check=True)
 
 
 def like_ours(jars: list[Path]) -> list[Path]:

@@ -2,7 +2,6 @@ package stateful.lake;
 
 import java.io.IOException;
 import java.nio.file.Files;
-import java.nio.file.attribute.PosixFilePermissions;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RawLocalFileSystem;
@@ -15,18 +14,17 @@ import org.apache.hadoop.fs.permission.FsPermission;
  * each file that it makes and {@code readlink} for each name of a rename. Java can do both.
  */
 public final class RawForklessFileSystem extends RawLocalFileSystem {
+  private static final String MODE = "unix:mode";
+  private static final int SET_IDS = 06000;
+
   @Override
   public void setPermission(Path path, FsPermission permission) throws IOException {
-    if (permission.getStickyBit()) { // Java has no name for it
-      super.setPermission(path, permission);
-      return;
+    java.nio.file.Path file = pathToFile(path).toPath();
+    int mode = permission.toShort();
+    if (Files.isDirectory(file)) { // a folder keeps the group that it hands down, as by chmod
+      mode |= ((Integer) Files.getAttribute(file, MODE)).intValue() & SET_IDS;
     }
-    String letters =
-        permission.getUserAction().SYMBOL
-            + permission.getGroupAction().SYMBOL
-            + permission.getOtherAction().SYMBOL;
-    Files.setPosixFilePermissions(
-        pathToFile(path).toPath(), PosixFilePermissions.fromString(letters));
+    Files.setAttribute(file, MODE, Integer.valueOf(mode));
   }
 
   @Override
