@@ -49,7 +49,7 @@ from tests.late_lakes import (
     until_of,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e]
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 WITHIN_US, IDLE_US = 30 * HOUR_US, 13 * HOUR_US
 BESIDE: Any = replace(
@@ -323,7 +323,6 @@ def test_they_come_through_operations_in_a_row(spark, lake, files, monkeypatch):
     run.check_checkpoint(truth_of(stamped, before=10, until=11, mapped_us=mapped_us))
 
 
-@pytest.mark.full
 def test_they_begin_empty_beside_an_initial_state_also_from_the_beginning(spark, lake, files):
     stamped, initial = commits(seed=5), {1: 40, 2: 50, 9: 60}
     file = Path(lake.initial_state_file(NAME))
