@@ -13,11 +13,11 @@ from deltalake import WriterProperties, write_deltalake
 
 from include.erase.erased_key import ErasedKey
 from include.erase.found_rows import Found, rows_and_mask
+from include.lake.columns import APPEND_ONLY
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, dataset_of, files_of
 from include.landing.bronze_commits import ROWS_A_GROUP
 
-APPEND_ONLY = "delta.appendOnly"
 SNAPPY = WriterProperties(compression="SNAPPY", max_row_group_size=ROWS_A_GROUP)
 
 

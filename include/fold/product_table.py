@@ -8,6 +8,7 @@ from deltalake import DeltaTable
 
 from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition, KeyedFold
 from include.lake.columns import (
+    APPEND_ONLY,
     ARROW_TYPES,
     Column,
     columns_of,
@@ -33,9 +34,6 @@ EMITTED_AT_COMMENTS = {
     "append": "When the event (or timeout) that emitted the row was, on the stream's clock, UTC",
     "update": "When the key last changed, on the stream's clock, UTC",
 }
-
-
-APPEND_ONLY = "delta.appendOnly"
 
 
 class TableSchemaError(RuntimeError):

@@ -103,6 +103,7 @@ def without_comments(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.remove_metadata() for field in schema])
 
 
+APPEND_ONLY = "delta.appendOnly"
 # A table is opened from its newest checkpoint and each commit since: a quarter of the time of
 # delta-rs's interval of 100, and what Spark does by itself.
 CHECKPOINT_INTERVAL = {"delta.checkpointInterval": "10"}

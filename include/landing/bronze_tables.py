@@ -1,6 +1,6 @@
 """`bronze/<source>` and `quarantine/<source>`, made with their documented columns; whoever writes them."""
 
-from include.lake.columns import Column, create_if_absent
+from include.lake.columns import APPEND_ONLY, Column, create_if_absent
 from include.lake.paths import Lake
 from include.landing.origin_columns import origin_columns, refused_columns
 from include.settings import SettingsError, Source
@@ -10,7 +10,7 @@ FEATURES = {"delta.enableDeletionVectors": "false"}
 # source is silent (Delta's default is 30 days), the stream could not go on: before that it reads
 # a still row (include/checkpoint/log_retention.py), and this is the time that it has for it.
 BRONZE_FEATURES = {
-    "delta.appendOnly": "true",
+    APPEND_ONLY: "true",
     "delta.logRetentionDuration": "interval 90 days",
 }
 

@@ -91,4 +91,7 @@ def _pack(folder: Path, jar: Path) -> None:
         for file in sorted(folder.rglob("*.class")):
             entry = ZipInfo(str(file.relative_to(folder)), ALWAYS_THE_SAME)
             packed.writestr(entry, file.read_bytes(), ZIP_DEFLATED)
+    # A jar that a power cut leaves empty would count as made.
+    with unfinished.open("rb") as made:
+        os.fsync(made.fileno())
     unfinished.replace(jar)

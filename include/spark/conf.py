@@ -10,7 +10,7 @@ from pathlib import Path
 
 from include.settings import PROJECT, SettingsError, Stream
 from include.spark.home import JARS, spark_package
-from include.spark.java_classes import NAME, classes_jar
+from include.spark.java_classes import classes_jar, is_of_our_classes
 from include.spark.master import is_local
 
 # The classes of a job as a JVM maps them into memory: made by set-up, as loading them takes seconds.
@@ -88,7 +88,7 @@ def jars() -> list[Path]:
 
     FileNotFoundError says how to get them.
     """
-    found = sorted(jar for jar in JARS.glob("*.jar") if not jar.match(NAME.format("*")))
+    found = sorted(jar for jar in JARS.glob("*.jar") if not is_of_our_classes(jar))
     if not found:
         raise FileNotFoundError(f"no jars in {JARS}: run `./stateful setup` once")
     return [*found, classes_jar()] if classes_jar().is_file() else found

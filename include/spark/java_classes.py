@@ -18,6 +18,11 @@ def java_sources() -> list[Path]:
     return sorted(SOURCES.rglob("*.java"))
 
 
+def is_of_our_classes(jar: Path) -> bool:
+    """Of today's sources or of others."""
+    return jar.match(NAME.format("*"))
+
+
 def classes_jar() -> Path:
     """Where the jar of today's sources lies: its name says of which it is, and beside what Delta."""
     sources = hashlib.sha256()

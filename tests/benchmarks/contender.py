@@ -21,7 +21,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from include.fold.ddl import output_ddl
 from include.registry import stream_named
-from include.spark.conf import BASE, FORKLESS, STATE, driver_java_options, jars
+from include.spark.conf import BASE, FORKLESS, STATE, class_path, driver_java_options
 from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.packed_files import pack_files
@@ -94,7 +94,7 @@ def settings(checkpoint_conf: dict[str, str] | None = None) -> dict[str, str]:
         **STATE,
         **FORKLESS,
         **(checkpoint_conf or {}),
-        "spark.jars": ",".join(str(jar) for jar in jars()),
+        "spark.driver.extraClassPath": class_path(),
         "spark.driver.extraJavaOptions": driver_java_options(),
         "spark.driver.memory": "4g",
         "spark.sql.shuffle.partitions": str(PARTITIONS),

@@ -10,7 +10,7 @@ import pytest
 
 from include.settings import SettingsError
 from include.setup import class_archive
-from include.spark import conf
+from include.spark import conf, java_classes
 
 JAVA = 'openjdk version "17.0.15"'
 
@@ -20,7 +20,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of jars in the place of the project's, with a space in its name."""
     folder = tmp_path / "a folder"
     folder.mkdir()
-    for jar in ("delta.jar", conf.NAME.format("0")):
+    for jar in ("delta.jar", java_classes.NAME.format("0")):
         (folder / jar).write_text("jar")
     monkeypatch.setattr(conf, "JARS", folder)
     monkeypatch.setattr(class_archive, "JARS", folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from include.settings import PROJECT
 from include.setup.jars import checksum_of, resolve, wanted_jars
-from include.spark.java_classes import NAME
+from include.spark.java_classes import is_of_our_classes
 from include.spark.versions import Versions, installed
 
 FOLDER = PROJECT / ".bench" / "upgrades"
@@ -87,7 +87,7 @@ def fetch(folder: Path, package: str) -> None:
 
 def record_checksums(folder: Path) -> None:
     """Those of the jars in a copy are the right ones there: so it is not set up anew."""
-    fetched = (jar for jar in (folder / ".jars").glob("*.jar") if not jar.match(NAME.format("*")))
+    fetched = (jar for jar in (folder / ".jars").glob("*.jar") if not is_of_our_classes(jar))
     lines = [f"{checksum_of(jar)}  {jar.name}\n" for jar in sorted(fetched)]
     (folder / "include" / "jars.sha256").write_text("".join(lines))
 
