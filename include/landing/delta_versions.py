@@ -1,13 +1,13 @@
 """Which versions of somebody else's Delta table have been taken, and which files are next.
 
-The position names each file with the version that added it, `12/part-0.parquet`, and `12/` once all of
-that version is taken. What the table had at first is taken as if its version then had added it.
+What the table had at first is taken as if its version then had added it.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -29,38 +29,12 @@ from include.landing.delta_feed import (
     log_file,
     passed_over,
 )
+from include.landing.delta_parts import BEGINS, GONE, IGNORED, VersionPart, part_named
 from include.origins import DeltaTable
 from include.settings import Source
 
-# In place of a file: the version deletes or updates rows, and is passed over.
-IGNORED = "?ignored"
-# Before a file: it is gone from the table's folder, and given up.
-GONE = "?gone/"
-# Where a table that was made anew is begun with.
-BEGINS = "0/?begins"
-
-
-class VersionPart(NamedTuple):
-    """A file that a version of the table has added."""
-
-    version: int
-    path: str  # below the table; empty: the version has no other that is not taken
-
-    @property
-    def name(self) -> str:
-        """As the position has it."""
-        return f"{self.version}/{self.path}"
-
-    @property
-    def is_file(self) -> bool:
-        """Whether there is anything to read."""
-        return bool(self.path) and not self.path.startswith("?")
-
-
-def part_named(name: str) -> VersionPart:
-    """The other way round."""
-    version, _, path = name.partition("/")
-    return VersionPart(int(version), path)
+# A path that does not lie below the table.
+OF_ANOTHER_TABLE = re.compile(r"/|[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 
 
 def open_table(uri: str, version: int | None = None) -> OpenTable:
@@ -231,6 +205,11 @@ class TableArrivals:
         self, version: int, files: dict[str, int], taken: Sequence[VersionPart]
     ) -> dict[str, int]:
         known = {part.path for part in taken if part.version == version}
+        if elsewhere := next((path for path in files if OF_ANOTHER_TABLE.match(path)), None):
+            raise OriginError(
+                f"{self.origin.uri} is a shallow clone: {elsewhere} is another table's file, and goes when "
+                "that one is vacuumed. Let the source read the other table, or a deep clone of it"
+            )
         return {path: size for path, size in files.items() if path not in known}
 
     def _backlog(self, version: int) -> dict[str, int]:

@@ -14,7 +14,8 @@ from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake
 from include.landing.arrivals import GoesOn, OriginError
 from include.landing.batch import Batch, Position
-from include.landing.delta_versions import GONE, TableArrivals, VersionPart, part_named
+from include.landing.delta_parts import GONE, VersionPart, part_named
+from include.landing.delta_versions import TableArrivals
 from include.landing.ingest import refuse_other_entry
 from include.landing.ingest_position import app_id, read_position
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables

@@ -1,5 +1,6 @@
 """Rows of somebody else's Delta table: each append once, and nothing else in silence."""
 
+import json
 import shutil
 from contextlib import suppress
 from dataclasses import replace
@@ -24,8 +25,8 @@ from include.landing import skip_lost
 from include.landing.arrivals import OriginError
 from include.landing.clock import why_not_ingest
 from include.landing.delta_feed import actions_of, inserted_files
+from include.landing.delta_parts import VersionPart
 from include.landing.delta_rows import _files_at, _values_of_feed
-from include.landing.delta_versions import VersionPart
 from include.landing.ingest import RunCounts, ingest
 from include.landing.origin import is_little, waiting
 from include.landing.parsed_batch import ParsedHere
@@ -459,6 +460,25 @@ def test_a_backlog_whose_version_is_cleaned_up_meanwhile_stops_until_it_is_skipp
     ingest(lake, source)
     assert values_of(lake) == [0, 4]
     assert ingest(lake, source) == RunCounts()
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_shallow_clone_is_refused_by_the_file_that_is_not_its_own(
+    lake: Lake, theirs: Theirs, tmp_path: Path, scheme: str
+):
+    theirs.append()
+    commit = Path(theirs.uri, "_delta_log", f"{0:020}.json")
+    clone = tmp_path / "clone" / "_delta_log"
+    clone.mkdir(parents=True)
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["path"] = f"{scheme}{theirs.uri}/{action['add']['path']}"
+    (clone / commit.name).write_text("\n".join(map(json.dumps, actions)))
+    source = replace(SIGNALS, origin=origins.DeltaTable(uri=str(clone.parent)))
+    with pytest.raises(OriginError, match=f"shallow clone: {scheme}{theirs.uri}/part.* deep clone"):
+        ingest(lake, source)
+    assert not bronze_of(lake)
 
 
 def test_a_table_that_is_not_there_is_said(lake: Lake, theirs: Theirs):

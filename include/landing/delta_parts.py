@@ -1,0 +1,36 @@
+"""How the position names what was taken of somebody else's Delta table.
+
+Each file with the version that added it, `12/part-0.parquet`, and `12/` once all of that version is taken.
+"""
+
+from typing import NamedTuple
+
+# In place of a file: the version deletes or updates rows, and is passed over.
+IGNORED = "?ignored"
+# Before a file: it is gone from the table's folder, and given up.
+GONE = "?gone/"
+# Where a table that was made anew is begun with.
+BEGINS = "0/?begins"
+
+
+class VersionPart(NamedTuple):
+    """A file that a version of the table has added."""
+
+    version: int
+    path: str  # below the table; empty: the version has no other that is not taken
+
+    @property
+    def name(self) -> str:
+        """As the position has it."""
+        return f"{self.version}/{self.path}"
+
+    @property
+    def is_file(self) -> bool:
+        """Whether there is anything to read."""
+        return bool(self.path) and not self.path.startswith("?")
+
+
+def part_named(name: str) -> VersionPart:
+    """The other way round."""
+    version, _, path = name.partition("/")
+    return VersionPart(int(version), path)
