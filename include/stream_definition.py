@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -57,8 +58,10 @@ def _with_entry(fold: KeyedFold, stream: Stream) -> KeyedFold:
 
 def check_stream(stream: Stream, source: Source) -> None:
     """SettingsError for a stream whose parts do not fit together, or do not fit its source."""
+    # R is another instant at each reading.
+    is_random = re.search(r"\bR\b", stream.schedule, re.IGNORECASE)
     # Airflow's timetable finds out, too, but only when the Dag is read.
-    if not croniter.is_valid(stream.schedule):
+    if is_random or not croniter.is_valid(stream.schedule):
         raise SettingsError(
             f"stream {stream.name}: schedule= must be a cron expression, not {stream.schedule!r}"
         )

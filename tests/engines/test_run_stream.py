@@ -1,5 +1,6 @@
 """What a stream's entry and file must have, before any row is read."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
@@ -95,7 +96,14 @@ def test_a_field_has_the_type_of_its_source():
         check_stream(stream_named("device_signals"), replace(signals, fields=tuple(fields)))
 
 
-def test_a_schedule_is_a_cron_expression():
-    stream = replace(stream_named("user_counts"), schedule="each hour")
-    with pytest.raises(SettingsError, match="must be a cron expression, not 'each hour'"):
+@pytest.mark.parametrize("schedule", ["each hour", "R * * * *", "r(1-9) * * * *"])
+def test_a_schedule_is_a_cron_expression_of_known_instants(schedule: str):
+    stream = replace(stream_named("user_counts"), schedule=schedule)
+    with pytest.raises(SettingsError, match=re.escape(f"a cron expression, not {schedule!r}")):
         check_stream(stream, source_named("user_events"))
+
+
+@pytest.mark.parametrize("schedule", ["0 3 * MAR,APR FRI", "@hourly"])
+def test_names_of_months_and_days_stand_in_a_schedule(schedule: str):
+    stream = replace(stream_named("user_counts"), schedule=schedule)
+    check_stream(stream, source_named("user_events"))
