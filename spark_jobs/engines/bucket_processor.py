@@ -6,6 +6,7 @@ settles by its timer, in the batch without data that Spark runs when the waterma
 
 import gc
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -184,13 +185,13 @@ class BucketProcessor(StatefulProcessor):
             self._handle.registerTimer(new_ms)
 
 
+@cache  # not by gc.get_freeze_count(), which walks through all of them
 def leave_imports_alone() -> None:
     """Hide what this process has imported from Python's garbage collector, once.
 
     Spark's worker looks for garbage after each task: 27 ms, nearly all of it among modules, which stay.
     """
-    if not gc.get_freeze_count():
-        gc.freeze()
+    gc.freeze()
 
 
 def _report(

@@ -17,8 +17,10 @@ class Cycle:
 @pytest.fixture
 def nothing_frozen() -> Iterator[None]:
     gc.unfreeze()
+    leave_imports_alone.cache_clear()
     yield
     gc.unfreeze()
+    leave_imports_alone.cache_clear()
 
 
 def test_what_is_there_is_left_alone_and_what_comes_later_is_collected(nothing_frozen: None):
