@@ -4,9 +4,7 @@ A batch settles what its own rows prove settled; a bucket that its last commit d
 settles by its timer, in the batch without data that Spark runs when the watermark has moved.
 """
 
-import gc
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +34,7 @@ from spark_jobs.engines.stored_bucket import (
     packed_states,
     unpacked_states,
 )
+from spark_jobs.engines.worker_garbage import leave_imports_alone
 
 FOLDED_DDL = (
     "bucket int, outputs binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
@@ -183,15 +182,6 @@ class BucketProcessor(StatefulProcessor):
             self._handle.deleteTimer(old_ms)
         if new_ms is not None:
             self._handle.registerTimer(new_ms)
-
-
-@cache  # not by gc.get_freeze_count(), which walks through all of them
-def leave_imports_alone() -> None:
-    """Hide what this process has imported from Python's garbage collector, once.
-
-    Spark's worker looks for garbage after each task: 27 ms, nearly all of it among modules, which stay.
-    """
-    gc.freeze()
 
 
 def _report(

@@ -41,6 +41,7 @@ from spark_jobs.engines.packing import (
     packed_rows,
     with_derived_keys,
 )
+from spark_jobs.engines.worker_garbage import leave_imports_alone
 
 
 class FilePart(NamedTuple):
@@ -67,6 +68,7 @@ def pack_files(
     placed = bronze.select(*(c.alias(n) for c, n in zip(place, FilePart._fields, strict=True)))
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        leave_imports_alone()
         parts = _rows_by_part(batches)
         read = (_read(part, count, fold, late) for part, count in parts.items())
         rows = [_columns(_Rows(found), fold, ids, admission) for found in read]

@@ -21,6 +21,7 @@ from include.fold.definition import KEY, KeyedFold
 from include.fold.schemas import event_schema
 from include.fold.spark_hash import buckets_of
 from spark_jobs.engines.bronze_fields import check_types
+from spark_jobs.engines.worker_garbage import leave_imports_alone
 
 PACKED_DDL = (
     "bucket int, events binary, rows_in bigint, rows_late bigint, rows_excluded bigint, "
@@ -97,6 +98,7 @@ def pack_events(
     )
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        leave_imports_alone()
         table = pa.Table.from_batches(batches)
         if fold.keys.is_derived:
             table = with_derived_keys(table, fold, ids)
@@ -209,6 +211,7 @@ def unpack(
     table_of = read or from_stream
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        leave_imports_alone()
         for batch in batches:
             for stream in batch.column(0):
                 yield from table_of(stream.as_py()).to_batches()
