@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from include.fold.instants import instant_of
 from include.lake.findings import record_findings
+from include.lake.rejected_calls import seal_rejected
 from include.lake.run_findings import rejected_findings
 from spark_jobs.engines.engine import Engine, Rows
 from spark_jobs.replay_bronze import Replay
@@ -25,6 +26,7 @@ def replace_rejected(
     stream = replay.stream.name
     table = engine.rejected_table(replay.lake, stream)
     table.replace_range(rejected, from_us, until_us)
+    seal_rejected(replay.lake, stream)
     found = table.summary(rejected, from_us)
     if found is None:
         return {"rows_rejected": 0, "timeouts_rejected": 0}

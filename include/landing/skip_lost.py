@@ -5,6 +5,7 @@ what the tables have of it, in the same commit. Where bronze has its events and 
 what was refused, that is taken first, as far as it is still there.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -28,6 +29,7 @@ from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
 from include.text_table import counted
 
+KEPT = "do not have these rows sent again: bronze has their events"
 Closed = tuple[Batch, int, int]  # with its rows in bronze and in quarantine
 
 
@@ -40,6 +42,7 @@ class SkipPlan:
     planned: tuple[Batch, ...]
     done: tuple[Closed, ...]
     rest: Batch | None = None  # what is left of the one that was begun, to be quarantined first
+    action: str = "if the producers have these rows still, let them send them again"
 
     def text(self) -> str:
         """For people."""
@@ -108,12 +111,25 @@ def _of_table(
         return None
     what = f"{origin.uri} has lost {counted(len(gone), 'file')} ({', '.join(gone)})"
     if any(begun):
-        words = f"batch {batch.number} is written but for its end; {what}"
-        return SkipPlan(words, len(gone), (batch,), ((batch, *begun),))
+        return _written_but_for_its_end(batch, begun, gone, what)
     names = tuple(
         VersionPart(part.version, f"{GONE}{part.path}").name for part in map(part_named, gone)
     )
     return SkipPlan(what, len(gone), (replace(batch, files=names),), ())
+
+
+def _written_but_for_its_end(
+    batch: Batch, begun: tuple[int, int], gone: Sequence[str], what: str
+) -> SkipPlan:
+    """Closed: its events are in bronze, those of the files that are gone, too."""
+    bronze, quarantined = begun
+    left = tuple(name for name in batch.files if name not in gone)
+    words, action = f"batch {batch.number} is written but for its end; {what}", KEPT
+    if not quarantined:
+        words = f"bronze has the events of batch {batch.number}, and quarantine nothing yet; {what}"
+        action = f"{KEPT}. What was refused in these files is in no table"
+    rest = replace(batch, files=left) if bronze and left and not quarantined else None
+    return SkipPlan(words, len(gone), (batch,), ((batch, *begun),), rest, action)
 
 
 def _rows_of_begun(lake: Lake, source: Source, position: Position) -> tuple[int, int]:
@@ -163,7 +179,7 @@ def _record(lake: Lake, source: Source, plan: SkipPlan) -> None:
         severity="warning",
         count=plan.count,
         detail=f"{plan.what}. `./stateful skip-lost {source.name}` has gone on behind them",
-        action="if the producers have these rows still, let them send them again",
+        action=plan.action,
     )
     record_findings(lake, None, source.name, [found])
 

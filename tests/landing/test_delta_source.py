@@ -405,8 +405,29 @@ def test_a_file_that_is_gone_stops_until_it_is_given_up(
     skip(lake, theirs, 1)
     ingest(lake, theirs.source())
     assert values_of(lake) == ([0, 1, 5] if written == "nothing" else [0, 1, 3, 5])
-    assert len(quarantine_of(lake)) == {"nothing": 2, "bronze": 0, "all": 3}[written]
+    assert len(quarantine_of(lake)) == {"nothing": 2, "bronze": 2, "all": 3}[written]
     assert ingest(lake, theirs.source()) == RunCounts()
+
+
+def test_of_a_batch_in_bronze_that_lost_a_file_the_others_refused_rows_are_quarantined(
+    lake: Lake, theirs: Theirs, monkeypatch: pytest.MonkeyPatch
+):
+    theirs.append(2, bad=1)
+    theirs.append(2, bad=2)
+    source = theirs.source()
+    with monkeypatch.context() as patch:
+        patch.setattr(ParsedHere, "append_refused", die)
+        with pytest.raises(KilledError):
+            ingest(lake, source)
+    theirs.files()[1].unlink()
+    plan = plan_skip(lake, source, NOW)
+    assert plan is not None
+    apply_skip(lake, source, plan)
+    assert ingest(lake, source).rows_landed == 0
+    assert values_of(lake) == [0, 1, 3, 4]
+    assert [row["row_number"] for row in quarantine_of(lake)] == [3]
+    (found,) = read_ops(lake, "findings").to_pylist()
+    assert "do not have these rows sent again" in found["action"]
 
 
 def test_several_sources_may_read_one_table(lake: Lake, theirs: Theirs):

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,12 @@ from deltalake import DeltaTable
 
 from include.coverage.give_up import give_up_reseed
 from include.coverage.ledger import CoverageError
-from include.coverage.table_coverage import coverage_record, coverage_text, table_coverage
+from include.coverage.table_coverage import (
+    coverage_record,
+    coverage_text,
+    find_coverage,
+    table_coverage,
+)
 from include.fold.admission import EPOCH
 from include.fold.instants import instant_of
 from include.lake.paths import LakeError
@@ -23,10 +29,14 @@ from include.plans.reseed_options import ReseedOptions
 from include.settings import SettingsError
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
+from spark_jobs.run_stream import drain
 from tests.simulator import writes
 from tests.simulator.auditor import Auditor
+from tests.simulator.damage import append_again
+from tests.simulator.sequences import one_more_run
 from tests.simulator.steps import land, run
 from tests.simulator.test_changed_bronze import appended, deleted, updated
+from tests.simulator.test_rejected_rows import FAILS, two_days
 from tests.simulator.world import MINUTE_US, START_US, World, open_world
 from tests.simulator.writes import killed_at
 
@@ -86,6 +96,22 @@ def test_what_others_write_while_ingestion_works_is_not_sealed_as_ours(table, ha
         except Exception:  # noqa: BLE001 (loud is as good)
             return
         assert how_tables_changed(world.lake, "sent")
+
+
+@pytest.mark.parametrize("at", range(1, 13))
+def test_what_others_write_to_rejected_rows_while_a_run_works_is_not_sealed_as_ours(at: int):
+    with two_days(KIND) as do:
+        one_more_run(do, "a", FAILS)
+        do.land_in_time("b", [1], 1)
+        do.pass_time(30)
+        world, rejected = do.world, Path(do.world.lake.rejected(do.stream.name))
+        try:
+            run_meanwhile = partial(drain, world.engine, world.lake, do.stream)
+            assert meanwhile(run_meanwhile, at, partial(append_again, rejected))
+        except CoverageError:
+            return
+        told = [finding.finding for finding in find_coverage(world.lake, do.stream)]
+        assert "table_changed" in told
 
 
 JOBS = {

@@ -171,3 +171,30 @@ def test_rejected_rows_that_are_lost_or_older_stop_the_run_and_a_reseed_makes_th
         assert find_coverage(do.world.lake, do.stream) == []
         one_more_run(do, "a", FAILS)
         check(do, 3)
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize(
+    "step", ["spark_jobs.recompute_interval.interval_row", "spark_jobs.reseed_stream.reconcile"]
+)
+def test_rejected_rows_of_a_replay_that_died_before_its_end_are_missed(step, older, tmp_path):
+    with two_days("counts") as do:
+        path = Path(do.world.lake.rejected(do.stream.name))
+        if older:
+            one_more_run(do, "a", FAILS)
+            shutil.copytree(path, tmp_path / "copy")
+        fail_late(do)
+        with do.dying_before(step):
+            if "reseed" in step:
+                do.reseed(None)
+            else:
+                do.backfill(ago=48, span=48, kill=None)
+        assert do.world.rejected(do.kind) == failing(do.world, do.kind, all_rows(do.world))
+        shutil.rmtree(path)
+        if older:
+            shutil.copytree(tmp_path / "copy", path)
+        assert "table_changed" in [f.finding for f in find_coverage(do.world.lake, do.stream)]
+        with pytest.raises(LakeError, match=str(path)):
+            drain(do.world.engine, do.world.lake, do.stream)
+        do.reseed(None)
+        check(do, 1 + older)
