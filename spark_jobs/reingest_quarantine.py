@@ -60,6 +60,7 @@ from spark_jobs.engines.session_settings import session_settings
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables import bronze
 from spark_jobs.tables.corrections import corrected_rows, read_corrections, refuse_corrections
+from spark_jobs.tables.half_reingested import refuse_changed, tagged, taken
 from spark_jobs.tables.landing import ddl, in_arrow
 from spark_jobs.tables.ordered_append import append_in_order
 
@@ -218,17 +219,16 @@ def append_new(
 ) -> None:
     """Append the accepted rows to bronze in one commit, but for those of a run that died.
 
-    Such a run had appended and not resolved them; they are known by their source_file.
+    Such a run had appended and not resolved them; they are known by their source_file. RowsLostError
+    where they are not what it had taken.
     """
     path = lake.bronze(source.name)
-    tagged = judged.where(F.col("kind") == ACCEPTED).withColumn(
-        "source_file", F.concat_ws("#", "source_file", "quarantine_id")
-    )
-    if tagged.isEmpty():
+    given = tagged(judged.where(F.col("kind") == ACCEPTED))
+    if judged.isEmpty():
         return
-    reingested = F.col("source_file").contains("#")
-    known = spark.read.format("delta").load(path).where(reingested).select("source_file")
-    new = tagged.join(known, "source_file", "left_anti")
+    known = taken(spark.read.format("delta").load(path))
+    refuse_changed(known, given, judged, source)
+    new = given.join(known.select("source_file"), "source_file", "left_anti")
     newest: Any = new.agg(F.max("event_time_us"), F.count("rescued")).collect()[0]
     newest_event_us, rescued = newest
     if newest_event_us is None:

@@ -1,0 +1,62 @@
+"""Rows that bronze has of a re-ingestion which died before it resolved them in quarantine."""
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from include.landing.ingest import RowsLostError
+from include.landing.parse_files import FILE, value_column
+from include.settings import Source
+
+TAG = "#"  # between a file and the id of a row of it, as bronze names a reingested row
+ID = f"{TAG}[0-9a-f]{{32}}$"
+
+
+def taken(bronze: DataFrame) -> DataFrame:
+    """The rows of it that were reingested."""
+    return bronze.where(F.col("source_file").rlike(ID))
+
+
+def tagged(accepted: DataFrame) -> DataFrame:
+    """With the `source_file` that bronze gives to reingested rows."""
+    return accepted.withColumn("source_file", F.concat_ws(TAG, "source_file", "quarantine_id"))
+
+
+def refuse_changed(known: DataFrame, given: DataFrame, judged: DataFrame, source: Source) -> None:
+    """RowsLostError when a mended file, or a correction, is not that any more which bronze has rows of.
+
+    `known`: those `taken` of bronze; `given`: what is accepted now, `tagged`; `judged`: all outcomes. A row
+    of bronze that such a file no longer gives would stay, and one that came in its place be left out.
+    """
+    files = judged.where(F.col("kind") == FILE).select(F.col("source_file").alias("file"))
+    parsed = [F.col("event_time_us"), *(F.col(value_column(field)) for field in source.fields)]
+    stored = [F.unix_micros("event_time"), *(F.col(field.name) for field in source.fields)]
+    now = given.select("source_file", F.lit(True).alias("is_given"), *_values(parsed, "now"))
+    was = known.select("source_file", *_values(stored, "was"))
+    was = was.withColumn("file", F.regexp_replace("source_file", ID, ""))
+    is_read = files.distinct().withColumn("is_read", F.lit(True))
+    both = was.join(now, "source_file", "left").join(F.broadcast(is_read), "file", "left")
+    differs = reduce(or_, (_differs(number) for number in range(len(stored))))
+    is_changed = F.when(F.col("is_given"), differs).otherwise(F.col("is_read"))
+    changed = both.where(is_changed).select("source_file").first()
+    if changed is not None:
+        raise RowsLostError(
+            f"a re-ingestion that died has taken {changed[0]} into bronze/{source.name}, and that file or "
+            "correction has changed since: rows would be lost, or come twice. Nothing was changed. Give "
+            "it as it was then (bronze has the rows), re-ingest, and change it only then"
+        )
+
+
+def _values(columns: Iterable[Column], prefix: str) -> list[Column]:
+    """Each as JSON: not every type can be compared."""
+    texts = (F.to_json(F.struct(column.alias("value"))) for column in columns)
+    return [text.alias(f"{prefix}_{number}") for number, text in enumerate(texts)]
+
+
+def _differs(number: int) -> Column:
+    """A field that was null may be one that the source did not have then."""
+    was = F.col(f"was_{number}")
+    return (was != "{}") & (was != F.col(f"now_{number}"))
