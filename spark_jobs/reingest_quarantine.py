@@ -223,9 +223,9 @@ def append_new(
     where they are not what it had taken.
     """
     path = lake.bronze(source.name)
-    given = tagged(judged.where(F.col("kind") == ACCEPTED))
     if judged.isEmpty():
         return
+    given = tagged(judged.where(F.col("kind") == ACCEPTED))
     known = taken(spark.read.format("delta").load(path))
     refuse_changed(known, given, judged, source)
     new = given.join(known.select("source_file"), "source_file", "left_anti")

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from include.fold.instants import instant_of
 from include.lake.findings import record_findings
-from include.lake.rejected_calls import seal_rejected
+from include.lake.rejected_calls import ours
 from include.lake.run_findings import rejected_findings
+from include.lake.table_seal import seal_ours
 from spark_jobs.engines.engine import Engine, Rows
 from spark_jobs.replay_bronze import Replay
 
@@ -26,7 +27,8 @@ def replace_rejected(
     stream = replay.stream.name
     table = engine.rejected_table(replay.lake, stream)
     table.replace_range(rejected, from_us, until_us)
-    seal_rejected(replay.lake, stream)
+    # Until the job has ended nothing else knows of that commit.
+    seal_ours(replay.lake, f"rejected/{stream}", ours(stream))
     found = table.summary(rejected, from_us)
     if found is None:
         return {"rows_rejected": 0, "timeouts_rejected": 0}

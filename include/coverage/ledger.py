@@ -30,8 +30,7 @@ from include.lake.generations import GenerationRow, Generations
 from include.lake.how_to_mend import how_to_trust_again
 from include.lake.paths import Lake, LakeError
 from include.lake.rejected_calls import ours
-from include.lake.table_changes import IsOurs
-from include.lake.table_seal import is_sealed, read_seal, reseal, seal, seal_gone
+from include.lake.table_seal import read_seal, seal, seal_gone, seal_ours
 
 NEVER_RECORDED = (
     "it was written before there was a ledger (release 0.5 or older), or the ledger was lost"
@@ -112,22 +111,18 @@ def write_look(lake: Lake, stream: str, seen: Look) -> None:
         add_entries(lake, seen.added)
     for entry in seen.changed:
         change_entry(lake, entry)
-    # What was entered has its own version; what was not has changed no row.
-    same_rows = not (seen.added or seen.changed or seen.distrust)
-    _seal(lake, _table(stream), seen, same_rows, is_marked)
-    _seal(lake, f"rejected/{stream}", seen, False, ours(stream))
-    if seen.distrust is not None and not lake.is_delta_table(lake.rejected(stream)):
-        seal_gone(lake, f"rejected/{stream}")
-
-
-def _seal(lake: Lake, table: str, seen: Look, same_rows: bool, is_ours: IsOurs) -> None:
-    if not lake.is_delta_table(f"{lake.root}/{table}"):
-        return
-    if seen.distrust is not None or read_seal(lake, table) is None:
-        seal(lake, table, same_rows)
-    elif not is_sealed(lake, table):
+    rejected = f"rejected/{stream}"
+    if seen.distrust is None:
         # Not what others have written since `look`: the next one is to find it.
-        reseal(lake, table, is_ours)
+        seal_ours(lake, _table(stream), is_marked)
+        seal_ours(lake, rejected, ours(stream))
+        return
+    if lake.is_delta_table(lake.table(stream)):
+        seal(lake, _table(stream))
+    if lake.is_delta_table(lake.rejected(stream)):
+        seal(lake, rejected)
+    else:
+        seal_gone(lake, rejected)
 
 
 def seal_made(lake: Lake, stream: str) -> None:

@@ -10,7 +10,6 @@ from include.lake.columns import Column, create_if_absent
 from include.lake.generations import REJECTED, app_prefix
 from include.lake.paths import Lake
 from include.lake.table_changes import Actions, IsOurs
-from include.lake.table_seal import read_seal, reseal, seal
 
 AT, AT_DATE = "at", "at_date"
 COLUMNS = (
@@ -55,17 +54,6 @@ def ours(stream: str) -> IsOurs:
         return is_batch or commit_info.get("userMetadata") == REPLACED
 
     return is_ours
-
-
-def seal_rejected(lake: Lake, stream: str) -> None:
-    """Seal the table behind a recompute's or a reseed's commit, of which nothing else knows until it ends."""
-    table = f"rejected/{stream}"
-    if not lake.is_delta_table(lake.rejected(stream)):
-        return
-    if read_seal(lake, table) is None:
-        seal(lake, table)
-    else:
-        reseal(lake, table, ours(stream))
 
 
 def ensure_table(lake: Lake, stream: str) -> None:

@@ -92,8 +92,25 @@ def reseal(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> None:
     is to find that out.
     """
     sealed = read_seal(lake, table)
-    if sealed is None:
+    if sealed is not None:
+        _seal_again(lake, table, sealed, is_ours)
+
+
+def seal_ours(lake: Lake, table: str, is_ours: IsOurs) -> None:
+    """Seal `table` after commits of ours, also one that was never sealed, but not what others have changed.
+
+    One that is not there, or whose newest version is sealed, stays as it is.
+    """
+    if not _is_there(lake, table):
         return
+    sealed = read_seal(lake, table)
+    if sealed is None:
+        seal(lake, table)
+    elif not _is_of(sealed, delta_table(_path(lake, table))):
+        _seal_again(lake, table, sealed, is_ours)
+
+
+def _seal_again(lake: Lake, table: str, sealed: Seal, is_ours: IsOurs) -> None:
     same_rows = changed_since(lake, sealed, nobody_is_ours) is None
     if same_rows or changed_since(lake, sealed, is_ours) is None:
         seal(lake, table, same_rows)
@@ -104,12 +121,6 @@ def seal_gone(lake: Lake, table: str) -> None:
     sealed = read_seal(lake, table)
     if sealed is not None:
         _write(lake, [{**sealed, "table_id": GONE, "recorded_at": datetime.now(UTC)}])
-
-
-def is_sealed(lake: Lake, table: str) -> bool:
-    """Whether the seal is of the table's newest version."""
-    sealed = read_seal(lake, table)
-    return sealed is not None and _is_of(sealed, delta_table(_path(lake, table)))
 
 
 def _is_of(sealed: Seal | None, opened: DeltaTable) -> bool:

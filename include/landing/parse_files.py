@@ -208,6 +208,10 @@ def refused(name: str, row_number: int, refusal: RefusedError, raw: str | None) 
     }
 
 
+# How bronze names a row of a re-ingestion: FILE#QUARANTINE_ID. Quarantine has the file under its own name.
+REINGESTED_ROW = "#[0-9a-f]{32}$"
+
+
 def quarantine_id(name: str, row_number: int) -> str:
     """The key of a landed row in quarantine, from where it stands in landing."""
     return hashlib.sha256(f"{row_number} {name}".encode()).hexdigest()[:32]

@@ -122,14 +122,16 @@ def _written_but_for_its_end(
     batch: Batch, begun: tuple[int, int], gone: Sequence[str], what: str
 ) -> SkipPlan:
     """Closed: its events are in bronze, those of the files that are gone, too."""
-    bronze, quarantined = begun
+    _, quarantined = begun
+    done = ((batch, *begun),)
+    if quarantined:
+        words = f"batch {batch.number} is written but for its end; {what}"
+        return SkipPlan(words, len(gone), (batch,), done, action=KEPT)
+    words = f"bronze has the events of batch {batch.number}, and quarantine nothing yet; {what}"
     left = tuple(name for name in batch.files if name not in gone)
-    words, action = f"batch {batch.number} is written but for its end; {what}", KEPT
-    if not quarantined:
-        words = f"bronze has the events of batch {batch.number}, and quarantine nothing yet; {what}"
-        action = f"{KEPT}. What was refused in these files is in no table"
-    rest = replace(batch, files=left) if bronze and left and not quarantined else None
-    return SkipPlan(words, len(gone), (batch,), ((batch, *begun),), rest, action)
+    rest = replace(batch, files=left) if left else None
+    action = f"{KEPT}. What was refused in these files is in no table"
+    return SkipPlan(words, len(gone), (batch,), done, rest, action)
 
 
 def _rows_of_begun(lake: Lake, source: Source, position: Position) -> tuple[int, int]:

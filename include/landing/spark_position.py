@@ -23,11 +23,10 @@ from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError, dataset_of
 from include.lake.table_seal import read_seal
 from include.landing.landed_files import landing_root
+from include.landing.parse_files import REINGESTED_ROW
 from include.text_table import counted
 
 MODULUS = 2**256
-# Rows of a re-ingestion: file#quarantine_id. Quarantine has such a file under its own name.
-REINGESTED = re.compile(r"#[0-9a-f]{32}$")
 FILES_NAMED = 5
 
 
@@ -178,7 +177,7 @@ def taken_files(lake: Lake, source: str) -> set[str]:
         if lake.is_delta_table(path):
             for batch in dataset_of(path).to_batches(columns=["source_file"]):
                 names.update(pc.unique(batch["source_file"]).to_pylist())
-    return {name for name in names if name is not None and not REINGESTED.search(name)}
+    return {name for name in names if name is not None and not re.search(REINGESTED_ROW, name)}
 
 
 def _fits(offset: int, files: int, digest: int, logged: Iterable[tuple[str, int]]) -> bool:

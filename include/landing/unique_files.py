@@ -30,7 +30,7 @@ from include.landing.landed_file import opener_of
 from include.landing.landed_files import landing_root
 from include.landing.landed_folder import folders_of
 from include.landing.open_landed import FileGoneError, open_landed
-from include.landing.parse_files import WHOLE_FILE, Outcome, file_outcome
+from include.landing.parse_files import REINGESTED_ROW, WHOLE_FILE, Outcome, file_outcome
 from include.landing.refusals import UnreadableFileError
 from include.settings import MIB, Source
 
@@ -118,8 +118,8 @@ def refused_files(lake: Lake, source: str) -> frozenset[str]:
 
 
 def _reingested(lake: Lake, source: str) -> frozenset[str]:
-    """The files of which bronze has rows that were taken in again: FILE#QUARANTINE_ID."""
-    of_quarantine = pc.match_substring_regex(pc.field("source_file"), "#[0-9a-f]{32}$")
+    """The files of which bronze has rows that were taken in again."""
+    of_quarantine = pc.match_substring_regex(pc.field("source_file"), REINGESTED_ROW)
     bronze = dataset_of(lake.bronze(source))
     rows = bronze.to_table(columns=["source_file"], filter=of_quarantine)["source_file"]
     return frozenset(name.rpartition("#")[0] for name in rows.unique().to_pylist())

@@ -8,21 +8,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from include.landing.ingest import RowsLostError
-from include.landing.parse_files import FILE, value_column
+from include.landing.parse_files import FILE, REINGESTED_ROW, value_column
 from include.settings import Source
-
-TAG = "#"  # between a file and the id of a row of it, as bronze names a reingested row
-ID = f"{TAG}[0-9a-f]{{32}}$"
 
 
 def taken(bronze: DataFrame) -> DataFrame:
     """The rows of it that were reingested."""
-    return bronze.where(F.col("source_file").rlike(ID))
+    return bronze.where(F.col("source_file").rlike(REINGESTED_ROW))
 
 
 def tagged(accepted: DataFrame) -> DataFrame:
     """With the `source_file` that bronze gives to reingested rows."""
-    return accepted.withColumn("source_file", F.concat_ws(TAG, "source_file", "quarantine_id"))
+    return accepted.withColumn("source_file", F.concat_ws("#", "source_file", "quarantine_id"))
 
 
 def refuse_changed(known: DataFrame, given: DataFrame, judged: DataFrame, source: Source) -> None:
@@ -36,7 +33,7 @@ def refuse_changed(known: DataFrame, given: DataFrame, judged: DataFrame, source
     stored = [F.unix_micros("event_time"), *(F.col(field.name) for field in source.fields)]
     now = given.select("source_file", F.lit(True).alias("is_given"), *_values(parsed, "now"))
     was = known.select("source_file", *_values(stored, "was"))
-    was = was.withColumn("file", F.regexp_replace("source_file", ID, ""))
+    was = was.withColumn("file", F.regexp_replace("source_file", REINGESTED_ROW, ""))
     is_read = files.distinct().withColumn("is_read", F.lit(True))
     both = was.join(now, "source_file", "left").join(F.broadcast(is_read), "file", "left")
     differs = reduce(or_, (_differs(number) for number in range(len(stored))))
