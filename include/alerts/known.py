@@ -146,7 +146,9 @@ KNOWN: dict[str, Known] = {
     ),
     "group_idle": _info("ingest", "a group sends nothing, and holds nothing back"),
     "rows_skipped": _warning(
-        "ingest", "`skip-lost` passed over rows that are gone", "let producers send them again"
+        "ingest",
+        "`skip-lost` passed over rows that are gone",
+        "as it says: let producers send them again, or not",
     ),
     "versions_ignored": _warning(
         "ingest", "the Delta source deleted or updated rows", "take it in anew, if that matters"
