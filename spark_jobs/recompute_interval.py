@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from include.care.why_failed import told_why
-from include.coverage.ledger import enter, reconcile
+from include.coverage.ledger import doubt_until_entered, enter, reconcile
 from include.coverage.marks import mark_of
 from include.coverage.table_coverage import what_else
 from include.fold.instants import US_PER_MS, micros_of
@@ -141,8 +141,9 @@ def _recompute(
                 f"the interval from {plan.start:%Y-%m-%d %H:%M} until {plan.until:%Y-%m-%d %H:%M} UTC",
                 generation,
             )
-            record |= replace_rejected(engine, replay, outcome.rejected, start_us, until_us)
             covered = coverage_of(replay, generation, start_us, until_us, delay_us)
+            doubt_until_entered(lake, opened.seen.entries, covered)
+            record |= replace_rejected(engine, replay, outcome.rejected, start_us, until_us)
             change = table.replace_range(outcome.outputs, start_us, until_us, mark_of(covered))
             enter(lake, covered)  # also where no row has changed: late ones are in it now
         record |= {

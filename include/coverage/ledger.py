@@ -12,6 +12,7 @@ from include.checkpoint.offsets import newest_committed
 from include.coverage.entries import Entry, add_entries, change_entry, read_entries
 from include.coverage.judge import newest_own
 from include.coverage.live import (
+    CHANGED,
     UNPROVED_US,
     begun_by,
     changed_unseen,
@@ -20,6 +21,7 @@ from include.coverage.live import (
     progress_of,
 )
 from include.coverage.marks import is_marked, marks_since, oldest_commit
+from include.coverage.segments import is_by_other_code
 from include.coverage.trust import (
     as_of_now,
     entered_version,
@@ -239,6 +241,15 @@ def _extended(lake: Lake, generations: Generations, known: Look) -> Look:
 def enter(lake: Lake, entry: Entry) -> None:
     """Add what a job has just made of its stream's table. Under the stream's lease."""
     add_entries(lake, [_numbered(read_entries(lake, entry.stream), as_of_now(lake, entry))])
+
+
+def doubt_until_entered(lake: Lake, entries: Sequence[Entry], coming: Entry) -> None:
+    """Enter, if other code than that of `coming` has written in its place, that nothing proves what
+    is there now. Before the first write: should no other one follow, and that code be put back, the
+    table would count as right beside rejected rows that are not its own.
+    """
+    if is_by_other_code(entries, coming):
+        enter(lake, replace(coming, run_id=None, codes=(*coming.codes, CHANGED)))
 
 
 def _numbered(entries: Sequence[Entry], entry: Entry) -> Entry:

@@ -173,6 +173,21 @@ def test_rejected_rows_that_are_lost_or_older_stop_the_run_and_a_reseed_makes_th
         check(do, 3)
 
 
+def test_a_backfill_by_other_code_that_died_behind_its_rejected_rows_is_told_of():
+    with two_days("counts") as do:
+        one_more_run(do, "a", FAILS)
+        one_more_run(do, "b", 1)
+        do.deploy("a")  # it fails for none
+        with do.dying_before("spark_jobs.engines.local_engine.ArrowProductTable.replace_range"):
+            do.backfill(ago=24, span=24, kill=None)
+        assert not do.world.rejected(do.kind)
+        do.deploy("e")
+        assert "table_not_right" in [f.finding for f in find_coverage(do.world.lake, do.stream)]
+        do.backfill(ago=24, span=24, kill=None)
+        check(do, 1)
+        assert find_coverage(do.world.lake, do.stream) == []
+
+
 @pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize(
     "step", ["spark_jobs.recompute_interval.interval_row", "spark_jobs.reseed_stream.reconcile"]
