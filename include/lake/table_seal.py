@@ -52,15 +52,19 @@ def seal(lake: Lake, table: str, same_rows: bool = False) -> None:
     `same_rows`: none has changed since it was sealed last.
     """
     before = read_seal(lake, table) if same_rows else None
-    _write(lake, [_row(lake, table, delta_table(_path(lake, table)), before)])
+    write_seals(lake, [_row(lake, table, delta_table(_path(lake, table)), before)])
 
 
-def seal_new(lake: Lake, tables: Sequence[str]) -> None:
-    """Seal those of `tables` whose newest version is not the one that is sealed, in one commit."""
+def new_seals(lake: Lake, tables: Sequence[str]) -> list[dict[str, Any]]:
+    """The seals, not yet written, of those of `tables` whose newest version is not the one that is sealed.
+
+    Who judges the tables does so behind this: what comes later is in no seal, and what came before
+    is judged.
+    """
     seals = read_seals(lake, tables)
     opened = {name: delta_table(_path(lake, name)) for name in tables if _is_there(lake, name)}
     new = {name: table for name, table in opened.items() if not _is_of(seals.get(name), table)}
-    _write(lake, [_row(lake, name, table, None) for name, table in new.items()])
+    return [_row(lake, name, table, None) for name, table in new.items()]
 
 
 def _row(lake: Lake, table: str, opened: DeltaTable, before: Seal | None) -> dict[str, Any]:
@@ -80,7 +84,8 @@ def _row(lake: Lake, table: str, opened: DeltaTable, before: Seal | None) -> dic
     }
 
 
-def _write(lake: Lake, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_seals(lake: Lake, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write some of `new_seals`, in one commit."""
     if rows:
         upsert_ops(lake, "tables", ("table",), rows)
 
@@ -111,16 +116,17 @@ def seal_ours(lake: Lake, table: str, is_ours: IsOurs) -> None:
 
 
 def _seal_again(lake: Lake, table: str, sealed: Seal, is_ours: IsOurs) -> None:
+    opened = delta_table(_path(lake, table))  # before it is judged: nothing later is sealed
     same_rows = changed_since(lake, sealed, nobody_is_ours) is None
     if same_rows or changed_since(lake, sealed, is_ours) is None:
-        seal(lake, table, same_rows)
+        write_seals(lake, [_row(lake, table, opened, sealed if same_rows else None)])
 
 
 def seal_gone(lake: Lake, table: str) -> None:
     """Take the seal of a table away that is lost, and that whoever does this makes anew, or does without."""
     sealed = read_seal(lake, table)
     if sealed is not None:
-        _write(lake, [{**sealed, "table_id": GONE, "recorded_at": datetime.now(UTC)}])
+        write_seals(lake, [{**sealed, "table_id": GONE, "recorded_at": datetime.now(UTC)}])
 
 
 def _is_of(sealed: Seal | None, opened: DeltaTable) -> bool:

@@ -8,7 +8,7 @@ from include.lake.how_to_mend import how_to_ingest_anew
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
 from include.lake.table_changes import Actions, IsOurs, changed_since
-from include.lake.table_seal import read_seals, reseal, seal_new
+from include.lake.table_seal import new_seals, read_seals, reseal, write_seals
 from include.landing.batch import Position
 from include.landing.ingest_position import app_id, app_prefix, read_position
 from include.settings import Source
@@ -134,9 +134,10 @@ def seal_tables(lake: Lake, source: str, begins_anew: bool = False) -> None:
     LakeError when one of them came from others, while ours was at work: sealed, it would pass for ours
     for good. Where a position `begins_anew`, there is nothing to hold the tables against.
     """
+    seals = new_seals(lake, tables_of(source))
     if not begins_anew and (changed := _how_changed(lake, source)):
         raise LakeError(_older_than_position(lake, source, changed))
-    seal_new(lake, tables_of(source))
+    write_seals(lake, seals)
 
 
 def reseal_table(lake: Lake, source: str, table: str) -> None:

@@ -1,6 +1,7 @@
 """Ingestion into tables that a power cut, a wrong copy or another writer has changed."""
 
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from include.care.cared_tables import spark_tables_named
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.lake.table_seal import read_seal
+from include.landing import ingest_seal
 from include.landing.clock import why_not_ingest
 from include.landing.clock_row import write_still_row
 from include.landing.ingest import RunCounts, ingest
@@ -26,7 +28,7 @@ from spark_jobs.maintain_table import maintain
 from spark_jobs.reingest_quarantine import reingest
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from tests.ingested import SIGNALS, one_file_a_commit, quarantine_of, rows_of, values_of
+from tests.ingested import SIGNALS, bronze_of, one_file_a_commit, quarantine_of, rows_of, values_of
 from tests.landed_files import Landing, signal
 from tests.late_lakes import small
 from tests.simulator.damage import append_again
@@ -49,6 +51,32 @@ def ingest_runs(lake: Lake, landed: Landing, runs: range) -> None:
 
 def version_of(lake: Lake, table: str) -> int:
     return DeltaTable(f"{lake.root}/{table}").version()
+
+
+@pytest.mark.parametrize("deleted_behind_judgement", [1, 2, 3, 4])
+def test_what_others_change_between_judgement_and_seal_is_found_by_the_next_run(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, deleted_behind_judgement: int
+):
+    ingest_runs(lake, landed, range(2))
+    landed.add("2.jsonl", [signal(2)])
+    judge, judged = ingest_seal._how_changed, 0
+
+    def and_then_others(lake: Lake, source: str) -> str | None:
+        nonlocal judged
+        changed, judged = judge(lake, source), judged + 1
+        if judged == deleted_behind_judgement:
+            bronze = DeltaTable(lake.bronze(source))
+            bronze.alter.set_table_properties({"delta.appendOnly": "false"})
+            bronze.delete("source_file = '0.jsonl'")
+        return changed
+
+    monkeypatch.setattr(ingest_seal, "_how_changed", and_then_others)
+    with suppress(LakeError):
+        ingest(lake, SIGNALS)
+    monkeypatch.undo()
+    assert judged >= deleted_behind_judgement
+    assert "0.jsonl" not in {row["source_file"] for row in bronze_of(lake)}
+    assert ingest_seal.how_tables_changed(lake, "signals")
 
 
 @pytest.mark.parametrize("table", TABLES)
