@@ -19,6 +19,8 @@ from include.landing.erasures import Erasure, erasures_of, open_erasure
 from include.landing.ingest_position import files_waiting, read_position
 from include.landing.ingest_seal import how_tables_changed
 from include.landing.origin import place_of
+from include.landing.refusals import shown
+from include.landing.unique_files import half_reingested
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
 from include.registry import all_sources, source_names, stream_names, streams_of
@@ -187,6 +189,11 @@ def _refuse(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
         raise LakeError(
             f"a batch of {source.name} was begun and is not done: its files may be needed. Let it be "
             "ingested first"
+        )
+    if begun is None and (half := half_reingested(lake, source.name)):
+        raise LakeError(
+            f"a re-ingestion of {shown(min(half))} died before quarantine had what it refuses: with the "
+            f"file, that would be lost. Finish it first: `./stateful reingest {source.name}`"
         )
     if open_repair(lake, source.name) is not None:
         raise LakeError(f"a repair of the clock of {source.name} is open: finish it first")

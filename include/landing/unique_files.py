@@ -109,12 +109,23 @@ def _reads(name: str, source: Source) -> tuple[object, ...]:
 def refused_files(lake: Lake, source: str) -> frozenset[str]:
     """Those that quarantine has as a whole, and that were not taken in since, be it by a re-ingestion
     that died before it said so there."""
+    names = _open_as_a_whole(lake, source)
+    return names - _reingested(lake, source) if names else names
+
+
+def half_reingested(lake: Lake, source: str) -> frozenset[str]:
+    """Those that quarantine has as a whole, and of which bronze has rows all the same: a re-ingestion
+    died before it wrote what it refused of them."""
+    names = _open_as_a_whole(lake, source)
+    return names & _reingested(lake, source) if names else names
+
+
+def _open_as_a_whole(lake: Lake, source: str) -> frozenset[str]:
     rows = dataset_of(lake.quarantine(source)).to_table(
         columns=["source_file"],
         filter=(pc.field("row_number") == WHOLE_FILE) & pc.field("resolved_at").is_null(),
     )
-    names = frozenset(rows["source_file"].to_pylist())
-    return names - _reingested(lake, source) if names else names
+    return frozenset(rows["source_file"].to_pylist())
 
 
 def _reingested(lake: Lake, source: str) -> frozenset[str]:
@@ -181,18 +192,42 @@ def ensure_hashes(lake: Lake, source: str) -> None:
     despite_others(add)
 
 
+def _named(copies: Mapping[str, str]) -> str:
+    named = ", ".join(f"{name} (of {original})" for name, original in list(copies.items())[:NAMED])
+    return named + (f" and {len(copies) - NAMED} more" if len(copies) > NAMED else "")
+
+
+def untaken_findings(lake: Lake, source: Source, copies: Mapping[str, str]) -> list[Finding]:
+    """Of a batch's copies, those of a file that was refused as a whole: it may have been replaced
+    between its plan and its reading, and then nobody has taken what they have."""
+    if not copies:
+        return []
+    refused = refused_files(lake, source.name)
+    untaken = {name: original for name, original in copies.items() if original in refused}
+    if not untaken:
+        return []
+    return [
+        Finding(
+            finding="copies_not_taken",
+            severity="warning",
+            count=len(untaken),
+            detail=f"files in landing/{source.name} have the content that another one had, which was "
+            f"refused as a whole since: {_named(untaken)}. No row of them was taken",
+            action="let those that are to be taken land under other names (a re-ingestion does not take them)",
+        )
+    ]
+
+
 def copy_findings(source: Source, copies: Mapping[str, str]) -> list[Finding]:
     """Of a run's copies."""
     if not copies:
         return []
-    named = ", ".join(f"{name} (of {original})" for name, original in list(copies.items())[:NAMED])
-    more = f" and {len(copies) - NAMED} more" if len(copies) > NAMED else ""
     return [
         Finding(
             finding="files_duplicate",
             severity="info",
             count=len(copies),
             detail=f"files in landing/{source.name} have the content of others, and were not taken "
-            f"again: {named}{more}. ingested_files/{source.name} has each in its column copy_of",
+            f"again: {_named(copies)}. ingested_files/{source.name} has each in its column copy_of",
         )
     ]

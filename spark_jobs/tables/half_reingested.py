@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from include.landing.ingest import RowsLostError
-from include.landing.parse_files import FILE, REINGESTED_ROW, value_column
+from include.landing.parse_files import FILE, REINGESTED_ROW, WHOLE_FILE, value_column
 from include.settings import Source
 
 
@@ -22,11 +22,20 @@ def tagged(accepted: DataFrame) -> DataFrame:
     return accepted.withColumn("source_file", F.concat_ws("#", "source_file", "quarantine_id"))
 
 
-def refuse_changed(known: DataFrame, given: DataFrame, judged: DataFrame, source: Source) -> None:
+def open_rows(quarantine: DataFrame) -> DataFrame:
+    """Its rows but those of whole files, as `source_file` names them once they are reingested."""
+    rows = tagged(quarantine.where(F.col("row_number") != WHOLE_FILE))
+    return rows.select("source_file", F.lit(True).alias("is_open"))
+
+
+def refuse_changed(
+    known: DataFrame, given: DataFrame, judged: DataFrame, still_open: DataFrame, source: Source
+) -> None:
     """RowsLostError when a mended file, or a correction, is not that any more which bronze has rows of.
 
-    `known`: those `taken` of bronze; `given`: what is accepted now, `tagged`; `judged`: all outcomes. A row
-    of bronze that such a file no longer gives would stay, and one that came in its place be left out.
+    `known`: those `taken` of bronze; `given`: what is accepted now, `tagged`; `judged`: all outcomes;
+    `still_open`: `open_rows`. A row of bronze that such a file no longer gives would stay, one that came in
+    its place be left out, and one that is refused now would stay open though bronze has it.
     """
     files = judged.where(F.col("kind") == FILE).select(F.col("source_file").alias("file"))
     parsed = [F.col("event_time_us"), *(F.col(value_column(field)) for field in source.fields)]
@@ -36,14 +45,16 @@ def refuse_changed(known: DataFrame, given: DataFrame, judged: DataFrame, source
     was = was.withColumn("file", F.regexp_replace("source_file", REINGESTED_ROW, ""))
     is_read = files.distinct().withColumn("is_read", F.lit(True))
     both = was.join(now, "source_file", "left").join(F.broadcast(is_read), "file", "left")
+    both = both.join(still_open, "source_file", "left")
     differs = reduce(or_, (_differs(number) for number in range(len(stored))))
-    is_changed = F.when(F.col("is_given"), differs).otherwise(F.col("is_read"))
+    is_changed = F.when(F.col("is_given"), differs).otherwise(F.coalesce("is_read", "is_open"))
     changed = both.where(is_changed).select("source_file").first()
     if changed is not None:
         raise RowsLostError(
-            f"a re-ingestion that died has taken {changed[0]} into bronze/{source.name}, and that file or "
-            "correction has changed since: rows would be lost, or come twice. Nothing was changed. Give "
-            "it as it was then (bronze has the rows), re-ingest, and change it only then"
+            f"a re-ingestion that died has taken {changed[0]} into bronze/{source.name}, and that file, "
+            "its correction or the source's entry has changed since: rows would be lost, or come twice. "
+            "Nothing was changed. Give it as it was then (bronze has the rows), re-ingest, and change it "
+            "only then"
         )
 
 

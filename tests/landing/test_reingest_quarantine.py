@@ -12,8 +12,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from include.erase.erase_plan import plan_erasure
+from include.erase.erased_key import erased_key
 from include.fold.instants import micros_of
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
 from include.landing.bronze_commits import read_clock
 from include.landing.clock import Clock
 from include.landing.group_clock import no_groups
@@ -213,16 +215,20 @@ def test_what_a_death_has_taken_must_not_change_before_it_is_finished(
         patch.setattr(reingest_quarantine, "resolve", die)
         with pytest.raises(KilledError):
             reingest(spark, lake, SIGNALS, {row.quarantine_id: signal(3)}, now())
+    with pytest.raises(LakeError, match=r"a\.jsonl\.gz. died .*`\./stateful reingest signals`"):
+        plan_erasure(lake, erased_key("signals", "device_id=1"))  # it deletes files
     before = versions(lake)
     for lines, given in [
         ([signal(0), *mended], signal(3)),
         (mended[:1], signal(3)),
         (["{", mended[1]], signal(3)),
         (mended, signal(4)),
+        (mended, None),
     ]:
         landed.add("a.jsonl.gz", gzip.compress("\n".join(lines).encode()))
+        corrections = {row.quarantine_id: given} if given else {}
         with pytest.raises(RowsLostError, match=r"has taken [ab]\.jsonl.* changed since"):
-            reingest(spark, lake, SIGNALS, {row.quarantine_id: given}, now())
+            reingest(spark, lake, SIGNALS, corrections, now())
     assert versions(lake) == before
     landed.add("a.jsonl.gz", gzip.compress("\n".join([*mended, signal(5)]).encode()))
     reingest(spark, lake, SIGNALS, {row.quarantine_id: signal(3)}, now())
