@@ -156,6 +156,11 @@ KNOWN: dict[str, Known] = {
     "file_given_up": _warning(
         "ingest", "`skip-file` gave up a landed file", "as it says: land it anew, or do not"
     ),
+    "copies_not_taken": _warning(
+        "ingest",
+        "the file that they are copies of was replaced before it was read",
+        "land them under other names",
+    ),
     "file_log_damaged": _warning(
         "ingest", "the log of taken files lacks some, as after a power cut", "look at the disk"
     ),

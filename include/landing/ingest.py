@@ -40,7 +40,7 @@ from include.landing.origin_position import ensure_origin_position, refuse_other
 from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
 from include.landing.planned_entry import entry_hash, planned_entry
 from include.landing.spark_position import lost_files
-from include.landing.unique_files import copy_findings, ensure_hashes
+from include.landing.unique_files import copy_findings, ensure_hashes, untaken_findings
 from include.landing.unknown_fields import new_fields
 from include.landing.watermark_jump import Jump, find_jump, jump_findings
 from include.origins import KafkaTopic
@@ -94,6 +94,8 @@ class BatchWriter:
             if summary.refused:
                 parsed.append_refused(self._once("quarantine", batch), batch.ingested_at_us)
         refused = self._rows_of("quarantine", batch, summary.refused)
+        untaken = untaken_findings(self._lake, self._source, batch.copies)
+        record_findings(self._lake, self.run_id, self._source.name, untaken)
         # Before the batch is done: whatever the position has taken is sealed by then.
         seal_tables(self._lake, self._source.name)
         finish(self._lake, self._source.name, batch, accepted, refused)

@@ -174,6 +174,22 @@ def test_a_file_that_is_another_than_planned_is_not_taken_under_the_hash_of_the_
     assert copies_of_mended(lake, UNIQUE, NOW) == {"a.jsonl": "copy.jsonl"}
 
 
+def test_copies_of_a_file_that_is_another_than_planned_are_named(lake: Lake, landed: Landing):
+    """They were planned as copies of what nobody has taken."""
+    landed.add("a.jsonl", [signal(0)])
+    landed.add("b.jsonl", [signal(0)])
+    with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
+        Dying(patch, 2)  # the batch is planned
+        ingest(lake, UNIQUE)
+    landed.add("a.jsonl", [signal(1)])
+    ingest(lake, UNIQUE)
+    told = read_ops(lake, "findings", {"finding": "copies_not_taken"}).to_pylist()
+    assert ["b.jsonl (of a.jsonl)" in row["detail"] for row in told] == [True]
+    landed.add("c.jsonl", [signal(0)])  # as the finding says
+    ingest(lake, UNIQUE)
+    assert names_in_bronze(lake) == ["c.jsonl"]
+
+
 def test_a_file_that_could_not_be_read_when_it_was_planned_is_not_taken_without_a_hash(
     lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
 ):
