@@ -3,8 +3,8 @@
     .venv/bin/python -m tests.benchmarks.soak --runs 1000 --out .bench/soak
 
 Each run lands a file, ingests it, drains it, checks the state and compacts it when that is due; once in
-fifty the `ops` tables are cared for. A series that was interrupted goes on where it stopped. `ops` grows by
-some rows a run; all else is to stay flat. (`steady_state.py` has a JVM for each run.)
+fifty, as once a day, the tables are cared for. A series that was interrupted goes on where it stopped.
+`ops` grows by some rows a run; all else is to stay flat. (`steady_state.py` has a JVM for each run.)
 """
 
 import json
@@ -29,6 +29,7 @@ from include.settings import TABLE_CARE
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores
+from spark_jobs.maintain_table import maintain
 from spark_jobs.run_stream import drain
 from tests.benchmarks.steady_state import STREAM, land, say, session, state_on_disk
 
@@ -62,7 +63,7 @@ def run_once(spark: SparkSession, lake: Lake, number: int) -> dict[str, Any]:
         compact(SparkEngine(spark), lake, STREAM)
     close_state_stores(spark)  # as a job's end does
     if number % RUNS_BETWEEN_CARE == 0:
-        maintain_ops(lake, plan_table_care(lake, TABLE_CARE, datetime.now(UTC)), TABLE_CARE)
+        care_for_tables(spark, lake)
     run = max(
         read_ops(lake, "runs", {"job": "run_stream"}).to_pylist(), key=lambda r: r["ended_at"]
     )
@@ -74,6 +75,14 @@ def run_once(spark: SparkSession, lake: Lake, number: int) -> dict[str, Any]:
         "lake_files": sum(1 for file in Path(lake.root).rglob("*") if file.is_file()),
         **state_on_disk(lake),
     }
+
+
+def care_for_tables(spark: SparkSession, lake: Lake) -> None:
+    """What the Dag `table_maintenance` does."""
+    plans = plan_table_care(lake, TABLE_CARE, datetime.now(UTC))
+    of_spark = [plan.table for plan in plans if plan.table.lease and plan.needs_care]
+    maintain(spark, lake, of_spark, TABLE_CARE)
+    maintain_ops(lake, plans, TABLE_CARE)
 
 
 def summary(done: Sequence[dict[str, Any]]) -> Iterator[str]:
