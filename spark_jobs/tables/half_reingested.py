@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from include.landing.ingest import RowsLostError
 from include.landing.parse_files import FILE, REINGESTED_ROW, WHOLE_FILE, value_column
-from include.settings import Source
+from include.settings import RESCUED, Source
 
 
 def taken(bronze: DataFrame) -> DataFrame:
@@ -40,13 +40,16 @@ def refuse_changed(
     files = judged.where(F.col("kind") == FILE).select(F.col("source_file").alias("file"))
     parsed = [F.col("event_time_us"), *(F.col(value_column(field)) for field in source.fields)]
     stored = [F.unix_micros("event_time"), *(F.col(field.name) for field in source.fields)]
+    parsed.append(F.col("rescued"))
+    stored.append(F.col(RESCUED) if RESCUED in known.columns else F.lit(None).cast("string"))
     now = given.select("source_file", F.lit(True).alias("is_given"), *_values(parsed, "now"))
     was = known.select("source_file", *_values(stored, "was"))
     was = was.withColumn("file", F.regexp_replace("source_file", REINGESTED_ROW, ""))
     is_read = files.distinct().withColumn("is_read", F.lit(True))
     both = was.join(now, "source_file", "left").join(F.broadcast(is_read), "file", "left")
     both = both.join(still_open, "source_file", "left")
-    differs = reduce(or_, (_differs(number) for number in range(len(stored))))
+    pairs = [F.col(f"was_{number}") != F.col(f"now_{number}") for number in range(len(stored))]
+    differs = reduce(or_, pairs)
     is_changed = F.when(F.col("is_given"), differs).otherwise(F.coalesce("is_read", "is_open"))
     changed = both.where(is_changed).select("source_file").first()
     if changed is not None:
@@ -62,9 +65,3 @@ def _values(columns: Iterable[Column], prefix: str) -> list[Column]:
     """Each as JSON: not every type can be compared."""
     texts = (F.to_json(F.struct(column.alias("value"))) for column in columns)
     return [text.alias(f"{prefix}_{number}") for number, text in enumerate(texts)]
-
-
-def _differs(number: int) -> Column:
-    """A field that was null may be one that the source did not have then."""
-    was = F.col(f"was_{number}")
-    return (was != "{}") & (was != F.col(f"now_{number}"))

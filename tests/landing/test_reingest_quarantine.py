@@ -12,21 +12,18 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from include.erase.erase_plan import plan_erasure
-from include.erase.erased_key import erased_key
 from include.fold.instants import micros_of
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing.bronze_commits import read_clock
 from include.landing.clock import Clock
 from include.landing.group_clock import no_groups
 from include.landing.group_rows import groups_of_rows
-from include.landing.ingest import RowsLostError, RunCounts, ingest
+from include.landing.ingest import RunCounts, ingest
 from include.settings import SettingsError
 from spark_jobs import reingest_quarantine
 from spark_jobs.reingest_quarantine import reingest
 from spark_jobs.tables.corrections import read_corrections
 from tests.clocked import clock_of, in_order
-from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START, Landing, signal
 
@@ -198,43 +195,6 @@ def test_a_death_between_the_two_commits_doubles_nothing(
     total += reingest(spark, lake, SIGNALS, {}, later)
     assert_rows_add_up(lake, total)
     assert total.rows_bronze == len(set(sources_in_bronze(lake))) == 2
-
-
-@pytest.mark.spark
-def test_what_a_death_has_taken_must_not_change_before_it_is_finished(
-    spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
-):
-    landed.add("a#0.jsonl", [signal(7)])
-    landed.add("a.jsonl.gz", b"no gzip")
-    landed.add("b.jsonl", ["["])
-    ingest(lake, SIGNALS)
-    (row,) = (row for at, row in open_rows(lake).items() if at[0] == "b.jsonl")
-    mended = [signal(1), signal(2)]
-    landed.add("a.jsonl.gz", gzip.compress("\n".join(mended).encode()))
-    with monkeypatch.context() as patch:
-        patch.setattr(reingest_quarantine, "resolve", die)
-        with pytest.raises(KilledError):
-            reingest(spark, lake, SIGNALS, {row.quarantine_id: signal(3)}, now())
-    with pytest.raises(LakeError, match=r"a\.jsonl\.gz. died .*`\./stateful reingest signals`"):
-        plan_erasure(lake, erased_key("signals", "device_id=1"))  # it deletes files
-    before = versions(lake)
-    for lines, given in [
-        ([signal(0), *mended], signal(3)),
-        (mended[:1], signal(3)),
-        (["{", mended[1]], signal(3)),
-        (mended, signal(4)),
-        (mended, None),
-    ]:
-        landed.add("a.jsonl.gz", gzip.compress("\n".join(lines).encode()))
-        corrections = {row.quarantine_id: given} if given else {}
-        with pytest.raises(RowsLostError, match=r"has taken [ab]\.jsonl.* changed since"):
-            reingest(spark, lake, SIGNALS, corrections, now())
-    assert versions(lake) == before
-    landed.add("a.jsonl.gz", gzip.compress("\n".join([*mended, signal(5)]).encode()))
-    reingest(spark, lake, SIGNALS, {row.quarantine_id: signal(3)}, now())
-    seconds = sorted((r["event_time"] - START).total_seconds() for r in bronze_of(lake))
-    assert seconds == [1, 2, 3, 5, 7]
-    assert not open_rows(lake)
 
 
 @pytest.mark.full
