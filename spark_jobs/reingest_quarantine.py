@@ -60,7 +60,7 @@ from spark_jobs.engines.session_settings import session_settings
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables import bronze
 from spark_jobs.tables.corrections import corrected_rows, read_corrections, refuse_corrections
-from spark_jobs.tables.half_reingested import open_rows, refuse_changed, tagged, taken
+from spark_jobs.tables.half_reingested import accepted_rows, refuse_changed, taken
 from spark_jobs.tables.landing import ddl, in_arrow
 from spark_jobs.tables.ordered_append import append_in_order
 
@@ -95,8 +95,10 @@ def reingest(
     judged.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counts = summarize(judged)
+        stored = spark.read.format("delta").load(lake.bronze(source.name))
+        refuse_changed(stored, judged, rows, source)
         # Bronze first: a row in both tables can be found again, a row in none cannot.
-        append_new(spark, lake, source, judged, open_rows(rows), now_us)
+        append_new(spark, lake, source, judged, now_us)
         resolve(spark, lake, source, judged, now_us)
     finally:
         judged.unpersist()
@@ -215,24 +217,17 @@ def summarize(judged: DataFrame) -> RunCounts:
 
 
 def append_new(
-    spark: SparkSession,
-    lake: Lake,
-    source: Source,
-    judged: DataFrame,
-    still_open: DataFrame,
-    now_us: int,
+    spark: SparkSession, lake: Lake, source: Source, judged: DataFrame, now_us: int
 ) -> None:
     """Append the accepted rows to bronze in one commit, but for those of a run that died.
 
-    Such a run had appended and not resolved them; they are known by their source_file. RowsLostError
-    where they are not what it had taken.
+    Such a run had appended and not resolved them; they are known by their source_file.
     """
     path = lake.bronze(source.name)
-    given = tagged(judged.where(F.col("kind") == ACCEPTED))
-    known = taken(spark.read.format("delta").load(path))
-    refuse_changed(known, given, judged, still_open, source)
     if judged.isEmpty():
         return
+    given = accepted_rows(judged)
+    known = taken(spark.read.format("delta").load(path))
     new = given.join(known.select("source_file"), "source_file", "left_anti")
     newest: Any = new.agg(F.max("event_time_us"), F.count("rescued")).collect()[0]
     newest_event_us, rescued = newest

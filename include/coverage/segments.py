@@ -36,12 +36,11 @@ def segments_of(entries: Iterable[Entry]) -> list[Segment]:
 
 def is_by_other_code(entries: Iterable[Entry], wanted: Entry) -> bool:
     """Whether rows of the table within the instants of `wanted` are by code that is not of its own."""
-    until_us = FOR_EVER_US if wanted.until_us is None else wanted.until_us
-    from_us = BEGINNING_US if wanted.from_us is None else wanted.from_us
+    own = segments_of([wanted])
     return any(
         not set(part.entry.codes) <= set(wanted.codes)
         for part in segments_of(entries)
-        if part.from_us < until_us and part.until_us > from_us
+        if any(part.from_us < one.until_us and part.until_us > one.from_us for one in own)
     )
 
 

@@ -200,9 +200,7 @@ def _named(copies: Mapping[str, str]) -> str:
 def untaken_findings(lake: Lake, source: Source, copies: Mapping[str, str]) -> list[Finding]:
     """Of a batch's copies, those of a file that was refused as a whole: it may have been replaced
     between its plan and its reading, and then nobody has taken what they have."""
-    if not copies:
-        return []
-    refused = refused_files(lake, source.name)
+    refused = refused_files(lake, source.name) if copies else frozenset()
     untaken = {name: original for name, original in copies.items() if original in refused}
     if not untaken:
         return []

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from include.landing.ingest import RowsLostError
-from include.landing.parse_files import FILE, REINGESTED_ROW, WHOLE_FILE, value_column
+from include.landing.parse_files import ACCEPTED, FILE, REINGESTED_ROW, WHOLE_FILE, value_column
 from include.settings import RESCUED, Source
 
 
@@ -17,26 +17,27 @@ def taken(bronze: DataFrame) -> DataFrame:
     return bronze.where(F.col("source_file").rlike(REINGESTED_ROW))
 
 
-def tagged(accepted: DataFrame) -> DataFrame:
-    """With the `source_file` that bronze gives to reingested rows."""
+def accepted_rows(judged: DataFrame) -> DataFrame:
+    """What bronze is to have of it, under the `source_file` that it gives to reingested rows."""
+    return _tagged(judged.where(F.col("kind") == ACCEPTED))
+
+
+def _tagged(accepted: DataFrame) -> DataFrame:
     return accepted.withColumn("source_file", F.concat_ws("#", "source_file", "quarantine_id"))
 
 
-def open_rows(quarantine: DataFrame) -> DataFrame:
-    """Its rows but those of whole files, as `source_file` names them once they are reingested."""
-    rows = tagged(quarantine.where(F.col("row_number") != WHOLE_FILE))
-    return rows.select("source_file", F.lit(True).alias("is_open"))
-
-
 def refuse_changed(
-    known: DataFrame, given: DataFrame, judged: DataFrame, still_open: DataFrame, source: Source
+    bronze: DataFrame, judged: DataFrame, open_rows: DataFrame, source: Source
 ) -> None:
     """RowsLostError when a mended file, or a correction, is not that any more which bronze has rows of.
 
-    `known`: those `taken` of bronze; `given`: what is accepted now, `tagged`; `judged`: all outcomes;
-    `still_open`: `open_rows`. A row of bronze that such a file no longer gives would stay, one that came in
-    its place be left out, and one that is refused now would stay open though bronze has it.
+    `judged`: all outcomes of now, of `open_rows` of quarantine. A row of bronze that such a file no longer
+    gives would stay, one that came in its place be left out, and one that is refused now would stay open
+    though bronze has it.
     """
+    known, given = taken(bronze), accepted_rows(judged)
+    still_open = _tagged(open_rows.where(F.col("row_number") != WHOLE_FILE))
+    still_open = still_open.select("source_file", F.lit(True).alias("is_open"))
     files = judged.where(F.col("kind") == FILE).select(F.col("source_file").alias("file"))
     parsed = [F.col("event_time_us"), *(F.col(value_column(field)) for field in source.fields)]
     stored = [F.unix_micros("event_time"), *(F.col(field.name) for field in source.fields)]
