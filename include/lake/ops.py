@@ -28,6 +28,13 @@ from include.lake.open_delta import delta_table
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
 from include.lake.paths import Lake, dataset_of
 
+# A lake makes thousands of commits to them a week, and no reader takes an older version. What is in
+# the log is listed, and which files were replaced is read, each time that one of them is opened.
+PROPERTIES = {
+    **CHECKPOINT_INTERVAL,
+    "delta.logRetentionDuration": "interval 2 days",
+    "delta.deletedFileRetentionDuration": "interval 1 day",
+}
 ATTEMPTS = 20
 COMMITS_BETWEEN_COMPACTIONS = 50
 Result = TypeVar("Result")
@@ -240,13 +247,13 @@ def _ensure_table(lake: Lake, name: str) -> DeltaTable:
             schema=SCHEMAS[name],
             mode="ignore",
             description=DESCRIPTIONS[name],
-            configuration=CHECKPOINT_INTERVAL,
+            configuration=PROPERTIES,
         )
     known = {column.name for column in table.schema().fields}
     new = [column for column in SCHEMAS[name] if column.name not in known]
     if new:
         table.alter.add_columns(Schema.from_arrow(pa.schema(new)).fields)
-    if not CHECKPOINT_INTERVAL.items() <= table.metadata().configuration.items():
+    if not PROPERTIES.items() <= table.metadata().configuration.items():
         # Of an earlier release. The commit is of no row, and made once.
-        table.alter.set_table_properties(CHECKPOINT_INTERVAL)
+        table.alter.set_table_properties(PROPERTIES)
     return table

@@ -1,7 +1,10 @@
 """The ops tables: rows once, and many streams at the same time."""
 
+import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -105,6 +108,26 @@ def test_a_table_of_an_earlier_release_gets_the_new_columns(lake, monkeypatch):
     assert rows == {"old": None, "new": 3}
     comments = [field.metadata["comment"] for field in DeltaTable(lake.ops("runs")).schema().fields]
     assert all(comments)
+
+
+@pytest.mark.parametrize("is_of_earlier_release", [False, True])
+def test_the_log_does_not_grow_with_all_that_was_ever_written(lake, is_of_earlier_release):
+    """Who opens a table lists its log, and reads which files were replaced."""
+    path = Path(lake.ops("batches"))
+    if is_of_earlier_release:
+        DeltaTable.create(path, schema=ops.SCHEMAS["batches"])
+    for number in range(25):
+        append_ops(lake, "batches", [batch("a", number)])
+        update_ops(lake, "batches", ("stream", "batch_id"), [batch("a", number)])
+    three_days_ago = time.time() - 3 * 86_400
+    for file in (path / "_delta_log").glob("*.*"):
+        os.utime(file, (three_days_ago, three_days_ago))
+    for number in range(25, 45):
+        append_ops(lake, "batches", [batch("a", number)])
+    versions = sorted(int(file.stem) for file in (path / "_delta_log").glob("*.json"))
+    assert versions == list(range(versions[0], DeltaTable(path).version() + 1))
+    assert len(versions) <= 30
+    assert read_ops(lake, "batches").num_rows == 45
 
 
 def test_a_table_with_columns_of_another_release_is_written_on(lake):
