@@ -142,8 +142,14 @@ def _recompute(
                 generation,
             )
             covered = coverage_of(replay, generation, start_us, until_us, delay_us)
-            doubt_until_entered(lake, opened.seen.entries, covered)
-            record |= replace_rejected(engine, replay, outcome.rejected, start_us, until_us)
+            record |= replace_rejected(
+                engine,
+                replay,
+                outcome.rejected,
+                start_us,
+                until_us,
+                lambda: doubt_until_entered(lake, opened.seen.entries, covered),
+            )
             change = table.replace_range(outcome.outputs, start_us, until_us, mark_of(covered))
             enter(lake, covered)  # also where no row has changed: late ones are in it now
         record |= {

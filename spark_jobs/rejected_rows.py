@@ -1,6 +1,6 @@
 """What a replay rejected, put in the place of what the table says of that interval."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from include.fold.instants import instant_of
 from include.lake.findings import record_findings
@@ -17,19 +17,23 @@ def replace_rejected(
     rejected: Sequence[Rows],
     from_us: int | None,
     until_us: int | None,
+    before_writing: Callable[[], None] = lambda: None,
 ) -> dict[str, int]:
     """Make these the rejected rows of the interval, and note what they are in `ops/findings`.
 
     What the ledger says of the product holds of them, too: a recompute calls this before it
     replaces the product, and a reseed, which an intent stands for, when it has entered it.
+    `before_writing` is not called where no row is and none was ever rejected.
     Returns the counts for the run's record.
     """
     stream = replay.stream.name
     table = engine.rejected_table(replay.lake, stream)
-    table.replace_range(rejected, from_us, until_us)
-    # Until the job has ended nothing else knows of that commit.
-    seal_ours(replay.lake, f"rejected/{stream}", ours(stream))
     found = table.summary(rejected, from_us)
+    if found or replay.lake.is_delta_table(table.path):
+        before_writing()
+        table.replace_range(rejected, from_us, until_us)
+        # Until the job has ended nothing else knows of that commit.
+        seal_ours(replay.lake, f"rejected/{stream}", ours(stream))
     if found is None:
         return {"rows_rejected": 0, "timeouts_rejected": 0}
     between = instant_of(found.first_us), instant_of(found.last_us)

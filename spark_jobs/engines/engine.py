@@ -147,8 +147,8 @@ class RejectedTable(Protocol):
     ) -> RangeChange:
         """Make those of `parts` from one instant on and before another the only rows there.
 
-        One commit; none, and no table is made, when nothing would change. None: no bound. No
-        part may have calls at `until_us` or later.
+        One commit; none when nothing would change. None: no bound. No part may have calls at
+        `until_us` or later.
         """
         ...
 

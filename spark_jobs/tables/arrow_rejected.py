@@ -9,7 +9,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.commits import write_once
 from include.lake.paths import Lake
-from include.lake.range_change import NO_CHANGE, RangeChange
+from include.lake.range_change import RangeChange
 from include.lake.rejected_calls import (
     AT,
     AT_DATE,
@@ -65,10 +65,7 @@ class ArrowRejected:
         """Make those of `parts` the only rows from one instant on and before another."""
         within = Range(AT, AT_DATE, from_us, until_us)
         rows = _stored(parts).filter(within.rows())
-        if not DeltaTable.is_deltatable(self.path):
-            if not rows.num_rows:
-                return NO_CHANGE
-            ensure_table(self._lake, self._stream)
+        ensure_table(self._lake, self._stream)
         return replace_within(self.path, within, rows, {"userMetadata": REPLACED})
 
 

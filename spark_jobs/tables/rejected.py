@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.lake.paths import Lake
-from include.lake.range_change import NO_CHANGE, RangeChange
+from include.lake.range_change import RangeChange
 from include.lake.rejected_calls import (
     AT,
     AT_DATE,
@@ -48,10 +48,7 @@ class DeltaRejected:
         self, parts: Sequence[DataFrame], from_us: int | None, until_us: int | None
     ) -> RangeChange:
         """Make those of `parts` the only rows from one instant on and before another."""
-        if not self._lake.is_delta_table(self.path):
-            if not parts or _from(parts, from_us).isEmpty():
-                return NO_CHANGE
-            ensure_table(self._lake, self._stream)
+        ensure_table(self._lake, self._stream)
         if parts:
             new = _as_stored(_from(parts, from_us))
         else:

@@ -188,6 +188,15 @@ def test_a_backfill_by_other_code_that_died_behind_its_rejected_rows_is_told_of(
         assert find_coverage(do.world.lake, do.stream) == []
 
 
+def test_a_backfill_by_other_code_that_died_where_nothing_was_ever_rejected_leaves_all_right():
+    with two_days("counts") as do:
+        do.deploy("a")
+        with do.dying_before("spark_jobs.engines.local_engine.ArrowProductTable.replace_range"):
+            do.backfill(ago=24, span=24, kill=None)
+        do.deploy("e")
+        assert find_coverage(do.world.lake, do.stream) == []
+
+
 @pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize(
     "step", ["spark_jobs.recompute_interval.interval_row", "spark_jobs.reseed_stream.reconcile"]
