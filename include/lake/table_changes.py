@@ -45,19 +45,23 @@ Files = dict[str, DataFile]  # by path, below the table
 
 
 def changed_since(
-    lake: Lake, sealed: Mapping[str, Any], is_ours: IsOurs, may_have_more: bool = False
+    lake: Lake,
+    sealed: Mapping[str, Any],
+    is_ours: IsOurs,
+    may_have_more: bool = False,
+    opened: DeltaTable | None = None,
 ) -> str | None:
     """How a table is not what our commits have made it, by its seal; None when it is.
 
     `may_have_more`: rows that came while nobody sealed, and of which the log no longer tells, are no
-    difference.
+    difference. `opened`: the version that is judged; None: the newest.
     """
     path = _path(lake, sealed["table"])
-    if not lake.is_delta_table(path):
+    if opened is None and not lake.is_delta_table(path):
         return f"{path} is missing, but it had version {sealed['version']} after our last commit"
     try:
-        opened = delta_table(path)
-        return _what_changed(lake, path, opened, sealed, is_ours, may_have_more)
+        table = delta_table(path) if opened is None else opened
+        return _what_changed(lake, path, table, sealed, is_ours, may_have_more)
     except (DeltaError, OSError, ValueError) as error:
         if is_of_machine(error):
             raise
@@ -78,9 +82,10 @@ def _what_changed(
         return f"{path} is another table (id {table_id}, not {sealed['table_id']}) than before"
     if now < version:
         return f"{path} is at version {now}, older than {version}, which our last commit made it"
-    if _is_cleaned_up(lake, path, version, now):
-        return _after_clean_up(lake, path, sealed, now, is_ours, may_have_more)
-    known = delta_table(path, version=version)
+    commits = _commits(lake, path, version + 1, now)
+    known = table if now == version else _at(path, version)
+    if known is None or len(commits) < now - version:
+        return _after_clean_up(path, sealed, commits, now, is_ours, may_have_more)
     files = files_at(path, known)
     if hash_of(files) != sealed["files_hash"]:
         return _other_content(lake, path, sealed, files)
@@ -89,50 +94,40 @@ def _what_changed(
             f"{path} has no column {column} any more, which it had at version {version}, after our "
             "last commit"
         )
-    return _foreign_commit(lake, path, files, range(version + 1, now + 1), is_ours)
+    return _foreign_commit(path, files, commits, is_ours)
 
 
-def _is_cleaned_up(lake: Lake, path: str, version: int, now: int) -> bool:
-    """Whether the table cannot be had as it was at `version`, or not all commits since."""
-    if now == version:
-        return False
-    first = _first_commit(lake, path, version + 1, now)
-    return first > version + 1 or _first_loadable(path, version, now) > version
+def _at(path: str, version: int) -> DeltaTable | None:
+    """A version of the table; None where the log and its checkpoints give it no more."""
+    try:
+        return delta_table(path, version=version)
+    except (DeltaError, OSError) as error:
+        if is_of_machine(error):
+            raise
+        return None
 
 
-def _first_loadable(path: str, first: int, now: int) -> int:
-    """The first version, from `first` on, that the log and its checkpoints still give."""
-    for version in range(first, now):
-        try:
-            delta_table(path, version=version)
-        except (DeltaError, OSError) as error:
-            if is_of_machine(error):
-                raise
-            continue
-        return version
-    return now
-
-
-def _first_commit(lake: Lake, path: str, first: int, now: int) -> int:
-    """The first version from which on all commits up to `now` are in the log."""
+def _commits(lake: Lake, path: str, first: int, now: int) -> dict[int, Actions]:
+    """The commits up to `now`, from `first` on or from where all are in the log."""
+    commits: dict[int, Actions] = {}
     for version in range(now, first - 1, -1):
-        if _actions(lake, path, version) is None:
-            return version + 1
-    return first
+        if (actions := _actions(lake, path, version)) is None:
+            break
+        commits[version] = actions
+    return dict(sorted(commits.items()))
 
 
 def _after_clean_up(
-    lake: Lake,
     path: str,
     sealed: Mapping[str, Any],
+    commits: Mapping[int, Actions],
     now: int,
     is_ours: IsOurs,
     may_have_more: bool,
 ) -> str | None:
     """By rows alone where Delta has deleted the commits: more is not known of them."""
-    first = _first_commit(lake, path, sealed["version"] + 1, now)
-    known = _first_loadable(path, first - 1, now)
-    files = files_at(path, delta_table(path, version=known))
+    table = _first_loadable(path, now - len(commits), now)
+    known, files = table.version(), files_at(path, table)
     before, after = json.loads(sealed["rows_by_date"]), rows_of_dates(files)
     if may_have_more:
         after = {date: min(rows, before.get(date, 0)) for date, rows in after.items()}
@@ -141,7 +136,16 @@ def _after_clean_up(
             f"{path} has other rows at version {known} than at {sealed['version']}, after our "
             f"last commit ({difference}); what came between is no longer in its log"
         )
-    return _foreign_commit(lake, path, files, range(known + 1, now + 1), is_ours)
+    later = {version: actions for version, actions in commits.items() if version > known}
+    return _foreign_commit(path, files, later, is_ours)
+
+
+def _first_loadable(path: str, first: int, now: int) -> DeltaTable:
+    """The table at the first version, from `first` on, that can still be had."""
+    for version in range(first, now):
+        if (table := _at(path, version)) is not None:
+            return table
+    return delta_table(path, version=now)
 
 
 def _other_content(lake: Lake, path: str, sealed: Mapping[str, Any], files: Files) -> str:
@@ -162,11 +166,10 @@ def _lost_column(before: DeltaTable, now: DeltaTable) -> str | None:
 
 
 def _foreign_commit(
-    lake: Lake, path: str, files: Files, versions: range, is_ours: IsOurs
+    path: str, files: Files, commits: Mapping[int, Actions], is_ours: IsOurs
 ) -> str | None:
-    """The first commit that changes data and is not ours, `files` being those before it."""
-    for version in versions:
-        actions = _actions(lake, path, version)
+    """The first of `commits` that changes data and is not ours, `files` being those before them."""
+    for version, actions in commits.items():
         if not actions:
             return f"commit {version} of {path} is empty, as after a power cut"
         info, before = commit_info(actions), rows_of_dates(files)

@@ -13,6 +13,7 @@ between its commit and the seal. A table without a seal is believed: lakes of 0.
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -52,19 +53,40 @@ def seal(lake: Lake, table: str, same_rows: bool = False) -> None:
     `same_rows`: none has changed since it was sealed last.
     """
     before = read_seal(lake, table) if same_rows else None
-    write_seals(lake, [_row(lake, table, delta_table(_path(lake, table)), before)])
+    _write(lake, [_row(lake, table, delta_table(_path(lake, table)), before)])
 
 
-def new_seals(lake: Lake, tables: Sequence[str]) -> list[dict[str, Any]]:
-    """The seals, not yet written, of those of `tables` whose newest version is not the one that is sealed.
+def seal_judged(lake: Lake, tables: Sequence[str], is_ours: IsOurs | None) -> str | None:
+    """Seal those of `tables` whose newest version is not the one that is sealed, in one commit.
 
-    Who judges the tables does so behind this: what comes later is in no seal, and what came before
-    is judged.
+    How one of them came to be what it is by others, in one sentence, and nothing is sealed; None when
+    none did. What is judged is what is sealed: whatever comes later is in no seal. Without `is_ours`
+    they are not judged.
     """
     seals = read_seals(lake, tables)
     opened = {name: delta_table(_path(lake, name)) for name in tables if _is_there(lake, name)}
+    if is_ours and (change := first_change(lake, seals, is_ours, opened)):
+        return change
     new = {name: table for name, table in opened.items() if not _is_of(seals.get(name), table)}
-    return [_row(lake, name, table, None) for name, table in new.items()]
+    _write(lake, [_row(lake, name, table, None) for name, table in new.items()])
+    return None
+
+
+def first_change(
+    lake: Lake,
+    seals: Mapping[str, Seal],
+    is_ours: IsOurs,
+    opened: Mapping[str, DeltaTable] = MappingProxyType({}),
+) -> str | None:
+    """How the first that has changed is not what our commits have made it; None when all are.
+
+    `opened`: the versions to judge; of others the newest.
+    """
+    told = (
+        changed_since(lake, sealed, is_ours, opened=opened.get(name))
+        for name, sealed in seals.items()
+    )
+    return next((change for change in told if change), None)
 
 
 def _row(lake: Lake, table: str, opened: DeltaTable, before: Seal | None) -> dict[str, Any]:
@@ -84,8 +106,7 @@ def _row(lake: Lake, table: str, opened: DeltaTable, before: Seal | None) -> dic
     }
 
 
-def write_seals(lake: Lake, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write some of `new_seals`, in one commit."""
+def _write(lake: Lake, rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
         upsert_ops(lake, "tables", ("table",), rows)
 
@@ -116,17 +137,17 @@ def seal_ours(lake: Lake, table: str, is_ours: IsOurs) -> None:
 
 
 def _seal_again(lake: Lake, table: str, sealed: Seal, is_ours: IsOurs) -> None:
-    opened = delta_table(_path(lake, table))  # before it is judged: nothing later is sealed
-    same_rows = changed_since(lake, sealed, nobody_is_ours) is None
-    if same_rows or changed_since(lake, sealed, is_ours) is None:
-        write_seals(lake, [_row(lake, table, opened, sealed if same_rows else None)])
+    opened = delta_table(_path(lake, table))  # what is judged is what is sealed
+    same_rows = changed_since(lake, sealed, nobody_is_ours, opened=opened) is None
+    if same_rows or changed_since(lake, sealed, is_ours, opened=opened) is None:
+        _write(lake, [_row(lake, table, opened, sealed if same_rows else None)])
 
 
 def seal_gone(lake: Lake, table: str) -> None:
     """Take the seal of a table away that is lost, and that whoever does this makes anew, or does without."""
     sealed = read_seal(lake, table)
     if sealed is not None:
-        write_seals(lake, [{**sealed, "table_id": GONE, "recorded_at": datetime.now(UTC)}])
+        _write(lake, [{**sealed, "table_id": GONE, "recorded_at": datetime.now(UTC)}])
 
 
 def _is_of(sealed: Seal | None, opened: DeltaTable) -> bool:
@@ -142,11 +163,12 @@ def read_seal(lake: Lake, table: str) -> Seal | None:
 
 
 def read_seals(lake: Lake, tables: Sequence[str]) -> dict[str, Seal]:
-    """The rows of `ops/tables` of those of `tables` that were sealed, by table."""
+    """The rows of `ops/tables` of those of `tables` that were sealed, by table and in their order."""
     rows = read_ops(lake, "tables")
     rows = rows.filter(pc.is_in(rows["table"], pa.array(tables, pa.string())))
     newest = {row["table"]: row for row in rows.sort_by("recorded_at").to_pylist()}
-    return {table: row for table, row in newest.items() if row["table_id"] != GONE}
+    seals = {table: newest[table] for table in tables if table in newest}
+    return {table: row for table, row in seals.items() if row["table_id"] != GONE}
 
 
 def what_changed(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> str | None:

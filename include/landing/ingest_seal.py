@@ -7,8 +7,8 @@ from typing import Any
 from include.lake.how_to_mend import how_to_ingest_anew
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
-from include.lake.table_changes import Actions, IsOurs, changed_since
-from include.lake.table_seal import new_seals, read_seals, reseal, write_seals
+from include.lake.table_changes import Actions, IsOurs
+from include.lake.table_seal import first_change, read_seals, reseal, seal_judged
 from include.landing.batch import Position
 from include.landing.ingest_position import app_id, app_prefix, read_position
 from include.settings import Source
@@ -48,17 +48,7 @@ def how_tables_changed(lake: Lake, source: str) -> str | None:
     """
     if read_position(lake, source) is None:
         return None
-    return _how_changed(lake, source)
-
-
-def _how_changed(lake: Lake, source: str) -> str | None:
-    seals = read_seals(lake, tables_of(source))
-    told = (
-        changed_since(lake, seals[name], ours(source))
-        for name in tables_of(source)
-        if name in seals
-    )
-    return next((change for change in told if change), None)
+    return first_change(lake, read_seals(lake, tables_of(source)), ours(source))
 
 
 def refuse_changed_tables(lake: Lake, source: Source) -> None:
@@ -74,7 +64,7 @@ def refuse_changed_tables(lake: Lake, source: Source) -> None:
         _refuse_rows_without_position(lake, name)
         return
     _refuse_missing_table(lake, name)
-    if changed := _how_changed(lake, name):
+    if changed := first_change(lake, read_seals(lake, tables_of(name)), ours(name)):
         raise LakeError(_older_than_position(lake, name, changed))
     for table in ("bronze", "quarantine"):
         _refuse_other_times(lake, name, position, table)
@@ -134,10 +124,8 @@ def seal_tables(lake: Lake, source: str, begins_anew: bool = False) -> None:
     LakeError when one of them came from others, while ours was at work: sealed, it would pass for ours
     for good. Where a position `begins_anew`, there is nothing to hold the tables against.
     """
-    seals = new_seals(lake, tables_of(source))
-    if not begins_anew and (changed := _how_changed(lake, source)):
+    if changed := seal_judged(lake, tables_of(source), None if begins_anew else ours(source)):
         raise LakeError(_older_than_position(lake, source, changed))
-    write_seals(lake, seals)
 
 
 def reseal_table(lake: Lake, source: str, table: str) -> None:

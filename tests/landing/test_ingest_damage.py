@@ -5,12 +5,14 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from include.care.cared_tables import spark_tables_named
+from include.lake import table_seal
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.lake.table_seal import read_seal
@@ -59,18 +61,19 @@ def test_what_others_change_between_judgement_and_seal_is_found_by_the_next_run(
 ):
     ingest_runs(lake, landed, range(2))
     landed.add("2.jsonl", [signal(2)])
-    judge, judged = ingest_seal._how_changed, 0
+    judge, judged = table_seal.first_change, 0
 
-    def and_then_others(lake: Lake, source: str) -> str | None:
+    def and_then_others(*tables: Any) -> str | None:
         nonlocal judged
-        changed, judged = judge(lake, source), judged + 1
+        changed, judged = judge(*tables), judged + 1
         if judged == deleted_behind_judgement:
-            bronze = DeltaTable(lake.bronze(source))
+            bronze = DeltaTable(lake.bronze("signals"))
             bronze.alter.set_table_properties({"delta.appendOnly": "false"})
             bronze.delete("source_file = '0.jsonl'")
         return changed
 
-    monkeypatch.setattr(ingest_seal, "_how_changed", and_then_others)
+    monkeypatch.setattr(ingest_seal, "first_change", and_then_others)
+    monkeypatch.setattr(table_seal, "first_change", and_then_others)
     with suppress(LakeError):
         ingest(lake, SIGNALS)
     monkeypatch.undo()
