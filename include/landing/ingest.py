@@ -32,7 +32,6 @@ from include.landing.ingest_position import (
     finish,
     is_batch_in,
     next_batch,
-    read_position,
 )
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
 from include.landing.origin import arrivals_of, place_of
@@ -206,8 +205,7 @@ def ingest(
 def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
     """Make what a fresh lake lacks. LakeError where tables and position do not fit each other."""
     refuse_before_reset(lake, source.name, "ingestion")
-    begins_anew = read_position(lake, source.name) is None
-    refuse_changed_tables(lake, source)
+    begins_anew = refuse_changed_tables(lake, source) is None
     refuse_other_origin(lake, source)
     create_tables(lake, source)
     follow_fields(lake, source)
@@ -215,7 +213,8 @@ def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
         ensure_origin_position(lake, source.name)
     else:
         _prepare_landing(lake, source, run_id)
-    seal_tables(lake, source.name, begins_anew)
+    if begins_anew:
+        seal_tables(lake, source.name, begins_anew)
 
 
 def _prepare_landing(lake: Lake, source: Source, run_id: str | None) -> None:

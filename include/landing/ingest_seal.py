@@ -51,8 +51,8 @@ def how_tables_changed(lake: Lake, source: str) -> str | None:
     return first_change(lake, read_seals(lake, tables_of(source)), ours(source))
 
 
-def refuse_changed_tables(lake: Lake, source: Source) -> None:
-    """LakeError when the tables and the position are not of the same time.
+def refuse_changed_tables(lake: Lake, source: Source) -> Position | None:
+    """The position of the source; LakeError when it and the tables are not of the same time.
 
     A position that is missing would take every landed file again; an older one would give new
     files to batch numbers that the tables take for written, and lose them. What an older table
@@ -62,12 +62,13 @@ def refuse_changed_tables(lake: Lake, source: Source) -> None:
     position = read_position(lake, name)
     if position is None:
         _refuse_rows_without_position(lake, name)
-        return
+        return None
     _refuse_missing_table(lake, name)
     if changed := first_change(lake, read_seals(lake, tables_of(name)), ours(name)):
         raise LakeError(_older_than_position(lake, name, changed))
     for table in ("bronze", "quarantine"):
         _refuse_other_times(lake, name, position, table)
+    return position
 
 
 def _refuse_rows_without_position(lake: Lake, source: str) -> None:

@@ -55,7 +55,7 @@ def version_of(lake: Lake, table: str) -> int:
     return DeltaTable(f"{lake.root}/{table}").version()
 
 
-@pytest.mark.parametrize("deleted_behind_judgement", [1, 2, 3, 4])
+@pytest.mark.parametrize("deleted_behind_judgement", [1, 2, 3])
 def test_what_others_change_between_judgement_and_seal_is_found_by_the_next_run(
     lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, deleted_behind_judgement: int
 ):
