@@ -15,6 +15,8 @@ STEPS ?= 20
 # Of rehearse-upgrade: the releases to go to.
 SPARK ?= 4.2.1
 DELTA ?= 4.4.0
+# Of test-e2e: which third of the tests that take turns, by the number of commits; empty: all of them.
+TURN ?= $(shell git rev-list --count HEAD 2>/dev/null)
 # Options of simulate, bench, faults and rehearse, as they stand in their --help.
 ARGS ?=
 # The interpreter to make .venv with; found on PATH when not given.
@@ -44,14 +46,14 @@ test-setup:
 TESTS := $(RUN) pytest -n 2 --durations=25 --dist worksteal
 GROUPS := $(RUN) pytest -n 2 --durations=25 --dist loadgroup
 
-test: test-setup ## Run the tests (six to ten minutes on 2 cores)
+test: test-setup ## Run the tests (25 minutes on 2 cores)
 	@$(TESTS) -m "not full and not e2e"
 
 test-fast: test-setup ## Run those of a few hundredths of a second, with few examples (under a minute)
 	@$(TESTS) -m "not spark and not airflow and not slow and not full and not e2e" --ignore=tests/simulator --ignore=tests/airflow --hypothesis-profile=few
 
-test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a cluster, the short rehearsal
-	@$(GROUPS) -m "e2e and not full"
+test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a cluster, the short rehearsal [TURN=]
+	@$(GROUPS) -m "e2e and not full" $(if $(TURN),--turn '$(TURN)')
 
 test-s3: test-setup ## Of these, the lake on S3: a store on this machine, two writers, leases that expire
 	@$(RUN) pytest --durations=10 tests/e2e/test_s3.py tests/e2e/test_s3_jobs.py tests/e2e/test_s3_airflow.py

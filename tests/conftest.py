@@ -41,6 +41,7 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 logging.getLogger("py4j").setLevel(logging.WARNING)
 
 DAY_MS = 24 * 3_600_000
+TURNS = 3
 
 # As the project reads (`files_of`): through delta-rs's own files, which are written in Python, a
 # scan of Arrow's has waited for ever, about once in 50,000 tests.
@@ -84,10 +85,23 @@ def _group(file: str) -> str | None:
     return found and found[1]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--turn", type=int, help="of the tests that take turns, which: modulo 3")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Those that need a JVM first. Of two processes the first half then goes to one, so that the
     other starts a JVM only when it has done what needs none, and takes some of these."""
+    if (turn := config.getoption("turn")) is not None:
+        _leave_out_others(config, items, turn % TURNS)
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+def _leave_out_others(config: pytest.Config, items: list[pytest.Item], turn: int) -> None:
+    marked = {item: item.get_closest_marker("turn") for item in items}
+    others = [item for item, mark in marked.items() if mark and mark.args != (turn,)]
+    items[:] = [item for item in items if item not in others]
+    config.hook.pytest_deselected(items=others)
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ BY_INGESTION = replace(
     settings={"stale_after": timedelta(seconds=90), "time": "processing"},
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("compaction")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("compaction"), pytest.mark.turn(1)]
 
 
 def lines(rng: random.Random, time_us: int):

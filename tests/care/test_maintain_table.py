@@ -33,7 +33,7 @@ from tests.engines.lake_runs import table_of
 from tests.engines.live_lakes import expected_rows, local_run, make_commits, user_event
 from tests.landed_files import Landing, forget_finish, signal
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.turn(2)]
 
 # Any two files are joined, and any old file is deleted.
 EAGER = replace(TABLE_CARE, min_small_files=2, min_garbage_files=1)

@@ -27,7 +27,7 @@ from tests.bronze import stamp
 from tests.checkpoint.spark_checkpoint import checksum_of
 from tests.engines.lake_runs import drained, with_conf
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.turn(2)]
 
 FOLD = user_counts.FOLD
 # The memory of the test process is not that of a job.

@@ -21,7 +21,7 @@ from include.spark.local_jobs import run_job
 from include.spark.submit import SPARK_SUBMIT, jars_argument, job_environment
 from tests.e2e.standalone_cluster import Cluster, standalone_cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.turn(0)]
 
 STREAM = stream_named("user_counts")
 START = datetime(2026, 3, 1, tzinfo=UTC)

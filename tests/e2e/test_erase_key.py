@@ -36,7 +36,7 @@ from tests.e2e.lake_of_0_6.kept import oracle_rows, settled, table_rows
 from tests.erase.rocksdb import unpacked_by
 from tests.erase.scan import files_with
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.turn(1)]
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 STREAMS = ("visits_of_visitor", "visits_of_page")

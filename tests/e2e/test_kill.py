@@ -16,7 +16,7 @@ from include.streams import user_counts
 from tests.bronze import append_commit, stamp
 from tests.engines.live_lakes import expected_rows, local_run, make_commits, table_rows, user_event
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.turn(0)]
 
 STREAM = stream_named("user_counts")
 DEADLINE_S = 120

@@ -36,7 +36,12 @@ from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.landed_sql import oracle_rows, table_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.xdist_group("lake of 0.5")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.e2e,
+    pytest.mark.xdist_group("lake of 0.5"),
+    pytest.mark.turn(1),
+]
 
 ARCHIVE = Path(__file__).parent / "lake_of_0_5" / "lake.tar.xz"
 STREAMS = all_streams()

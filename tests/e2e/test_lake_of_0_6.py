@@ -38,7 +38,12 @@ from tests.e2e.lake_of_0_6.kept import (
 )
 from tests.e2e.test_lake_of_0_5 import move_paths
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.xdist_group("lake of 0.6")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.e2e,
+    pytest.mark.xdist_group("lake of 0.6"),
+    pytest.mark.turn(0),
+]
 
 HOUR = timedelta(hours=1)
 each_stream = pytest.mark.parametrize("name", STREAMS)

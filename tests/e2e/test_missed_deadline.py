@@ -107,6 +107,7 @@ def lake(tmp_path):
 
 @pytest.mark.airflow
 @pytest.mark.e2e
+@pytest.mark.turn(2)
 def test_a_scheduler_tells_of_a_run_that_has_not_ended_by_its_deadline(project, lake, tmp_path):
     told = tmp_path / "told"
     dags = (f"stream_{STREAM}", f"stream_{PAUSED}")

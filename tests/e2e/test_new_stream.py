@@ -57,6 +57,7 @@ with airflow(made_lake(sys.argv[1]), any_free_port()) as (parts, api):
 
 @pytest.mark.airflow
 @pytest.mark.e2e
+@pytest.mark.turn(2)
 def test_a_running_airflow_runs_a_new_stream_of_a_new_source(tmp_path):
     project = project_of_one_stream(tmp_path)
     pools = run_in(project, ADD_STREAM, str(tmp_path / "lake"))

@@ -27,7 +27,7 @@ from spark_jobs.run_stream import drain
 from tests.landing.test_orders import FORMATS, ORDERS, as_json, json_lines, orders, parquet
 from tests.topics import TOPIC, served
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.turn(0)]
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 Money = Annotated[Decimal, "decimal(12,2)"]

@@ -102,6 +102,7 @@ def test_tables_equal_sql_over_the_landed_files_however_they_are_cut(
 
 
 @pytest.mark.e2e
+@pytest.mark.turn(1)
 def test_streams_that_share_a_jvm_equal_sql_each(spark, lake, tmp_path):
     first, *others = map(small, ["user_counts", "user_sessions", "threshold_alerts"])
     engine, source = SparkEngine(spark), source_named(first.source)

@@ -144,6 +144,7 @@ def test_a_key_is_looked_up_and_its_rows_are_explained(page, served):
     expect(steps.first).to_contain_text(f'"device_id":{key.key}')
 
 
+@pytest.mark.turn(0)
 def test_a_backfill_is_planned_made_and_done_from_the_page(page, served):
     stream = stream_named(STREAM)
     before = table_coverage(served.lake, stream).coverage.wrong
@@ -183,6 +184,7 @@ def _wait_until_recomputed(page: Page, lake: Lake, stream: str) -> dict[str, Any
     return row
 
 
+@pytest.mark.turn(1)
 def test_airflow_s_own_dialog_makes_the_backfill_that_the_finding_says_to_enter(page, served):
     """Of it, one interval: a day would be as many runs as it says."""
     stream = stream_named(BY_DIALOG)
@@ -217,6 +219,7 @@ def _plan(lake: Lake, stream: Stream, start: datetime) -> Sequence[PlannedRun]:
     return plan_backfill(lake, stream, stream_identity(lake, stream), start, start + HOUR).runs
 
 
+@pytest.mark.turn(2)
 def test_a_reseed_is_triggered_and_approved_by_its_plan_in_airflow_s_own_pages(page, served):
     before = read_generations(served.lake, RESEEDED).number
     page.goto("/dags/state_admin")

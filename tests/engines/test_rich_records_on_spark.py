@@ -37,7 +37,7 @@ from tests.fold.arrivals import came_to, run
 from tests.fold.oracle import until
 from tests.fold.rich_orders import FOLDS, Item, Order, Status
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.turn(2)]
 for module in (sys.modules[__name__], rich_orders):
     cloudpickle.register_pickle_by_value(module)
 

@@ -387,6 +387,7 @@ def drained(spark: SparkSession, lake: Lake) -> list[tuple[int, int]]:
 @pytest.mark.e2e
 @pytest.mark.spark
 @both_parsers_at_length
+@pytest.mark.turn(1)
 def test_streams_go_on_over_changes_of_bronze(
     spark: SparkSession, lake: Lake, landed: Landing, parse: Parse
 ):
@@ -409,6 +410,7 @@ def test_streams_go_on_over_changes_of_bronze(
 
 @pytest.mark.e2e
 @pytest.mark.spark
+@pytest.mark.turn(1)
 def test_a_stream_reads_late_fields_live_in_replays_and_from_savepoints(
     spark: SparkSession, lake: Lake, landed: Landing
 ):

@@ -11,7 +11,7 @@ from spark_jobs.recompute_interval import recompute
 from tests.engines.lake_runs import drained, table_of
 from tests.late_lakes import DAY_US, START_US, at, between, commits, rows_of, small, truth
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.turn(0)]
 
 FOLD = device_signals.FOLD
 STREAM = small("device_signals")

@@ -30,7 +30,7 @@ from tests.late_lakes import (
     until_of,
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.turn(2)]
 
 SIGNALS = small("device_signals")
 COUNTS = small("user_counts")
