@@ -199,7 +199,8 @@ class TableArrivals:
             complete = self.newest if begun is None else begun
             yield complete, self._untaken(complete, self._backlog(complete), taken)
         for version in range(complete + 1, self.newest + 1):
-            yield version, self._untaken(version, self._appended(version), taken)
+            files = self._appended(version, VersionPart(version, IGNORED) in taken)
+            yield version, self._untaken(version, files, taken)
 
     def _untaken(
         self, version: int, files: dict[str, int], taken: Sequence[VersionPart]
@@ -224,12 +225,14 @@ class TableArrivals:
         by_age = sorted(files, key=lambda path: (files[path]["modification_time"], path))
         return {path: files[path]["size_bytes"] for path in by_age}
 
-    def _appended(self, version: int) -> dict[str, int]:
+    def _appended(self, version: int, is_begun: bool) -> dict[str, int]:
+        """`is_begun`: it was passed over and not yet completed, as under "inserts" alone; what it
+        inserts is taken to its end, whatever the origin says by now."""
         actions = actions_of(self.origin.uri, version)
         if is_restore(actions) or any(_takes_away(action) for action in actions):
-            if self.origin.on_change == "ignore":
+            if self.origin.on_change == "ignore" and not is_begun:
                 return {IGNORED: 0}
-            if self.origin.on_change == "inserts":
+            if self.origin.on_change == "inserts" or is_begun:
                 at_version = open_table(self.origin.uri, version)
                 return {IGNORED: 0} | inserted_files(at_version, self.origin.uri, actions)
             what = commit_info(actions).get("operation", "a commit")

@@ -37,6 +37,12 @@ class LateField(NamedTuple):
     times: Times = ISO  # how what was rescued writes times
     also_as: tuple[str, ...] = ()  # where else it was rescued, the newest first
 
+    def moved_paths(self) -> list[tuple[str, ...]]:
+        """The paths that older rows are read under, where these are more than one."""
+        has_moved = self.rescued_as is not None and self.also_as
+        own = [(str(self.rescued_as), *self.also_as)] if has_moved else []
+        return own + (self.was.moved_paths() if self.was is not None else [])
+
     def columns(self) -> set[str]:
         """All that its values are read from."""
         known = {self.name} | ({RESCUED} if self.rescued_as is not None else set())

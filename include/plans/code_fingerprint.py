@@ -7,9 +7,10 @@ Python reads of a file, so comments, formatting and documentation may change.
 import ast
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
+from types import MappingProxyType
 
 from include.savepoints.lineage import REJECTS
 from include.settings import Stream
@@ -26,11 +27,16 @@ LENGTH = 16  # hex characters
 CHANGE_NO_RESULT = {"buckets", "state_partitions", "watermark_delay_ms"}
 
 
-def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
+def code_fingerprint(
+    stream: Stream,
+    initial_state: str | None,
+    moved_paths: Mapping[str, list[tuple[str, ...]]] = MappingProxyType({}),
+) -> str:
     """16 hex characters that name the stream's code, settings and initial state; and REJECTS
     when it rejects what its function fails for.
 
-    `initial_state` is that one's fingerprint, or None. Modules of `include.streams` that
+    `initial_state` is that one's fingerprint, or None. `moved_paths`: of fields those that older rows
+    are read under, as of `LateField`: another path makes other events of the same rows. Modules of `include.streams` that
     the stream's file imports count as part of it; those that it loads by a computed name do not.
     Raises SettingsError as `load_definition` does.
     """
@@ -41,6 +47,8 @@ def code_fingerprint(stream: Stream, initial_state: str | None) -> str:
         "pinned": {name: pinned[name] for name in pinned.keys() - CHANGE_NO_RESULT},
         "modules": _modules(f"{STREAMS}.{stream.name}"),
     }
+    if moved_paths:
+        stands_on["moved_paths"] = dict(moved_paths)
     text = json.dumps(stands_on, sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
     # Behind the name, not in it: states that were made until the first failed call stay good.

@@ -6,12 +6,14 @@ from deltalake.exceptions import DeltaError
 
 from include.fold.definition import KeyedFold
 from include.fold.instants import MICROSECOND, micros_of
+from include.fold.schemas import event_schema
 from include.lake.delta_log import first_line
 from include.lake.generations import GenerationRow, Generations, read_generations
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, files_of
 from include.landing.initial_state import read_fingerprint
 from include.landing.initial_state_file import read_document, typed_rows
+from include.landing.late_fields import late_fields
 from include.plans.code_fingerprint import code_fingerprint
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import current_lineage
@@ -38,10 +40,24 @@ def identity_of(lake: Lake, stream: Stream, generations: Generations) -> StreamI
         output_mode=fold.output_mode,
         time_column="ingested_at" if fold.in_processing_time else "event_time",
         delay_us=stream.watermark_delay // MICROSECOND,
-        code=current_lineage(pinned, code_fingerprint(stream, initial_state)),
+        code=current_lineage(
+            pinned, code_fingerprint(stream, initial_state, _moved_paths(lake, stream, fold))
+        ),
         state_schema=pinned_settings(stream, fold)["state_schema"],
         since_us=_since_us(lake, fold, stream.name, initial_state, pinned),
     )
+
+
+def _moved_paths(lake: Lake, stream: Stream, fold: KeyedFold) -> dict[str, list[tuple[str, ...]]]:
+    """Of the stream's fields, the paths that older rows are read under, where these have changed."""
+    bronze = lake.bronze(stream.source)
+    if not lake.is_delta_table(bronze):
+        return {}
+    try:
+        late = late_fields(delta_table(bronze), event_schema(fold).names)
+    except DeltaError:
+        return {}  # damaged: whoever reads its rows says so
+    return {field.name: paths for field in late if (paths := field.moved_paths())}
 
 
 def initial_fingerprint(lake: Lake, generations: Generations) -> str | None:

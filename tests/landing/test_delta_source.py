@@ -31,76 +31,16 @@ from include.landing.ingest import RunCounts, ingest
 from include.landing.origin import is_little, waiting
 from include.landing.parsed_batch import ParsedHere
 from include.landing.skip_lost import apply_skip, plan_skip
-from include.settings import SettingsError, Source
+from include.settings import SettingsError
 from tests.deaths import Dying, KilledError, die
 from tests.examples import examples
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START
+from tests.theirs import Theirs
 
 pytestmark = pytest.mark.slow
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
-
-
-class Theirs:
-    """The table of somebody else; `rows` is what it was ever given."""
-
-    def __init__(
-        self, folder: Path, partition_by: list[str] | None = None, has_feed: bool = False
-    ) -> None:
-        self.uri, self._partition_by, self.given = str(folder / "theirs"), partition_by, 0
-        self.has_feed = has_feed
-
-    def source(self, **changes: Any) -> Source:
-        return replace(SIGNALS, origin=origins.DeltaTable(uri=self.uri, **changes))
-
-    def append(self, count: int = 2, bad: int = 0, mode: str = "append") -> None:
-        numbers = range(self.given, self.given + count + bad)
-        self.given += count + bad
-        times = [START + timedelta(seconds=number) for number in numbers]
-        values = [None if index >= count else number for index, number in enumerate(numbers)]
-        rows = {"device_id": [n % 2 for n in numbers], "timestamp": times, "value": values}
-        schema = pa.schema(
-            [
-                ("device_id", pa.int64()),
-                ("timestamp", pa.timestamp("us", "UTC")),
-                ("value", pa.int64()),
-            ]
-        )
-        write_deltalake(
-            self.uri,
-            pa.table(rows, schema),
-            mode=mode,
-            partition_by=self._partition_by,  # type: ignore[arg-type]
-            configuration={"delta.enableChangeDataFeed": "true"} if self.has_feed else None,
-        )
-
-    def optimize(self) -> None:
-        DeltaTable(self.uri).optimize.compact()
-
-    def delete(self, value: int) -> None:
-        DeltaTable(self.uri).delete(f"value = {value}")
-
-    def upsert(self, value: int) -> None:
-        """A new row, and another value of the device 7 of an old one: in one version."""
-        at = pa.array([START + timedelta(seconds=self.given)] * 2, pa.timestamp("us", "UTC"))
-        rows = pa.table(
-            {"device_id": [7, self.given % 2], "timestamp": at, "value": [value, self.given]}
-        )
-        self.given += 1
-        (
-            DeltaTable(self.uri)
-            .merge(rows, "t.value = s.value", source_alias="s", target_alias="t")
-            .when_matched_update_all()
-            .when_not_matched_insert_all()
-            .execute()
-        )
-
-    def commit_file(self, version: int) -> Path:
-        return Path(self.uri, "_delta_log", f"{version:020}.json")
-
-    def files(self) -> list[Path]:
-        return sorted(Path(self.uri).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
 
 
 @pytest.fixture
