@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 from deltalake import CommitProperties, Schema, write_deltalake
 
-from include.fold.instants import micros_of
+from include.fold.instants import US_PER_MS, micros_of
 from include.lake.columns import documented
 from include.lake.delta_log import open_table
 from include.lake.findings import Finding, record_findings
@@ -170,7 +170,8 @@ def _note(
     lake: Lake, source: str, position: Position, hashes: Mapping[str, str], now: datetime
 ) -> None:
     done = position.newest if position.open is None else position.open.number - 1
-    rows = plan_rows(Batch(position.id, done, tuple(hashes), micros_of(now), hashes=hashes))
+    at_us = max(micros_of(now), _newest_us(lake, source) + US_PER_MS)
+    rows = plan_rows(Batch(position.id, done, tuple(hashes), at_us, hashes=hashes))
     ours = CommitProperties(custom_metadata={"userMetadata": json.dumps({REINGESTED_KEY: True})})
 
     def write() -> None:
@@ -178,6 +179,14 @@ def _note(
         write_deltalake(table, with_all_columns(rows, table), mode="append", commit_properties=ours)
 
     despite_others(write)
+
+
+def _newest_us(lake: Lake, source: str) -> int:
+    """When the newest file was planned: the clock of the machine may have been ahead then, and of what
+    was noted of a file the newest counts."""
+    planned = dataset_of(lake.ingested_files(source)).to_table(columns=["ingested_at"])
+    newest = pc.max(planned["ingested_at"]).as_py()  # None: all are of an earlier release
+    return 0 if newest is None else micros_of(newest)
 
 
 def ensure_hashes(lake: Lake, source: str) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ from include.landing.unique_files import copies_of_mended, ensure_hashes
 from include.origins import DeltaTable as Origin
 from include.settings import Csv, Field, SettingsError
 from spark_jobs.reingest_quarantine import reingest
-from tests.deaths import Dying, KilledError
+from tests.deaths import Dying, KilledError, MachineClock
 from tests.examples import examples
 from tests.ingested import SIGNALS, bronze_of, one_file_a_commit, quarantine_of, rows_of, values_of
 from tests.landed_files import Landing, forget_finish, signal
@@ -247,11 +247,16 @@ def test_a_mended_file_is_a_copy_of_one_in_a_batch_that_was_begun(lake: Lake, la
     assert copies_of_mended(lake, UNIQUE, NOW) == {"mended.jsonl": "b.jsonl"}
 
 
-def test_what_a_reingestion_that_died_has_taken_has_copies(lake: Lake, landed: Landing):
-    """It writes to bronze first, and last to quarantine."""
+@pytest.mark.parametrize("days_ahead", [0, 400])
+def test_what_a_reingestion_that_died_has_taken_has_copies(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, days_ahead: int
+):
+    """It writes to bronze first, and last to quarantine. `days_ahead`: the clock of the first run."""
     landed.add("mended.jsonl", "[1, 2")
     landed.add("b.jsonl", [signal(0)])
+    machine = MachineClock(monkeypatch, NOW + timedelta(days=days_ahead))
     ingest(lake, UNIQUE)
+    machine.time = NOW
     landed.add("mended.jsonl", [signal(1)])
     assert copies_of_mended(lake, UNIQUE, NOW) == {}
     rows = DeltaTable(lake.bronze("signals")).to_pyarrow_table()
