@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from include.lake.findings import Finding
-from include.lake.ops import read_ops
+from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
 from include.settings import Stream
 
@@ -14,7 +14,8 @@ COLUMNS = ("started_at", "ended_at", "outcome", "error", "savepoint_id", "is_equ
 
 def last_drill(lake: Lake, stream: str) -> Mapping[str, Any] | None:
     """COLUMNS of the newest drill of `stream`; None before the first."""
-    rows = read_ops(lake, "runs", {"job": DRILL, "subject": stream}, COLUMNS).to_pylist()
+    where = {"job": DRILL, "subject": stream}
+    rows = read_ops(lake, "runs", where, COLUMNS, before=not_ahead("ended_at")).to_pylist()
     return max(rows, key=lambda row: row["ended_at"], default=None)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow.compute as pc
 
 from include.checkpoint.checkpoint_size import CheckpointSize
-from include.lake.ops import append_ops, read_ops
+from include.lake.ops import append_ops, not_ahead, read_ops
 from include.lake.paths import Lake
 from include.plans.waiting_rows import DRAINING_JOBS
 
@@ -31,7 +31,7 @@ class Recorded:
 
 def read_recorded(lake: Lake, stream: str, generation: int) -> Recorded:
     """The newest rows about `stream`."""
-    runs = read_ops(lake, "runs", {"subject": stream}).to_pylist()
+    runs = read_ops(lake, "runs", {"subject": stream}, before=not_ahead("ended_at")).to_pylist()
     batches = read_ops(lake, "batches", {"stream": stream, "generation": generation}).to_pylist()
     ours = (run for run in runs if run["job"] in DRAINING_JOBS)
     return Recorded(

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import and_
 from typing import Any, TypeVar
@@ -35,6 +35,7 @@ PROPERTIES = {
     "delta.logRetentionDuration": "interval 2 days",
     "delta.deletedFileRetentionDuration": "interval 1 day",
 }
+CLOCKS_APART = timedelta(hours=1)  # no two machines that are looked after differ by as much
 ATTEMPTS = 20
 COMMITS_BETWEEN_COMPACTIONS = 50
 Result = TypeVar("Result")
@@ -215,6 +216,14 @@ def read_ops(
         if column not in known:
             rows = rows.filter(pc.equal(rows[column], value))
     return rows
+
+
+def not_ahead(column: str) -> tuple[str, datetime]:
+    """For `before` of `read_ops`: without rows of a machine whose clock was ahead.
+
+    They would be the newest until that time has come.
+    """
+    return column, datetime.now(UTC) + CLOCKS_APART
 
 
 def _wanted(

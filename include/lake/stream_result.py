@@ -8,7 +8,7 @@ from typing import Any
 from include.fold.arrow_values import plain_values
 from include.lake.delta_log import unbroken
 from include.lake.generations import read_generations
-from include.lake.ops import read_ops
+from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake, dataset_of
 from include.text_table import counted, cut, value_text
 
@@ -55,7 +55,7 @@ def succeeded_runs(lake: Lake, stream: str, dag_run_id: str | None = None) -> li
     where = {"job": "run_stream", "subject": stream, "outcome": "succeeded"}
     if dag_run_id is not None:
         where["dag_run_id"] = dag_run_id
-    runs = read_ops(lake, "runs", where).to_pylist()
+    runs = read_ops(lake, "runs", where, before=not_ahead("ended_at")).to_pylist()
     return sorted(runs, key=lambda run: run["ended_at"])
 
 

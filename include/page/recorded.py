@@ -19,7 +19,7 @@ from include.coverage.table_coverage import standpoint_of
 from include.lake.delta_log import open_table
 from include.lake.findings import Finding
 from include.lake.generations import Generations
-from include.lake.ops import read_ops
+from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
 from include.landing.clock_repair import ClockRepair, knows_reset, newest_repair
 from include.settings import Stream
@@ -122,11 +122,17 @@ class Recorded:
 
     def _read_runs(self) -> pa.Table:
         if self.only is None:
-            rows = read_ops(self.lake, "runs", columns=RUN_COLUMNS)
+            rows = read_ops(self.lake, "runs", None, RUN_COLUMNS, before=not_ahead("ended_at"))
             return rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST])))
         of = ((RUN, self.only.name), (INGEST, self.only.source))
         return pa.concat_tables(
-            read_ops(self.lake, "runs", {"job": job, "subject": subject}, RUN_COLUMNS)
+            read_ops(
+                self.lake,
+                "runs",
+                {"job": job, "subject": subject},
+                RUN_COLUMNS,
+                before=not_ahead("ended_at"),
+            )
             for job, subject in of
         )
 

@@ -12,7 +12,7 @@ from include.coverage.ledger import look
 from include.coverage.live import was_cut_off
 from include.lake.delta_log import adds_data, read_actions
 from include.lake.open_delta import delta_table
-from include.lake.ops import read_ops
+from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
 from include.landing.clock import moves_nothing
 from include.landing.clock_repair import why_not_run
@@ -84,8 +84,11 @@ def has_unreported_batch(lake: Lake, stream: str) -> bool:
         return False
     newest = max(batches, key=lambda row: (row["generation"], row["batch_id"]))
     ended = read_ops(lake, "runs", {"subject": stream, "outcome": "succeeded"}).to_pylist()
+    _, latest = not_ahead("ended_at")
     return not any(
-        run["job"] in DRAINING_JOBS and run["ended_at"] >= newest["committed_at"] for run in ended
+        run["run_id"] == newest["run_id"] or newest["committed_at"] <= run["ended_at"] < latest
+        for run in ended
+        if run["job"] in DRAINING_JOBS
     )
 
 
