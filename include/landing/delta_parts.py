@@ -5,8 +5,9 @@ Each file with the version that added it, `12/part-0.parquet`, and `12/` once al
 
 from typing import NamedTuple
 
-# In place of a file: the version deletes or updates rows, and is passed over.
-IGNORED = "?ignored"
+# In place of a file: the version deletes or updates rows, and is passed over as a whole; or but for
+# the rows that it inserts.
+PASSED_OVER, INSERTS = "?passed-over", "?ignored"
 # Before a file: it is gone from the table's folder, and given up.
 GONE = "?gone/"
 # Where a table that was made anew is begun with.

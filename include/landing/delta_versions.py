@@ -29,7 +29,7 @@ from include.landing.delta_feed import (
     log_file,
     passed_over,
 )
-from include.landing.delta_parts import BEGINS, GONE, IGNORED, VersionPart, part_named
+from include.landing.delta_parts import BEGINS, GONE, INSERTS, PASSED_OVER, VersionPart, part_named
 from include.origins import DeltaTable
 from include.settings import Source
 
@@ -199,7 +199,7 @@ class TableArrivals:
             complete = self.newest if begun is None else begun
             yield complete, self._untaken(complete, self._backlog(complete), taken)
         for version in range(complete + 1, self.newest + 1):
-            files = self._appended(version, VersionPart(version, IGNORED) in taken)
+            files = self._appended(version, VersionPart(version, INSERTS) in taken)
             yield version, self._untaken(version, files, taken)
 
     def _untaken(
@@ -226,15 +226,15 @@ class TableArrivals:
         return {path: files[path]["size_bytes"] for path in by_age}
 
     def _appended(self, version: int, is_begun: bool) -> dict[str, int]:
-        """`is_begun`: it was passed over and not yet completed, as under "inserts" alone; what it
-        inserts is taken to its end, whatever the origin says by now."""
+        """`is_begun`: some of what it inserts is taken, and so is the rest, whatever the origin says
+        by now."""
         actions = actions_of(self.origin.uri, version)
         if is_restore(actions) or any(_takes_away(action) for action in actions):
             if self.origin.on_change == "ignore" and not is_begun:
-                return {IGNORED: 0}
+                return {PASSED_OVER: 0}
             if self.origin.on_change == "inserts" or is_begun:
                 at_version = open_table(self.origin.uri, version)
-                return {IGNORED: 0} | inserted_files(at_version, self.origin.uri, actions)
+                return {INSERTS: 0} | inserted_files(at_version, self.origin.uri, actions)
             what = commit_info(actions).get("operation", "a commit")
             does = "restores" if is_restore(actions) else "deletes or updates"
             raise OriginError(
@@ -286,25 +286,24 @@ def _takes_away(action: Mapping[str, Any]) -> bool:
 
 
 def ignored_findings(source: Source, batch: Batch) -> list[Finding]:
-    """Of versions that a batch passes over, as the source says."""
+    """Of versions that a batch passes over, as the source said when it was planned."""
     if not isinstance(source.origin, DeltaTable):
         return []
-    parts = map(part_named, batch.files)
-    versions = sorted(part.version for part in parts if part.path == IGNORED)
+    parts = sorted(part_named(name) for name in batch.files)
+    versions = [part.version for part in parts if part.path in (PASSED_OVER, INSERTS)]
     if not versions:
         return []
-    named = ", ".join(map(str, versions))
-    told = f"versions {named} of {source.origin.uri} delete, update or restore rows, and were passed over"
-    if source.origin.on_change == "inserts":
-        others = (passed_over(source.origin.uri, version) for version in versions)
+    named, uri = ", ".join(map(str, versions)), source.origin.uri
+    told = f"versions {named} of {uri} delete, update or restore rows, and were passed over"
+    if others := [passed_over(uri, part.version) for part in parts if part.path == INSERTS]:
         told += f" but for the rows that they insert: {', '.join(others)}"
     return [
         Finding(
             finding="versions_ignored",
             severity="warning",
             count=len(versions),
-            detail=f'{told} (on_change="{source.origin.on_change}"): bronze/{source.name} has the rows '
-            "as they were before",
+            detail=f"{told} (on_change of the source): bronze/{source.name} has the rows as they "
+            "were before",
             action="if the change matters, take the table in anew under another source",
         )
     ]

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
 from include.landing.batch import Batch
 from include.landing.delta_parts import part_named
 from include.landing.ingest import ingest
 from include.settings import Source
-from tests.deaths import KilledError
+from tests.deaths import KilledError, die
 from tests.ingested import SPLIT_ALWAYS, bronze_of
 from tests.theirs import Theirs
 
@@ -43,6 +44,23 @@ def dying_behind_a_file() -> Iterator[None]:
 
 def one_file_a_batch(theirs: Theirs, on_change: str) -> Source:
     return replace(theirs.source(on_change=on_change), commit_bytes=SPLIT_ALWAYS)
+
+
+@pytest.mark.parametrize(("was", "then"), [("ignore", "inserts"), ("inserts", "ignore")])
+def test_the_finding_says_what_was_done_with_a_version_and_not_what_would_be_by_now(
+    lake: Lake, theirs: Theirs, monkeypatch: pytest.MonkeyPatch, was: str, then: str
+):
+    theirs.append(4)
+    ingest(lake, theirs.source(on_change=was))
+    theirs.append(4, mode="overwrite")
+    with monkeypatch.context() as patch:
+        patch.setattr(ingestion, "record_findings", die)
+        with pytest.raises(KilledError):
+            ingest(lake, theirs.source(on_change=was))
+    ingest(lake, theirs.source(on_change=then))
+    (found,) = read_ops(lake, "findings").to_pylist()
+    assert ("but for the rows that they insert" in found["detail"]) == (len(bronze_of(lake)) == 8)
+    assert (len(bronze_of(lake)) == 8) == (was == "inserts")
 
 
 @pytest.mark.parametrize("then", ["ignore", "stop", "inserts"])
