@@ -71,7 +71,7 @@ def append_ops(
             write_deltalake(
                 table, with_all_columns(data, table), mode="append", commit_properties=properties
             )
-            compact_now_and_then(lake.ops(name))
+            compact_now_and_then(table, lake.ops(name))
         return True
 
     return despite_others(append)
@@ -88,9 +88,12 @@ def newest_transaction(lake: Lake, name: str, app_id: str) -> int:
     return delta_table(lake.ops(name)).transaction_version(app_id) or 0
 
 
-def compact_now_and_then(path: str) -> None:
-    """Each commit is a file, and reading takes a millisecond a file: join them in time."""
-    if delta_table(path).version() % COMMITS_BETWEEN_COMPACTIONS:
+def compact_now_and_then(written: DeltaTable, path: str) -> None:
+    """Each commit is a file, and reading takes a millisecond a file: join them in time.
+
+    `written`: the table at `path`, as of a commit that was just made to it.
+    """
+    if written.version() % COMMITS_BETWEEN_COMPACTIONS:
         return
     with suppress(CommitFailedError):  # another stream's came between; a later one compacts
         compact(path)

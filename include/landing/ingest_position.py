@@ -145,9 +145,9 @@ def finish(lake: Lake, source: str, batch: Batch, rows_bronze: int, rows_quarant
         write_deltalake(
             table, with_all_columns(row, table), mode="append", commit_properties=commit
         )
+        compact_now_and_then(table, path)
 
     write_once(path, app_id(source, "done", batch.position_id), batch.number, write)
-    compact_now_and_then(path)
 
 
 def app_id(source: str, table: str, position_id: str) -> str:

@@ -13,7 +13,7 @@ from tests.landed_files import Landing, signal
 
 pytestmark = pytest.mark.slow
 
-MOST = 42
+MOST = 38
 
 
 def test_a_run_of_one_file_opens_few_tables_and_no_more_as_the_lake_grows(
