@@ -4,13 +4,13 @@ Written at the end of an ingest run, of what bronze says by then: nothing is dec
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from statistics import median_low
 from typing import Any
 
 from include.fold.instants import instant_of, micros_of
 from include.lake.findings import Finding
-from include.lake.ops import read_ops, upsert_ops
+from include.lake.ops import CLOCKS_APART, read_ops, upsert_ops
 from include.lake.paths import Lake
 from include.landing.bronze_commits import read_clock
 from include.landing.clock import as_text
@@ -25,7 +25,7 @@ NAMED = 3  # in a sentence
 Row = dict[str, Any]
 
 
-def report_groups(lake: Lake, source: Source) -> list[Finding]:
+def report_groups(lake: Lake, source: Source, now: datetime) -> list[Finding]:
     """Bring `ops/watermark_groups` up to date; the findings. Of a source without groups nothing."""
     if source.watermark_per is None:
         return []
@@ -39,9 +39,14 @@ def report_groups(lake: Lake, source: Source) -> list[Finding]:
     rows |= _forgotten(known, rows, clock.watermark_us)
     new = [row for name, row in rows.items() if _without_time(known.get(name, {})) != row]
     if new:
-        measured = {"measured_at": datetime.now(UTC)}
+        measured = {"measured_at": now}
         upsert_ops(lake, TABLE, KEY, [row | measured for row in new])
-    return [*_behind(clock.groups), *_late(clock.groups, clock.watermark_us), *_fallen(known, rows)]
+    goes_on = _goes_on(clock.ingested_at_us, now)
+    return [
+        *_behind(clock.groups, goes_on),
+        *_late(clock.groups, clock.watermark_us),
+        *_fallen(known, rows),
+    ]
 
 
 def _rows(source: Source, groups: Groups, watermark_us: int) -> dict[str, Row]:
@@ -80,21 +85,32 @@ def _without_time(row: Row) -> Row:
     return {name: value for name, value in row.items() if name != "measured_at"}
 
 
-def _behind(groups: Groups) -> list[Finding]:
+def _goes_on(ingested_at_us: int | None, now: datetime) -> str:
+    """What becomes of the watermark where a group stays silent: silence is counted from commit to
+    commit, and none of them is before the one before it."""
+    if ingested_at_us is None or instant_of(ingested_at_us) < now + CLOCKS_APART:
+        return "without rows of it for idle_after the watermark goes on"
+    return (
+        f"a machine's clock was ahead: until {instant_of(ingested_at_us):%F %R} UTC no silence is "
+        "counted, and the watermark goes on with newer rows of it alone"
+    )
+
+
+def _behind(groups: Groups, goes_on: str) -> list[Finding]:
     """The least, and the one that is furthest ahead, where the rest is far from them."""
     awake = sorted((group.newest_us, name) for name, group in groups.awake().items())
     if len(awake) < 2:
         return []
     (least_us, least), (most_us, most) = awake[0], awake[-1]
     others_us = median_low([us for us, _ in awake[1:]])
-    found = [_far("group_behind", least, others_us - least_us, groups)]
+    found = [_far("group_behind", least, others_us - least_us, groups, goes_on)]
     if len(awake) > 2:  # of two nobody knows which is right
         others_us = median_low([us for us, _ in awake[:-1]])
-        found.append(_far("group_ahead", most, most_us - others_us, groups))
+        found.append(_far("group_ahead", most, most_us - others_us, groups, goes_on))
     return [finding for finding in found if finding is not None]
 
 
-def _far(finding: str, name: str, by_us: int, groups: Groups) -> Finding | None:
+def _far(finding: str, name: str, by_us: int, groups: Groups, goes_on: str) -> Finding | None:
     if by_us <= groups.idle_after_us:
         return None
     behind = finding == "group_behind"
@@ -107,7 +123,7 @@ def _far(finding: str, name: str, by_us: int, groups: Groups) -> Finding | None:
         detail=f"{_called(groups.per, name)} is {by_us / SECOND_US:,.0f} s "
         f"{'behind' if behind else 'ahead of'} the others"
         + (": the watermark waits for it" if behind else ", and makes no row of theirs late"),
-        action="see to that producer; without rows of it for idle_after the watermark goes on"
+        action=f"see to that producer; {goes_on}"
         if behind
         else "if its clock is wrong, set it right",
     )

@@ -197,7 +197,9 @@ def ingest(
         found += copy_findings(source, writer.copies)
         record_findings(lake, run_id, source.name, found)
     bounded = write_clock_row(lake, source, interval_end, datetime.now(UTC))
-    record_findings(lake, run_id, source.name, [*bounded, *report_groups(lake, source)])
+    record_findings(
+        lake, run_id, source.name, [*bounded, *report_groups(lake, source, datetime.now(UTC))]
+    )
     seal_tables(lake, source.name)
     return writer.counts
 

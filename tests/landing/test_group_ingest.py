@@ -107,6 +107,22 @@ def test_what_is_not_late_is_in_the_table_once_the_slow_producer_has_passed_it(
     assert devices == [SLOW] * 8  # its newest, and all of the fast one, wait
 
 
+def test_whoever_waits_for_a_silent_group_is_told_where_a_clock_that_was_ahead_counts_no_silence(
+    lake: Lake, landed: Landing, machine: MachineClock
+):
+    source = replace(PER_FOLDER, idle_after=6 * HOUR)
+    for hour, ahead in enumerate([0, 400, 0, 0]):
+        machine.time = START + ahead * DAY + hour * HOUR
+        landed.add(f"fast/{hour}.jsonl", [signal(hour * 8 * 3600 - 1, FAST)])
+        if hour < 2:
+            landed.add(f"slow/{hour}.jsonl", [signal(hour, SLOW)])
+        ingest(lake, source)
+    found = read_ops(lake, "findings", {"finding": "group_behind"}).sort_by("found_at").to_pylist()
+    until = (START + 400 * DAY + HOUR).strftime("%F")
+    assert f"until {until}" in found[-1]["action"]
+    assert "no silence is counted" in found[-1]["action"]
+
+
 # Deaths
 
 GROUPED = replace(one_file_a_commit(CLOCKED), watermark_per=FOLDER, idle_after=HOUR)
