@@ -8,7 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from include.fold.definition import KeyedFold
+from include.fold.schemas import event_schema
 from include.lake.columns import arrow_type, columns_of, sql_name
+from include.lake.open_delta import delta_table
 from include.landed_formats import ISO, Times
 from include.landing.rescue import read_rescued
 from include.settings import RESCUED
@@ -64,6 +67,11 @@ def late_fields(table: DeltaTable, names: Collection[str]) -> list[LateField]:
     found, paths = found_fields(table), paths_of(table)
     fields = (_late_field(name, found, paths) for name in names if name in found)
     return [field for field in fields if field.rescued_as is not None or field.was is not None]
+
+
+def late_fields_of(bronze: str, fold: KeyedFold) -> list[LateField]:
+    """The fold's columns of bronze that older rows have elsewhere."""
+    return late_fields(delta_table(bronze), event_schema(fold).names)
 
 
 def paths_of(table: DeltaTable) -> dict[str, list[str]]:

@@ -36,8 +36,9 @@ def code_fingerprint(
     when it rejects what its function fails for.
 
     `initial_state` is that one's fingerprint, or None. `moved_paths`: of fields those that older rows
-    are read under, as of `LateField`: another path makes other events of the same rows. Modules of `include.streams` that
-    the stream's file imports count as part of it; those that it loads by a computed name do not.
+    are read under, as of `LateField`: another path makes other events of the same rows. Modules of
+    `include.streams` that the stream's file imports count as part of it; those that it loads by a
+    computed name do not.
     Raises SettingsError as `load_definition` does.
     """
     pinned = pinned_settings(stream, load_definition(stream).fold)

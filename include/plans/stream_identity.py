@@ -6,14 +6,13 @@ from deltalake.exceptions import DeltaError
 
 from include.fold.definition import KeyedFold
 from include.fold.instants import MICROSECOND, micros_of
-from include.fold.schemas import event_schema
 from include.lake.delta_log import first_line
 from include.lake.generations import GenerationRow, Generations, read_generations
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, files_of
 from include.landing.initial_state import read_fingerprint
 from include.landing.initial_state_file import read_document, typed_rows
-from include.landing.late_fields import late_fields
+from include.landing.late_fields import late_fields_of
 from include.plans.code_fingerprint import code_fingerprint
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import current_lineage
@@ -54,7 +53,7 @@ def _moved_paths(lake: Lake, stream: Stream, fold: KeyedFold) -> dict[str, list[
     if not lake.is_delta_table(bronze):
         return {}
     try:
-        late = late_fields(delta_table(bronze), event_schema(fold).names)
+        late = late_fields_of(bronze, fold)
     except DeltaError:
         return {}  # damaged: whoever reads its rows says so
     return {field.name: paths for field in late if (paths := field.moved_paths())}

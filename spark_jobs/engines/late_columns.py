@@ -7,16 +7,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
-from include.fold.definition import KeyedFold
-from include.fold.schemas import event_schema
-from include.lake.open_delta import delta_table
-from include.landing.late_fields import LateField, late_fields, rescued_values
+from include.landing.late_fields import LateField, rescued_values
 from include.settings import RESCUED
-
-
-def late_fields_of(bronze: str, fold: KeyedFold) -> list[LateField]:
-    """The fold's columns of bronze that older rows have elsewhere."""
-    return late_fields(delta_table(bronze), event_schema(fold).names)
 
 
 def fill_late_fields(rows: DataFrame, late: Sequence[LateField]) -> DataFrame:

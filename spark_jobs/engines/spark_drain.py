@@ -10,9 +10,10 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from include.checkpoint.state_operator import committed_operator, forget_begun_operator
 from include.lake.open_delta import delta_table
+from include.landing.late_fields import late_fields_of
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.folded_batch import FoldedFrame, fetch
-from spark_jobs.engines.late_columns import fill_late_fields, late_fields_of
+from spark_jobs.engines.late_columns import fill_late_fields
 from spark_jobs.engines.live import Pack, live_fold
 from spark_jobs.engines.live_of_0_5 import OPERATOR
 from spark_jobs.engines.packed_files import pack_files

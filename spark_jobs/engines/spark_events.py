@@ -5,7 +5,8 @@ from pyspark.sql import functions as F
 
 from include.fold.bronze_events import INSTANTS
 from include.fold.definition import KeyedFold
-from spark_jobs.engines.late_columns import fill_late_fields, late_fields_of
+from include.landing.late_fields import late_fields_of
+from spark_jobs.engines.late_columns import fill_late_fields
 
 
 def events_between(
