@@ -15,7 +15,7 @@ COLUMNS = ("started_at", "ended_at", "outcome", "error", "savepoint_id", "is_equ
 def last_drill(lake: Lake, stream: str) -> Mapping[str, Any] | None:
     """COLUMNS of the newest drill of `stream`; None before the first."""
     where = {"job": DRILL, "subject": stream}
-    rows = read_ops(lake, "runs", where, COLUMNS, before=not_ahead("ended_at")).to_pylist()
+    rows = read_ops(lake, "runs", where, COLUMNS, before=("ended_at", not_ahead())).to_pylist()
     return max(rows, key=lambda row: row["ended_at"], default=None)
 
 

@@ -31,7 +31,7 @@ class Recorded:
 
 def read_recorded(lake: Lake, stream: str, generation: int) -> Recorded:
     """The newest rows about `stream`."""
-    runs = read_ops(lake, "runs", {"subject": stream}, before=not_ahead("ended_at")).to_pylist()
+    runs = read_ops(lake, "runs", {"subject": stream}, before=("ended_at", not_ahead())).to_pylist()
     batches = read_ops(lake, "batches", {"stream": stream, "generation": generation}).to_pylist()
     ours = (run for run in runs if run["job"] in DRAINING_JOBS)
     return Recorded(

@@ -221,12 +221,12 @@ def read_ops(
     return rows
 
 
-def not_ahead(column: str) -> tuple[str, datetime]:
-    """For `before` of `read_ops`: without rows of a machine whose clock was ahead.
+def not_ahead() -> datetime:
+    """What the instants of rows are less than, but for those of a machine whose clock was ahead.
 
     They would be the newest until that time has come.
     """
-    return column, datetime.now(UTC) + CLOCKS_APART
+    return datetime.now(UTC) + CLOCKS_APART
 
 
 def _wanted(

@@ -55,7 +55,7 @@ def succeeded_runs(lake: Lake, stream: str, dag_run_id: str | None = None) -> li
     where = {"job": "run_stream", "subject": stream, "outcome": "succeeded"}
     if dag_run_id is not None:
         where["dag_run_id"] = dag_run_id
-    runs = read_ops(lake, "runs", where, before=not_ahead("ended_at")).to_pylist()
+    runs = read_ops(lake, "runs", where, before=("ended_at", not_ahead())).to_pylist()
     return sorted(runs, key=lambda run: run["ended_at"])
 
 

@@ -216,7 +216,7 @@ def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
     else:
         _prepare_landing(lake, source, run_id)
     if begins_anew:
-        seal_tables(lake, source.name, begins_anew)
+        seal_tables(lake, source.name, begins_anew=True)
 
 
 def _prepare_landing(lake: Lake, source: Source, run_id: str | None) -> None:

@@ -122,7 +122,7 @@ class Recorded:
 
     def _read_runs(self) -> pa.Table:
         if self.only is None:
-            rows = read_ops(self.lake, "runs", None, RUN_COLUMNS, before=not_ahead("ended_at"))
+            rows = read_ops(self.lake, "runs", None, RUN_COLUMNS, before=("ended_at", not_ahead()))
             return rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST])))
         of = ((RUN, self.only.name), (INGEST, self.only.source))
         return pa.concat_tables(
@@ -131,7 +131,7 @@ class Recorded:
                 "runs",
                 {"job": job, "subject": subject},
                 RUN_COLUMNS,
-                before=not_ahead("ended_at"),
+                before=("ended_at", not_ahead()),
             )
             for job, subject in of
         )

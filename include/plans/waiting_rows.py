@@ -84,9 +84,8 @@ def has_unreported_batch(lake: Lake, stream: str) -> bool:
         return False
     newest = max(batches, key=lambda row: (row["generation"], row["batch_id"]))
     ended = read_ops(lake, "runs", {"subject": stream, "outcome": "succeeded"}).to_pylist()
-    _, latest = not_ahead("ended_at")
     return not any(
-        run["run_id"] == newest["run_id"] or newest["committed_at"] <= run["ended_at"] < latest
+        run["run_id"] == newest["run_id"] or newest["committed_at"] <= run["ended_at"] < not_ahead()
         for run in ended
         if run["job"] in DRAINING_JOBS
     )
