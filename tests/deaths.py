@@ -10,8 +10,10 @@ from include.landing import ingest as ingestion
 from include.landing.parsed_batch import ParsedHere
 from spark_jobs.tables.landing import ParsedOnSpark
 
-# All that a run writes once its tables are made: where it is looked up when it is called.
+# All that a run writes once its tables are made (only the first run seals them anew): where it is
+# looked up when it is called.
 WRITES = (
+    (ingestion, "seal_anew"),
     (ingestion, "next_batch"),
     (ParsedHere, "append_accepted"),
     (ParsedOnSpark, "append_accepted"),

@@ -33,7 +33,7 @@ from include.landing.ingest_position import (
     is_batch_in,
     next_batch,
 )
-from include.landing.ingest_seal import refuse_changed_tables, seal_tables
+from include.landing.ingest_seal import refuse_changed_tables, seal_anew, seal_tables
 from include.landing.origin import arrivals_of, place_of
 from include.landing.origin_position import ensure_origin_position, refuse_other_origin
 from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
@@ -216,7 +216,7 @@ def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
     else:
         _prepare_landing(lake, source, run_id)
     if begins_anew:
-        seal_tables(lake, source.name, begins_anew=True)
+        seal_anew(lake, source.name)
 
 
 def _prepare_landing(lake: Lake, source: Source, run_id: str | None) -> None:

@@ -119,14 +119,19 @@ def _older_than_position(lake: Lake, source: str, changed: str) -> str:
     )
 
 
-def seal_tables(lake: Lake, source: str, begins_anew: bool = False) -> None:
+def seal_tables(lake: Lake, source: str) -> None:
     """Seal those that a commit of ours came to after their seals.
 
     LakeError when one of them came from others, while ours was at work: sealed, it would pass for ours
-    for good. Where a position `begins_anew`, there is nothing to hold the tables against.
+    for good.
     """
-    if changed := seal_judged(lake, tables_of(source), None if begins_anew else ours(source)):
+    if changed := seal_judged(lake, tables_of(source), ours(source)):
         raise LakeError(_older_than_position(lake, source, changed))
+
+
+def seal_anew(lake: Lake, source: str) -> None:
+    """Seal the tables of a position that begins anew: there is nothing to hold them against."""
+    seal_judged(lake, tables_of(source), None)
 
 
 def reseal_table(lake: Lake, source: str, table: str) -> None:
