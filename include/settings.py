@@ -88,6 +88,8 @@ class Source:
     commit_bytes: int = 64 * MIB
     # A file is parsed in one piece; a larger one is refused with the advice to split it.
     max_file_bytes: int = 512 * MIB
+    # The share of a batch's rows that may be refused before people are told; of a whole file always.
+    max_quarantined: float = 0.1
     unique_files: bool = False  # a file with the content of one that was taken gives no rows
     # More waiting is parsed by Spark, in a JVM; less by processes here, as fast: docs/scale.md.
     spark_bytes: int = 1 * GIB
@@ -133,6 +135,11 @@ class Source:
         for span in ("max_future", "clock_grace"):
             if getattr(self, span) is not None and getattr(self, span) < timedelta(0):
                 raise SettingsError(f"source {self.name}: {span} must not be negative")
+        if not 0 <= self.max_quarantined <= 1:
+            raise SettingsError(
+                f"source {self.name}: max_quarantined is a share of rows, from 0 to 1, not "
+                f"{self.max_quarantined}"
+            )
         if self.max_clock_step is not None and self.max_clock_step < MILLISECOND:
             raise SettingsError(f"source {self.name}: max_clock_step must be above 0")
         if isinstance(self.origin, KafkaTopic):

@@ -130,6 +130,11 @@ KNOWN: dict[str, Known] = {
         "one file moved the watermark far beyond all other rows",
         "`./stateful repair-clock SOURCE --to TO`, if a clock was wrong",
     ),
+    "rows_quarantined": _warning(
+        "ingest",
+        "more than `max_quarantined` of a batch's rows were refused, or a whole file",
+        "mend them, or the entry; `./stateful reingest SOURCE`",
+    ),
     "clock_row_bounded": _warning(
         "ingest",
         "a clock row would have gone further than `max_clock_step`",

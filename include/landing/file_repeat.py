@@ -13,7 +13,7 @@ from include.lake.paths import Lake, dataset_of
 from include.landing.batch import KEPT, Batch
 from include.landing.ingest_position import is_batch_in
 from include.landing.parse_files import ACCEPTED, WHOLE_FILE, Outcome, file_outcome, refused
-from include.landing.refusals import RefusedError
+from include.landing.refusals import UNREADABLE_FILE, RefusedError
 from include.settings import Source
 
 
@@ -48,6 +48,6 @@ def as_begun(
     outcomes = list(read(name))
     if all(outcome["kind"] != ACCEPTED for outcome in outcomes):
         return iter(outcomes)
-    why = RefusedError("unreadable_file", "it had no event when its batch was begun, and has now")
+    why = RefusedError(UNREADABLE_FILE, "it had no event when its batch was begun, and has now")
     refusal = refused(name, WHOLE_FILE, why, None) | {"source_file": name}
     return iter([refusal, file_outcome(name, 1)])

@@ -38,6 +38,7 @@ from include.landing.origin import arrivals_of, place_of
 from include.landing.origin_position import ensure_origin_position, refuse_other_origin
 from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
 from include.landing.planned_entry import entry_hash, planned_entry
+from include.landing.quarantined_rows import quarantine_findings
 from include.landing.spark_position import lost_files
 from include.landing.unique_files import copy_findings, ensure_hashes, untaken_findings
 from include.landing.unknown_fields import new_fields
@@ -90,12 +91,11 @@ class BatchWriter:
                 self._append_accepted(parsed, batch)
             # Before quarantine has it: what it has then is all that the batch is to have.
             accepted = self._rows_of("bronze", batch, summary.accepted)
-            if summary.refused:
-                parsed.append_refused(self._once("quarantine", batch), batch.ingested_at_us)
+            found = self._append_refused(parsed, batch, summary)
         refused = self._rows_of("quarantine", batch, summary.refused)
-        untaken = untaken_findings(self._lake, self._source, batch.copies)
-        record_findings(self._lake, self.run_id, self._source.name, untaken)
-        # Before the batch is done: whatever the position has taken is sealed by then.
+        found += untaken_findings(self._lake, self._source, batch.copies)
+        # Before the batch is done: who dies before says it again, and no position is ahead of a seal.
+        record_findings(self._lake, self.run_id, self._source.name, found)
         seal_tables(self._lake, self._source.name)
         finish(self._lake, self._source.name, batch, accepted, refused)
         self.unknown.update(summary.unknown)
@@ -111,6 +111,14 @@ class BatchWriter:
         check_clock_order(self._lake, self._source, *clocks)
         if jump := find_jump(parsed.newest_file, self._source, *clocks):
             self.jumps.append(jump)
+
+    def _append_refused(self, parsed: Parsed, batch: Batch, summary: Summary) -> list[Finding]:
+        """What there is to say of them."""
+        if not summary.refused:
+            return []
+        parsed.append_refused(self._once("quarantine", batch), batch.ingested_at_us)
+        landed = summary.accepted + summary.refused
+        return quarantine_findings(self._source, landed, parsed.refusals())
 
     def _once(self, table: str, batch: Batch) -> Once:
         return Once(app_id(self._source.name, table, batch.position_id), batch.number)

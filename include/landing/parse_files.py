@@ -22,7 +22,7 @@ from include.landing.landed_file import open_rows
 from include.landing.landed_row import DAY_US, Event, reader_of_events
 from include.landing.open_landed import read_landed
 from include.landing.origin_columns import refused_columns
-from include.landing.refusals import RefusedError, UnreadableFileError
+from include.landing.refusals import UNREADABLE_FILE, RefusedError, UnreadableFileError
 from include.landing.rescue import Rescue
 from include.settings import MIB, Field, Source
 
@@ -156,7 +156,7 @@ def _outcomes(
     try:
         rows = open_rows(name, read(), source)
     except UnreadableFileError as error:
-        yield refused(name, WHOLE_FILE, RefusedError("unreadable_file", str(error)), None)
+        yield refused(name, WHOLE_FILE, RefusedError(UNREADABLE_FILE, str(error)), None)
         return
     to_event, is_known = reader_of_events(source), rescue.is_known
     for row_number, item in enumerate(rows.items(), start=1):

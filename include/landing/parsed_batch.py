@@ -25,6 +25,7 @@ from include.landing.group_clock import Newest, group_column, newest_of_groups
 from include.landing.origin import reader_of_parts
 from include.landing.origin_columns import origin_columns
 from include.landing.parse_files import ACCEPTED, FILE, REFUSED, parse_here, value_column
+from include.landing.quarantined_rows import Refusals
 from include.settings import RESCUED, Source
 
 
@@ -66,6 +67,9 @@ class Parsed(Protocol):
     def summary(self) -> Summary:
         """What they are, counted."""
 
+    def refusals(self) -> list[Refusals]:
+        """The refused rows by reason."""
+
     def newest_file(self) -> tuple[str, int | None]:
         """The file with the newest event, and the newest time in any other; None without another."""
 
@@ -104,6 +108,11 @@ class ParsedHere:
             _count_rescued(self._accepted),
             add_counts(files["rescued"].to_pylist()),
         )
+
+    def refusals(self) -> list[Refusals]:
+        by_code = self._refused.group_by("reason_code")
+        found = by_code.aggregate([([], "count_all"), ("source_file", "min")])
+        return [Refusals(*row.values()) for row in found.to_pylist()]
 
     def newest_file(self) -> tuple[str, int | None]:
         times = self._accepted.group_by("source_file").aggregate([("event_time_us", "max")])

@@ -3,6 +3,7 @@
 import json
 
 SHOWN_CHARACTERS = 80
+UNREADABLE_FILE = "unreadable_file"  # the code of a file that is refused as a whole
 
 
 class RefusedError(Exception):

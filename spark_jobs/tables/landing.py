@@ -32,6 +32,7 @@ from include.landing.parse_files import (
     outcome_schema,
 )
 from include.landing.parsed_batch import Once, Parse, Summary, add_counts
+from include.landing.quarantined_rows import Refusals
 from include.settings import Source
 from spark_jobs.tables import bronze
 from spark_jobs.tables.exactly_once import append_once
@@ -61,6 +62,10 @@ class ParsedOnSpark:
         ).collect()[0]
         summary = Summary(*row)
         return summary._replace(unknown=add_counts(row[-1]))
+
+    def refusals(self) -> list[Refusals]:
+        refused = self._outcomes.where(F.col("kind") == REFUSED).groupBy("reason_code")
+        return [Refusals(*row) for row in refused.agg(F.count("*"), F.min("source_file")).collect()]
 
     def newest_file(self) -> tuple[str, int | None]:
         newest = F.max("event_time_us").alias("newest_us")

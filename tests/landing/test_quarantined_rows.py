@@ -1,0 +1,80 @@
+"""That much of what landed was refused is told, and by which reasons."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.landing import ingest as ingestion
+from include.landing.ingest import ingest
+from include.landing.parsed_batch import Parse
+from include.settings import SettingsError
+from tests.deaths import KilledError, die
+from tests.ingested import SIGNALS, quarantine_of
+from tests.landed_files import Landing, signal
+from tests.parsers import both_parsers
+
+WELL = [signal(number) for number in range(8)]
+
+
+def found_in(lake: Lake) -> list[dict[str, Any]]:
+    return read_ops(lake, "findings", {"finding": "rows_quarantined"}).to_pylist()
+
+
+@both_parsers
+def test_who_refuses_much_is_told_why_and_where(lake: Lake, landed: Landing, parse: Parse):
+    landed.add("b.jsonl", [*WELL[:4], "{", "{}"])
+    landed.add("a.jsonl", [*WELL[4:], "["])
+    ingest(lake, SIGNALS, parse=parse)
+    (told,) = found_in(lake)
+    assert (told["severity"], told["count"], told["limit"]) == ("warning", 3, 0.1)
+    assert told["figure"] == len(quarantine_of(lake)) / 11
+    assert told["detail"] == (
+        "of 11 rows that landed for signals, 3 went to quarantine: "
+        '2 not_json (first in "a.jsonl"), 1 missing_field (first in "b.jsonl")'
+    )
+    assert "`./stateful reingest signals`" in told["action"]
+
+
+@pytest.mark.parametrize(("share", "findings"), [(0.2, 0), (0.19, 1), (0, 1), (1, 0)])
+def test_it_is_told_above_the_share_that_the_source_says(
+    lake: Lake, landed: Landing, share: float, findings: int
+):
+    landed.add("a.jsonl", [*WELL, "{", "["])
+    ingest(lake, replace(SIGNALS, max_quarantined=share))
+    assert len(found_in(lake)) == findings
+
+
+def test_a_file_that_was_refused_as_a_whole_is_always_told_of(lake: Lake, landed: Landing):
+    landed.add("a.jsonl", [signal(number) for number in range(100)])
+    landed.add("b.parquet", "no Parquet")
+    ingest(lake, replace(SIGNALS, max_quarantined=1))
+    (told,) = found_in(lake)
+    assert '1 unreadable_file (first in "b.parquet")' in told["detail"]
+
+
+def test_nothing_is_told_of_rows_that_are_events(lake: Lake, landed: Landing):
+    landed.add("a.jsonl", WELL)
+    ingest(lake, replace(SIGNALS, max_quarantined=0))
+    assert found_in(lake) == []
+
+
+def test_who_dies_behind_the_rows_leaves_the_finding_to_the_next(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    landed.add("a.jsonl", ["{", *WELL])
+    with monkeypatch.context() as patch:
+        patch.setattr(ingestion, "untaken_findings", die)
+        with pytest.raises(KilledError):
+            ingest(lake, SIGNALS)
+    assert (len(quarantine_of(lake)), found_in(lake)) == (1, [])
+    ingest(lake, SIGNALS)
+    assert [told["count"] for told in found_in(lake)] == [1]
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_it_is_a_share(share: float):
+    with pytest.raises(SettingsError, match="max_quarantined is a share of rows, from 0 to 1, not"):
+        replace(SIGNALS, max_quarantined=share)
