@@ -27,7 +27,7 @@ from include.care.rocksdb.settings import (
     WRITE_BUFFER_RATIO,
     hand_settings,
 )
-from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
+from include.lake.ops import append_ops, newest_transaction, not_ahead, read_ops, update_ops
 from include.lake.paths import Lake
 from include.settings import MIB, Stream
 
@@ -62,9 +62,14 @@ class Profile:
         return {SETTINGS[name].full_name: value for name, value in self.settings.items()}
 
     def is_broken_off(self, failed: Sequence[datetime]) -> bool:
-        """Whether it is a trial, and a run failed since it began."""
-        began = self.created_at
-        return self.verdict == "trial" and any(began is not None and at >= began for at in failed)
+        """Whether it is a trial, and a run failed since it began, or may have.
+
+        Which came after one that was begun under a clock that was ahead, nobody can say.
+        """
+        began, latest = self.created_at, not_ahead()
+        if self.verdict != "trial" or began is None:
+            return False
+        return began > latest or any(began <= at <= latest for at in failed)
 
 
 def profile_for_run(lake: Lake, stream: Stream) -> Profile:

@@ -34,11 +34,12 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 machines = st.integers(1, 4_096 * GIB)
 
 
-def record(lake, number: int, verdict: str = "default", stream=STREAM, **settings: str):
+def record(lake, number: int, verdict="default", stream=STREAM, created_at=NOON, **settings: str):
     """A profile on record that differs from the first in `settings`."""
     complete = {**complete_settings(settings, stream, MACHINE), **settings}
-    row = {"stream": stream.name, "profile": number, "verdict": verdict, "created_at": NOON}
-    append_ops(lake, "rocksdb_profiles", [row | {"settings": json.dumps(complete)}])
+    row = {"stream": stream.name, "profile": number, "verdict": verdict}
+    row |= {"created_at": created_at, "settings": json.dumps(complete)}
+    append_ops(lake, "rocksdb_profiles", [row])
 
 
 def fail_a_run(lake, started_at: datetime):
@@ -128,6 +129,16 @@ def test_a_run_that_fails_ends_the_trial_for_the_next_run(lake):
     assert active(lake).number == 2
     fail_a_run(lake, NOON)
     assert active(lake).number == 1
+
+
+def test_a_clock_that_is_ahead_ends_its_own_trial_and_no_later_one(lake):
+    in_a_year = datetime.now(UTC) + timedelta(days=365)
+    record(lake, 1)
+    record(lake, 2, "trial", created_at=in_a_year, maxMemoryUsageMB="1024")
+    assert active(lake).number == 1
+    record(lake, 3, "trial", maxMemoryUsageMB="1024")
+    fail_a_run(lake, in_a_year)
+    assert active(lake).number == 3
 
 
 def test_what_is_held_by_hand_is_a_profile_of_its_own_and_shows_as_held(lake):
