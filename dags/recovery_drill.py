@@ -26,8 +26,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import skip, spark_task
 from include.airflow.pools import stream_pool
+from include.limits import DRILL_SCHEDULE
 from include.registry import loadable_streams, stream_named
-from include.settings import DRILL_SCHEDULE, Stream, default_lake
+from include.settings import Stream, default_lake
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@
 | `alert` | tells the notifiers of `include/streams/notify.py` which findings of tables have opened and closed | none has |
 
 A day on which no table needs anything starts no JVM; the log of `plan_tables` says why. What a
-day rewrites is bounded, for each table and for all of them (`TableCare` in `include/settings.py`):
+day rewrites is bounded, for each table and for all of them (`TableCare` in `include/limits.py`):
 dates that are over come first, of these the ones with the most small files, and what is left
 waits for the next day. Each task takes the pool of its source or stream, so that nothing else
 writes to its tables meanwhile; and they run one after the other, as they share the day's budget.
@@ -40,8 +40,9 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, task
 from dags.spark_task import spark_task
 from include.airflow.alerts import send
 from include.airflow.pools import source_pool, stream_pool
+from include.limits import TABLE_CARE
 from include.registry import loadable_streams, stream_named
-from include.settings import TABLE_CARE, Stream, default_lake
+from include.settings import Stream, default_lake
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.open_delta import refuse_older
 from include.lake.paths import Lake, open_lake
 from include.lake.table_seal import reseal
-from include.settings import TABLE_CARE, TableCare
+from include.limits import TABLE_CARE, TableCare
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.tables.savepoint_rows import delete_rows
 

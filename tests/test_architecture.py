@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ORDER = (
     "include/fold include/lake include/short_memory.py include/text_table.py",
     "include/settings_error.py",
-    "include/landed_formats.py include/origins.py include/data_checks.py",
+    "include/landed_formats.py include/origins.py include/data_checks.py include/limits.py",
     "include/settings.py include/stream_definition.py",
     "include/streams include/registry.py",
     "include/spark include/savepoints include/checkpoint",
@@ -105,6 +105,7 @@ def test_jobs_import_include_and_no_airflow(room, above):
     [
         "include/data_checks.py",
         "include/fold/definition.py",
+        "include/limits.py",
         "include/origins.py",
         "include/registry.py",
         "include/settings.py",

@@ -5,7 +5,7 @@ from datetime import date
 from typing import NamedTuple
 
 from include.care.table_figures import Partition
-from include.settings import TableCare
+from include.limits import TableCare
 
 
 class Candidate(NamedTuple):

@@ -12,7 +12,7 @@ from include.lake.delta_log import open_table
 from include.lake.open_delta import delta_table
 from include.lake.ops import compact, despite_others
 from include.lake.paths import Lake
-from include.settings import TableCare
+from include.limits import TableCare
 
 log = logging.getLogger("table_care")
 

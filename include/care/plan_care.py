@@ -23,8 +23,8 @@ from include.lake.delta_log import first_line, open_table
 from include.lake.findings import Finding, record_findings
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
+from include.limits import TableCare
 from include.savepoints.retention import left_over_ids
-from include.settings import TableCare
 from include.text_table import bytes_text, counted, first_names
 
 NOT_THERE = "not there yet"
@@ -199,5 +199,5 @@ def _above_budget(table: CaredTable, partition: Partition, care: TableCare) -> F
         figure=float(partition.small_bytes),
         limit=float(limit),
         unit="bytes",
-        action="raise table_bytes (and day_bytes) of TableCare in include/settings.py for a day",
+        action="raise table_bytes (and day_bytes) of TableCare in include/limits.py for a day",
     )

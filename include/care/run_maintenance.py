@@ -12,8 +12,8 @@ from include.care.maintain_ops import maintain_ops
 from include.care.old_generations import delete_old_generations, format_old_generations
 from include.care.plan_care import plan_table_care, record_plan_findings
 from include.lake.paths import Lake
+from include.limits import TABLE_CARE
 from include.registry import all_streams
-from include.settings import TABLE_CARE
 from include.spark.local_jobs import run_job, say
 
 

@@ -11,8 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from include.care import drill_result, recovery_drill
 from include.care.last_drill import last_drill
 from include.care.recovery_drill import Drill
+from include.limits import DRILL_SCHEDULE
 from include.registry import all_streams
-from include.settings import DRILL_SCHEDULE
 from spark_jobs.reseed_stream import parse_args
 from tests.airflow_runs import run_script
 from tests.care.drills import commands_on, hashes

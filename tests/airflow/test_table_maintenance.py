@@ -16,8 +16,8 @@ from include.airflow.pools import is_ours
 from include.care.cared_tables import cared_tables, spark_tables_named
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
+from include.limits import TABLE_CARE
 from include.registry import all_streams
-from include.settings import TABLE_CARE
 
 ROOT = Path(__file__).resolve().parents[2]
 MANY = TABLE_CARE.min_small_files

@@ -24,8 +24,8 @@ from include.care.plan_care import plan_table_care
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
+from include.limits import TABLE_CARE
 from include.registry import source_named
-from include.settings import TABLE_CARE
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from include.care.choose_partitions import Candidate, candidates, choose
 from include.care.table_figures import Partition
-from include.settings import TABLE_CARE, SettingsError, TableCare
+from include.limits import TABLE_CARE, TableCare
+from include.settings import SettingsError
 
 TODAY = date(2026, 3, 10)
 CARE = replace(TABLE_CARE, table_bytes=100, day_bytes=150, min_small_files=4)

@@ -16,7 +16,7 @@ from include.care.maintain_ops import maintain_ops
 from include.care.plan_care import plan_table_care
 from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake
-from include.settings import TABLE_CARE
+from include.limits import TABLE_CARE
 
 EAGER = replace(TABLE_CARE, min_small_files=2, min_garbage_files=1)
 KEY = ("stream", "generation", "batch_id")

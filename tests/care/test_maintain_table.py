@@ -21,9 +21,10 @@ from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.landing.clock import read_logged_clock
 from include.landing.ingest import ingest
+from include.limits import TABLE_CARE
 from include.plans.waiting_rows import has_waiting_rows
 from include.registry import source_named, stream_named
-from include.settings import TABLE_CARE, SavepointRules, Stream
+from include.settings import SavepointRules, Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.maintain_table import maintain, vacuum

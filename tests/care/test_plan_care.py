@@ -19,7 +19,8 @@ from include.lake.delta_log import open_table, read_actions
 from include.lake.ops import read_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
-from include.settings import TABLE_CARE, SettingsError
+from include.limits import TABLE_CARE
+from include.settings import SettingsError
 from tests.checkpoint.bronze_lake import (
     FIRST_DAY,
     SOURCE,

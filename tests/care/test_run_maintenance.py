@@ -11,7 +11,7 @@ from include.care import run_maintenance
 from include.cli.__main__ import main
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.settings import TABLE_CARE
+from include.limits import TABLE_CARE
 
 MANY = TABLE_CARE.min_small_files
 

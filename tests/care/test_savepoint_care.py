@@ -9,8 +9,8 @@ from deltalake import DeltaTable, write_deltalake
 from include.care.cared_tables import cared_tables, spark_tables_named
 from include.care.plan_care import TablePlan, plan_table_care
 from include.lake.paths import Lake
+from include.limits import TABLE_CARE, TableCare
 from include.savepoints.manifest import record_savepoint
-from include.settings import TABLE_CARE, TableCare
 
 NOW = datetime(2026, 3, 10, 3, 20, tzinfo=UTC)
 CARE = replace(TABLE_CARE, min_small_files=3, min_garbage_files=2)

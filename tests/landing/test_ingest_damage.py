@@ -22,9 +22,9 @@ from include.landing.clock_row import write_still_row
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import files_waiting
 from include.landing.ingest_seal import tables_of
+from include.limits import TableCare
 from include.plans.reseed_options import ReseedOptions
 from include.registry import all_sources
-from include.settings import TableCare
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.maintain_table import maintain
 from spark_jobs.reingest_quarantine import reingest
