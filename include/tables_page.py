@@ -10,7 +10,7 @@ from include.fold.product_table import product_columns
 from include.lake.columns import ARROW_TYPES, Column
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
 from include.lake.rejected_calls import COLUMNS as REJECTED_COLUMNS
-from include.landing import ingest_position
+from include.landing import position_rows
 from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.registry import all_sources, all_streams
 from include.savepoints.savepoint_table import savepoint_columns
@@ -45,8 +45,8 @@ def _sources() -> Iterator[str]:
     for source in all_sources():
         yield _section(f"bronze/{source.name}", source.comment, bronze_columns(source))
     yield _section("quarantine/<source>", "Rows and files that are no events", QUARANTINE_COLUMNS)
-    columns = (*ingest_position.COLUMNS, *ingest_position.CONTENT_COLUMNS)
-    yield _section("ingested_files/<source>", ingest_position.COMMENT, columns)
+    columns = (*position_rows.COLUMNS, *position_rows.CONTENT_COLUMNS)
+    yield _section("ingested_files/<source>", position_rows.COMMENT, columns)
 
 
 def _of_all_streams() -> Iterator[str]:

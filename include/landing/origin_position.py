@@ -16,14 +16,8 @@ from include.lake.ops import with_all_columns
 from include.lake.paths import Lake
 from include.landing import spark_position
 from include.landing.batch import Batch
-from include.landing.ingest_position import (
-    COLUMNS,
-    COMMENT,
-    ORIGIN_ID,
-    app_id,
-    done_row,
-    plan_rows,
-)
+from include.landing.ingest_position import app_id
+from include.landing.position_rows import COLUMNS, COMMENT, ORIGIN_ID, done_row, plan_rows
 from include.settings import SettingsError, Source
 
 

@@ -15,9 +15,10 @@ from include.lake.findings import Finding, record_findings
 from include.lake.ops import with_all_columns
 from include.lake.paths import Lake, LakeError, dataset_of
 from include.landing.batch import GIVEN_UP, KEPT, Batch
-from include.landing.ingest_position import app_id, is_batch_in, plan_rows, read_position
+from include.landing.ingest_position import app_id, is_batch_in, read_position
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
 from include.landing.origin import place_of
+from include.landing.position_rows import plan_rows
 from include.landing.refusals import shown
 from include.settings import Source
 

@@ -24,13 +24,14 @@ from include.lake.ops import despite_others, with_all_columns
 from include.lake.paths import Lake, dataset_of
 from include.landing.arrivals import Cut, Listed
 from include.landing.batch import Batch, Position
-from include.landing.ingest_position import CONTENT_COLUMNS, plan_rows, read_position
+from include.landing.ingest_position import read_position
 from include.landing.ingest_seal import REINGESTED_KEY
 from include.landing.landed_file import opener_of
 from include.landing.landed_files import landing_root
 from include.landing.landed_folder import folders_of
 from include.landing.open_landed import FileGoneError, open_landed
 from include.landing.parse_files import REINGESTED_ROW, WHOLE_FILE, Outcome, file_outcome
+from include.landing.position_rows import CONTENT_COLUMNS, plan_rows
 from include.landing.refusals import UnreadableFileError
 from include.settings import MIB, Source
 

@@ -11,7 +11,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from include.fold.instants import micros_of
 from include.lake import ops
 from include.lake.paths import Lake, LakeError
-from include.landing import arrivals, ingest_position
+from include.landing import arrivals, position_rows
 from include.landing.arrivals import Listed
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import (
@@ -231,7 +231,7 @@ def test_a_position_that_the_machine_cannot_open_just_now_is_no_damage(made: Lak
     plan(made)
     table = DeltaTable(made.ingested_files("signals"))
     with no_more_files(), pytest.raises(OSError, match="Too many open files"):
-        ingest_position._read(made.ingested_files("signals"), table)
+        position_rows._read(made.ingested_files("signals"), table)
 
 
 def test_a_table_of_somebody_else_is_no_position(lake: Lake):
@@ -245,6 +245,6 @@ def test_a_table_of_somebody_else_is_no_position(lake: Lake):
 
 
 def test_a_position_without_a_name_is_refused(lake: Lake):
-    write_deltalake(lake.ingested_files("signals"), ingest_position.SCHEMA.empty_table())
+    write_deltalake(lake.ingested_files("signals"), position_rows.SCHEMA.empty_table())
     with pytest.raises(LakeError, match="has no name, so it is not ours"):
         files_waiting(lake, "signals")

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing import ingest_position, unique_files
+from include.landing import position_rows, unique_files
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import files_waiting, read_position
 from include.landing.ingest_seal import REINGESTED_KEY
@@ -90,7 +90,7 @@ def test_without_it_nothing_changes(lake: Lake, landed: Landing):
         landed.add(f"{name}.jsonl", [signal(0)])
     assert ingest(lake, SIGNALS) == RunCounts(1, 2, 2, 2, 0)
     known = [field.name for field in DeltaTable(lake.ingested_files("signals")).schema().fields]
-    assert known == [column.name for column in ingest_position.COLUMNS]
+    assert known == [column.name for column in position_rows.COLUMNS]
 
 
 def test_it_may_be_turned_on_and_off_and_knows_what_was_taken_while_it_was_on(

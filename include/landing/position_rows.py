@@ -1,0 +1,164 @@
+"""The rows of `ingested_files/<source>`: what they say of its batches, and how they are read."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from include.fold.instants import instant_of, micros_of
+from include.lake.columns import Column, documented, without_comments
+from include.lake.delta_log import first_line, is_of_machine
+from include.lake.how_to_mend import how_to_mend
+from include.lake.paths import LakeError, files_of
+from include.landing.batch import GIVEN_UP, Batch, Part, Position, marks_among
+
+COLUMNS = (
+    Column(
+        "batch",
+        "bigint",
+        "A number; all its files go into one commit of bronze, and one of quarantine",
+    ),
+    Column("source_file", "string", "Below landing/<source>; after /: given up; null: all is done"),
+    Column("ingested_at", "timestamp", "When it was planned: by that time its rows are judged"),
+    Column("rows_bronze", "bigint", "When it is done: the rows that it gave to bronze"),
+    Column("rows_quarantined", "bigint", "When it is done: the rows that it gave to quarantine"),
+)
+SCHEMA = without_comments(documented(COLUMNS))
+COMMENT = "The landed files that ingestion has taken, batch by batch: its position"
+# Of a source whose rows come from a topic or a table (include/origins.py).
+ORIGIN_ID = Column("origin_id", "string", "The id of the topic or table that it is taken of")
+ORIGIN_FIELD = without_comments(documented([ORIGIN_ID])).field(0)
+# Of a source with unique_files, from the first batch on that it has been planned with.
+CONTENT_COLUMNS = (
+    Column("content_hash", "string", "Of a source with unique_files: SHA-256 of its bytes"),
+    Column("copy_of", "string", "The file whose content it is a copy of: it gave no rows"),
+)
+CONTENT_FIELDS = list(without_comments(documented(CONTENT_COLUMNS)))
+
+
+def _id_of(path: str, table: DeltaTable) -> str:
+    """The name of the table: of the sequence of its batches in bronze and in quarantine."""
+    name = table.metadata().name
+    if name is None:
+        raise LakeError(f"{path} has no name, so it is not ours: {how_to_mend(path)}")
+    return str(name)
+
+
+def position_of(path: str, table: DeltaTable) -> Position:
+    """What the table at `path` says. LakeError when it is damaged, or not ours."""
+    rows = _read(path, table)
+    position_id = _id_of(path, table)
+    newest, done = _most(rows), _most(rows.filter(pc.is_null(rows["source_file"])))
+    named = rows.filter(pc.is_valid(rows["source_file"]))
+    is_done = pc.less_equal(named["batch"], done)
+    taken = named.filter(is_done)
+    return Position(
+        id=position_id,
+        newest=newest,
+        taken=frozenset(taken["source_file"].to_pylist()),
+        parts=_parts_of(taken),
+        contents=_contents_of(named),
+        open=None
+        if newest == done
+        else _open_batch(position_id, newest, named.filter(pc.invert(is_done))),
+        gave={
+            name: _most(rows.filter(pc.greater(rows[f"rows_{rows_of}"], 0)))
+            for name, rows_of in (("bronze", "bronze"), ("quarantine", "quarantined"))
+        },
+    )
+
+
+def _read(path: str, table: DeltaTable) -> pa.Table:
+    files = table.to_pyarrow_dataset(filesystem=files_of(path))
+    more = [f for f in (ORIGIN_FIELD, *CONTENT_FIELDS) if f.name in files.schema.names]
+    schema = pa.schema([*SCHEMA, *more])
+    try:
+        return files.to_table(columns=schema.names).cast(schema)
+    except (OSError, pa.ArrowException) as error:
+        if is_of_machine(error):
+            raise
+        raise LakeError(
+            f"the rows of {path} cannot be read ({first_line(error)}): {how_to_mend(path)}"
+        ) from error
+
+
+def _parts_of(taken: pa.Table) -> tuple[Part, ...]:
+    if ORIGIN_ID.name not in taken.column_names:
+        return ()
+    names = ("batch", "source_file", ORIGIN_ID.name)
+    return tuple(sorted(map(Part, *(taken[name].to_pylist() for name in names))))
+
+
+def _contents_of(planned: pa.Table) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    # One that was mended is there twice: as it was last is what it gave. 0.5 has noted no time.
+    nulls_first = [("", "ascending", "at_start")]  # a column by itself has no name to sort by
+    by_time = pc.sort_indices(planned["ingested_at"], sort_keys=nulls_first)
+    for name, (content, copy_of) in dict(_contents(planned.take(by_time))).items():
+        if content is not None and copy_of is None:
+            found[content] = (*found.get(content, ()), name)
+    return found
+
+
+def _contents(rows: pa.Table) -> Iterator[tuple[str, tuple[str | None, str | None]]]:
+    """Of files what they have, and what they are a copy of."""
+    if {field.name for field in CONTENT_FIELDS} <= {*rows.column_names}:
+        known = (rows[field.name].to_pylist() for field in CONTENT_FIELDS)
+        yield from zip(rows["source_file"].to_pylist(), zip(*known, strict=True), strict=True)
+
+
+def _most(rows: pa.Table) -> int:
+    most = pc.max(rows["batch"]).as_py()
+    return -1 if most is None else int(most)
+
+
+def _open_batch(position_id: str, number: int, rows: pa.Table) -> Batch:
+    ingested_at_us = micros_of(pc.max(rows["ingested_at"]).as_py())
+    contents = dict(_contents(rows))
+    hashes = {name: content for name, (content, _) in contents.items() if content is not None}
+    copies = {name: copy_of for name, (_, copy_of) in contents.items() if copy_of is not None}
+    names = {*rows["source_file"].to_pylist()} - copies.keys()
+    files = tuple(sorted(name for name in names if not name.startswith(GIVEN_UP)))
+    has_origin = ORIGIN_ID.name in rows.column_names
+    origin_id = rows[ORIGIN_ID.name][0].as_py() if has_origin else None
+    about = (ingested_at_us, origin_id, hashes, copies, marks_among(names))
+    return Batch(position_id, number, files, *about)
+
+
+def plan_rows(batch: Batch) -> pa.Table:
+    """The rows that begin a batch."""
+    files, at = [*batch.files, *batch.copies], instant_of(batch.ingested_at_us)
+    rows = _rows([batch.number] * len(files), files, [at] * len(files))
+    if batch.hashes:
+        for field, known in zip(CONTENT_FIELDS, (batch.hashes, batch.copies), strict=True):
+            rows = rows.append_column(field, pa.array(map(known.get, files), field.type))
+    if batch.origin_id is None:
+        return rows
+    ids = pa.array([batch.origin_id] * len(files), ORIGIN_FIELD.type)
+    return rows.append_column(ORIGIN_FIELD, ids)
+
+
+def done_row(number: int, at_us: int, bronze: int | None, quarantined: int | None) -> pa.Table:
+    """The row that ends a batch."""
+    return _rows([number], [None], [instant_of(at_us)], [bronze], [quarantined])
+
+
+def _rows(*columns: list[Any]) -> pa.Table:
+    given = [*columns, *([None] * len(columns[0]) for _ in range(len(columns), len(SCHEMA)))]
+    arrays = [pa.array(values, field.type) for values, field in zip(given, SCHEMA, strict=True)]
+    return pa.table(arrays, schema=SCHEMA)
+
+
+def rows_of(position: Position, lost: frozenset[str]) -> pa.Table:
+    """The rows that say the same, with `lost` among the files that were taken."""
+    taken = sorted(position.taken | lost)
+    begun = position.open and replace(position.open, files=tuple(sorted(position.planned - lost)))
+    # With no file left of it the batch is done: its number is not given again.
+    done = position.newest - 1 if begun and begun.files else position.newest
+    parts = [_rows([done] * len(taken), taken), _rows([done], [None])]
+    if begun and begun.files:
+        parts.append(plan_rows(begun))
+    return pa.concat_tables(parts)
