@@ -26,7 +26,7 @@ from include.lake.paths import Lake, files_of
 from include.text_table import counted
 
 Actions = Sequence[Mapping[str, Any]]
-# Whether a commit is one of ours, by its commitInfo and all its actions.
+# Whether a commit that changes data is one of ours, by its commitInfo and all its actions.
 IsOurs = Callable[[Mapping[str, Any], Actions], bool]
 UNPARTITIONED = ""
 NO_VALUE = "null"  # of the partition column

@@ -119,7 +119,7 @@ def reseal(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> None:
     """
     sealed = read_seal(lake, table)
     if sealed is not None:
-        _seal_again(lake, table, sealed, is_ours)
+        _seal_again(lake, sealed, delta_table(_path(lake, table)), is_ours)
 
 
 def seal_ours(lake: Lake, table: str, is_ours: IsOurs) -> None:
@@ -129,18 +129,24 @@ def seal_ours(lake: Lake, table: str, is_ours: IsOurs) -> None:
     """
     if not _is_there(lake, table):
         return
-    sealed = read_seal(lake, table)
+    sealed, opened = read_seal(lake, table), delta_table(_path(lake, table))
     if sealed is None:
-        seal(lake, table)
-    elif not _is_of(sealed, delta_table(_path(lake, table))):
-        _seal_again(lake, table, sealed, is_ours)
+        _write(lake, [_row(lake, table, opened, None)])
+    elif not _is_of(sealed, opened):
+        _seal_again(lake, sealed, opened, is_ours)
 
 
-def _seal_again(lake: Lake, table: str, sealed: Seal, is_ours: IsOurs) -> None:
-    opened = delta_table(_path(lake, table))  # what is judged is what is sealed
-    same_rows = changed_since(lake, sealed, nobody_is_ours, opened=opened) is None
-    if same_rows or changed_since(lake, sealed, is_ours, opened=opened) is None:
-        _write(lake, [_row(lake, table, opened, sealed if same_rows else None)])
+def _seal_again(lake: Lake, sealed: Seal, opened: DeltaTable, is_ours: IsOurs) -> None:
+    """What is judged is what is sealed, whatever comes meanwhile."""
+    has_other_rows = False
+
+    def is_noted(commit_info: Mapping[str, Any], actions: Actions) -> bool:
+        nonlocal has_other_rows
+        has_other_rows = True  # only commits that change data are asked of
+        return is_ours(commit_info, actions)
+
+    if changed_since(lake, sealed, is_noted, opened=opened) is None:
+        _write(lake, [_row(lake, sealed["table"], opened, None if has_other_rows else sealed)])
 
 
 def seal_gone(lake: Lake, table: str) -> None:
