@@ -41,9 +41,17 @@ def clean_savepoints(
 def _holding_all(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, pin: BronzePin
 ) -> list[Savepoint]:
-    ours = [savepoint for savepoint in savepoints if savepoint.bronze_id == pin.table_id]
+    since_us = identity.since_us
+    # One of before the initial state's instant knows no more than that, and a replay from there
+    # would fold rows that it stands for.
+    ours = [
+        savepoint
+        for savepoint in savepoints
+        if savepoint.bronze_id == pin.table_id
+        and (since_us is None or savepoint.until_us >= since_us)
+    ]
     cutoffs = [savepoint.until_us for savepoint in ours]
-    counts = count_before(pin, identity.time_column, identity.since_us, cutoffs)
+    counts = count_before(pin, identity.time_column, since_us, cutoffs)
     return [sp for sp, count in zip(ours, counts, strict=True) if sp.events == count]
 
 
