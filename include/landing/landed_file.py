@@ -11,9 +11,10 @@ from include.landing.landed_avro import AvroRows
 from include.landing.landed_content import AVRO, PARQUET, text_of, unpacked, what_it_is
 from include.landing.landed_csv import CsvRows, csv_row
 from include.landing.landed_folder import InFolder, folder_values
-from include.landing.landed_json import JsonRows, json_rows
+from include.landing.landed_json import DEEP, JsonRows, json_rows
 from include.landing.landed_parquet import ParquetRows
 from include.landing.refusals import RefusedError, UnreadableFileError
+from include.landing.row_as_json import has_marks, restored
 from include.settings import Source
 
 Item = Any  # one row as its format holds it: a line, some cells, or values
@@ -64,8 +65,18 @@ def row_of_raw(name: str, raw: str, source: Source) -> Mapping[str, object]:
         raise RefusedError("missing_field", str(error)) from None
     is_csv = name.lower().removesuffix(".gz").endswith(".csv")
     if not is_csv or raw.lstrip().startswith("{"):
-        return {**JsonRows("", source).values(raw), **folder}
+        return {**_json_values(name, raw, source), **folder}
     return {**csv_row(raw, source), **folder}
+
+
+def _json_values(name: str, raw: str, source: Source) -> Mapping[str, object]:
+    values = JsonRows("", source).values(raw)
+    if opener_of(name) is _json or not has_marks(raw):  # (the former has but what JSON has)
+        return values
+    try:
+        return {name: restored(value) for name, value in values.items()}
+    except RecursionError:
+        raise RefusedError("not_json", DEEP) from None
 
 
 def _json(content: bytes, source: Source) -> LandedRows:

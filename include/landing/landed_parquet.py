@@ -11,7 +11,7 @@ from include.landing.landed_row import check_columns, landed_columns
 from include.landing.landed_times import Instant, LocalTime
 from include.landing.parquet_size import refuse_bomb
 from include.landing.refusals import UnreadableFileError
-from include.landing.row_as_json import row_as_json
+from include.landing.row_as_json import Unreadable, row_as_json
 from include.settings import Source
 
 PER_MICROSECOND = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
@@ -49,7 +49,8 @@ class ParquetRows:
 def _read_parquet(content: bytes, source: Source) -> pa.Table:
     if not content.startswith(b"PAR1"):
         raise UnreadableFileError(f"not a whole Parquet file: it is {what_it_is(content)}")
-    file = pq.ParquetFile(pa.BufferReader(content))
+    # Instants in 96 bits, as Spark writes them, reach further than nanoseconds do.
+    file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
     groups = range(file.metadata.num_row_groups)
     unpacked_bytes = sum(file.metadata.row_group(group).total_byte_size for group in groups)
     if unpacked_bytes > source.max_file_bytes:
@@ -61,12 +62,6 @@ def _read_parquet(content: bytes, source: Source) -> pa.Table:
     table = file.read(columns=wanted)
     table.validate(full=True)
     return table
-
-
-class Unreadable(str):
-    """The text of a value that Python has none for, such as a date after the year 9999."""
-
-    __slots__ = ()
 
 
 def _values(column: pa.Array) -> list[object]:

@@ -67,7 +67,7 @@ def _epoch_us(name: str, value: object, unit: str) -> int:
         if exact and abs(exact.adjusted()) > MAX_DIGITS:  # of which an int would fill the memory
             raise _unreadable(name, value, unit)
         return math.floor(exact)
-    except ArithmeticError:
+    except (ArithmeticError, ValueError):  # (the latter: it is no number)
         raise _unreadable(name, value, unit) from None
 
 

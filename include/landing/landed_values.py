@@ -203,7 +203,8 @@ def _map(
         (parts[0](f"{name} key", key), _or_none(parts[1], f"{name}[{key}]", of))
         for key, of in items
     ]
-    if len({key for key, _ in pairs}) < len(pairs):
+    # (A nested key is a list or a dict, which no set takes.)
+    if len({repr(key) if type(key) in (list, dict) else key for key, _ in pairs}) < len(pairs):
         raise RefusedError("wrong_type", f"{name} has a key twice")
     return pairs
 
@@ -240,6 +241,10 @@ def value_of_text(kind: SqlType, name: str, text: str) -> object:
 
 def _json(name: str, text: str) -> object:
     try:
-        return json.loads(text, parse_float=Decimal)
+        return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
     except (ValueError, InvalidOperation, RecursionError):
         raise wrong_type(name, text, "JSON") from None
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")

@@ -21,7 +21,7 @@ from include.landing.nested_rescue import (
     unknown_inside,
 )
 from include.landing.refusals import RefusedError
-from include.landing.row_as_json import row_as_json
+from include.landing.row_as_json import has_marks, restored, row_as_json
 from include.settings import Source, Times
 
 # What is known of a row, by name: all of it (None), some members, or as its type says.
@@ -184,14 +184,14 @@ def read_rescued(
     convert, find, parsed = converter(kind, times), _rescued_at(path), sql_type(kind)
 
     def read(text: str | None) -> object:
-        value = None if text is None else find(json.loads(text, parse_float=Decimal))
-        if value is None:
+        if text is None or (value := find(json.loads(text, parse_float=Decimal))) is None:
             return None
         try:
-            if isinstance(value, str):
+            value = restored(value) if has_marks(text) else value
+            if type(value) is str:
                 return convert(path, value if parsed.name == "string" else Text(value))
             return convert(path, _with_numbers(parsed, value))
-        except RefusedError:
+        except (RefusedError, RecursionError):
             return None
 
     return list(map(read, texts))

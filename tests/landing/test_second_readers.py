@@ -1,0 +1,155 @@
+"""What a second reader of a landed file has is what bronze has; and refused rows stay what they were."""
+
+import io
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from include.landing.landed_file import open_rows, row_of_raw
+from include.landing.landed_row import reader_of_events
+from include.landing.refusals import RefusedError
+from include.landing.rescue import Rescue, read_rescued
+from include.settings import Field, Source, Times
+
+NOON_US = 1_790_000_000_000_000
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+ZONED = Times(zone="UTC")
+
+
+def source_of(kind: str, times: Times = ZONED) -> Source:
+    field = Field(name="value", type=kind, comment="It")
+    return Source(name="things", time_field="at", comment="Things", times=times, fields=(field,))
+
+
+def parquet(values: pa.Array, at: pa.Array | None = None, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    at = pa.array([AT] * len(values), pa.timestamp("us", "UTC")) if at is None else at
+    pq.write_table(pa.table({"at": at, "value": values}), sink, **options)
+    return sink.getvalue()
+
+
+def judged(source: Source, read: Any) -> Any:
+    try:
+        return reader_of_events(source)(read(), NOON_US)
+    except RefusedError as refusal:
+        return refusal.code
+
+
+def events(source: Source, content: bytes, name: str = "a.parquet") -> list[Any]:
+    rows = open_rows(name, content, source)
+    return [judged(source, lambda item=item: rows.values(item)) for item in rows.items()]
+
+
+@pytest.mark.parametrize("year", [1, 1600, 2263, 9999])
+def test_times_in_96_bits_beyond_those_of_nanoseconds(year: int):
+    instant = datetime(year, 12, 31, tzinfo=UTC)
+    values = pa.array([instant], pa.timestamp("us", "UTC"))
+    source = source_of("timestamp")
+    (stored,) = events(source, parquet(values))
+    assert events(source, parquet(values, use_deprecated_int96_timestamps=True)) == [stored]
+
+
+def test_a_time_in_96_bits_that_is_far_ahead_is_no_event():
+    at = pa.array([datetime(2300, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    content = parquet(pa.array([1]), at, use_deprecated_int96_timestamps=True)
+    assert events(source_of("int"), content) == ["future_time"]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_time_that_is_no_number_is_refused_alone(number: float):
+    source = source_of("int", Times(format="epoch_s"))
+    content = parquet(pa.array([1, 2]), pa.array([1.7e9, number]))
+    first, second = events(source, content)
+    assert first.values == (1,)
+    assert second == "unreadable_time"
+
+
+def test_a_time_within_a_cell_that_is_no_number_is_refused_alone():
+    source = source_of("struct<t: timestamp>", Times(format="epoch_s"))
+    content = b'at,value\n1700000000,"{""t"": NaN}"\n'
+    assert events(source, content, "a.csv") in (["unreadable_time"], ["wrong_type"])
+
+
+@pytest.mark.parametrize("kind", ["map<array<int>, int>", "map<struct<a: int>, int>"])
+def test_keys_that_are_nested(kind: str):
+    key = "[1]" if "array" in kind else '{\\"a\\": 1}'
+    line = f'{{"at": "2026-03-01T00:00:00Z", "value": {{"{key}": 1}}}}'
+    events(source_of(kind), line.encode(), "a.jsonl")  # whatever it is: no TypeError
+
+
+REFUSED = [
+    ("string", pa.array([b"alice"]), ZONED),
+    ("array<string>", pa.array([[b"alice"]]), ZONED),
+    ("string", pa.array([2**30], pa.date32()), ZONED),
+    ("string", pa.array([float("nan")]), ZONED),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "times"), REFUSED, ids=lambda each: str(each)[:30])
+def test_what_was_refused_of_parquet_is_refused_of_its_raw_text(
+    kind: str, values: pa.Array, times: Times
+):
+    source = source_of(kind, times)
+    rows = open_rows("a.parquet", parquet(values), source)
+    (item,) = rows.items()
+    found = judged(source, lambda: rows.values(item))
+    assert found == "wrong_type"
+    assert judged(source, lambda: row_of_raw("a.parquet", rows.raw(item), source)) == found
+
+
+def test_what_was_refused_of_avro_is_refused_of_its_raw_text():
+    fields = [{"name": "at", "type": "string"}, {"name": "value", "type": "bytes"}]
+    sink = io.BytesIO()
+    record = {"at": AT.isoformat(), "value": b"alice"}
+    fastavro.writer(sink, {"type": "record", "name": "r", "fields": fields}, [record])
+    source = source_of("string")
+    rows = open_rows("a.avro", sink.getvalue(), source)
+    (item,) = rows.items()
+    assert judged(source, lambda: rows.values(item)) == "wrong_type"
+    assert judged(source, lambda: row_of_raw("a.avro", rows.raw(item), source)) == "wrong_type"
+
+
+NAMED = pa.array([[(b"alice", 1)]], pa.map_(pa.binary(), pa.int64()))
+LATER = [
+    ("string", pa.array([b"alice"]), "wrong_type"),
+    ("string", pa.array([float("nan")]), "wrong_type"),
+    ("string", pa.array([2**30], pa.date32()), "wrong_type"),
+    ("array<string>", pa.array([[b"alice"]]), "wrong_type"),
+    ("map<string, bigint>", NAMED, "wrong_type"),
+    ("binary", pa.array([b"alice"]), b"alice"),
+    ("map<binary, bigint>", NAMED, [(b"alice", 1)]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "expected"), LATER, ids=lambda each: str(each)[:30])
+def test_what_was_rescued_of_parquet_is_read_as_if_it_landed_once_it_is_declared(
+    kind: str, values: pa.Array, expected: Any
+):
+    """A value that is not of the field's type is null; one that is, is that value."""
+    before = source_of("int")
+    columns = {"at": pa.array([AT], pa.timestamp("us", "UTC")), "value": [1], "later": values}
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink)
+    (item,) = open_rows("a.parquet", sink.getvalue(), before).items()
+    text = Rescue(before).text(item)
+    field = Field(name="later", type=kind, comment="It", required=False)
+    now = judged(replace(before, fields=(*before.fields, field)), lambda: item)
+    assert (now if now == "wrong_type" else now.values[1]) == expected
+    assert read_rescued(kind, "later", [text]) == [None if now == "wrong_type" else expected]
+
+
+def test_what_looks_like_such_a_value_and_is_none_stays_what_it_is():
+    texts = ['{"<bytes>": "!"}', '{"<double>": "x"}', '{"<bytes>": "QQ==", "b": "1"}']
+    of_json = ['{"<bytes>": "QQ=="}', '{"<bytes>:QQ==": "1"}']
+    source = source_of("map<string, string>")
+    named = [("a.parquet", text) for text in texts]
+    for name, text in [*named, *(("a.jsonl", text) for text in [*texts, *of_json])]:
+        raw = f'{{"at": "2026-03-01T00:00:00Z", "value": {text}}}'
+        lands = judged(source, lambda raw=raw: json.loads(raw))
+        assert judged(source, lambda name=name, raw=raw: row_of_raw(name, raw, source)) == lands
