@@ -26,7 +26,7 @@ from include.lake.delta_log import unbroken
 from include.lake.lease import check_held
 from include.lake.open_delta import delta_table
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake, dataset_without_bounds
 
 # A lake makes thousands of commits to them a week, and no reader takes an older version. What is in
 # the log is listed, and which files were replaced is read, each time that one of them is opened.
@@ -207,17 +207,16 @@ def read_ops(
     if not lake.is_delta_table(lake.ops(name)):
         return pa.schema(fields).empty_table()
     with unbroken(lake.ops(name)):
-        dataset = dataset_of(lake.ops(name))
+        dataset = dataset_without_bounds(lake.ops(name))
         known = set(dataset.schema.names)
         read = None if columns is None else [f.name for f in fields if f.name in known]
-        wanted = _wanted(name, known, where or {}, since, before)
-        rows = dataset.to_table(columns=read, filter=wanted)
+        rows = dataset.to_table(columns=read, filter=_between(since, before))
     for column in fields:
         if column.name not in known:  # written by an earlier release
             rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
+    # Not while it is read: to prepare that for each of many small files costs more than it spares.
     for column, value in (where or {}).items():
-        if column not in known:
-            rows = rows.filter(pc.equal(rows[column], value))
+        rows = rows.filter(pc.equal(rows[column], value))
     return rows
 
 
@@ -229,22 +228,11 @@ def not_ahead() -> datetime:
     return datetime.now(UTC) + CLOCKS_APART
 
 
-def _wanted(
-    name: str,
-    known: Collection[str],
-    where: Mapping[str, Any],
-    since: tuple[str, datetime] | None,
-    before: tuple[str, datetime] | None,
+def _between(
+    since: tuple[str, datetime] | None, before: tuple[str, datetime] | None
 ) -> pc.Expression | None:
     parts = [] if since is None else [pc.field(since[0]) >= pa.scalar(since[1])]
     parts += [] if before is None else [pc.field(before[0]) < pa.scalar(before[1])]
-    # Cast, as the files of an update hold string views (delta-rs, issue 4579), for which Arrow has
-    # no comparison.
-    parts += [
-        pc.field(column).cast(SCHEMAS[name].field(column).type) == value
-        for column, value in where.items()
-        if column in known
-    ]
     return reduce(and_, parts) if parts else None
 
 
