@@ -5,10 +5,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from include.checkpoint.batches import last_batch
 from include.checkpoint.checkpoint_size import CheckpointSize
-from include.lake.ops import append_ops, not_ahead, read_ops
+from include.lake.ops import append_ops, newest_row, not_ahead, read_ops
 from include.lake.paths import Lake
 from include.plans.waiting_rows import DRAINING_JOBS
 
@@ -31,12 +33,11 @@ class Recorded:
 
 def read_recorded(lake: Lake, stream: str, generation: int) -> Recorded:
     """The newest rows about `stream`."""
-    runs = read_ops(lake, "runs", {"subject": stream}, before=("ended_at", not_ahead())).to_pylist()
-    batches = read_ops(lake, "batches", {"stream": stream, "generation": generation}).to_pylist()
-    ours = (run for run in runs if run["job"] in DRAINING_JOBS)
+    runs = read_ops(lake, "runs", {"subject": stream}, before=("ended_at", not_ahead()))
+    ours = runs.filter(pc.is_in(runs["job"], pa.array(DRAINING_JOBS)))
     return Recorded(
-        max(ours, key=lambda run: run["ended_at"], default=None),
-        max(batches, key=lambda batch: batch["batch_id"], default=None),
+        newest_row(ours, "ended_at"),
+        last_batch(lake, stream, generation),
         *_last_measured(lake, stream, generation),
     )
 

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import pyarrow.compute as pc
+
 from include.checkpoint.position import settled_watermark_ms
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, until_us
 from include.lake.generations import is_reseeded, read_generations
-from include.lake.ops import read_ops, update_ops
+from include.lake.ops import newest_row, read_ops, update_ops
 from include.lake.paths import Lake
 
 # Columns of ops/batches that add up others, from a generation's first batch on.
@@ -25,10 +27,10 @@ def last_batch(
     lake: Lake, stream: str, generation: int, before: int | None = None
 ) -> dict[str, Any] | None:
     """The newest recorded batch, or the newest below the id `before`."""
-    recorded = read_ops(lake, "batches", {"stream": stream, "generation": generation})
-    rows = recorded.to_pylist()
-    earlier = (row for row in rows if before is None or row["batch_id"] < before)
-    return max(earlier, key=lambda row: row["batch_id"], default=None)
+    rows = read_ops(lake, "batches", {"stream": stream, "generation": generation})
+    if before is not None:
+        rows = rows.filter(pc.less(rows["batch_id"], before))
+    return newest_row(rows, "batch_id")
 
 
 def running_totals(

@@ -161,9 +161,9 @@ def _batches(lake: Lake, generations: Generations) -> _Batches | None:
     committed = newest_committed(lake, lake.checkpoint(stream, generation))
     if committed is None:
         return None
-    rows = read_ops(lake, "batches", {"stream": stream, "generation": generation})
-    columns = ["batch_id", "rows_out", "rows_rejected", "timeouts_rejected"]
-    known = rows.select(columns).to_pylist()
+    columns = ("batch_id", "rows_out", "rows_rejected", "timeouts_rejected")
+    where = {"stream": stream, "generation": generation}
+    known = read_ops(lake, "batches", where, columns).to_pylist()
     recorded = max((row["batch_id"] for row in known), default=None)
     done = [row for row in known if row["batch_id"] <= committed]
     wrote = [row["batch_id"] for row in done if row["rows_out"]]

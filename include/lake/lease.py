@@ -120,9 +120,11 @@ def _refuse_deleted(path: Path) -> None:
 def _open_files(process: Path) -> set[str]:
     found = set()
     with suppress(OSError):  # it has ended, or is another user's
-        for link in (process / "fd").iterdir():
+        # By names alone: a machine has some ten thousand of them, and each job asks of all.
+        folder = f"{process}/fd"
+        for link in os.listdir(folder):  # noqa: PTH208 (with a Path for each it takes three times as long)
             with suppress(FileNotFoundError):  # closed meanwhile
-                found.add(str(link.readlink()))
+                found.add(os.readlink(f"{folder}/{link}"))  # noqa: PTH115
     return found
 
 

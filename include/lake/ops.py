@@ -220,6 +220,13 @@ def read_ops(
     return rows
 
 
+def newest_row(rows: pa.Table, by: str) -> dict[str, Any] | None:
+    """The row with the largest value of that column; None of no row. Of the others, of which there
+    are more with each run, no Python object is made."""
+    newest = rows.filter(pc.equal(rows[by], pc.max(rows[by])))
+    return next(iter(newest.slice(0, 1).to_pylist()), None)
+
+
 def not_ahead() -> datetime:
     """What the instants of rows are less than, but for those of a machine whose clock was ahead.
 

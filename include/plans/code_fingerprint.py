@@ -114,7 +114,7 @@ def _without_values(
     statements: list[ast.stmt], unneeded: set[str], needed: set[str]
 ) -> list[ast.stmt]:
     """Without `NAME = ...` of names that nothing but checks, which change no result, needs."""
-    for statement in statements:
+    for statement in statements if unneeded else ():
         others = [other for other in statements if other is not statement]
         names = unneeded - needed - _names_in(others)
         if any(_assigns(statement, name) for name in names):

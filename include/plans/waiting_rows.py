@@ -79,11 +79,13 @@ def has_unreported_batch(lake: Lake, stream: str) -> bool:
     Its rows are in the table; a further run records how far that is complete, so that it
     can be published.
     """
-    batches = read_ops(lake, "batches", {"stream": stream}).to_pylist()
+    columns = ("generation", "batch_id", "run_id", "committed_at")
+    batches = read_ops(lake, "batches", {"stream": stream}, columns).to_pylist()
     if not batches:
         return False
     newest = max(batches, key=lambda row: (row["generation"], row["batch_id"]))
-    ended = read_ops(lake, "runs", {"subject": stream, "outcome": "succeeded"}).to_pylist()
+    where = {"subject": stream, "outcome": "succeeded"}
+    ended = read_ops(lake, "runs", where, ("run_id", "job", "ended_at")).to_pylist()
     return not any(
         run["run_id"] == newest["run_id"] or newest["committed_at"] <= run["ended_at"] < not_ahead()
         for run in ended

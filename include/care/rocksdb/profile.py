@@ -88,7 +88,7 @@ def active_profile(lake: Lake, stream: Stream, machine_bytes: int | None = None)
     before. `machine_bytes` is of this machine unless given.
     """
     where = {"subject": stream.name, "job": "run_stream", "outcome": "failed"}
-    failed = [run["started_at"] for run in read_ops(lake, "runs", where).to_pylist()]
+    failed = read_ops(lake, "runs", where, ("started_at",))["started_at"].to_pylist()
     return choose_profile(read_profiles(lake, stream), failed, stream, machine_bytes)
 
 
