@@ -43,7 +43,8 @@ def read_recorded(lake: Lake, stream: str, generation: int) -> Recorded:
 
 
 def _last_measured(lake: Lake, stream: str, generation: int) -> tuple[int | None, datetime | None]:
-    rows = read_ops(lake, "checkpoint_sizes", {"stream": stream, "generation": generation})
+    where = {"stream": stream, "generation": generation}
+    rows = read_ops(lake, "checkpoint_sizes", where, ("measured_at", "bytes"))
     if not rows.num_rows:
         return None, None
     newest = pc.max(rows["measured_at"])
