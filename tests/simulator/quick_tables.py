@@ -61,7 +61,7 @@ class QuickTables:
             quick._open_table(table, str(table_uri), version, given)
 
         patch.setattr(DeltaTable, "__init__", init)
-        patch.setattr(include.lake.ops, "dataset_of", self._dataset_of)
+        patch.setattr(include.lake.ops, "dataset_without_bounds", self._dataset)
         _replace(patch, "read_ops", include.lake.ops.read_ops, self._read_ops)
         _replace(patch, "update_ops", include.lake.ops.update_ops, self._update_ops)
         _replace(patch, "upsert_ops", include.lake.ops.upsert_ops, self._upsert_ops)
@@ -103,8 +103,8 @@ class QuickTables:
         if commit is not None:  # None: only a checkpoint is left of it
             self._open[path] = _Open(table._table, version, commit)
 
-    def _dataset_of(self, path: str) -> "_Rows":
-        """In the place of `include.lake.paths.dataset_of`: as much of it as `read_ops` uses."""
+    def _dataset(self, path: str) -> "_Rows":
+        """In the place of `dataset_without_bounds`: as much of it as `read_ops` uses."""
         table = DeltaTable(path)
         known = self._open[path]
         if path not in self._rows or self._rows[path][0] != known:
