@@ -14,6 +14,7 @@ from include.lake.generations import GenerationRow, is_reseeded
 from include.lake.paths import Lake, LakeError
 from include.landing.initial_state import read_fingerprint
 from include.plans.open_stream import OpenStream
+from include.savepoints.bronze_pin import has_commit, pin_bronze
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, ProductTable, Rows, Seed
 from spark_jobs.savepoints import read_savepoint, savepoint_at
@@ -68,6 +69,14 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
     after = row["bronze_version"] + 1
     if newest_committed(lake, lake.checkpoint(stream, row["generation"])) is not None:
         return Start(Seed(as_of_us, None), pins, first_version=after)
+    ingested_us = micros_of(row["bronze_ingested_at"])
+    if not has_commit(pin_bronze(lake, row["source"]), ingested_us):
+        # What came in its place has lower versions than the run would begin with: it would not be read.
+        raise LakeError(
+            f"{lake.bronze(row['source'])} does not have what the reseed to generation "
+            f"{row['generation']} of {stream} has read of it: it is an older copy. Put the newer one "
+            f"back; or, begin with this one: `./stateful reseed {stream} --apply`"
+        )
     savepoint = savepoint_at(lake, stream, row["seed_savepoint"])
     if savepoint is None:
         raise LakeError(
@@ -76,7 +85,6 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
         )
     states = read_savepoint(engine, lake, savepoint)
     kept = _kept_without_timeout(engine, states, fold)
-    ingested_us = micros_of(row["bronze_ingested_at"])
     waiting = engine.events(lake, row["source"], fold, ingested_us, from_us=as_of_us, until_us=None)
     return Start(Seed(as_of_us, states, waiting), pins, kept, row["seed_pending"], after)
 

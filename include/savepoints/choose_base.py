@@ -78,10 +78,13 @@ def _early(savepoints: Sequence[Savepoint], at_most_us: int) -> list[Savepoint]:
 
 
 def _newest(savepoints: Sequence[Savepoint], pin: BronzePin) -> Savepoint | None:
-    """The newest by its `until`, of those whose newest row bronze has: after an older copy of bronze
-    was put back, other rows may have come in the place of as many that a savepoint has read."""
-    for savepoint in sorted(savepoints, key=lambda savepoint: savepoint.until_us, reverse=True):
-        read_us = savepoint.bronze_ingested_at_us
-        if read_us is None or has_commit(pin, read_us):
-            return savepoint
-    return None
+    """The newest by its `until`, of those whose rows bronze has."""
+    newest = sorted(savepoints, key=lambda savepoint: savepoint.until_us, reverse=True)
+    return next((savepoint for savepoint in newest if holds_rows_of(savepoint, pin)), None)
+
+
+def holds_rows_of(savepoint: Savepoint, pin: BronzePin) -> bool:
+    """Whether bronze has the newest row of a savepoint: after an older copy of bronze was put back,
+    other rows may have come in the place of as many that it has read."""
+    read_us = savepoint.bronze_ingested_at_us
+    return read_us is None or has_commit(pin, read_us)

@@ -1,0 +1,85 @@
+"""An older bronze, behind which mended files land: who has read what was there before is not of it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import pytest
+
+from include.coverage.table_coverage import table_coverage
+from include.lake.paths import LakeError
+from include.plans.reseed_options import ReseedOptions
+from spark_jobs.reseed_stream import reseed
+from tests.simulator.older_bronze import back_up, put_back, take
+from tests.simulator.older_bronze import world as world
+from tests.simulator.steps import run
+from tests.simulator.world import MINUTE_US, START_US, World
+
+
+def counted(rows: Sequence[tuple[str, int]]) -> Counter[tuple[str, int, int]]:
+    """What `counts` emits of these keys and minutes, in order."""
+    so_far: Counter[str] = Counter()
+    found: Counter[tuple[str, int, int]] = Counter()
+    for key, minute in rows:
+        so_far[key] += 1
+        found[key, so_far[key], START_US + minute * MINUTE_US] += 1
+    return found
+
+
+def emitted(world: World, kind: str) -> Counter[tuple[str, int, int]]:
+    return Counter((*each.row[::2], each.at_us) for each in world.table(kind))
+
+
+def newest(counts: Mapping[tuple[str, int, int], int]) -> Counter[tuple[str, int, int]]:
+    """Of each key, as an update table has it."""
+    return Counter(
+        {(key, n, at): 1 for key, n, at in counts if (key, n + 1) not in {c[:2] for c in counts}}
+    )
+
+
+@pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_reseed_goes_on_with_the_rows_that_bronze_has(world: World, kind: str, recompute: bool):
+    stream = world.streams[kind]
+    take(world, 0, "a", [0, 10, 20, 40])
+    run(world, kind)
+    back_up(world)
+    take(world, 1, "a", [45, 50, 58])
+    take(world, 2, "a", [150])
+    run(world, kind)
+    reseed(world.engine, world.lake, stream, ReseedOptions())  # with its savepoint
+    put_back(world)
+    take(world, 1, "b", [45, 50, 58])  # mended: they were another key's
+    take(world, 2, "a", [150])
+    with suppress(LakeError):
+        run(world, kind)
+    reseed(world.engine, world.lake, stream, ReseedOptions(recompute=recompute))
+    take(world, 3, "b", [300])
+    take(world, 4, "b", [340])
+    run(world, kind)
+    assert table_coverage(world.lake, stream).coverage.live_is_right
+    firsts = [("a", minute) for minute in (0, 10, 20, 40)]
+    others = [("b", 45), ("b", 50), ("b", 58), ("a", 150), ("b", 300)]
+    expected = counted([*firsts, *others])
+    assert emitted(world, kind) == (expected if kind == "counts" else newest(expected))
+
+
+@pytest.mark.parametrize("again", [100, 105])  # the same file, or mended
+def test_a_generation_that_has_not_run_yet_passes_over_nothing(world: World, again: int):
+    """It would go on behind the version of bronze that its reseed has read: by now another commit."""
+    stream = world.streams["counts"]
+    take(world, 0, "a", [30, 60])
+    run(world, "counts")
+    back_up(world)
+    take(world, 1, "a", [100, 130])
+    reseed(world.engine, world.lake, stream, ReseedOptions())
+    put_back(world)
+    take(world, 1, "a", [again, 130])
+    take(world, 2, "a", [200])
+    take(world, 3, "a", [300])
+    with pytest.raises(LakeError, match=r"`./stateful reseed sim_counts --apply`"):
+        run(world, "counts")
+    reseed(world.engine, world.lake, stream, ReseedOptions())
+    run(world, "counts")
+    expected = counted([("a", minute) for minute in (30, 60, again, 130, 200)])
+    assert emitted(world, "counts") == expected
