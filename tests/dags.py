@@ -16,6 +16,7 @@ from include.fold.instants import micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.landing.clock import Clock
+from include.plans.stream_identity import stream_identity
 from include.registry import stream_named
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
@@ -92,7 +93,8 @@ def lived(lake: Lake) -> Entry:
     bring_late_row(lake)
     settle(lake, LATER)
     bronze_id = str(DeltaTable(lake.bronze("user_events")).metadata().id)
-    until_us = micros_of(LATER)
-    live = entry(0, "live", None, until_us, bronze_id=bronze_id, delay_us=DELAY_US, generation=2)
+    until_us, code = micros_of(LATER), stream_identity(lake, stream_named("user_counts")).code
+    made_of = {"bronze_id": bronze_id, "delay_us": DELAY_US, "generation": 2, "codes": (code,)}
+    live = entry(0, "live", None, until_us, **made_of)
     record(lake, live)
     return live
