@@ -24,7 +24,6 @@ def world() -> Iterator[World]:
     with open_world(quick=False) as made:
         made.source = replace(SOURCE, commit_bytes=1, clock_grace=None)
         sources.SOURCES = (made.source,)
-        made.pass_time(timedelta(days=4))
         yield made
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 
@@ -41,6 +42,7 @@ def newest(counts: Mapping[tuple[str, int, int], int]) -> Counter[tuple[str, int
 @pytest.mark.parametrize("recompute", [False, True])
 def test_a_reseed_goes_on_with_the_rows_that_bronze_has(world: World, kind: str, recompute: bool):
     stream = world.streams[kind]
+    world.pass_time(timedelta(days=4))
     take(world, 0, "a", [0, 10, 20, 40])
     run(world, kind)
     back_up(world)
@@ -68,6 +70,7 @@ def test_a_reseed_goes_on_with_the_rows_that_bronze_has(world: World, kind: str,
 def test_a_generation_that_has_not_run_yet_passes_over_nothing(world: World, again: int):
     """It would go on behind the version of bronze that its reseed has read: by now another commit."""
     stream = world.streams["counts"]
+    world.pass_time(timedelta(days=4))
     take(world, 0, "a", [30, 60])
     run(world, "counts")
     back_up(world)
