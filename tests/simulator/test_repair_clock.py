@@ -228,6 +228,7 @@ class Copy:
         shutil.rmtree(self._world.lake.root)
         shutil.copytree(self._folder, self._world.lake.root)
         self._world.commits[:], self._world.now_us = self._commits, self._now_us
+        self._world._repairs.clear()  # their numbers are given again
 
 
 def check_refusals(world: World) -> None:
