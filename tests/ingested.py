@@ -6,6 +6,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from include.fold.instants import micros_of
+from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.settings import Source
@@ -53,3 +54,9 @@ def values_of(lake: Lake) -> list[tuple[str, int]]:
     return sorted(
         (row["source_file"], row["value"]) for row in bronze_of(lake) if not row["is_clock"]
     )
+
+
+def other_findings(lake: Lake) -> list[Row]:
+    """All but that rows were quarantined, as nearly each batch of a few rows that has a bad one says."""
+    rows = read_ops(lake, "findings").to_pylist()
+    return [row for row in rows if row["finding"] != "rows_quarantined"]

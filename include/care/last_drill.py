@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from include.lake.findings import Finding
-from include.lake.ops import not_ahead, read_ops
+from include.lake.ops import newest_row, not_ahead, read_ops
 from include.lake.paths import Lake
 from include.settings import Stream
 
@@ -15,8 +15,8 @@ COLUMNS = ("started_at", "ended_at", "outcome", "error", "savepoint_id", "is_equ
 def last_drill(lake: Lake, stream: str) -> Mapping[str, Any] | None:
     """COLUMNS of the newest drill of `stream`; None before the first."""
     where = {"job": DRILL, "subject": stream}
-    rows = read_ops(lake, "runs", where, COLUMNS, before=("ended_at", not_ahead())).to_pylist()
-    return max(rows, key=lambda row: row["ended_at"], default=None)
+    rows = read_ops(lake, "runs", where, COLUMNS, before=("ended_at", not_ahead()))
+    return newest_row(rows, "ended_at")
 
 
 def drill_findings(lake: Lake, stream: Stream) -> list[Finding]:

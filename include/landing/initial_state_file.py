@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ from include.fold.states import States
 from include.lake.columns import arrow_type
 from include.lake.paths import Lake
 from include.landing.landed_times import INSTANT, MIN_US
-from include.landing.landed_values import converter
+from include.landing.landed_values import converter, refuse_constant
 from include.landing.refusals import RefusedError, shown, wrong_type
 from include.settings import SettingsError, Times
 
@@ -219,10 +219,6 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     # Python would keep the last one.
     for name, count in Counter(name for name, _ in members).items():
@@ -231,4 +227,4 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(members)
 
 
-JSON = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_object)
+JSON = json.JSONDecoder(parse_constant=refuse_constant, object_pairs_hook=_object)

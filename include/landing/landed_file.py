@@ -74,7 +74,7 @@ def _json_values(name: str, raw: str, source: Source) -> Mapping[str, object]:
     if opener_of(name) is _json or not has_marks(raw):  # (the former has but what JSON has)
         return values
     try:
-        return {name: restored(value) for name, value in values.items()}
+        return {column: restored(value) for column, value in values.items()}
     except RecursionError:
         raise RefusedError("not_json", DEEP) from None
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from include.fold.instants import no_such_day
 from include.fold.sql_types import MAX_PRECISION, SqlType, sql_type
@@ -241,10 +241,11 @@ def value_of_text(kind: SqlType, name: str, text: str) -> object:
 
 def _json(name: str, text: str) -> object:
     try:
-        return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
+        return json.loads(text, parse_float=Decimal, parse_constant=refuse_constant)
     except (ValueError, InvalidOperation, RecursionError):
         raise wrong_type(name, text, "JSON") from None
 
 
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
+def refuse_constant(name: str) -> NoReturn:
+    """ValueError of NaN and the like, which Python's `json` would take."""
+    raise ValueError(f"{name} is no JSON number")

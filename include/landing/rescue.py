@@ -188,7 +188,7 @@ def read_rescued(
             return None
         try:
             value = restored(value) if has_marks(text) else value
-            if type(value) is str:
+            if type(value) is str:  # (not Unreadable, which is none of any type)
                 return convert(path, value if parsed.name == "string" else Text(value))
             return convert(path, _with_numbers(parsed, value))
         except (RefusedError, RecursionError):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.landing import spark_position
 from include.landing.ingest import RunCounts, ingest
@@ -14,6 +13,7 @@ from tests.deaths import die
 from tests.ingest_checkpoint import QUERY_ID, IngestCheckpoint, as_of_0_5
 from tests.ingested import (
     SIGNALS,
+    other_findings,
     quarantine_of,
     values_of,
 )
@@ -25,9 +25,7 @@ NOTHING = RunCounts()
 
 
 def findings(lake: Lake) -> list[tuple[str, int]]:
-    """Those of the log, with their counts."""
-    found = read_ops(lake, "findings", {"finding": "file_log_damaged"}).to_pylist()
-    return [(row["finding"], row["count"]) for row in found]
+    return [(row["finding"], row["count"]) for row in other_findings(lake)]
 
 
 def file_log(lake: Lake, offset: int) -> Path:
@@ -65,7 +63,7 @@ def test_a_file_that_the_log_has_lost_is_not_taken_twice(lake: Lake, in_one_batc
     assert quarantine_of(lake) == before[1]
     assert files_waiting(lake, "signals") == 0
     assert ingest(lake, SIGNALS) == NOTHING
-    (found,) = read_ops(lake, "findings", {"finding": "file_log_damaged"}).to_pylist()
+    (found,) = other_findings(lake)
     known = found["finding"], found["severity"], found["count"]
     assert known == ("file_log_damaged", "warning", 2)
     assert "refused.txt, z.jsonl" in found["detail"]

@@ -7,7 +7,6 @@ from deltalake import DeltaTable
 
 from include.cli.__main__ import load
 from include.cli.app import main
-from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
 from include.landing import skip_lost
@@ -19,7 +18,7 @@ from include.landing.skip_lost import apply_skip, plan_skip
 from include.settings import SettingsError
 from include.streams import sources
 from tests.deaths import KilledError, die
-from tests.ingested import SIGNALS, bronze_of, quarantine_of
+from tests.ingested import SIGNALS, bronze_of, other_findings, quarantine_of
 from tests.landed_files import signal
 from tests.topics import FakeTopic, of_topic
 
@@ -84,7 +83,7 @@ def test_expired_offsets_stop_until_they_are_skipped(lake: Lake, topic: FakeTopi
     assert "2 have expired" in skip(lake)
     assert ingest(lake, SOURCE).rows_bronze == 3
     assert offsets_of(lake) == [(0, 0), (0, 1), (0, 4), (0, 5), (0, 6)]
-    (found,) = read_ops(lake, "findings", {"finding": "rows_skipped"}).to_pylist()
+    (found,) = other_findings(lake)
     assert (found["finding"], found["count"]) == ("rows_skipped", 2)
     assert plan_skip(lake, SOURCE, NOW) is None
 
@@ -140,7 +139,7 @@ def test_a_batch_that_was_begun_and_expired_half(
     assert offsets_of(lake) == expected
     refused = sorted((row["kafka_partition"], row["kafka_offset"]) for row in quarantine_of(lake))
     assert refused == ([(0, 0)] if written == "all" else []) + [(0, 4), (1, 2)]
-    (found,) = read_ops(lake, "findings", {"finding": "rows_skipped"}).to_pylist()
+    (found,) = other_findings(lake)
     assert found["count"] == {"nothing": 3, "bronze": 1, "all": 0}[written]
     assert ingest(lake, SOURCE) == RunCounts()
 

@@ -17,7 +17,7 @@ from include.landing.open_landed import FileGoneError
 from include.landing.parsed_batch import ParsedHere
 from include.landing.skip_file import apply_skip_file, plan_skip_file
 from tests.deaths import KilledError, die
-from tests.ingested import SIGNALS, quarantine_of, values_of
+from tests.ingested import SIGNALS, other_findings, quarantine_of, values_of
 from tests.landed_files import Landing, signal
 
 pytestmark = pytest.mark.slow
@@ -85,7 +85,7 @@ def test_the_batch_goes_on_without_it_whatever_was_written(
     )
     assert files_waiting(lake, "signals") == 0
     assert ingest(lake, SIGNALS) == RunCounts()
-    (found,) = read_ops(lake, "findings", {"finding": "file_given_up"}).to_pylist()
+    (found,) = other_findings(lake)
     assert (found["finding"], found["count"]) == ("file_given_up", 1)
 
 
@@ -123,7 +123,7 @@ def test_only_what_was_not_read_is_to_land_again(
 ):
     begin(lake, landed, died, [signal(2, value=3)])
     skip(lake, "gone.jsonl", "--apply")
-    (found,) = read_ops(lake, "findings", {"finding": "file_given_up"}).to_pylist()
+    (found,) = other_findings(lake)
     assert re.search(action, found["action"])
 
 

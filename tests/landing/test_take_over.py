@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.landing import ingest as ingestion
 from include.landing.bronze_tables import create_tables
@@ -25,6 +24,7 @@ from tests.ingested import (
     SIGNALS,
     bronze_of,
     one_file_a_commit,
+    other_findings,
     quarantine_of,
 )
 from tests.landed_files import START, Landing, signal
@@ -58,9 +58,7 @@ def tables_of(lake: Lake) -> tuple[Any, ...]:
 
 
 def findings(lake: Lake) -> list[tuple[str, int]]:
-    """Those of the log, with their counts."""
-    found = read_ops(lake, "findings", {"finding": "file_log_damaged"}).to_pylist()
-    return [(row["finding"], row["count"]) for row in found]
+    return [(row["finding"], row["count"]) for row in other_findings(lake)]
 
 
 def test_what_was_committed_is_not_taken_again_and_numbers_go_on(
