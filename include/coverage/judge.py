@@ -5,7 +5,7 @@ code that its fold went through is today's (or was mapped, with somebody's word)
 has every row of bronze at or before t. Where nothing is recorded nothing is proved: not right.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -14,6 +14,7 @@ from include.coverage.entries import Entry
 from include.coverage.late_groups import LateGroup, groups_since, late_groups
 from include.coverage.segments import BEGINNING_US, Segment, segments_of
 from include.lake.paths import Lake
+from include.savepoints.bronze_pin import lost_commits
 from include.savepoints.lineage import serving
 
 ReadLate = Callable[[Lake, str, int, int | None, int | None], list[LateGroup]]
@@ -132,6 +133,12 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
     return joined
 
 
+def lost_pins(lake: Lake, source: str, pins_us: Set[int]) -> Set[int]:
+    """The pins of entries, instants of ingestion, at which bronze has no row any more."""
+    path = lake.bronze(source)
+    return lost_commits(path, pins_us) if pins_us and lake.is_delta_table(path) else set()
+
+
 class _Judge:
     """Judges entries; reads bronze's late rows once for each delay that they name."""
 
@@ -149,6 +156,8 @@ class _Judge:
         for entry in judged:
             self._pins_us.setdefault(entry.delay_us, []).append(entry.bronze_ingested_at_us)
         self._groups: dict[int, list[LateGroup]] = {}
+        pins_us = {pin for pins in self._pins_us.values() for pin in pins if pin is not None}
+        self._lost_us = lost_pins(lake, standpoint.source, pins_us)
 
     @cached_property
     def _since_reset(self) -> list[LateGroup]:
@@ -185,7 +194,10 @@ class _Judge:
         return Span(until_us, until_us, "late rows" if missing else None, missing)
 
     def _foreign(self, entry: Entry) -> Reason | None:
-        if entry.bronze_id not in (None, self._standpoint.bronze_id):
+        # By its id; or, where an older copy was put back, by what that lacks.
+        if entry.bronze_id not in (None, self._standpoint.bronze_id) or (
+            entry.bronze_ingested_at_us in self._lost_us
+        ):
             return "other bronze"
         return None if set(entry.codes) <= self._accepted else "other code"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from include.fold.admission import EPOCH
 from include.lake.paths import Lake, LakeError
-from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
+from include.savepoints.bronze_pin import BronzePin, count_before, lost_commits, pin_bronze
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import FIRST_INGESTED_US, ClockAt, Commit, StampedRow, append_commit, stamp
 from tests.examples import examples
@@ -112,6 +112,9 @@ def test_a_pin_and_its_counts_are_exact_to_the_microsecond(
                 cutoffs = data.draw(st.lists(near(commits), min_size=1, max_size=2))
                 expected = [counted(pinned, time_column, since_us, cutoff) for cutoff in cutoffs]
                 assert count_before(pin, time_column, since_us, cutoffs) == expected
+        ingested = {row.ingested_us for rows in commits for row in rows}
+        asked = data.draw(st.sets(near(commits), min_size=1, max_size=5))
+        assert lost_commits(pin.path, asked) == asked - ingested
 
 
 @pytest.mark.parametrize("time_column", ["event_time", "ingested_at"])

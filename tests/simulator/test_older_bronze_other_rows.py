@@ -8,8 +8,10 @@ from datetime import timedelta
 import pytest
 
 from include.coverage.table_coverage import table_coverage
+from include.fold.instants import instant_of
 from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions
+from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.older_bronze import back_up, put_back, take
 from tests.simulator.older_bronze import world as world
@@ -86,3 +88,32 @@ def test_a_generation_that_has_not_run_yet_passes_over_nothing(world: World, aga
     run(world, "counts")
     expected = counted([("a", minute) for minute in (30, 60, again, 130, 200)])
     assert emitted(world, "counts") == expected
+
+
+@pytest.mark.parametrize("mended_by", ["recompute", "reseed"])
+def test_what_only_a_backfill_made_of_rows_that_are_gone_is_not_called_right(
+    world: World, mended_by: str
+):
+    """Live has left the late row out: what it has read is in the older bronze, too."""
+    stream = world.streams["counts"]
+    hour_us = START_US, START_US + 60 * MINUTE_US
+    hour = [instant_of(edge) for edge in hour_us]
+    world.pass_time(timedelta(days=4))
+    take(world, 0, "a", [10, 20, 500])
+    run(world, "counts")
+    settled = [("a", 10), ("a", 20)]
+    back_up(world)
+    take(world, 1, "a", [5])
+    recompute(world.engine, world.lake, stream, *hour)
+    assert emitted(world, "counts") != counted(settled)
+    put_back(world)
+    take(world, 1, "a", [700])  # mended: it was of a later hour
+    (span,) = table_coverage(world.lake, stream).coverage.wrong
+    assert (span.from_us, span.until_us, span.reason) == (*hour_us, "other bronze")
+    if mended_by == "recompute":
+        recompute(world.engine, world.lake, stream, *hour)
+    else:
+        reseed(world.engine, world.lake, stream, ReseedOptions())
+        settled.append(("a", 500))
+    assert emitted(world, "counts") == counted(settled)
+    assert table_coverage(world.lake, stream).coverage.wrong == ()
