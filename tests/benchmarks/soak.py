@@ -5,9 +5,11 @@
 Each run lands a file, ingests it, drains it, checks the state and compacts it when that is due; once in
 fifty, as once a day, the tables are cared for. A series that was interrupted goes on where it stopped.
 `ops` grows by some rows a run; all else is to stay flat. (`steady_state.py` has a JVM for each run.)
+The seconds of CPU are of all processes: on a machine that does other things they say more.
 """
 
 import json
+import socket
 import statistics
 import time
 from argparse import ArgumentParser
@@ -16,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pyspark.sql import SparkSession
 
 from include.care.check_checkpoint import check_checkpoint, record_check
@@ -52,7 +55,7 @@ def soak(spark: SparkSession, root: Path, runs: int) -> list[dict[str, Any]]:
 def run_once(spark: SparkSession, lake: Lake, number: int) -> dict[str, Any]:
     """One landing and what follows it; then what lies on disk, and the most memory it took."""
     land(lake, number)
-    began = time.monotonic()
+    began, cpu_s = time.monotonic(), cpu_seconds()
     ingest(lake, source_named(STREAM.source))
     ingested = time.monotonic()
     drain(SparkEngine(spark), lake, STREAM)
@@ -62,6 +65,7 @@ def run_once(spark: SparkSession, lake: Lake, number: int) -> dict[str, Any]:
     if result.compaction.needed:
         compact(SparkEngine(spark), lake, STREAM)
     close_state_stores(spark)  # as a job's end does
+    end_callbacks(spark)
     if number % RUNS_BETWEEN_CARE == 0:
         care_for_tables(spark, lake)
     run = max(
@@ -70,11 +74,29 @@ def run_once(spark: SparkSession, lake: Lake, number: int) -> dict[str, Any]:
     return {
         "ingest_s": round(ingested - began, 2),
         "drain_s": round(drained - ingested, 2),
+        "cpu_s": round(cpu_seconds() - cpu_s, 2),
         "jvm_rss": run["jvm_rss_bytes"],
         "python_rss": run["python_rss_bytes"],
         "lake_files": sum(1 for file in Path(lake.root).rglob("*") if file.is_file()),
         **state_on_disk(lake),
     }
+
+
+def end_callbacks(spark: SparkSession) -> None:
+    """End what py4j keeps of queries that have ended, until their JVM does: a connection and a thread
+    each, with some MB that delta-rs keeps for that thread."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    for connection in list(gateway._callback_server.connections):
+        if connection.socket is not None:
+            connection.socket.shutdown(socket.SHUT_RDWR)
+
+
+def cpu_seconds() -> float:
+    """What this process, its JVM and the Python workers, those that have ended too, took until now."""
+    this = psutil.Process()
+    taken = [process.cpu_times() for process in [this, *this.children(recursive=True)]]
+    return float(sum(t.user + t.system + t.children_user + t.children_system for t in taken))
 
 
 def care_for_tables(spark: SparkSession, lake: Lake) -> None:
