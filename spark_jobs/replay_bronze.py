@@ -21,7 +21,7 @@ from include.savepoints.manifest import Savepoint, mark_deleted, savepoints_of
 from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.engine import Engine, Rows, Stage
-from spark_jobs.savepoints import read_savepoint, savepoint_at, write_savepoint
+from spark_jobs.savepoints import read_savepoint, savepoint_at, states_of_base, write_savepoint
 
 
 class Planned(Protocol):
@@ -165,8 +165,9 @@ def pinned_rows(engine: Engine, replay: Replay, from_us: int | None, until_us: i
 
 
 def _base_states(engine: Engine, replay: Replay) -> Rows | None:
-    if replay.base.savepoint is not None:
-        states = read_savepoint(engine, replay.lake, replay.base.savepoint)
+    savepoint = replay.base.savepoint
+    if savepoint is not None:
+        states = states_of_base(engine, replay.lake, savepoint, f"a {replay.origin}")
         return _mapped(engine, replay, states) if replay.base.mapped else states
     initial = engine.initial_states(replay.lake, replay.stream.name, replay.fold)
     return None if initial is None else initial.states

@@ -6,7 +6,7 @@ from typing import Any
 
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
 from include.savepoints.contents import Contents, SavepointError
 from include.savepoints.manifest import Savepoint, mark_deleted, record_savepoint, savepoints_of
 from spark_jobs.engines.engine import Engine, Rows
@@ -59,6 +59,18 @@ def read_savepoint(engine: Engine, lake: Lake, savepoint: Savepoint) -> Rows:
             f"{savepoint.checksum}"
         )
     return engine.savepoint_states(lake, savepoint)
+
+
+def states_of_base(engine: Engine, lake: Lake, savepoint: Savepoint, whose: str) -> Rows:
+    """The same, where no other savepoint can take its place: `whose` begins with it. LakeError, with
+    the way out, for a damaged one."""
+    try:
+        return read_savepoint(engine, lake, savepoint)
+    except SavepointError as error:
+        raise LakeError(
+            f"{error}. {whose} of {savepoint.stream} begins with it: put it back; or, begin anew: "
+            f"`./stateful reseed {savepoint.stream} --apply`"
+        ) from error
 
 
 def delete_savepoints(engine: Engine, lake: Lake, savepoints: Sequence[Savepoint]) -> None:

@@ -17,7 +17,7 @@ from include.plans.open_stream import OpenStream
 from include.savepoints.bronze_pin import has_commit, pin_bronze
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, ProductTable, Rows, Seed
-from spark_jobs.savepoints import read_savepoint, savepoint_at
+from spark_jobs.savepoints import savepoint_at, states_of_base
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
             f"savepoint {row['seed_savepoint']} is gone, with which generation "
             f"{row['generation']} of {stream} begins: `./stateful reseed {stream} --apply`"
         )
-    states = read_savepoint(engine, lake, savepoint)
+    states = states_of_base(engine, lake, savepoint, f"generation {row['generation']}")
     kept = _kept_without_timeout(engine, states, fold)
     waiting = engine.events(lake, row["source"], fold, ingested_us, from_us=as_of_us, until_us=None)
     return Start(Seed(as_of_us, states, waiting), pins, kept, row["seed_pending"], after)

@@ -1,0 +1,58 @@
+"""A savepoint that a generation, or a reseed that was cut off, has to begin with is damaged."""
+
+from pathlib import Path
+
+import pytest
+
+from include.coverage.table_coverage import table_coverage
+from include.lake.paths import LakeError
+from include.plans.reseed_options import ReseedOptions
+from spark_jobs.reseed_stream import reseed
+from tests.simulator.steps import land, live_table, run
+from tests.simulator.world import MINUTE_US, World
+from tests.simulator.writes import killed_at
+
+HOUR_US = 60 * MINUTE_US
+MENDED_BY = r"`./stateful reseed sim_counts --apply`"
+
+
+def damage_savepoints(world: World) -> None:
+    files = list(Path(world.lake.root, "savepoints").rglob("*.parquet"))
+    assert files
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-9])
+
+
+def anew(world: World) -> None:
+    reseed(world.engine, world.lake, world.streams["counts"], ReseedOptions())
+
+
+def assert_stops_until_it_is_made_anew(world: World) -> None:
+    damage_savepoints(world)
+    land(world, [("a", 0, 1)], minutes=90)
+    before = world.table("counts")
+    with pytest.raises(LakeError, match=MENDED_BY):
+        run(world, "counts")
+    assert world.table("counts") == before
+    anew(world)
+    run(world, "counts")
+    assert world.table("counts") == live_table(world, "counts")
+    assert table_coverage(world.lake, world.streams["counts"]).is_right
+
+
+@pytest.fixture
+def reseedable(world: World) -> World:
+    for key in "aba":
+        land(world, [(key, 0, 1), ("c", HOUR_US, 1)], minutes=90)
+        run(world, "counts")
+    return world
+
+
+def test_the_seed_of_a_generation_that_has_not_run(reseedable: World):
+    anew(reseedable)
+    assert_stops_until_it_is_made_anew(reseedable)
+
+
+def test_the_base_of_a_reseed_that_was_cut_off(reseedable: World):
+    assert killed_at(3, lambda: anew(reseedable))
+    assert_stops_until_it_is_made_anew(reseedable)
