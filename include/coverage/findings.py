@@ -1,6 +1,7 @@
 """What people are told of a table that is not right: since when, why, and what to enter."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 
 from include.coverage.judge import Coverage, Reason, Span
@@ -24,8 +25,27 @@ WHY: dict[Reason, str] = {
 }
 
 
-def coverage_findings(stream: Stream, coverage: Coverage, is_append: bool) -> list[Finding]:
-    """A finding for each cause for which the table of `stream`, or its live state, is not right."""
+def coverage_findings(
+    stream: Stream, coverage: Coverage, is_append: bool, is_mapped: bool = False
+) -> list[Finding]:
+    """A finding for each cause for which the table of `stream`, or its live state, is not right.
+
+    `is_mapped`: its states go back to mapped ones, which no replay makes.
+    """
+    found = _findings(stream, coverage, is_append)
+    if not is_mapped:
+        return found
+    return [
+        replace(
+            finding,
+            action=f"{finding.action}. What is of before its states were mapped, "
+            f"`./stateful reseed {stream.name} --recompute --apply` alone makes right: it gives them up",
+        )
+        for finding in found
+    ]
+
+
+def _findings(stream: Stream, coverage: Coverage, is_append: bool) -> list[Finding]:
     late = [span for span in coverage.wrong if span.reason == "late rows"]
     others = [span for span in coverage.wrong if span.reason != "late rows"]
     found = []

@@ -17,6 +17,7 @@ from include.lake.paths import Lake
 from include.landing.changed_bronze import bronze_finding, how_bronze_changed
 from include.landing.clock_repair import unknown_reset_us
 from include.savepoints.identity import StreamIdentity
+from include.savepoints.lineage import has_mapped
 from include.settings import Stream
 
 IN_PROCESSING_TIME = "ProcessingTimeTimeout"
@@ -117,7 +118,9 @@ def findings_on(
         return of_bronze
     if judged.distrust is not None:
         return [*of_bronze, distrusted(stream, lake.table(stream.name), judged.distrust)]
-    of_table = coverage_findings(stream, judged.coverage, row["output_mode"] == "append")
+    of_table = coverage_findings(
+        stream, judged.coverage, row["output_mode"] == "append", has_mapped(row)
+    )
     return [*of_bronze, *of_table]
 
 

@@ -22,6 +22,7 @@ from include.lake.generations import Generations
 from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
 from include.landing.clock_repair import ClockRepair, knows_reset, newest_repair
+from include.savepoints.lineage import has_mapped
 from include.settings import Stream
 
 Row = Mapping[str, Any]
@@ -201,7 +202,7 @@ class Recorded:
         standpoint = standpoint_of(stream, row, bronze_id, reset_us)
         ledger = self.entries.get(stream.name, ())
         coverage = judge(self.lake, ledger, standpoint, self._read_late)
-        return coverage, coverage_findings(stream, coverage, standpoint.is_append)
+        return coverage, coverage_findings(stream, coverage, standpoint.is_append, has_mapped(row))
 
     @cached_property
     def _bronze(self) -> Callable[[str], tuple[str | None, ClockRepair | None]]:

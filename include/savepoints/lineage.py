@@ -31,6 +31,11 @@ def is_mapped(lineage: str) -> bool:
     return MAPPED_FROM in lineage
 
 
+def has_mapped(row: Mapping[str, Any] | None) -> bool:
+    """Whether those of a generation do, whose row of `ops/generations` this is."""
+    return is_mapped((row or {}).get("code") or "")
+
+
 def rejects(lineage: str) -> bool:
     """Whether a fold by that name goes on after a failed call."""
     return code_of(lineage).endswith(REJECTS)

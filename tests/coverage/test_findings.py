@@ -115,3 +115,12 @@ def test_scripts_are_told_the_same():
     right = Coverage(END_US, (Span(BEGINNING_US, END_US, None),), None)
     assert coverage_record("user_counts", TableCoverage(right, None))["is_right"]
     assert not coverage_record("user_counts", TableCoverage(right, "it was lost"))["is_right"]
+
+
+def test_what_is_of_before_a_mapping_names_the_only_way_that_makes_it_right():
+    spans = (late(BEGINNING_US, 1), Span(BEGINNING_US, END_US, "other code"))
+    coverage = Coverage(END_US, spans, Span(END_US, END_US, "late rows", groups(1)))
+    way = "`./stateful reseed user_counts --recompute --apply` alone makes right"
+    named = [way in f.action for f in coverage_findings(STREAM, coverage, True, is_mapped=True)]
+    assert named == [True] * 2
+    assert not any(way in f.action for f in coverage_findings(STREAM, coverage, True))
