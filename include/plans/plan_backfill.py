@@ -13,6 +13,7 @@ from include.fold.instants import micros_of
 from include.lake.paths import Lake
 from include.plans.plan_recompute import (
     base_text,
+    before_initial_state,
     check_settled,
     recorded_recomputes,
     refuse_before_mapping,
@@ -50,12 +51,13 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class BackfillPlan:
-    """The runs of a backfill, in order, and how many more would be refused."""
+    """The runs of a backfill, in order, and how many more would be refused, and why."""
 
     stream: str
     runs: Sequence[PlannedRun]
     unsettled: int
     settled: datetime
+    early: Sequence[str] = ()  # of each before an initial state
 
     def text(self) -> str:
         """The plan for people."""
@@ -67,6 +69,8 @@ class BackfillPlan:
         ]
         if len(runs) > SHOWN:
             lines.append(f"  ... and {len(runs) - SHOWN:,} more")
+        if self.early:
+            lines.append(f"and {len(self.early):,} that would be refused: {self.early[0]}")
         if self.unsettled:
             lines.append(
                 f"and {self.unsettled:,} that would be refused: the stream is complete until "
@@ -107,8 +111,11 @@ def plan_backfill(
     settled = settled_until(lake, stream.name)
     assert settled is not None  # or the check would have raised
     closed = [interval for interval in intervals if interval[1] <= settled]
-    runs = _planned_runs(lake, stream, identity, closed)
-    return BackfillPlan(stream.name, runs, len(intervals) - len(closed), settled)
+    early = [why for _, end in closed if (why := before_initial_state(identity, end)) is not None]
+    if len(early) == len(closed):
+        raise SettingsError(f"{early[0]}: there is nothing to recompute before that")
+    runs = _planned_runs(lake, stream, identity, closed[len(early) :])
+    return BackfillPlan(stream.name, runs, len(intervals) - len(closed), settled, early)
 
 
 def schedule_intervals(

@@ -110,11 +110,8 @@ def plan_recompute(
         raise SettingsError(f"the interval from {start} until {until} is empty: give a later end")
     check_settled(lake, stream, until)
     start_us, until_us = micros_of(start), micros_of(until)
-    if identity.since_us is not None and until_us <= identity.since_us:
-        raise SettingsError(
-            f"{stream.name} begins with an initial state as of "
-            f"{instant_of(identity.since_us)}: there is nothing to recompute before that"
-        )
+    if (initial := before_initial_state(identity, until)) is not None:
+        raise SettingsError(f"{initial}: there is nothing to recompute before that")
     pin = pin_bronze(lake, stream.source)
     refuse_beyond_bronze(lake, identity, pin, until_us)
     base = choose_base(savepoints_of(lake, stream.name), identity, pin, start_us)
@@ -132,6 +129,15 @@ def plan_recompute(
         estimate_seconds(lake, stream.name, rows_to_read),
         trusted_coverage(lake, stream, identity),
     )
+
+
+def before_initial_state(identity: StreamIdentity, until: datetime) -> str | None:
+    """Why nothing before that instant can be recomputed, for a stream whose initial state stands for
+    all of it; None where something can."""
+    if identity.since_us is None or micros_of(until) > identity.since_us:
+        return None
+    as_of = instant_of(identity.since_us)
+    return f"{identity.stream} begins with an initial state as of {as_of}"
 
 
 def refuse_before_mapping(identity: StreamIdentity, base: Base, start: datetime) -> None:

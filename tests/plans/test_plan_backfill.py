@@ -120,6 +120,16 @@ def test_what_is_not_settled_is_said_to_be_refused(planned_lake):
         plan_backfill(planned_lake, STREAM, IDENTITY, START + MICROSECOND, START + HOUR)
 
 
+def test_what_an_initial_state_stands_for_is_said_to_be_refused(planned_lake):
+    begun = replace(IDENTITY, since_us=(START + 2 * HOUR - EPOCH) // MICROSECOND)
+    plan = plan_backfill(planned_lake, STREAM, begun, START, START + 4 * HOUR)
+    assert [run.start for run in plan.runs] == [START + 2 * HOUR, START + 3 * HOUR]
+    assert "and 2 that would be refused: user_counts begins with an initial state" in plan.text()
+    assert "2 runs and replay 6 rows" in plan.text()
+    with pytest.raises(SettingsError, match=r"initial state as of 2026-03-01 02:00.*nothing to"):
+        plan_backfill(planned_lake, STREAM, begun, START, START + 2 * HOUR)
+
+
 def test_of_an_update_table_nothing_is_replaced(planned_lake):
     identity = replace(IDENTITY, output_mode="update")
     plan = plan_backfill(planned_lake, STREAM, identity, START, START + 2 * HOUR)
