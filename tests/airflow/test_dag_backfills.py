@@ -21,6 +21,7 @@ from include.lake.paths import Lake
 from include.lake.stream_result import recompute_extra
 from include.plans import joined_backfill
 from include.registry import source_named, stream_named
+from include.savepoints.bronze_pin import pin_bronze
 from include.streams import sources
 from spark_jobs import recompute_interval
 from tests.coverage.ledgers import record
@@ -138,7 +139,8 @@ def test_what_lacks_nothing_is_not_promoted(lake, lake_dags):
     with pytest.raises(AirflowSkipException, match="there is nothing to promote"):
         before_promote(lake_dags)
     live = lived(lake)
-    taken_in = replace(live, bronze_ingested_at_us=2**52)
+    pin = pin_bronze(lake, "user_events")
+    taken_in = replace(live, bronze_ingested_at_us=pin.ingested_at_us)
     record(lake, replace(taken_in, kind="recompute", from_us=0))
     before_promote(lake_dags)  # no recompute changes the live state
     record(lake, replace(taken_in, kind="reseed"))

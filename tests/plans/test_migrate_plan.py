@@ -99,7 +99,10 @@ class Lived:
         append_ops(self.lake, "generations", [row], (f"{NAME}/{row['generation']}", 0))
         # Its rows are in the table, and the switch has not been made.
         mapped = {"mapped_from": self.code} if options.from_state else {}
-        made = {"generation": row["generation"], "bronze_ingested_at_us": 2**52} | mapped
+        made = {
+            "generation": row["generation"],
+            "bronze_ingested_at_us": micros_of(row["bronze_ingested_at"]),
+        } | mapped
         self.cover("reseed", row["base_until"], row["until"], (row["code"],), **made)
         return row
 
