@@ -26,9 +26,10 @@ from include.page.key_rows import initial_state, key_of_text, read_events, state
 from include.plans.plan_recompute import base_text, refuse_before_mapping, settled_until
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import BronzePin, pin_bronze
-from include.savepoints.choose_base import Base, choose_base
+from include.savepoints.choose_base import Base, choose_base, clean_savepoints
 from include.savepoints.contents import SavepointError
 from include.savepoints.identity import StreamIdentity
+from include.savepoints.lineage import is_mapped
 from include.savepoints.manifest import Savepoint, savepoints_of
 from include.settings import Stream
 from include.stream_definition import load_definition
@@ -114,8 +115,11 @@ def read_key(
     fold, identity = load_definition(stream).fold, stream_identity(lake, stream)
     key, until = key_of_text(fold, text), settled_until(lake, stream.name)
     from_us = micros_of((until or now) - timedelta(days=days))
-    savepoints = savepoints_of(lake, stream.name)
+    # None of another schema of the state: of before a migration.
+    schema = identity.state_schema
+    savepoints = [sp for sp in savepoints_of(lake, stream.name) if sp.state_schema == schema]
     pin = pin_bronze(lake, stream.source)
+    from_us = _replayable_us(identity, pin, savepoints, from_us)
     base, states = _beginning(lake, fold, key, identity, pin, savepoints, from_us)
     refuse_before_mapping(identity, base, instant_of(from_us))
     rows = read_events(pin, fold, key, base.until_us, identity.since_us)
@@ -144,6 +148,16 @@ def read_key(
         unexplained=unexplained,
         failure=ran.steps[-1].failure if ran.steps else None,
     )
+
+
+def _replayable_us(
+    identity: StreamIdentity, pin: BronzePin, savepoints: Sequence[Savepoint], from_us: int
+) -> int:
+    """From then on; of states that were mapped, from the first savepoint that has them on."""
+    if not is_mapped(identity.code):
+        return from_us
+    clean = clean_savepoints(savepoints, identity, pin)
+    return max(from_us, min((savepoint.until_us for savepoint in clean), default=from_us))
 
 
 def _beginning(

@@ -131,13 +131,11 @@ def _with(events: pa.Table, columns: dict[str, Any]) -> pa.Table:
 def state_in(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -> pa.Table:
     """The key's state in a savepoint: `state_schema(fold)`, one row or none.
 
-    None of another schema of the state: of before a migration. SavepointError for one that is damaged.
+    SavepointError for one that is damaged.
     """
     schema, own = state_schema(fold), pc.field("savepoint_id") == savepoint.savepoint_id
     try:
         dataset = dataset_of(f"{lake.root}/{savepoint.path}")
-        if set(schema.names) - {"changed_at_us", "timeout_at_us"} - set(dataset.schema.names):
-            return schema.empty_table()
         count = dataset.count_rows(filter=own)
         rows = dataset.to_table(filter=own & _is_key(fold, key, "key"))
     except (OSError, pa.ArrowException, DeltaError) as error:

@@ -251,3 +251,23 @@ def test_what_is_no_key_is_said():
         key_of_text(fold, "[" * 100_000)
     text = load_definition(stream_named("user_counts")).fold
     assert key_of_text(text, "17") == "17"
+
+
+def test_of_mapped_states_it_begins_where_they_do():
+    """What is before, no replay makes; and savepoints of before have another state."""
+    operations = Operations("silences")
+    try:
+        days_in_time(operations)
+        operations.migrate(None)
+        days_in_time(operations)
+        mapped = savepoints_of(operations.world.lake, operations.stream.name)
+        schema = mapped[-1].state_schema
+        figures = look(operations)
+        firsts = [sp.until_us for sp in mapped if sp.state_schema == schema]
+        assert len(firsts) < len(mapped)
+        assert figures.steps
+        assert min(micros_of(step.at) for step in figures.steps) >= min(firsts)
+        assert {micros_of(each.until) for each in figures.savepoints} <= set(firsts)
+        assert figures.unexplained == []
+    finally:
+        operations.close()
