@@ -5,7 +5,6 @@ from the store and back to it without being looked at.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import compress, repeat
 from typing import Any, NamedTuple
 
@@ -14,13 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import NEVER_US
-from include.fold.arrow_values import column_values, decode, encode, python_values
+from include.fold.arrow_values import decode, encode, python_values
 from include.fold.call_checks import is_plainly
 from include.fold.codes import positions_of
 from include.fold.definition import Key, KeyedFold
 from include.fold.expired import first_expiry_us, without_expired
 from include.fold.records import MAX_INT, MIN_INT, NAMES
 from include.fold.schemas import state_schema
+from include.fold.state_arrays import kept_without_timeout, records_of, state_array, wake_us
 from include.fold.timers import TIMERS
 
 # In place of the time of the last change: the key has a timeout, but no state.
@@ -162,7 +162,7 @@ class States:
         if not self._fold.wakes:
             return []
         if self._stored is not None:
-            is_due = pc.less(self._wake_us(self._stored), until_us)
+            is_due = pc.less(wake_us(self._fold, self._stored), until_us)
             self.fetch(self._stored["key"].filter(is_due))
         return [key for key in self._known if self.wakes_at(key) < until_us]
 
@@ -174,17 +174,9 @@ class States:
             timeout_us = min(timeout_us, *(at for at in timers_us if at is not None), NEVER_US)
         return min(timeout_us, end_us(self._fold.ttl_us, state, changed_at_us))
 
-    def _wake_us(self, rows: pa.Table) -> pa.ChunkedArray:
-        """The same of stored rows; null for never."""
-        wakes_us = [rows["timeout_at_us"]]
-        if self._fold.ttl_us is not None:
-            wakes_us.append(pc.add(rows["changed_at_us"], self._fold.ttl_us))
-        wakes_us += [pc.struct_field(rows[TIMERS], name) for name in self._fold.timers]
-        return pc.min_element_wise(*wakes_us) if wakes_us[1:] else wakes_us[0]
-
     def first_timeout_us(self) -> int:
         """When time alone changes something: the earliest timeout or end; NEVER_US for never."""
-        first_us = pc.min(self._wake_us(self.rows())).as_py()
+        first_us = pc.min(wake_us(self._fold, self.rows())).as_py()
         first_us = NEVER_US if first_us is None else int(first_us)
         if self._fold.seen is not None:
             first_us = min(first_us, first_expiry_us(self._fold.seen, self.rows()))
@@ -255,7 +247,7 @@ class States:
 
     def _objects(self, rows: pa.Table) -> Iterable[Known]:
         return zip(
-            _records(self._fold, rows["state"].combine_chunks()),
+            records_of(self._fold, rows["state"].combine_chunks()),
             python_values(pc.fill_null(rows["changed_at_us"], NO_STATE_US)),
             python_values(pc.fill_null(rows["timeout_at_us"], NEVER_US)),
             strict=True,
@@ -297,42 +289,10 @@ class States:
         never = np.array(timeouts_us) == NEVER_US
         arrays = [
             encode(self._key, list(kept)),
-            _state_array(self._fold, states, absent, schema.field("state").type),
+            state_array(self._fold, states, absent, schema.field("state").type),
             pa.array(changed_at_us, pa.int64(), mask=absent),
             pa.array(timeouts_us, pa.int64(), mask=never | (not self._fold.times_out)),
         ]
         for column in self._fold.beside:
             arrays.append(encode(column.shape, [*map(self._beside[column.name].get, kept)]))
         return pa.table(arrays, schema=schema)
-
-
-def kept_without_timeout(rows: pa.Table) -> int:
-    """How many states in rows of `state_schema` have none, nor a timer. (A key may have no state.)"""
-    kept = pc.and_(rows["timeout_at_us"].is_null(), rows["state"].is_valid())
-    if TIMERS in rows.column_names:
-        kept = pc.and_(kept, rows[TIMERS].is_null())
-    return int(pc.sum(kept, min_count=0).as_py())
-
-
-def _state_array(
-    fold: KeyedFold, states: tuple[Any, ...], absent: Any, kind: pa.StructType
-) -> pa.Array:
-    mask = None
-    if absent.any():
-        nothing = (None,) * kind.num_fields
-        states = tuple(nothing if state is None else state for state in states)
-        mask = pa.array(absent)
-    columns = zip(fold.state_columns, zip(*states, strict=True), strict=True)
-    arrays = [encode(column.shape, values) for column, values in columns]
-    return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=mask)
-
-
-def _records(fold: KeyedFold, states: pa.StructArray) -> list[Any]:
-    """The state of each row, as the stream's own record; None for none."""
-    columns = [column_values(c, pc.struct_field(states, c.name)) for c in fold.state_columns]
-    make = partial(tuple.__new__, fold.state)
-    records = list(map(make, zip(*columns, strict=True)))
-    if states.null_count:
-        is_there = states.is_valid().to_pylist()
-        return [r if there else None for r, there in zip(records, is_there, strict=True)]
-    return records

@@ -24,7 +24,8 @@ from include.fold.definition import (
 )
 from include.fold.instants import instant_of
 from include.fold.schemas import REJECTED, event_schema, output_schema
-from include.fold.states import States, kept_without_timeout
+from include.fold.state_arrays import kept_without_timeout
+from include.fold.states import States
 from include.lake.columns import instant_scalar
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, files_of
