@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -33,9 +33,10 @@ class Rescue:
     """Of one file: what its rows have beside the fields of the source."""
 
     def __init__(self, source: Source) -> None:
-        self._known = _known_of(source)
+        self._source, self._known = source, _known_of(source)
+        self._dotted = [(path, path.partition(".")[0]) for path, _ in _taken(source) if "." in path]
         # Quick, as nearly all rows have nothing else. A source that rescues nothing knows everything.
-        self.is_known = _checker(self._known) if source.rescue else lambda row: True
+        self.is_known = self._checker() if source.rescue else lambda row: True
         self._left = source.max_file_bytes
         self._counts: Counter[str] = Counter()
 
@@ -47,10 +48,12 @@ class Rescue:
         """
         if self.is_known(row):
             return None
-        unknown, inside = _unknown(row, self._known)
+        whole = self._whole(row)
+        known = _known_of(self._source, whole) if whole else self._known
+        unknown, inside = _unknown(row, known)
         if not unknown and not inside:
             return None
-        paths = [*_paths(unknown, self._known), *inside]
+        paths = [*_paths(unknown, known), *inside]
         _add_all(unknown, "", inside)
         text = _text(unknown)
         self._left -= len(text)
@@ -64,18 +67,36 @@ class Rescue:
         self._counts.update(paths)
         return text
 
+    def _checker(self) -> Check:
+        is_known = _checker(self._known)
+        if not self._dotted:
+            return is_known
+        return lambda row: is_known(row) and not self._whole(row)
+
+    def _whole(self, row: Row) -> frozenset[str]:
+        """The paths that a row has as whole names, which are taken, beside what the path leads to."""
+        return frozenset(path for path, first in self._dotted if path in row and first in row)
+
     def fields(self) -> str | None:
         """How many rows had each of them: JSON; None without any."""
         return json.dumps(self._counts) if self._counts else None
 
 
-def _known_of(source: Source) -> Known:
-    known: Known = {}
+def _taken(source: Source) -> list[tuple[str, Inside | None]]:
+    """The paths that are known, and what within: the shorter before what lies within them; what is
+    ignored, whatever it is, at last."""
     fields = [(field.landed, inside_of(sql_type(field.type))) for field in source.fields]
-    # The shorter before what lies within them; what is ignored, whatever it is, at last.
     paths = sorted([(source.time_field, None), *fields], key=lambda each: each[0].count("."))
-    for path, inside in [*paths, *((path, None) for path in source.ignored)]:
+    return [*paths, *((path, None) for path in source.ignored)]
+
+
+def _known_of(source: Source, whole: Set[str] = frozenset()) -> Known:
+    """`whole`: the paths that a row has as whole names, so that no step leads to them."""
+    known: Known = {}
+    for path, inside in _taken(source):
         known[path] = inside  # also as a whole name, which is taken first
+        if path in whole:
+            continue
         members: Known | None = known
         *steps, last = path.replace(ITEM, f".{ITEM}").split(".")
         for step in steps:
@@ -117,7 +138,8 @@ def _check_of(node: "Known | Inside | None") -> Check | None:
     if not node:
         return None
     is_known = _checker(node)
-    return lambda value: not isinstance(value, dict) or is_known(value)
+    # A path that goes through what is no object leads to nothing of it.
+    return lambda value: value is None or (isinstance(value, dict) and is_known(value))
 
 
 def _unknown(row: Row, known: Known) -> tuple[Parts, Parts]:
@@ -136,6 +158,8 @@ def _unknown(row: Row, known: Known) -> tuple[Parts, Parts]:
             members, deeper = _unknown(value, node)
             rest |= {name: members} if members else {}
             _add_all(inside, f"{name}.", deeper)
+        elif node:
+            rest[name] = value
     return rest, inside
 
 
@@ -143,8 +167,10 @@ def _unknown_of(value: object, node: "Known | Inside | None") -> Parts:
     """What a nested value has, by path."""
     if isinstance(node, Inside):
         return unknown_inside(value, node, _unknown_of)
-    if not node or not isinstance(value, dict):
+    if not node or value is None:
         return {}
+    if not isinstance(value, dict):
+        return {"": value}
     found: Parts = {}
     for parts in _unknown(value, node):
         _add_all(found, ".", parts)

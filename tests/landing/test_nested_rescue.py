@@ -41,6 +41,7 @@ ITEMS = Field(
     required=False,
     comment="What",
 )
+X_OF_PAYLOAD = Field(name="x", type="bigint", path="payload.x", required=False, comment="X")
 ORDER = {
     "payload": {"id": 1, "user": {"name": "ann", "nick": "a"}, "more": {"x": 1.10, "y": None}},
     "items": [
@@ -131,6 +132,13 @@ def test_a_wider_struct_under_another_name_does_not_take_them_for_its_value(
          {"payload": {"x": {"y": 1, "z": 2}}}, {"payload.x.z": 2}),
         ((replace(PAYLOAD, path="who.is"),), {}, {"who": {"is": {"id": 1, "a": 1}, "b": 1}},
          {"who": {"b": 1}, "who.is.a": 1}),
+        # What a path goes through is no object, or the path is a name too, which is taken.
+        ((X_OF_PAYLOAD,), {}, {"payload": "Ann"}, {"payload": "Ann"}),
+        ((X_OF_PAYLOAD,), {}, {"payload": [{"x": 1}]}, {"payload": [{"x": 1}]}),
+        ((), {"ignored": ("payload.x",)}, {"payload": 3}, {"payload": 3}),
+        ((ITEMS,), {"ignored": ("items[].gift.x",)},
+         {"items": [{"gift": {"x": 1}}, {"gift": 2}]}, {"items[].gift": {"1": 2}}),
+        ((X_OF_PAYLOAD,), {}, {"payload.x": 1, "payload": {"x": 2}}, {"payload": {"x": 2}}),
         # What is of another type is for its field to refuse.
         ((PAYLOAD, ITEMS), {}, {"payload": [1], "items": {"a": 1}}, None),
     ],
