@@ -62,19 +62,28 @@ def why_not_trusted(lake: Lake, generations: Generations, entries: Sequence[Entr
 
 
 def _read_other_bronze(lake: Lake, generations: Generations, own: Entry | None) -> str | None:
-    """Whether live has read what is no more in bronze, and in whose place there is another commit."""
+    """Whether live has read what is no more in bronze: that is shorter, or in its place there is
+    another commit."""
     row = generations.current
     if row is None or own is None or own.read_version is None or own.read_commit is None:
         return None
     bronze = lake.bronze(row["source"])
-    if commit_hash(lake, bronze, own.read_version) in (None, own.read_commit):
+    if commit_hash(lake, bronze, own.read_version) == own.read_commit:
         return None
-    if bronze_commit(lake, row, own.bronze_id, own.read_version) is None:
+    newest = _newest_version(lake, bronze, own.bronze_id)
+    if newest is None:
         return None  # another table has not been read at all, as the next run says
+    if newest < own.read_version:
+        found = f"{bronze} is at version {newest}, and version {own.read_version} of it was read"
+    elif commit_hash(lake, bronze, own.read_version) is None:
+        return None  # the clean-up of its log has taken it
+    else:
+        found = (
+            f"version {own.read_version} of {bronze} is another commit than the one that was read"
+        )
     return (
-        f"version {own.read_version} of {bronze} is another commit than the one that was read: rows "
-        "that are in the state never landed, or some that landed are not in it. Where that commit was "
-        "ours, a copy of bronze that has it mends it; else the reseed alone does"
+        f"{found}: rows that are in the state never landed, or some that landed are not in it. Where "
+        "that commit was ours, a copy of bronze that has it mends it; else the reseed alone does"
     )
 
 
@@ -83,13 +92,19 @@ def bronze_commit(
 ) -> str | None:
     """Which commit a version of bronze is; None where it is not the table of this id, or cannot be read."""
     path = lake.bronze(row["source"])
+    is_same = _newest_version(lake, path, bronze_id) is not None
+    return commit_hash(lake, path, version) if is_same else None
+
+
+def _newest_version(lake: Lake, path: str, table_id: str | None) -> int | None:
+    """Of a table, where it is the one of this id and can be read."""
     try:
-        is_same = lake.is_delta_table(path) and str(delta_table(path).metadata().id) == bronze_id
+        table = delta_table(path) if lake.is_delta_table(path) else None
     except DeltaError as error:
         if is_of_machine(error):
             raise
         return None
-    return commit_hash(lake, path, version) if is_same else None
+    return None if table is None or str(table.metadata().id) != table_id else int(table.version())
 
 
 def _older_than_ledger(lake: Lake, stream: str, entries: Sequence[Entry]) -> str | None:

@@ -1,5 +1,6 @@
 """An older bronze, behind which mended files land: who has read what was there before is not of it."""
 
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -7,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from include.coverage.table_coverage import table_coverage
+from include.coverage.table_coverage import find_coverage, table_coverage
 from include.fold.instants import instant_of
 from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions
@@ -117,3 +118,35 @@ def test_what_only_a_backfill_made_of_rows_that_are_gone_is_not_called_right(
         settled.append(("a", 500))
     assert emitted(world, "counts") == counted(settled)
     assert table_coverage(world.lake, stream).coverage.wrong == ()
+
+
+@pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
+@pytest.mark.parametrize("has_grown", [False, True])
+def test_a_table_with_rows_that_bronze_lacks_is_not_called_right(
+    world: World, kind: str, has_grown: bool
+):
+    stream = world.streams[kind]
+    world.pass_time(timedelta(days=4))
+    take(world, 0, "a", [10, 20, 300])
+    run(world, kind)
+    back_up(world)
+    for number, minute in enumerate((400, 500, 600), 1):
+        take(world, number, "b", [minute])
+    run(world, kind)
+    put_back(world)
+    shutil.rmtree(world.lake.landing("sent"))  # else they would land again
+    if has_grown:  # and not yet as far as it was read
+        take(world, 1, "a", [350])
+    judged = table_coverage(world.lake, stream)
+    assert not judged.is_right
+    assert any("reseed sim_" in each.action for each in find_coverage(world.lake, stream))
+    with pytest.raises(LakeError, match="reseed"):
+        run(world, kind)
+    reseed(world.engine, world.lake, stream, ReseedOptions())
+    take(world, 4, "a", [900])
+    take(world, 5, "a", [990])
+    run(world, kind)
+    firsts = [("a", minute) for minute in (10, 20, 300)]
+    expected = counted([*firsts, *([("a", 350)] if has_grown else []), ("a", 900)])
+    assert emitted(world, kind) == (expected if kind == "counts" else newest(expected))
+    assert table_coverage(world.lake, stream).is_right
