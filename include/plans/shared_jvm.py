@@ -35,14 +35,20 @@ LOOK_SECONDS = 1.0
 def is_small(opened: OpenStream) -> bool:
     """Whether the run's batches are better written by one process than by Spark.
 
-    By the rows that wait in bronze, and by the table's size: a MERGE of delta-rs reads all of it.
+    By the rows that wait in bronze; and by an update table's size: a MERGE of delta-rs reads all of it.
     """
-    lake, size = opened.lake, 0
-    if lake.is_delta_table(lake.table(opened.name)):
-        files = pa.table(delta_table(lake.table(opened.name)).get_add_actions())
-        size = pc.sum(files["size_bytes"]).as_py() or 0
-    waiting = rows_unread(lake, opened.name, opened.source, opened.generation)
-    return waiting <= FETCHED_ROWS and size <= MERGED_BYTES
+    size = _table_bytes(opened)  # in any case: a table whose log is none is not taken for small
+    waiting = rows_unread(opened.lake, opened.name, opened.source, opened.generation)
+    is_light = opened.fold.output_mode == "append" or size <= MERGED_BYTES
+    return waiting <= FETCHED_ROWS and is_light
+
+
+def _table_bytes(opened: OpenStream) -> int:
+    path = opened.lake.table(opened.name)
+    if not opened.lake.is_delta_table(path):
+        return 0
+    files = pa.table(delta_table(path).get_add_actions())
+    return pc.sum(files["size_bytes"]).as_py() or 0
 
 
 @contextmanager

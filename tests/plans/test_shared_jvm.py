@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from include.care.rocksdb.profile import Profile, complete_settings, record_profile
 from include.care.rocksdb.settings import MAX_MEMORY_MB
@@ -13,6 +15,7 @@ from include.lake.generations import INTENT
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.plans import shared_jvm
+from include.plans.open_stream import open_stream
 from include.plans.shared_jvm import wait_while_led
 from include.registry import stream_named
 from include.settings import GIB, SettingsError
@@ -65,6 +68,17 @@ def test_a_large_run_is_taken_along_by_none(lake, monkeypatch):
         append_ops(lake, "batches", [batch | {"total_in": 1}])
     with lead(lake, COUNTS, always) as others:
         assert others == (ALERTS,)
+
+
+def test_rows_are_merged_by_one_process_only_into_a_table_that_it_can_read(lake, monkeypatch):
+    """To append, nobody reads any of it."""
+    monkeypatch.setattr(shared_jvm, "MERGED_BYTES", 0)
+    sessions = stream_named("user_sessions")
+    for stream in (COUNTS, sessions):
+        assert shared_jvm.is_small(open_stream(lake, stream))
+        write_deltalake(lake.table(stream.name), pa.table({"n": [1]}))
+    assert not shared_jvm.is_small(open_stream(lake, COUNTS))
+    assert shared_jvm.is_small(open_stream(lake, sessions))
 
 
 def test_a_run_that_finishes_a_reseed_is_taken_along_by_none_and_takes_none(lake):
