@@ -1,6 +1,6 @@
 """How many examples a test of Hypothesis tries: a share of its number, as the profile says.
 
-`make test-full` tries all of them (`--hypothesis-profile=all`), `make test` one in eight, and
+`make test-full` tries all of them (`--hypothesis-profile=all`), `make test` one in ten, and
 `make test-fast` (`few`) one in twenty.
 """
 

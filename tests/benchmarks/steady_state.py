@@ -4,7 +4,7 @@
 
 Each run is what the stream's Dag does: the same commands, the same checks, the same decision.
 (Only ingestion stays in one JVM here: it touches no state.) Prints a line per run, and at the
-end the README's plot. A series that was interrupted goes on where it stopped.
+end the plot of docs/state.md. A series that was interrupted goes on where it stopped.
 """
 
 import json
