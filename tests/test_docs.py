@@ -117,3 +117,18 @@ def test_a_cart_is_reminded_and_expires_as_the_page_says():
     ordered = run(names["FOLD"], [first, event("c", hour_us + 1, True)], clock=8 * 24 * hour_us)
     assert (ordered.outputs, ordered.timers) == ([], {})
     check_fold(names["FOLD"], may_keep=True, other_process=False)
+
+
+def test_each_module_that_is_shown_as_a_command_is_one():
+    root = PAGE_FOLDER.parent
+    pages = [root / "README.md", *PAGE_FOLDER.glob("*.md")]
+    shown = {
+        name
+        for page in pages
+        for name in re.findall(r"-m ((?:include|tests)\.[\w.]+)", page.read_text())
+    }
+    assert "include.cli" in shown
+    for name in sorted(shown):
+        path = root / name.replace(".", "/")
+        main = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+        assert '__name__ == "__main__"' in main.read_text(), name
