@@ -74,16 +74,16 @@ def _read_other_bronze(lake: Lake, generations: Generations, own: Entry | None) 
     if newest is None:
         return None  # another table has not been read at all, as the next run says
     if newest < own.read_version:
-        found = f"{bronze} is at version {newest}, and version {own.read_version} of it was read"
-    elif commit_hash(lake, bronze, own.read_version) is None:
-        return None  # the clean-up of its log has taken it
-    else:
-        found = (
-            f"version {own.read_version} of {bronze} is another commit than the one that was read"
+        return (
+            f"{bronze} is at version {newest}, and version {own.read_version} of it was read: it is an "
+            "older copy. The one that has that version mends it; else the reseed alone does"
         )
+    if commit_hash(lake, bronze, own.read_version) is None:
+        return None  # the clean-up of its log has taken it
     return (
-        f"{found}: rows that are in the state never landed, or some that landed are not in it. Where "
-        "that commit was ours, a copy of bronze that has it mends it; else the reseed alone does"
+        f"version {own.read_version} of {bronze} is another commit than the one that was read: rows "
+        "that are in the state never landed, or some that landed are not in it. Where that commit was "
+        "ours, a copy of bronze that has it mends it; else the reseed alone does"
     )
 
 
