@@ -4,8 +4,7 @@ deletes and updates.
 A version has files of changes, which then are all that it changes; or it adds and removes whole files.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,30 +14,12 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable as OpenTable
 
 from include.lake.delta_log import changes_data
-from include.lake.paths import files_of
 from include.landing.arrivals import OriginError
+from include.landing.delta_commits import Actions, bodies
 
 FOLDER = "_change_data/"
 CHANGE = "_change_type"
 PROPERTY = "delta.enableChangeDataFeed"
-Actions = Sequence[Mapping[str, Any]]
-
-
-def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
-    """Of the commit of a version; OriginError when it is not there any more."""
-    try:
-        with files_of(uri).open_input_stream(log_file(version)) as file:
-            text = bytes(file.read()).decode()
-    except FileNotFoundError as error:
-        raise OriginError(
-            f"version {version} of {uri} was cleaned up while it was to be taken: run again"
-        ) from error
-    return [json.loads(line) for line in text.split("\n") if line]
-
-
-def log_file(version: int) -> str:
-    """The commit of a version, below the table."""
-    return f"_delta_log/{version:020}.json"
 
 
 def inserted_files(table: OpenTable, uri: str, actions: Actions) -> dict[str, int]:
@@ -52,10 +33,10 @@ def inserted_files(table: OpenTable, uri: str, actions: Actions) -> dict[str, in
             f"{at} deletes or updates rows, and was made without a change data feed ({PROPERTY}): "
             'on_change="ignore" of the origin passes it over, and can be set back after that run'
         )
-    if changes := _bodies(actions, "cdc"):
+    if changes := bodies(actions, "cdc"):
         return {unquote(change["path"]): change["size"] for change in changes}
-    removed = {remove["path"]: remove for remove in _bodies(actions, "remove")}
-    adds = [add for add in _bodies(actions, "add") if add.get("dataChange", True)]
+    removed = {remove["path"]: remove for remove in bodies(actions, "remove")}
+    adds = [add for add in bodies(actions, "add") if add.get("dataChange", True)]
     # With a deletion vector alone that is another, a file has fewer rows than before.
     new = [add for add in adds if add["path"] not in removed]
     if (
@@ -72,13 +53,9 @@ def inserted_files(table: OpenTable, uri: str, actions: Actions) -> dict[str, in
 
 def is_restore(actions: Actions) -> bool:
     """Whether a version takes files back that the table had before: no row of them is a new one."""
-    infos = _bodies(actions, "commitInfo")
+    infos = bodies(actions, "commitInfo")
     is_named = any(info.get("operation") == "RESTORE" for info in infos)
     return is_named and changes_data(actions)
-
-
-def _bodies(actions: Actions, kind: str) -> list[Mapping[str, Any]]:
-    return [action[kind] for action in actions if kind in action]
 
 
 def _deleted(file: Mapping[str, Any] | None) -> int:
@@ -96,20 +73,3 @@ def inserted_rows(content: bytes) -> pa.Table:
     file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
     rows = file.read()
     return rows.filter(pc.equal(rows[CHANGE], "insert")).drop_columns([CHANGE])
-
-
-def passed_over(uri: str, version: int) -> str:
-    """What a version has beside its inserted rows, for people."""
-    try:
-        return f"{_others(uri, actions_of(uri, version))} of version {version}"
-    except (OriginError, FileNotFoundError):  # of a batch that is repeated after a VACUUM
-        return f"changes of version {version}"
-
-
-def _others(uri: str, actions: Actions) -> str:
-    changes = [unquote(change["path"]) for change in _bodies(actions, "cdc")]
-    if not changes:
-        return f"{len(_bodies(actions, 'remove'))} files"
-    files = files_of(uri)
-    kinds = [pq.read_table(path, columns=[CHANGE], filesystem=files)[CHANGE] for path in changes]
-    return f"{sum(pc.sum(pc.not_equal(kind, 'insert')).as_py() or 0 for kind in kinds)} rows"

@@ -13,9 +13,9 @@ from include.lake.delta_log import first_line, is_of_machine
 from include.lake.paths import files_of
 from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
-from include.landing.delta_feed import actions_of, inserted_rows, is_of_feed
+from include.landing.delta_commits import actions_of, added_files, open_table
+from include.landing.delta_feed import inserted_rows, is_of_feed
 from include.landing.delta_parts import GONE, VersionPart, part_named
-from include.landing.delta_versions import added_files, open_table
 from include.landing.parse_files import Outcome, file_outcome, outcomes_of_content
 from include.landing.refusals import UnreadableFileError
 from include.landing.rescue import Rescue

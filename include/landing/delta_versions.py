@@ -12,46 +12,30 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable as OpenTable
-from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from include.lake.delta_log import changes_data, commit_info, first_line, is_of_machine
-from include.lake.findings import Finding
-from include.lake.open_delta import delta_table
+from include.lake.delta_log import changes_data, commit_info
 from include.lake.paths import files_of
 from include.landing import arrivals
 from include.landing.arrivals import Cut, GoesOn, OriginError
 from include.landing.batch import Batch, Position
-from include.landing.delta_feed import (
+from include.landing.delta_commits import (
+    Actions,
+    LostCommitError,
     actions_of,
-    inserted_files,
-    is_restore,
+    added_files,
+    is_whole,
     log_file,
-    passed_over,
+    open_table,
+    table_at,
 )
+from include.landing.delta_feed import inserted_files, is_restore
 from include.landing.delta_parts import BEGINS, GONE, INSERTS, PASSED_OVER, VersionPart, part_named
 from include.origins import DeltaTable
 from include.settings import Source
 
 # A path that does not lie below the table.
 OF_ANOTHER_TABLE = re.compile(r"/|[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
-
-
-def open_table(uri: str, version: int | None = None) -> OpenTable:
-    """The table, as of a version; OriginError when there is none, or it cannot be read."""
-    try:
-        return delta_table(uri, version=version)
-    except (DeltaError, OSError) as error:
-        at = "" if version is None else f" as of version {version}"
-        raise OriginError(
-            f"the Delta table {uri}{at} cannot be read: {first_line(error)}"
-        ) from error
-
-
-def added_files(table: OpenTable) -> dict[str, dict[str, Any]]:
-    """The files of a version of the table by path: their bytes, and values of partitions."""
-    actions = pa.table(table.get_add_actions(flatten=False))
-    return {unquote(row["path"]): row for row in actions.to_pylist()}
 
 
 @dataclass(frozen=True)
@@ -137,7 +121,7 @@ class TableArrivals:
         if not first and begun is not None and not self._opens(begun):
             return (
                 f"version {begun} of {self.origin.uri}, with whose files it was begun, was cleaned up "
-                "before all of them were taken"
+                "before all of them were taken, or its commit damaged"
             )
         if first > self.newest + 1:
             return (
@@ -146,8 +130,8 @@ class TableArrivals:
             )
         if first and first <= self.newest and not self._opens(first):
             return (
-                f"versions {first} to {self._earliest() - 1} of {self.origin.uri} were cleaned up "
-                "before they were taken"
+                f"versions {first} to {self._earliest(first) - 1} of {self.origin.uri} were cleaned up, or "
+                f"their commits damaged ({log_file(first)}), before they were taken"
             )
         return None
 
@@ -161,7 +145,7 @@ class TableArrivals:
         if self._complete(position) > self.newest:
             return GoesOn(lost, 0, (VersionPart(self.newest, "").name,), self.id)
         first = self._complete(position) + 1 or self._begun(position) or 0
-        until = self._earliest()
+        until = self._earliest(first)
         names = (VersionPart(until - 1, "").name,)
         return GoesOn(lost, until - first, names, self.id)
 
@@ -194,12 +178,19 @@ class TableArrivals:
         """Versions that are not all taken, and of each the files that are not."""
         taken = self._taken(position)
         complete = self._complete(position)
+        first = complete + 1
         if complete < 0:
             begun = self._begun(position)
             complete = self.newest if begun is None else begun
             yield complete, self._untaken(complete, self._backlog(complete), taken)
         for version in range(complete + 1, self.newest + 1):
-            files = self._appended(version, VersionPart(version, INSERTS) in taken)
+            try:
+                actions = actions_of(self.origin.uri, version)
+            except LostCommitError:
+                if version == first:
+                    raise
+                return  # what comes before it is taken first
+            files = self._appended(version, actions, VersionPart(version, INSERTS) in taken)
             yield version, self._untaken(version, files, taken)
 
     def _untaken(
@@ -225,10 +216,9 @@ class TableArrivals:
         by_age = sorted(files, key=lambda path: (files[path]["modification_time"], path))
         return {path: files[path]["size_bytes"] for path in by_age}
 
-    def _appended(self, version: int, is_begun: bool) -> dict[str, int]:
+    def _appended(self, version: int, actions: Actions, is_begun: bool) -> dict[str, int]:
         """`is_begun`: some of what it inserts is taken, and so is the rest, whatever the origin says
         by now."""
-        actions = actions_of(self.origin.uri, version)
         if is_restore(actions) or any(_takes_away(action) for action in actions):
             if self.origin.on_change == "ignore" and not is_begun:
                 return {PASSED_OVER: 0}
@@ -245,33 +235,20 @@ class TableArrivals:
         adds = (action["add"] for action in actions if "add" in action)
         return {unquote(add["path"]): add["size"] for add in adds if add.get("dataChange", True)}
 
-    def _has(self, version: int) -> bool:
-        info = files_of(self.origin.uri).get_file_info(log_file(version))
-        return bool(info.type == fs.FileType.File)
-
     def _opens(self, version: int) -> bool:
-        """Whether the log still has the commit and what came before it, as a file or in a checkpoint.
+        """Whether the log still has the commit, and what came before it, as files or in a checkpoint.
 
         OriginError where a machine fails.
         """
-        if not self._has(version):
-            return False
-        if version == self.newest:
-            return True
-        try:
-            delta_table(self.origin.uri, version=version)
-        except DeltaError as error:
-            if is_of_machine(error):
-                raise OriginError(
-                    f"{self.origin.uri} cannot be read: {first_line(error)}"
-                ) from error
-            return False
-        return True
+        uri = self.origin.uri
+        return is_whole(uri, version) and (
+            version == self.newest or table_at(uri, version) is not None
+        )
 
-    def _earliest(self) -> int:
-        """The version from which on all commits can be read."""
-        version = self.newest
-        while version and self._has(version - 1):
+    def _earliest(self, lost: int) -> int:
+        """The version from which on all commits can be read, behind one that cannot."""
+        version = self.newest + 1
+        while version > lost + 1 and is_whole(self.origin.uri, version - 1):
             version -= 1
         while version < self.newest and not self._opens(version):
             version += 1
@@ -283,27 +260,3 @@ def _takes_away(action: Mapping[str, Any]) -> bool:
     if "cdc" in action or action.get("add", {}).get("deletionVector"):
         return True
     return "remove" in action and changes_data([action])
-
-
-def ignored_findings(source: Source, batch: Batch) -> list[Finding]:
-    """Of versions that a batch passes over, as the source said when it was planned."""
-    if not isinstance(source.origin, DeltaTable):
-        return []
-    parts = sorted(part_named(name) for name in batch.files)
-    versions = [part.version for part in parts if part.path in (PASSED_OVER, INSERTS)]
-    if not versions:
-        return []
-    named, uri = ", ".join(map(str, versions)), source.origin.uri
-    told = f"versions {named} of {uri} delete, update or restore rows, and were passed over"
-    if others := [passed_over(uri, part.version) for part in parts if part.path == INSERTS]:
-        told += f" but for the rows that they insert: {', '.join(others)}"
-    return [
-        Finding(
-            finding="versions_ignored",
-            severity="warning",
-            count=len(versions),
-            detail=f"{told} (on_change of the source): bronze/{source.name} has the rows as they "
-            "were before",
-            action="if the change matters, take the table in anew under another source",
-        )
-    ]

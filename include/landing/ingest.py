@@ -23,9 +23,9 @@ from include.landing.bronze_tables import create_tables
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
-from include.landing.delta_versions import ignored_findings
 from include.landing.file_repeat import rows_kept
 from include.landing.group_report import report_groups
+from include.landing.ignored_versions import ignored_findings
 from include.landing.ingest_position import (
     app_id,
     ensure_position,

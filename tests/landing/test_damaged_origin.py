@@ -1,7 +1,11 @@
-"""Somebody else's Delta table with a damaged file: that is refused as a whole, and gives no row that is none."""
+"""Somebody else's Delta table with a damaged file: that is refused as a whole, and gives no row that is none.
+
+A damaged commit of its log stops the source: nobody knows which rows it has added.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,9 +15,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from include import origins
 from include.lake.paths import Lake
-from include.landing.ingest import ingest
+from include.landing.arrivals import OriginError
+from include.landing.ingest import RunCounts, ingest
+from include.landing.skip_lost import apply_skip, plan_skip
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START
+from tests.theirs import Theirs
 
 pytestmark = pytest.mark.slow
 NOTE = "note"  # a column that is no field of the source
@@ -81,3 +88,37 @@ def test_a_damaged_file_of_a_partition_gives_no_row_without_its_fields(
     ingest(lake, replace(SIGNALS, origin=origins.DeltaTable(uri=uri), rescue=False))
     assert [row["value"] for row in bronze_of(lake)] == [1]
     assert [row["reason_code"] for row in quarantine_of(lake)] == ["unreadable_file"]
+
+
+@pytest.mark.parametrize("version", [1, 2, 4])
+@pytest.mark.parametrize("text", [b"", b'{"add', b"\0\0", b"\xff", b"7\n"])
+def test_a_damaged_commit_behind_a_checkpoint_stops_until_it_is_skipped(
+    lake: Lake, tmp_path: Path, version: int, text: bytes
+):
+    """Others read the checkpoint, and have its rows."""
+    theirs = Theirs(tmp_path)
+    theirs.append(1)
+    ingest(lake, theirs.source())
+    for _ in range(4):
+        theirs.append(1)
+    DeltaTable(theirs.uri).create_checkpoint()
+    theirs.commit_file(version).write_bytes(text)
+    last = (
+        max(version, 3) if text else version
+    )  # until the checkpoint, where nothing leads behind it
+    damage = rf"versions {version} to {last} of .*commits damaged .*{version}\.json.*skip-lost"
+    for _ in range(2):
+        with pytest.raises(OriginError, match=damage):
+            ingest(lake, theirs.source())
+    assert values_of(lake) == [*range(version)]  # what came before it
+    plan = plan_skip(lake, theirs.source(), datetime(2026, 3, 2, tzinfo=UTC))
+    assert plan is not None
+    assert plan.count == last - version + 1
+    apply_skip(lake, theirs.source(), plan)
+    ingest(lake, theirs.source())
+    assert values_of(lake) == [*range(version), *range(last + 1, 5)]
+    assert ingest(lake, theirs.source()) == RunCounts()
+
+
+def values_of(lake: Lake) -> list[int]:
+    return sorted(row["value"] for row in bronze_of(lake))
