@@ -15,6 +15,7 @@ from include.lake.paths import files_of
 from include.landing.arrivals import OriginError
 
 Actions = Sequence[Mapping[str, Any]]
+MAPPING = "delta.columnMapping.mode"
 
 
 class LostCommitError(OriginError):
@@ -65,15 +66,10 @@ def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
         with files_of(uri).open_input_stream(log_file(version)) as file:
             content = bytes(file.read())
     except FileNotFoundError as error:
-        raise LostCommitError(
-            f"version {version} of {uri} was cleaned up while it was to be taken: run again"
-        ) from error
+        raise LostCommitError(f"the commit of version {version} of {uri} was cleaned up") from error
     if actions := _actions_in(content):
         return actions
-    raise LostCommitError(
-        f"version {version} of {uri} cannot be taken, as its commit is damaged "
-        f"({log_file(version)}): run again, which says how to go on"
-    )
+    raise LostCommitError(f"the commit of version {version} of {uri} is damaged")
 
 
 def _actions_in(content: bytes) -> list[dict[str, Any]]:
@@ -97,3 +93,18 @@ def is_whole(uri: str, version: int) -> bool:
 def bodies(actions: Actions, kind: str) -> list[Mapping[str, Any]]:
     """Of the actions of one kind."""
     return [action[kind] for action in actions if kind in action]
+
+
+def maps_columns(configuration: Mapping[str, str]) -> bool:
+    """Whether columns have other names in the files that are written under it."""
+    return configuration.get(MAPPING, "none") != "none"
+
+
+def is_mapped_at(uri: str, version: int, actions: Actions, was_mapped: bool | None) -> bool:
+    """Whether files that a version adds are of mapped columns. `was_mapped`: those of the version
+    before it, where that is known."""
+    if metadata := bodies(actions, "metaData"):
+        return maps_columns(metadata[-1].get("configuration") or {})
+    if was_mapped is None:
+        return maps_columns(open_table(uri, version).metadata().configuration)
+    return was_mapped

@@ -20,12 +20,15 @@ from include.landing import arrivals
 from include.landing.arrivals import Cut, GoesOn, OriginError
 from include.landing.batch import Batch, Position
 from include.landing.delta_commits import (
+    MAPPING,
     Actions,
     LostCommitError,
     actions_of,
     added_files,
+    is_mapped_at,
     is_whole,
     log_file,
+    maps_columns,
     open_table,
     table_at,
 )
@@ -47,11 +50,10 @@ class TableArrivals:
     @cached_property
     def table(self) -> OpenTable:
         table = open_table(self.origin.uri)
-        metadata = table.metadata()
-        if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
+        if maps_columns(table.metadata().configuration):
             raise OriginError(
                 f"the Delta table {self.origin.uri} maps its columns to other names in its files "
-                "(delta.columnMapping.mode): that is not read"
+                f"({MAPPING}): that is not read"
             )
         return table
 
@@ -178,20 +180,31 @@ class TableArrivals:
         """Versions that are not all taken, and of each the files that are not."""
         taken = self._taken(position)
         complete = self._complete(position)
-        first = complete + 1
         if complete < 0:
             begun = self._begun(position)
             complete = self.newest if begun is None else begun
             yield complete, self._untaken(complete, self._backlog(complete), taken)
-        for version in range(complete + 1, self.newest + 1):
+        for version, actions, is_mapped in self._commits(complete + 1):
+            files = self._appended(version, actions, VersionPart(version, INSERTS) in taken)
+            if is_mapped and any(VersionPart(version, path).is_file for path in files):
+                raise OriginError(
+                    f"version {version} of {self.origin.uri} was written while its columns had other names in "
+                    f"its files ({MAPPING}), which is not read. They have none now: another source can take "
+                    "in the table as it is"
+                )
+            yield version, self._untaken(version, files, taken)
+
+    def _commits(self, first: int) -> Iterator[tuple[int, Actions, bool]]:
+        """Of all versions up to one that is lost, which `lost` tells of once it comes next; and whether
+        columns are mapped in it."""
+        is_mapped = None
+        for version in range(first, self.newest + 1):
             try:
                 actions = actions_of(self.origin.uri, version)
             except LostCommitError:
-                if version == first:
-                    raise
-                return  # what comes before it is taken first
-            files = self._appended(version, actions, VersionPart(version, INSERTS) in taken)
-            yield version, self._untaken(version, files, taken)
+                return
+            is_mapped = is_mapped_at(self.origin.uri, version, actions, is_mapped)
+            yield version, actions, is_mapped
 
     def _untaken(
         self, version: int, files: dict[str, int], taken: Sequence[VersionPart]
