@@ -144,9 +144,9 @@ class TableArrivals:
             return None
         if position.parts[-1].origin_id != self.id:
             return GoesOn(lost, 0, (BEGINS,), self.id)
-        if self._complete(position) > self.newest:
-            return GoesOn(lost, 0, (VersionPart(self.newest, "").name,), self.id)
         first = self._complete(position) + 1 or self._begun(position) or 0
+        if first > self.newest:
+            return GoesOn(lost, 0, (VersionPart(self.newest, "").name,), self.id)
         until = self._earliest(first)
         names = (VersionPart(until - 1, "").name,)
         return GoesOn(lost, until - first, names, self.id)
@@ -163,8 +163,17 @@ class TableArrivals:
             if info.type == fs.FileType.NotFound and f"{GONE}{part.path}" not in given_up
         )
 
-    def _taken(self, position: Position) -> list[VersionPart]:
-        return [part_named(part.name) for part in position.parts if part.origin_id == self.id]
+    def _taken(self, position: Position, since: int = 0) -> list[VersionPart]:
+        """Of this table, in batches from a number on."""
+        parts = (part for part in position.parts if part.batch >= since)
+        return [part_named(part.name) for part in parts if part.origin_id == self.id]
+
+    def _taken_next(self, position: Position) -> list[VersionPart]:
+        """What is taken of versions behind the complete ones. Before an older copy of the table was gone
+        on with, versions of the same numbers were others."""
+        ours = (part for part in position.parts if part.origin_id == self.id)
+        ends = (part.batch for part in ours if not part_named(part.name).path)
+        return self._taken(position, since=max(ends, default=0))
 
     def _complete(self, position: Position) -> int:
         """The version until which all is taken, by the newest batch that says so; -1 before the first."""
@@ -178,7 +187,7 @@ class TableArrivals:
 
     def _waiting(self, position: Position) -> Iterator[tuple[int, dict[str, int]]]:
         """Versions that are not all taken, and of each the files that are not."""
-        taken = self._taken(position)
+        taken = self._taken_next(position)
         complete = self._complete(position)
         if complete < 0:
             begun = self._begun(position)

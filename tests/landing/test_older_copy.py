@@ -1,0 +1,105 @@
+"""A Delta table is put back as an older copy, and goes on: its next versions have the numbers of others."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from include.lake.ops import read_ops
+from include.lake.paths import Lake
+from include.landing import ingest as ingestion
+from include.landing.arrivals import OriginError
+from include.landing.ingest import RunCounts, ingest
+from include.landing.skip_lost import apply_skip, plan_skip
+from include.settings import Source
+from tests.deaths import KilledError
+from tests.ingested import SPLIT_ALWAYS, bronze_of
+from tests.theirs import Theirs
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Theirs:
+    return Theirs(tmp_path, has_feed=True)
+
+
+def put_back(theirs: Theirs, version: int) -> None:
+    for path in Path(theirs.uri, "_delta_log").glob("*.json"):
+        if int(path.stem) > version:
+            path.unlink()
+
+
+def skip(lake: Lake, source: Source) -> int:
+    plan = plan_skip(lake, source, datetime(2026, 3, 2, tzinfo=UTC))
+    assert plan is not None
+    apply_skip(lake, source, plan)
+    return plan.count
+
+
+def values_of(lake: Lake) -> list[int]:
+    return sorted(row["value"] for row in bronze_of(lake))
+
+
+def test_a_version_that_is_passed_over_is_told_though_its_number_was_before(
+    lake: Lake, theirs: Theirs
+):
+    source = theirs.source(on_change="ignore")
+    theirs.append(3)
+    ingest(lake, source)
+    theirs.delete(1)
+    ingest(lake, source)
+    put_back(theirs, 0)
+    skip(lake, source)
+    theirs.append(4, mode="overwrite")
+    theirs.append(1)
+    ingest(lake, source)
+    assert values_of(lake) == [0, 1, 2, 7]
+    assert read_ops(lake, "findings")["finding"].to_pylist().count("versions_ignored") == 2
+
+
+def test_a_version_that_updates_stops_though_the_inserts_of_its_number_were_taken(
+    lake: Lake, theirs: Theirs
+):
+    source = theirs.source(on_change="inserts")
+    theirs.append(3)
+    ingest(lake, source)
+    theirs.upsert(1)
+    ingest(lake, source)
+    put_back(theirs, 0)
+    skip(lake, source)
+    theirs.upsert(2)
+    with pytest.raises(OriginError, match=r"version 1 of .* deletes or updates rows"):
+        ingest(lake, theirs.source(on_change="stop"))
+    ingest(lake, source)
+    assert values_of(lake) == [0, 1, 2, 3, 4]
+
+
+def test_a_copy_older_than_what_the_source_was_begun_with_is_gone_on_with(
+    lake: Lake, theirs: Theirs, monkeypatch: pytest.MonkeyPatch
+):
+    for _ in range(4):
+        theirs.append(1)
+    source = replace(theirs.source(), commit_bytes=SPLIT_ALWAYS)
+    with monkeypatch.context() as patch:
+        patch.setattr(ingestion.BatchWriter, "write", dying_behind(ingestion.BatchWriter.write))
+        with pytest.raises(KilledError):
+            ingest(lake, source)
+    put_back(theirs, 1)
+    with pytest.raises(OriginError, match="skip-lost"):
+        ingest(lake, source)
+    assert skip(lake, source) == 0
+    theirs.append(1)
+    ingest(lake, source)
+    assert values_of(lake) == [0, 4]
+    assert ingest(lake, source) == RunCounts()
+
+
+def dying_behind(write: Callable[..., None]) -> Callable[..., None]:
+    def and_die(*given: object) -> None:
+        write(*given)
+        raise KilledError
+
+    return and_die
