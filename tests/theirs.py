@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from include import origins
+from include.landing import delta_partitions
 from include.settings import Source
 from tests.ingested import SIGNALS
 from tests.landed_files import START
@@ -73,3 +74,13 @@ class Theirs:
 
     def files(self) -> list[Path]:
         return sorted(Path(self.uri).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def forget_logs() -> None:
+    """What this process knows of logs: the next run is another one."""
+    for known in (
+        delta_partitions.schema_at,
+        delta_partitions._files_at,
+        delta_partitions._changes_of,
+    ):
+        known.cache_clear()

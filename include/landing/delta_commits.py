@@ -40,8 +40,8 @@ def table_at(uri: str, version: int) -> OpenTable | None:
     """
     try:
         return delta_table(uri, version=version)
-    except DeltaError as error:
-        if is_of_machine(error):
+    except (DeltaError, OSError) as error:
+        if isinstance(error, OSError) or is_of_machine(error):
             raise OriginError(f"{uri} cannot be read: {first_line(error)}") from error
         return None
 

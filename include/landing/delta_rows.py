@@ -1,9 +1,7 @@
 """The rows of a file of somebody else's Delta table, judged as those of a landed Parquet file."""
 
 from collections.abc import Iterator
-from functools import lru_cache, partial
-from typing import Any
-from urllib.parse import unquote
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +11,8 @@ from include.lake.delta_log import first_line, is_of_machine
 from include.lake.paths import files_of
 from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
-from include.landing.delta_commits import actions_of, added_files, open_table
 from include.landing.delta_feed import inserted_rows, is_of_feed
+from include.landing.delta_partitions import LostPartitionError, partition_values, schema_at
 from include.landing.delta_parts import GONE, VersionPart, part_named
 from include.landing.parse_files import Outcome, file_outcome, outcomes_of_content
 from include.landing.refusals import UnreadableFileError
@@ -53,9 +51,12 @@ def _content(source: Source, part: VersionPart) -> bytes:
     except FileNotFoundError as error:
         raise OriginError(
             f"{part.path} of {origin.uri} was to be taken in and is gone, as after a VACUUM: "
-            f"`./stateful skip-lost {source.name}` shows what is lost, and --apply goes on without it"
+            f"{_way_on(source)}"
         ) from error
-    values = _partition_values(origin.uri, part)
+    try:
+        values = partition_values(origin.uri, part)
+    except LostPartitionError as error:
+        raise OriginError(f"{error}: {_way_on(source)}") from error
     try:
         if is_of_feed(part.path):
             content = _as_parquet(inserted_rows(content))
@@ -67,45 +68,10 @@ def _content(source: Source, part: VersionPart) -> bytes:
         raise UnreadableFileError(f"not a whole Parquet file: {first_line(error)}") from None
 
 
-@lru_cache(maxsize=64)
-def _files_at(uri: str, version: int) -> tuple[dict[str, dict[str, Any]], pa.Schema]:
-    table = open_table(uri, version)
-    columns = table.metadata().partition_columns
-    if not columns:
-        return {}, pa.schema([])
-    schema = pa.schema(table.schema().to_arrow())
-    return added_files(table), pa.schema([schema.field(name) for name in columns])
-
-
-def _partition_values(uri: str, part: VersionPart) -> pa.Table | None:
-    """One row of the columns that the table has in its log and not in its files."""
-    files, schema = _files_at(uri, part.version)
-    if not schema.names:
-        return None
-    if is_of_feed(part.path):
-        return _values_of_feed(uri, part, schema)
-    values = files[part.path]["partition"]
-    return pa.Table.from_pylist([{name: values[name] for name in schema.names}], schema=schema)
-
-
-def _values_of_feed(uri: str, part: VersionPart, schema: pa.Schema) -> pa.Table:
-    """By the log, which has them as text."""
-    changes = (action.get("cdc") for action in actions_of(uri, part.version))
-    (change,) = [c for c in changes if c and unquote(c["path"]) == part.path]
-    texts = change["partitionValues"]
-    try:
-        values = [_of_text(texts[field.name], field.type) for field in schema]
-    except pa.ArrowException as error:
-        raise OriginError(f"{part.path} of {uri}: its partition is not read: {error}") from error
-    return pa.table(values, schema=schema)
-
-
-def _of_text(text: str | None, kind: pa.DataType) -> pa.Array:
-    """As Delta writes values of partitions: nothing for null, and of an instant no zone, or Z."""
-    value = pa.array([text or None], pa.string())
-    if pa.types.is_timestamp(kind) and kind.tz and not (text or "Z").endswith("Z"):
-        return value.cast(pa.timestamp("us")).cast(kind)
-    return value.cast(kind)
+def _way_on(source: Source) -> str:
+    return (
+        f"`./stateful skip-lost {source.name}` shows what is lost, and --apply goes on without it"
+    )
 
 
 def _completed(content: bytes, uri: str, part: VersionPart, values: pa.Table | None) -> bytes:
@@ -118,15 +84,10 @@ def _completed(content: bytes, uri: str, part: VersionPart, values: pa.Table | N
         return content
     rows = file.read()
     if has_instants:
-        schema = _schema_at(uri, part.version)
+        schema = schema_at(uri, part.version)
         known = [schema.field(name) for name in rows.column_names if name in schema.names]
         rows = conformed_table(rows, pa.schema(known))
     return _as_parquet(_with_partition_values(rows, values))
-
-
-@lru_cache(maxsize=64)
-def _schema_at(uri: str, version: int) -> pa.Schema:
-    return pa.schema(open_table(uri, version).schema().to_arrow())
 
 
 def _with_partition_values(rows: pa.Table, values: pa.Table | None) -> pa.Table:

@@ -33,6 +33,7 @@ from include.landing.delta_commits import (
     table_at,
 )
 from include.landing.delta_feed import inserted_files, is_restore
+from include.landing.delta_partitions import has_values
 from include.landing.delta_parts import BEGINS, GONE, INSERTS, PASSED_OVER, VersionPart, part_named
 from include.origins import DeltaTable
 from include.settings import Source
@@ -152,15 +153,16 @@ class TableArrivals:
         return GoesOn(lost, until - first, names, self.id)
 
     def gone(self, batch: Batch) -> tuple[str, ...]:
-        """The files of a batch that are not there any more."""
-        files = files_of(self.origin.uri)
-        parts = [part for part in map(part_named, batch.files) if part.is_file]
-        infos = files.get_file_info([part.path for part in parts])
+        """The files of a batch that cannot be read any more: they, or what the log had of them, are gone."""
+        uri = self.origin.uri
         given_up = {part_named(name).path for name in batch.files}
+        parts = [part for part in map(part_named, batch.files) if part.is_file]
+        parts = [part for part in parts if f"{GONE}{part.path}" not in given_up]
+        infos = files_of(uri).get_file_info([part.path for part in parts])
         return tuple(
             part.name
             for part, info in zip(parts, infos, strict=True)
-            if info.type == fs.FileType.NotFound and f"{GONE}{part.path}" not in given_up
+            if info.type == fs.FileType.NotFound or not has_values(uri, part)
         )
 
     def _taken(self, position: Position, since: int = 0) -> list[VersionPart]:

@@ -26,8 +26,8 @@ from include.landing.arrivals import OriginError
 from include.landing.clock import why_not_ingest
 from include.landing.delta_commits import actions_of
 from include.landing.delta_feed import inserted_files
+from include.landing.delta_partitions import _files_at, _values_of_feed
 from include.landing.delta_parts import VersionPart
-from include.landing.delta_rows import _files_at, _values_of_feed
 from include.landing.ingest import RunCounts, ingest
 from include.landing.origin import is_little, waiting
 from include.landing.parsed_batch import ParsedHere

@@ -1,6 +1,7 @@
 """A Delta table is put back as an older copy, and goes on: its next versions have the numbers of others."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,11 +13,12 @@ from include.lake.paths import Lake
 from include.landing import ingest as ingestion
 from include.landing.arrivals import OriginError
 from include.landing.ingest import RunCounts, ingest
+from include.landing.parsed_batch import ParsedHere
 from include.landing.skip_lost import apply_skip, plan_skip
 from include.settings import Source
-from tests.deaths import KilledError
+from tests.deaths import KilledError, die
 from tests.ingested import SPLIT_ALWAYS, bronze_of
-from tests.theirs import Theirs
+from tests.theirs import Theirs, forget_logs
 
 pytestmark = pytest.mark.slow
 
@@ -94,6 +96,44 @@ def test_a_copy_older_than_what_the_source_was_begun_with_is_gone_on_with(
     theirs.append(1)
     ingest(lake, source)
     assert values_of(lake) == [0, 4]
+    assert ingest(lake, source) == RunCounts()
+
+
+@pytest.mark.parametrize("has_grown", [True, False])
+@pytest.mark.parametrize("partition_by", [None, ["device_id"]])
+def test_a_batch_that_was_begun_before_goes_on_without_what_the_copy_does_not_tell(
+    lake: Lake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    partition_by: list[str] | None,
+    has_grown: bool,
+):
+    theirs = Theirs(tmp_path, partition_by)
+    source = theirs.source()
+    theirs.append(2)
+    ingest(lake, source)
+    theirs.append(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(ParsedHere, "append_accepted", die)
+        with pytest.raises(KilledError):
+            ingest(lake, source)
+    put_back(theirs, 0)
+    if has_grown:
+        theirs.append(1)
+    forget_logs()
+    if partition_by:
+        with pytest.raises(OriginError, match=r"partition .* cannot be told .*skip-lost signals"):
+            ingest(lake, source)
+        assert skip(lake, source) == 2
+    with suppress(OriginError):  # that the copy is an older one
+        ingest(lake, source)
+    assert values_of(lake) == ([0, 1] if partition_by else [0, 1, 2, 3])
+    if not has_grown:
+        skip(lake, source)
+    theirs.append(1)
+    forget_logs()
+    ingest(lake, source)
+    assert values_of(lake)[-1] == theirs.given - 1
     assert ingest(lake, source) == RunCounts()
 
 
