@@ -4,10 +4,11 @@ deletes and updates.
 A version has files of changes, which then are all that it changes; or it adds and removes whole files.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -72,4 +73,14 @@ def inserted_rows(content: bytes) -> pa.Table:
     """Those of a file of changes; what Arrow raises for one that is damaged."""
     file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
     rows = file.read()
-    return rows.filter(pc.equal(rows[CHANGE], "insert")).drop_columns([CHANGE])
+    runs = [rows.slice(first, count) for first, count in _runs_of_inserts(rows[CHANGE])]
+    return pa.concat_tables([rows.slice(0, 0), *runs]).drop_columns([CHANGE])
+
+
+def _runs_of_inserts(kinds: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
+    """First row and number of rows. Not to filter by: of texts as delta-rs writes them (string_view)
+    Arrow takes none out."""
+    is_insert = pc.fill_null(pc.equal(kinds.cast(pa.string()), "insert"), False).to_numpy()
+    edges = np.flatnonzero(np.diff(is_insert.astype(np.int8), prepend=0, append=0)).tolist()
+    for first, end in zip(edges[::2], edges[1::2], strict=True):
+        yield first, end - first

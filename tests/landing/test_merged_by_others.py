@@ -1,0 +1,89 @@
+"""A Delta table with a change data feed that others MERGE into: what it inserts is taken, of each type."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from include import origins
+from include.lake.paths import Lake
+from include.landing.delta_feed import CHANGE, inserted_rows
+from include.landing.ingest import ingest
+from include.settings import Field, Source
+from tests.ingested import bronze_of, quarantine_of
+from tests.landed_files import START
+
+pytestmark = pytest.mark.slow
+
+
+def source_of(uri: str, on_change: str) -> Source:
+    return Source(
+        name="signals",
+        time_field="at",
+        comment="Signals",
+        origin=origins.DeltaTable(uri=uri, on_change=on_change),  # type: ignore[arg-type]
+        fields=(
+            Field(name="value", type="bigint", comment="Key"),
+            Field(name="note", type="string", required=False, comment="Said"),
+            Field(name="tags", type="array<string>", required=False, comment="Said, too"),
+        ),
+    )
+
+
+def rows_of(*numbers: int) -> pa.Table:
+    return pa.table(
+        {
+            "value": pa.array(numbers, pa.int64()),
+            "at": pa.array(
+                [START + timedelta(seconds=n) for n in numbers], pa.timestamp("us", "UTC")
+            ),
+            "note": [f"n{n}" if n % 2 else None for n in numbers],
+            "tags": [[f"t{n}"] for n in numbers],
+        }
+    )
+
+
+def merge(uri: str, rows: pa.Table, updates: bool) -> None:
+    merger = DeltaTable(uri).merge(rows, "t.value = s.value", source_alias="s", target_alias="t")
+    if updates:
+        merger = merger.when_matched_update_all()
+    merger.when_not_matched_insert_all().execute()
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    uri = str(tmp_path / "theirs")
+    feed = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(uri, rows_of(0, 1), configuration=feed)
+    return uri
+
+
+def test_inserted_rows_with_texts_are_taken(lake: Lake, uri: str):
+    source = source_of(uri, "inserts")
+    ingest(lake, source)
+    merge(uri, rows_of(1, 2, 3), updates=True)
+    ingest(lake, source)
+    assert not quarantine_of(lake)
+    taken = sorted((row["value"], row["note"], row["tags"]) for row in bronze_of(lake))
+    assert taken == [(0, None, ["t0"]), (1, "n1", ["t1"]), (2, None, ["t2"]), (3, "n3", ["t3"])]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "taken"),
+    [
+        ([], []),
+        (["delete", "update_preimage"], []),
+        (["insert", "insert", "delete", "insert", None, "insert"], [0, 1, 3, 5]),
+        (["update_postimage", "insert"], [1]),
+    ],
+)
+def test_rows_that_are_inserted_are_told_from_others(kinds: list[str | None], taken: list[int]):
+    rows = {"value": [*range(len(kinds))], CHANGE: pa.array(kinds, pa.string_view())}
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(rows), sink)
+    found = inserted_rows(bytes(sink.getvalue()))
+    assert found.column_names == ["value"]
+    assert found["value"].to_pylist() == taken
