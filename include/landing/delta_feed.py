@@ -73,6 +73,8 @@ def inserted_rows(content: bytes) -> pa.Table:
     """Those of a file of changes; what Arrow raises for one that is damaged."""
     file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
     rows = file.read()
+    if CHANGE not in rows.column_names:
+        raise pa.ArrowInvalid(f"it has no column {CHANGE}")
     runs = [rows.slice(first, count) for first, count in _runs_of_inserts(rows[CHANGE])]
     return pa.concat_tables([rows.slice(0, 0), *runs]).drop_columns([CHANGE])
 

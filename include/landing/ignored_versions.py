@@ -2,14 +2,15 @@
 
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from include.lake.delta_log import is_of_machine
 from include.lake.findings import Finding
 from include.lake.paths import files_of
-from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
-from include.landing.delta_commits import Actions, actions_of, bodies
+from include.landing.delta_commits import Actions, LostCommitError, actions_of, bodies
 from include.landing.delta_feed import CHANGE
 from include.landing.delta_parts import INSERTS, PASSED_OVER, part_named
 from include.origins import DeltaTable
@@ -41,10 +42,15 @@ def ignored_findings(source: Source, batch: Batch) -> list[Finding]:
 
 
 def _passed_over(uri: str, version: int) -> str:
-    """What a version has beside its inserted rows, for people."""
+    """What a version has beside its inserted rows, for people. Of changes that are damaged the reader
+    says so, and of those of a batch that is repeated after a VACUUM nobody knows."""
     try:
         return f"{_others(uri, actions_of(uri, version))} of version {version}"
-    except (OriginError, FileNotFoundError):  # of a batch that is repeated after a VACUUM
+    except LostCommitError:
+        return f"changes of version {version}"
+    except (OSError, pa.ArrowException) as error:
+        if is_of_machine(error):
+            raise
         return f"changes of version {version}"
 
 

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from include import origins
+from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.arrivals import OriginError
 from include.landing.ingest import RunCounts, ingest
@@ -88,6 +89,29 @@ def test_a_damaged_file_of_a_partition_gives_no_row_without_its_fields(
     ingest(lake, replace(SIGNALS, origin=origins.DeltaTable(uri=uri), rescue=False))
     assert [row["value"] for row in bronze_of(lake)] == [1]
     assert [row["reason_code"] for row in quarantine_of(lake)] == ["unreadable_file"]
+
+
+def without_changes() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"value": [7]}), sink)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("content", [b"PAR1 no Parquet", b"", without_changes()])
+def test_a_file_of_the_feed_that_is_none_is_refused(lake: Lake, tmp_path: Path, content: bytes):
+    theirs = Theirs(tmp_path, has_feed=True)
+    source = theirs.source(on_change="inserts")
+    theirs.append(3)
+    ingest(lake, source)
+    theirs.upsert(1)
+    (changes,) = Path(theirs.uri, "_change_data").glob("*.parquet")
+    changes.write_bytes(content)
+    theirs.append(1)
+    ingest(lake, source)
+    assert values_of(lake) == [0, 1, 2, 4]
+    assert [row["reason_code"] for row in quarantine_of(lake)] == ["unreadable_file"]
+    told = [row["detail"] for row in read_ops(lake, "findings").to_pylist()]
+    assert any("that they insert: changes of version 1" in detail for detail in told)
 
 
 @pytest.mark.parametrize("version", [1, 2, 4])
