@@ -69,6 +69,23 @@ class Theirs:
             .execute()
         )
 
+    def merge_new(self, count: int) -> None:
+        """A MERGE that only inserts."""
+        numbers = range(self.given, self.given + count)
+        self.given += count
+        at = [START + timedelta(seconds=number) for number in numbers]
+        rows = {
+            "device_id": [number % 2 for number in numbers],
+            "timestamp": pa.array(at, pa.timestamp("us", "UTC")),
+            "value": [*numbers],
+        }
+        (
+            DeltaTable(self.uri)
+            .merge(pa.table(rows), "t.value = s.value", source_alias="s", target_alias="t")
+            .when_not_matched_insert_all()
+            .execute()
+        )
+
     def commit_file(self, version: int) -> Path:
         return Path(self.uri, "_delta_log", f"{version:020}.json")
 

@@ -243,7 +243,7 @@ class TableArrivals:
     def _appended(self, version: int, actions: Actions, is_begun: bool) -> dict[str, int]:
         """`is_begun`: some of what it inserts is taken, and so is the rest, whatever the origin says
         by now."""
-        if is_restore(actions) or any(_takes_away(action) for action in actions):
+        if is_begun or is_restore(actions) or any(map(_takes_away, actions)):
             if self.origin.on_change == "ignore" and not is_begun:
                 return {PASSED_OVER: 0}
             if self.origin.on_change == "inserts" or is_begun:
@@ -280,7 +280,10 @@ class TableArrivals:
 
 
 def _takes_away(action: Mapping[str, Any]) -> bool:
-    """Whether rows were there before and are not now; a deletion vector says so of a file's rows."""
-    if "cdc" in action or action.get("add", {}).get("deletionVector"):
+    """Whether rows were there before and are not now; a deletion vector says so of a file's rows.
+
+    Files of changes (`cdc`) say nothing of that: a MERGE that only inserts has them, too.
+    """
+    if action.get("add", {}).get("deletionVector"):
         return True
     return "remove" in action and changes_data([action])

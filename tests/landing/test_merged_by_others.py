@@ -9,7 +9,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from include import origins
+from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.landing.arrivals import OriginError
 from include.landing.delta_feed import CHANGE, inserted_rows
 from include.landing.ingest import ingest
 from include.settings import Field, Source
@@ -69,6 +71,32 @@ def test_inserted_rows_with_texts_are_taken(lake: Lake, uri: str):
     assert not quarantine_of(lake)
     taken = sorted((row["value"], row["note"], row["tags"]) for row in bronze_of(lake))
     assert taken == [(0, None, ["t0"]), (1, "n1", ["t1"]), (2, None, ["t2"]), (3, "n3", ["t3"])]
+
+
+@pytest.mark.parametrize("on_change", ["stop", "ignore", "inserts"])
+def test_a_merge_that_only_inserts_is_an_append(lake: Lake, uri: str, on_change: str):
+    source = source_of(uri, on_change)
+    ingest(lake, source)
+    merge(uri, rows_of(1, 2), updates=False)
+    ingest(lake, source)
+    assert sorted(row["value"] for row in bronze_of(lake)) == [0, 1, 2]
+    assert not read_ops(lake, "findings").num_rows
+
+
+@pytest.mark.parametrize("on_change", ["stop", "ignore"])
+def test_a_merge_that_only_deletes_is_none(lake: Lake, uri: str, on_change: str):
+    source = source_of(uri, on_change)
+    ingest(lake, source)
+    merger = DeltaTable(uri).merge(
+        rows_of(1), "t.value = s.value", source_alias="s", target_alias="t"
+    )
+    merger.when_matched_delete().execute()
+    if on_change == "stop":
+        with pytest.raises(OriginError, match="deletes or updates"):
+            ingest(lake, source)
+    else:
+        ingest(lake, source)
+        assert read_ops(lake, "findings")["finding"].to_pylist() == ["versions_ignored"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.landing import delta_versions
 from include.landing import ingest as ingestion
 from include.landing.batch import Batch
 from include.landing.delta_parts import part_named
@@ -74,4 +75,20 @@ def test_a_version_of_which_a_file_was_taken_is_taken_to_its_end_whatever_is_sai
         ingest(lake, one_file_a_batch(theirs, "inserts"))
     assert len(bronze_of(lake)) == 6
     ingest(lake, one_file_a_batch(theirs, then))
+    assert sorted(row["value"] for row in bronze_of(lake)) == list(range(8))
+
+
+def test_inserts_that_an_earlier_release_has_begun_to_take_as_changes_are_taken_to_their_end(
+    lake: Lake, theirs: Theirs
+):
+    """For it, each version with files of changes was one that updates."""
+    source = one_file_a_batch(theirs, "inserts")
+    theirs.append(4)
+    ingest(lake, source)
+    theirs.merge_new(4)
+    with pytest.MonkeyPatch.context() as patch, dying_behind_a_file():
+        patch.setattr(delta_versions, "_takes_away", lambda action: "cdc" in action)
+        ingest(lake, source)
+    assert len(bronze_of(lake)) == 6
+    ingest(lake, source)
     assert sorted(row["value"] for row in bronze_of(lake)) == list(range(8))
