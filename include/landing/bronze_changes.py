@@ -43,41 +43,48 @@ def follow_fields(lake: Lake, source: Source) -> None:
 def _follow(table: DeltaTable, path: str, source: Source) -> None:
     _refuse_others(table, path, source)
     found = found_fields(table)
-    if new := [field for field in source.fields if field.name not in found]:
-        columns = documented(Column(f.name, f.type, f.comment) for f in new)
-        for index, field in enumerate(new):
-            marks = (columns.field(index).metadata or {}) | _marks(source, field)
-            columns = columns.set(index, columns.field(index).with_metadata(marks))
-        table.alter.add_columns(Schema.from_arrow(columns).fields)
-    _keep_paths(table, source, found)
+    _add_new(table, source, found)
+    paths = _keep_paths(table, source, found)
     kept = {field.name for field in source.fields} | {c.name for c in added_columns(source)}
     for name in found.keys() - kept - {RESCUED}:
-        if RESCUED_AS not in found[name].metadata:
-            _mark(table, name, found[name].metadata, name)
+        known = found[name].metadata
+        last = paths.get(name, [known.get(RESCUED_AS, name)])[-1]
+        _mark(table, name, known, {RESCUED_AS: last})
     for field in source.fields:
-        # Declared again: under the path that it has now.
         known = found[field.name].metadata if field.name in found else {}
-        marks = {**_times(source, field), **known}
-        if known.get(RESCUED_AS) == field.name:
-            marks[RESCUED_AS] = field.landed
-        if RESCUED_AS in known and marks != known:
-            table.alter.set_column_metadata(field.name, marks)
+        if RESCUED_AS in known:  # declared again: under the path that it has now
+            marks = {**_times(source, field), **known, RESCUED_AS: field.landed}
+            _mark(table, field.name, known, marks)
 
 
-def _keep_paths(table: DeltaTable, source: Source, found: Mapping[str, FoundField]) -> None:
-    """So that a field that is dropped, and declared again by another path, is found under each."""
+def _add_new(table: DeltaTable, source: Source, found: Mapping[str, FoundField]) -> None:
+    new = [field for field in source.fields if field.name not in found]
+    if not new:
+        return
+    columns = documented(Column(f.name, f.type, f.comment) for f in new)
+    for index, field in enumerate(new):
+        marks = (columns.field(index).metadata or {}) | _marks(source, field)
+        columns = columns.set(index, columns.field(index).with_metadata(marks))
+    table.alter.add_columns(Schema.from_arrow(columns).fields)
+
+
+def _keep_paths(
+    table: DeltaTable, source: Source, found: Mapping[str, FoundField]
+) -> dict[str, list[str]]:
+    """Of columns, all paths, that of today last, where it is not the name alone: so that a field that
+    is dropped, and declared again by another, is found under each."""
     known = paths_of(table)
-    paths = {name: list(each) for name, each in known.items()}
+    paths = dict(known)
     for field in source.fields:
         marks = found[field.name].metadata if field.name in found else {}
-        had = paths.setdefault(field.name, [marks[RESCUED_AS]] if RESCUED_AS in marks else [])
-        if field.landed not in had:
-            had.append(field.landed)
+        had = paths.get(field.name, [marks[RESCUED_AS]] if RESCUED_AS in marks else [])
+        paths[field.name] = [*(path for path in had if path != field.landed), field.landed]
     # Nearly all are called as they land, and these are what they are without a word.
     paths = {name: each for name, each in paths.items() if each != [name]}
     if paths != known:
         told = {PATHS: json.dumps(paths)}
         table.alter.set_table_properties(told, raise_if_not_exists=False)
+    return paths
 
 
 def _marks(source: Source, field: Field) -> dict[str, str]:
@@ -93,8 +100,11 @@ def _times(source: Source, field: Field) -> dict[str, str]:
     return {TIMES: json.dumps([times.format, times.zone])}
 
 
-def _mark(table: DeltaTable, column: str, known: Mapping[str, str], path: str) -> None:
-    table.alter.set_column_metadata(column, {**known, RESCUED_AS: path})
+def _mark(
+    table: DeltaTable, column: str, known: Mapping[str, str], marks: Mapping[str, str]
+) -> None:
+    if marks.items() - known.items():
+        table.alter.set_column_metadata(column, {**known, **marks})
 
 
 def add_rescued(lake: Lake, source: Source) -> None:
