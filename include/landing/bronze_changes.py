@@ -75,9 +75,9 @@ def _keep_paths(
     is dropped, and declared again by another, is found under each."""
     known = paths_of(table)
     paths = dict(known)
+    is_older = table.version() > 0  # else it was made just now, with the fields of today
     for field in source.fields:
-        marks = found[field.name].metadata if field.name in found else {}
-        had = paths.get(field.name, [marks[RESCUED_AS]] if RESCUED_AS in marks else [])
+        had = paths.get(field.name, _untold_paths(field.name, found) if is_older else [])
         paths[field.name] = [*(path for path in had if path != field.landed), field.landed]
     # Nearly all are called as they land, and these are what they are without a word.
     paths = {name: each for name, each in paths.items() if each != [name]}
@@ -85,6 +85,11 @@ def _keep_paths(
         told = {PATHS: json.dumps(paths)}
         table.alter.set_table_properties(told, raise_if_not_exists=False)
     return paths
+
+
+def _untold_paths(name: str, found: Mapping[str, FoundField]) -> list[str]:
+    """Of a column that had one path ever; none of one that is new."""
+    return [found[name].metadata.get(RESCUED_AS, name)] if name in found else []
 
 
 def _marks(source: Source, field: Field) -> dict[str, str]:

@@ -36,3 +36,16 @@ def test_a_renamed_field_is_not_read_under_a_name_that_never_was_its_path(
     ingest(lake, source())
     ingest(lake, source(replace(AMOUNT, name="total", was="amount")))
     assert read(lake, "total") == [None, 5, 6]
+
+
+def test_a_path_that_was_left_while_its_field_was_declared_is_one_that_it_had(
+    lake: Lake, landed: Landing
+):
+    by_name = replace(AMOUNT, path=None)
+    land(landed, "0.jsonl", row(0, amount=1))
+    ingest(lake, source(by_name))
+    land(landed, "1.jsonl", row(1, amount=2), row(2, body={"amount": 3}))
+    ingest(lake, source(AMOUNT))
+    ingest(lake, source())
+    ingest(lake, source(AMOUNT))
+    assert read(lake, "amount") == [1, 2, 3]
