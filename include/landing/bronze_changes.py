@@ -18,17 +18,15 @@ from include.landing.bronze_tables import added_columns
 from include.landing.late_fields import (
     PATHS,
     RESCUED_AS,
+    RESCUED_COLUMN,
     TIMES,
     WAS,
     FoundField,
     found_fields,
+    has_rescued,
     paths_of,
 )
 from include.settings import RESCUED, Field, SettingsError, Source
-
-RESCUED_COLUMN = Column(
-    RESCUED, "string", "JSON: what the row had beside its source's fields, by name, as landed"
-)
 
 
 def follow_fields(lake: Lake, source: Source) -> None:
@@ -132,6 +130,7 @@ def refuse_other_fields(lake: Lake, source: Source) -> None:
 
 def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
     found = found_fields(table)
+    _refuse_rescued(source, path, found)
     types = {name: column.type for name, column in found.items()}
     for field in source.fields:
         column = found.get(field.name)
@@ -145,6 +144,19 @@ def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
             )
         if column is None and field.was is not None:
             _refuse_was(source, field, path, types)
+
+
+def _refuse_rescued(source: Source, path: str, found: Mapping[str, FoundField]) -> None:
+    if source.rescue and RESCUED in found and not has_rescued(found):
+        raise SettingsError(
+            f"source {source.name}: in {path} the column {RESCUED} was a field's, and a column stays: "
+            "what is no field cannot be kept there; declare rescue=False"
+        )
+    if has_rescued(found) and RESCUED in {field.name for field in source.fields}:
+        raise SettingsError(
+            f"source {source.name}: {path} has kept what was no field in its column {RESCUED}: give the "
+            f"field another name, with path={RESCUED!r}"
+        )
 
 
 def _refuse_was(source: Source, field: Field, path: str, found: Mapping[str, str]) -> None:

@@ -10,12 +10,17 @@ from deltalake import DeltaTable
 
 from include.fold.definition import KeyedFold
 from include.fold.schemas import event_schema
-from include.lake.columns import arrow_type, columns_of, sql_name
+from include.lake.columns import Column, arrow_type, columns_of, sql_name
 from include.lake.open_delta import delta_table
 from include.landed_formats import ISO, Times
 from include.landing.rescue import read_rescued
 from include.settings import RESCUED
 
+# Bronze's own column of that name is known by its comment: a field of a source that rescues nothing
+# may be called so, too.
+RESCUED_COLUMN = Column(
+    RESCUED, "string", "JSON: what the row had beside its source's fields, by name, as landed"
+)
 # In a column's metadata: the path at which its values were rescued, and how times were written
 # there (`Times`, as a JSON array); the column that had them.
 RESCUED_AS, TIMES, WAS = "stateful.rescued_as", "stateful.times", "stateful.was"
@@ -62,6 +67,12 @@ def found_fields(table: DeltaTable) -> dict[str, FoundField]:
     }
 
 
+def has_rescued(found: Mapping[str, FoundField]) -> bool:
+    """Whether bronze has the column that keeps what is no field, and not a field of that name."""
+    column = found.get(RESCUED)
+    return column is not None and column.metadata.get("comment") == RESCUED_COLUMN.comment
+
+
 def late_fields(table: DeltaTable, names: Collection[str]) -> list[LateField]:
     """Those of the columns `names` that older rows have elsewhere."""
     found, paths = found_fields(table), paths_of(table)
@@ -84,7 +95,7 @@ def _late_field(
     name: str, found: dict[str, FoundField], paths: Mapping[str, list[str]]
 ) -> LateField:
     metadata = found[name].metadata
-    rescued_as = metadata.get(RESCUED_AS) if RESCUED in found else None
+    rescued_as = metadata.get(RESCUED_AS) if has_rescued(found) else None
     was = metadata.get(WAS)
     old = _late_field(was, found, paths) if was in found else None
     also_as = tuple(path for path in reversed(paths.get(name, [])) if path != rescued_as)

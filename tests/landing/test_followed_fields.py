@@ -3,12 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.landing.late_fields import late_fields, with_late_fields
-from include.settings import Field
+from include.settings import Field, SettingsError
 from tests.landed_files import Landing
 from tests.landing.test_schema_changes import land, row, source
 
@@ -49,3 +50,31 @@ def test_a_path_that_was_left_while_its_field_was_declared_is_one_that_it_had(
     ingest(lake, source())
     ingest(lake, source(AMOUNT))
     assert read(lake, "amount") == [1, 2, 3]
+
+
+# A field that is called `rescued`
+
+
+NOTE = Field(name="note", type="string", required=False, comment="Said")
+
+
+@pytest.mark.parametrize(("kind", "value"), [("string", "plain text"), ("bigint", 5)])
+def test_the_column_of_a_field_rescued_never_keeps_what_is_no_field(
+    lake: Lake, landed: Landing, kind: str, value: object
+):
+    land(landed, "0.jsonl", row(0, rescued=value))
+    ingest(lake, source(replace(NOTE, name="rescued", type=kind), rescue=False))
+    land(landed, "1.jsonl", row(1, rescued=value, n=7))
+    saved = replace(NOTE, name="saved", type=kind, path="rescued", was="rescued")
+    for fields in [(), (saved,)]:
+        with pytest.raises(SettingsError, match=r"column rescued was a field's.* rescue=False"):
+            ingest(lake, source(*fields))
+    ingest(lake, source(saved, rescue=False))
+    assert read(lake, "saved") == [value, value]
+
+
+def test_the_column_that_keeps_what_is_no_field_never_becomes_a_fields(lake: Lake, landed: Landing):
+    land(landed, "0.jsonl", row(0, n=7))
+    ingest(lake, source())
+    with pytest.raises(SettingsError, match="another name, with path='rescued'"):
+        ingest(lake, source(replace(NOTE, name="rescued"), rescue=False))
