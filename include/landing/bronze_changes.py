@@ -16,6 +16,8 @@ from include.lake.ops import despite_others
 from include.lake.paths import Lake
 from include.landing.bronze_tables import added_columns
 from include.landing.late_fields import (
+    DROPPED,
+    LAST_TIMES,
     PATHS,
     RESCUED_AS,
     RESCUED_COLUMN,
@@ -25,6 +27,8 @@ from include.landing.late_fields import (
     found_fields,
     has_rescued,
     paths_of,
+    read_times,
+    written_times,
 )
 from include.settings import RESCUED, Field, SettingsError, Source
 
@@ -47,11 +51,12 @@ def _follow(table: DeltaTable, path: str, source: Source) -> None:
     for name in found.keys() - kept - {RESCUED}:
         known = found[name].metadata
         last = paths.get(name, [known.get(RESCUED_AS, name)])[-1]
-        _mark(table, name, known, {RESCUED_AS: last})
+        _mark(table, name, known, {RESCUED_AS: last, DROPPED: "true"})
     for field in source.fields:
         known = found[field.name].metadata if field.name in found else {}
         if RESCUED_AS in known:  # declared again: under the path that it has now
-            marks = {**_times(source, field), **known, RESCUED_AS: field.landed}
+            times = _times(source, field)
+            marks = {**times, **known, **_last(times), RESCUED_AS: field.landed, DROPPED: "false"}
             _mark(table, field.name, known, marks)
 
 
@@ -92,15 +97,20 @@ def _untold_paths(name: str, found: Mapping[str, FoundField]) -> list[str]:
 
 def _marks(source: Source, field: Field) -> dict[str, str]:
     was = {WAS: field.was} if field.was else {}
-    return {RESCUED_AS: field.landed} | was | _times(source, field)
+    times = _times(source, field)
+    return {RESCUED_AS: field.landed, DROPPED: "false"} | was | times | _last(times)
 
 
 def _times(source: Source, field: Field) -> dict[str, str]:
     """Of a field without times none. They stay what they were when it was declared."""
-    if "timestamp" not in field.type:
+    if "timestamp" not in field.type.replace("timestamp_ntz", ""):
         return {}
     times = field.times or source.times
     return {TIMES: json.dumps([times.format, times.zone])}
+
+
+def _last(times: Mapping[str, str]) -> dict[str, str]:
+    return {LAST_TIMES: times[TIMES]} if times else {}
 
 
 def _mark(
@@ -144,6 +154,7 @@ def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
             )
         if column is None and field.was is not None:
             _refuse_was(source, field, path, types)
+        _refuse_times(source, field, path, found)
 
 
 def _refuse_rescued(source: Source, path: str, found: Mapping[str, FoundField]) -> None:
@@ -171,6 +182,24 @@ def _refuse_was(source: Source, field: Field, path: str, found: Mapping[str, str
             f"source {source.name}: {field.name} {field.type} cannot hold all that {field.was} {old} "
             "does: give it a type that is as wide, or leave was= out"
         )
+
+
+def _refuse_times(source: Source, field: Field, path: str, found: Mapping[str, FoundField]) -> None:
+    """What was rescued since a column was dropped may be written otherwise than what was before."""
+    times = _times(source, field).get(TIMES)
+    name = field.name if field.name in found else str(field.was)
+    written = written_times(name, found)
+    is_dropped = name in found and found[name].metadata.get(DROPPED) == "true"
+    if times is None or not is_dropped or written <= {times}:
+        return
+    known = sorted(str(read_times(text)) for text in written)
+    as_it_was = f"declare times={known[0]} as it was, or " if len(known) == 1 else ""
+    raise SettingsError(
+        f"source {source.name} declares {field.name} with times={read_times(times)}, but the column "
+        f"{name} of {path} was dropped, and had {' and '.join(known)}: how times are written that "
+        f"were rescued since is not sure; {as_it_was}give the field a new name, with "
+        f"path={field.landed!r} and without was=, which reads all that was rescued by its own times"
+    )
 
 
 def _other_type(source: Source, field: Field, path: str, found: str) -> str:

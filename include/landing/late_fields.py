@@ -24,6 +24,9 @@ RESCUED_COLUMN = Column(
 # In a column's metadata: the path at which its values were rescued, and how times were written
 # there (`Times`, as a JSON array); the column that had them.
 RESCUED_AS, TIMES, WAS = "stateful.rescued_as", "stateful.times", "stateful.was"
+# How the field writes times as it was declared last; and, "true" or "false" (a mark cannot be taken
+# away), whether it is no longer.
+LAST_TIMES, DROPPED = "stateful.last_times", "stateful.dropped"
 # A property of the table, JSON: of columns, all the paths that they were ever declared with.
 PATHS = "stateful.paths"
 
@@ -104,10 +107,22 @@ def _late_field(
 
 def times_of(metadata: Mapping[str, str]) -> Times:
     """As a column's metadata says."""
-    if TIMES not in metadata:
-        return ISO
-    format, zone = json.loads(metadata[TIMES])
+    return read_times(metadata[TIMES]) if TIMES in metadata else ISO
+
+
+def read_times(text: str) -> Times:
+    """Of a mark."""
+    format, zone = json.loads(text)
     return Times(format=format, zone=zone)
+
+
+def written_times(column: str, found: Mapping[str, FoundField]) -> set[str]:
+    """The marks of all ways in which times were written that the column is read from."""
+    if column not in found:
+        return set()
+    marks = found[column].metadata
+    own = {marks[name] for name in (TIMES, LAST_TIMES) if name in marks}
+    return own | (written_times(marks[WAS], found) if WAS in marks else set())
 
 
 def with_late_fields(rows: pa.Table, late: Iterable[LateField]) -> pa.Table:

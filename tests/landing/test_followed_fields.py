@@ -1,6 +1,7 @@
 """What becomes of bronze's columns, and of what was rescued, as a source declares other fields."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from deltalake import DeltaTable
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.landing.late_fields import late_fields, with_late_fields
-from include.settings import Field, SettingsError
+from include.settings import Field, SettingsError, Times
 from tests.landed_files import Landing
 from tests.landing.test_schema_changes import land, row, source
 
@@ -78,3 +79,56 @@ def test_the_column_that_keeps_what_is_no_field_never_becomes_a_fields(lake: Lak
     ingest(lake, source())
     with pytest.raises(SettingsError, match="another name, with path='rescued'"):
         ingest(lake, source(replace(NOTE, name="rescued"), rescue=False))
+
+
+# Times
+
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECONDS, MILLIS = Times(format="epoch_s"), Times(format="epoch_ms")
+AT = Field(name="at", type="timestamp", times=MILLIS, required=False, comment="When")
+IN_SECONDS = replace(AT, times=SECONDS)
+LATER = replace(IN_SECONDS, name="later", path="at", was="at")
+
+
+def declare_and_drop(lake: Lake, landed: Landing, *declared: Field) -> None:
+    """Behind a row of milliseconds; then comes one of seconds."""
+    land(landed, "0.jsonl", row(0, at=1_772_366_400_000))
+    ingest(lake, source())
+    for field in declared:
+        ingest(lake, source(field))
+    ingest(lake, source())
+    land(landed, "1.jsonl", row(1, at=1_772_366_400))
+    ingest(lake, source())
+
+
+@pytest.mark.parametrize(
+    ("declared", "again"),
+    [
+        ((AT,), IN_SECONDS),
+        ((AT,), LATER),
+        ((AT, LATER), LATER),
+        ((AT, IN_SECONDS), IN_SECONDS),
+        ((AT, IN_SECONDS), AT),
+    ],
+)
+def test_other_times_of_a_dropped_field_are_refused(
+    lake: Lake, landed: Landing, declared: tuple[Field, ...], again: Field
+):
+    declare_and_drop(lake, landed, *declared)
+    with pytest.raises(SettingsError, match=r"was dropped, and had .* a new name, with path='at'"):
+        ingest(lake, source(again))
+    new = replace(IN_SECONDS, name="new", path="at")
+    ingest(lake, source(new))
+    assert read(lake, "new") == [None, NOON]
+
+
+def test_times_may_change_while_their_field_is_declared(lake: Lake, landed: Landing):
+    land(landed, "0.jsonl", row(0, at=1_772_366_400_000))
+    for fields in [(), (AT,), (), (AT,), (IN_SECONDS,)]:
+        ingest(lake, source(*fields))
+    land(landed, "1.jsonl", row(1, at=1_772_366_400))
+    ingest(lake, source(IN_SECONDS))
+    assert read(lake, "at") == [NOON, NOON]
+    ingest(lake, source(LATER))
+    assert read(lake, "later") == [NOON, NOON]
