@@ -122,8 +122,9 @@ class Source:
         for limit in ("commit_bytes", "max_file_bytes"):
             if getattr(self, limit) <= 0:
                 raise SettingsError(f"source {self.name}: {limit} must be above 0")
+        self._check_names()
         names = {field.name for field in self.fields}
-        if self.rescue and RESCUED in names:
+        if self.rescue and RESCUED in {name.lower() for name in names}:
             raise SettingsError(
                 f"source {self.name}: bronze keeps what is no field in a column {RESCUED}: call the "
                 "field of that name something else, or declare rescue=False"
@@ -147,6 +148,16 @@ class Source:
         if isinstance(self.origin, KafkaTopic):
             paths = (self.time_field, *(field.landed for field in self.fields))
             self.origin.check_paths(self.name, paths)
+
+    def _check_names(self) -> None:
+        known: dict[str, str] = {}
+        for name, landed in ((each.name, each.landed) for each in self.fields):
+            if other := known.get(name.lower()):
+                raise SettingsError(
+                    f"source {self.name}: fields {other} and {name}: no table has two columns whose "
+                    f"names differ in case alone; call one something else, with path={landed!r}"
+                )
+            known[name.lower()] = name
 
     def _check_deduplicate(self) -> None:
         known = {field.name: sql_type(field.type).name for field in self.fields}

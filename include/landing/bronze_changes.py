@@ -5,7 +5,7 @@ A column that was added later says in its own metadata where older rows have its
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from deltalake import DeltaTable, Schema
 
@@ -14,7 +14,7 @@ from include.lake.columns import Column, documented
 from include.lake.open_delta import delta_table
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
-from include.landing.bronze_tables import added_columns
+from include.landing.bronze_tables import added_columns, refuse_taken
 from include.landing.late_fields import (
     DROPPED,
     LAST_TIMES,
@@ -139,8 +139,10 @@ def refuse_other_fields(lake: Lake, source: Source) -> None:
 
 
 def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
+    refuse_taken(source)
     found = found_fields(table)
     _refuse_rescued(source, path, found)
+    _refuse_other_case(source, path, found)
     types = {name: column.type for name, column in found.items()}
     for field in source.fields:
         column = found.get(field.name)
@@ -158,16 +160,29 @@ def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
 
 
 def _refuse_rescued(source: Source, path: str, found: Mapping[str, FoundField]) -> None:
-    if source.rescue and RESCUED in found and not has_rescued(found):
+    names = {name.lower(): name for name in found}
+    if source.rescue and RESCUED in names and not has_rescued(found):
         raise SettingsError(
-            f"source {source.name}: in {path} the column {RESCUED} was a field's, and a column stays: "
+            f"source {source.name}: in {path} the column {names[RESCUED]} was a field's, and a column stays: "
             "what is no field cannot be kept there; declare rescue=False"
         )
-    if has_rescued(found) and RESCUED in {field.name for field in source.fields}:
+    if has_rescued(found) and RESCUED in {field.name.lower() for field in source.fields}:
         raise SettingsError(
             f"source {source.name}: {path} has kept what was no field in its column {RESCUED}: give the "
             f"field another name, with path={RESCUED!r}"
         )
+
+
+def _refuse_other_case(source: Source, path: str, found: Collection[str]) -> None:
+    names = {name.lower(): name for name in found}
+    for field in source.fields:
+        column = names.get(field.name.lower(), field.name)
+        if column != field.name:
+            raise SettingsError(
+                f"source {source.name} declares {field.name}, but {path} has a column {column}, and no "
+                f"table has two that differ in case alone: call the field {column}, with "
+                f"path={field.landed!r}, or something else"
+            )
 
 
 def _refuse_was(source: Source, field: Field, path: str, found: Mapping[str, str]) -> None:

@@ -58,12 +58,20 @@ def bronze_columns(source: Source) -> tuple[Column, ...]:
 
     Raises SettingsError when a field has the name of a column that ingestion adds.
     """
-    added = added_columns(source)
-    taken = {column.name for column in added} & {field.name for field in source.fields}
-    if taken:
-        raise SettingsError(f"source {source.name}: bronze itself has a column {min(taken)}")
+    refuse_taken(source)
     fields = (Column(field.name, field.type, field.comment) for field in source.fields)
-    return (*fields, *added)
+    return (*fields, *added_columns(source))
+
+
+def refuse_taken(source: Source) -> None:
+    """SettingsError when a field has the name of a column that ingestion adds, in whatever case."""
+    added = {column.name for column in added_columns(source)}
+    for field in source.fields:
+        if field.name.lower() in added:
+            raise SettingsError(
+                f"source {source.name}: bronze itself has a column {field.name.lower()}: call the field "
+                f"{field.name} something else, with path={field.landed!r}"
+            )
 
 
 def added_columns(source: Source) -> tuple[Column, ...]:

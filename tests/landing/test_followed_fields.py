@@ -132,3 +132,40 @@ def test_times_may_change_while_their_field_is_declared(lake: Lake, landed: Land
     assert read(lake, "at") == [NOON, NOON]
     ingest(lake, source(LATER))
     assert read(lake, "later") == [NOON, NOON]
+
+
+# Names that differ in case alone, of which a table has one
+
+
+def test_fields_that_differ_in_case_alone_are_refused_where_they_are_declared():
+    with pytest.raises(SettingsError, match=r"fields note and Note: .* path='Note'"):
+        source(NOTE, replace(NOTE, name="Note"))
+    with pytest.raises(SettingsError, match="a column rescued: call"):
+        source(replace(NOTE, name="Rescued"))
+
+
+@pytest.mark.parametrize(
+    ("had", "name", "says"),
+    [
+        ([], "Event_Time", "bronze itself has a column event_time: .* path='Event_Time'"),
+        ([NOTE], "Note", "call the field note, with path='Note'"),
+    ],
+)
+def test_a_field_that_differs_in_case_alone_from_a_column_is_refused(
+    lake: Lake, landed: Landing, had: list[Field], name: str, says: str
+):
+    land(landed, "0.jsonl", row(0, note="a"))
+    ingest(lake, source(*had))
+    land(landed, "1.jsonl", row(1, **{name: "b"}))
+    with pytest.raises(SettingsError, match=says):
+        ingest(lake, source(replace(NOTE, name=name)))
+    assert ingest(lake, source(*had)).rows_bronze == 1
+
+
+def test_what_is_no_field_is_not_kept_beside_a_column_rescued_in_another_case(
+    lake: Lake, landed: Landing
+):
+    land(landed, "0.jsonl", row(0, Rescued="plain text"))
+    ingest(lake, source(replace(NOTE, name="Rescued"), rescue=False))
+    with pytest.raises(SettingsError, match=r"column Rescued was a field's"):
+        ingest(lake, source())
