@@ -4,6 +4,7 @@ A file is readable as a whole or not at all: opening it reads all of it first, s
 file which breaks in the middle leaves none of its rows behind.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -64,9 +65,25 @@ def row_of_raw(name: str, raw: str, source: Source) -> Mapping[str, object]:
     except UnreadableFileError as error:
         raise RefusedError("missing_field", str(error)) from None
     is_csv = name.lower().removesuffix(".gz").endswith(".csv")
-    if not is_csv or raw.lstrip().startswith("{"):
-        return {**_json_values(name, raw, source), **folder}
-    return {**csv_row(raw, source), **folder}
+    values = (
+        csv_row(raw, source) if is_csv and _is_csv(raw, source) else _json_values(name, raw, source)
+    )
+    return {**values, **folder}
+
+
+def _is_csv(raw: str, source: Source) -> bool:
+    """Without a header line before it, a row whose first cell is JSON begins as a correction does."""
+    return not raw.lstrip().startswith("{") or bool(source.csv.header and not _is_json(raw))
+
+
+def _is_json(raw: str) -> bool:
+    try:
+        json.loads(raw)
+    except ValueError:
+        return False
+    except RecursionError:
+        return True  # as far as that
+    return True
 
 
 def _json_values(name: str, raw: str, source: Source) -> Mapping[str, object]:

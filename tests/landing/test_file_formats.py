@@ -509,3 +509,15 @@ def test_folders_say_what_all_rows_of_a_file_have(name: str, content: bytes):
 def test_a_file_outside_its_folder_is_unreadable(folder: str):
     content = json.dumps(row("a")).encode()
     assert "its folder says dt=" in unreadable(f"{folder}a.jsonl", content, source_of(DAY))
+
+
+def test_a_row_without_a_header_line_whose_first_cell_is_json_is_not_taken_for_a_correction():
+    csv = Csv(delimiter=";", quote=None, header=("key", "at", "count"))
+    content = f'{{"a":1}};{NOON};2\n{{"a":1}};{NOON};x\n{{;{NOON};\n'.encode()
+    assert taken("a.csv", content, source_of(csv=csv)) == [
+        ('{"a":1}', 2),
+        "wrong_type",
+        ("{", None),
+    ]
+    correction = json.dumps({"key": "k", "at": NOON})
+    assert row_of_raw("a.csv", correction, source_of(csv=csv)) == json.loads(correction)
