@@ -208,7 +208,7 @@ def _refuse_times(source: Source, field: Field, path: str, found: Mapping[str, F
     if times is None or not is_dropped or written <= {times}:
         return
     known = sorted(str(read_times(text)) for text in written)
-    as_it_was = f"declare times={known[0]} as it was, or " if len(known) == 1 else ""
+    as_it_was = f"declare times={known[0]} if producers still do so, or " if len(known) == 1 else ""
     raise SettingsError(
         f"source {source.name} declares {field.name} with times={read_times(times)}, but the column "
         f"{name} of {path} was dropped, and had {' and '.join(known)}: how times are written that "
