@@ -14,7 +14,7 @@ from include.lake.paths import Lake, LakeError
 from include.lake.range_change import RangeChange
 from include.landing.changed_bronze import refuse_changed_bronze
 from include.savepoints.bronze_pin import BronzePin
-from include.savepoints.choose_base import Base, holds_rows_of
+from include.savepoints.choose_base import Base, holds_rows_of, is_of
 from include.savepoints.contents import SavepointError
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.manifest import Savepoint, mark_deleted, savepoints_of
@@ -187,11 +187,11 @@ def _ensure_savepoint(
     engine: Engine, replay: Replay, states: Rows, until_us: int, events: int
 ) -> str:
     """The id of a savepoint of just that: an equal one that is there already, or a new one."""
-    wanted = (until_us, events, replay.lineage, replay.pin.table_id)
+    wanted = (until_us, events, replay.lineage)
     for known in savepoints_of(replay.lake, replay.stream.name):
-        if (known.until_us, known.events, known.code, known.bronze_id) != wanted:
+        if (known.until_us, known.events, known.code) != wanted:
             continue
-        if not holds_rows_of(known, replay.pin):
+        if not (is_of(known, replay.pin) and holds_rows_of(known, replay.pin)):
             continue
         if _sound_rows(engine, replay.lake, replay.run_id, known) is not None:
             return known.savepoint_id

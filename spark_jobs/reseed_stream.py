@@ -39,7 +39,7 @@ from include.plans.reseed_base import refuse_unreadable_table
 from include.plans.reseed_options import ReseedOptions, add_arguments, options_of
 from include.plans.reseed_plan import intent_row, plan_reseed
 from include.registry import stream_named
-from include.savepoints.bronze_pin import BronzePin
+from include.savepoints.bronze_pin import BronzePin, erased_version
 from include.savepoints.choose_base import Base
 from include.savepoints.lineage import same_code
 from include.savepoints.manifest import savepoints_of
@@ -220,6 +220,7 @@ def _replay(opened: OpenStream, row: GenerationRow, run_id: str) -> Replay:
         row["bronze_version"],
         micros_of(row["bronze_ingested_at"]),
         0,
+        erased_version(lake, stream.source, row["bronze_id"]),
     )
     base_us = None if row["base_until"] is None else micros_of(row["base_until"])
     base = Base(None, base_us, 0)

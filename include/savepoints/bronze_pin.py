@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from include.fold.instants import instant_of, micros_of
 from include.lake.delta_log import open_rows_of, open_table
 from include.lake.open_delta import delta_table
+from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.savepoints.bronze_files import INSTANT, BronzeFiles, known, read_files
 
@@ -32,6 +33,7 @@ class BronzePin:
     version: int
     ingested_at_us: int
     watermark_us: int  # M after its newest commit
+    erased_version: int = 0  # the first without the key that was erased last; 0: none was
 
     def settled_until_us(self, time_column: str, delay_us: int) -> int:
         """The exclusive bound of what these rows settle, on the clock of `time_column`."""
@@ -59,13 +61,21 @@ def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin
     # Of the newest commit alone: a repair sets M back, and a file may hold older commits' rows.
     newest = clocks.filter(pc.equal(clocks["ingested_at"], ingested_at))
     watermark = pc.max(newest["commit_watermark"]).as_py()
+    table_id = str(table.metadata().id)
     return BronzePin(
         path,
-        str(table.metadata().id),
+        table_id,
         int(table.version()),
         micros_of(ingested_at),
         micros_of(watermark),
+        erased_version(lake, source, table_id),
     )
+
+
+def erased_version(lake: Lake, source: str, table_id: str) -> int:
+    """The version from which on the bronze of this id is without each key that was erased; 0: none was."""
+    erased = read_ops(lake, "erasures", {"source": source, "bronze_id": table_id})
+    return pc.max(erased["bronze_version"]).as_py() or 0
 
 
 def has_commit(pin: BronzePin, ingested_at_us: int) -> bool:

@@ -47,8 +47,7 @@ def _holding_all(
     ours = [
         savepoint
         for savepoint in savepoints
-        if savepoint.bronze_id == pin.table_id
-        and (since_us is None or savepoint.until_us >= since_us)
+        if is_of(savepoint, pin) and (since_us is None or savepoint.until_us >= since_us)
     ]
     cutoffs = [savepoint.until_us for savepoint in ours]
     counts = count_before(pin, identity.time_column, since_us, cutoffs)
@@ -71,6 +70,13 @@ def choose_mapped_base(
     """The same among savepoints of an older state schema; None when none of them is clean."""
     best = _newest(_holding_all(_early(older, at_most_us), identity, pin), pin)
     return None if best is None else Base(best, best.until_us, best.events, mapped=True)
+
+
+def is_of(savepoint: Savepoint, pin: BronzePin) -> bool:
+    """Whether it was made of this bronze, and of none that still had a key that was erased: a copy that
+    was put back may be of before that, and as many rows may have come late as were erased."""
+    is_same = savepoint.bronze_id == pin.table_id
+    return is_same and savepoint.bronze_version >= pin.erased_version
 
 
 def _early(savepoints: Sequence[Savepoint], at_most_us: int) -> list[Savepoint]:

@@ -86,6 +86,7 @@ class Lived:
             "checksum": "0",
             "events": 3 * second,
             "bronze_id": pin_bronze(self.lake, STREAM.source).table_id,
+            "bronze_version": 0,
             "code": self.code,
             "state_schema": self.pins["state_schema"],
         }

@@ -198,6 +198,7 @@ def record(lake: Lake, name: str, until: datetime, events: int, code: str = IDEN
         "checksum": "0",
         "events": events,
         "bronze_id": pin_bronze(lake, STREAM.source).table_id,
+        "bronze_version": 0,
         "code": code,
         "state_schema": "",
     }

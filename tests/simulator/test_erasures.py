@@ -1,14 +1,10 @@
 """A key is erased without a JVM: what is left is as if it had never been, killed before any write."""
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
-from include.care.check_checkpoint import check_checkpoint
-from include.coverage.table_coverage import table_coverage
 from include.data_checks import Check, DataCheckError
 from include.erase import erase_rows as rows_module
 from include.erase import history
@@ -19,17 +15,21 @@ from include.lake.paths import LakeError
 from include.landing.erasures import erasures_of
 from include.plans.reseed_options import ReseedOptions
 from include.settings import SettingsError
-from spark_jobs import erase_key
-from spark_jobs.erase_key import erase
 from spark_jobs.reseed_stream import reseed
 from tests.erase.scan import files_with
-from tests.simulator.steps import all_rows, land, run, some_rows, table_of
+from tests.simulator.erased import (
+    SECRET,
+    STREAM,
+    check_erased,
+    cut_off_before,
+    forget,
+    lived,
+    lived_with_late_rows,
+)
+from tests.simulator.steps import land, run
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import MINUTE_US, World, open_world
 from tests.simulator.writes import killed_at, write_point, writes_of
-
-SECRET = "who-is-to-be-forgotten-0123456789"
-STREAM = "sim_counts"
 
 
 @pytest.fixture
@@ -37,38 +37,6 @@ def world() -> Iterator[World]:
     # Tables that stay open would ask for files of a log that is gone.
     with open_world(quick=False) as made:
         yield made
-
-
-def lived(world: World, seed: int = 3) -> None:
-    """Three commits, in each of which the key has rows, the newest of all among them."""
-    rng = random.Random(seed)
-    for _ in range(3):
-        own = [(SECRET, minutes * MINUTE_US, 2) for minutes in (0, 20, 70)]
-        land(world, some_rows(rng) + own)
-        for kind in KINDS:
-            run(world, kind)
-
-
-def forget(world: World, tmp: Path) -> None:
-    erase(world.engine, world.lake, erased_key(STREAM, SECRET), tmp)
-
-
-def left(world: World):
-    return [row for row in all_rows(world) if row.key != SECRET]
-
-
-def check_erased(world: World) -> None:
-    """No byte of it, and all tables are what the oracle says of the rows that are left."""
-    assert files_with(Path(world.lake.root), [SECRET.encode()]) == set()
-    bronze = DeltaTable(world.lake.bronze("sent"))
-    assert bronze.metadata().configuration["delta.appendOnly"] == "true"
-    for kind in KINDS:
-        assert world.table(kind) == table_of(world, kind, left(world)), kind
-        stream = world.streams[kind]
-        judged = table_coverage(world.lake, stream)
-        assert (judged.distrust, judged.coverage.wrong) == (None, ()), kind
-        found = [f.finding for f in check_checkpoint(world.lake, stream).findings]
-        assert not {"table_changed", "table_not_right"} & set(found), found
 
 
 def test_nothing_of_a_key_is_left_and_all_else_goes_on(world, tmp_path):
@@ -113,26 +81,14 @@ def test_a_reseed_while_an_erasure_is_open_begins_with_no_state_of_before(
     world, tmp_path, monkeypatch
 ):
     """As many rows have come late as are erased: by its count a savepoint with the key is clean."""
-    land(world, [("a", 200 * MINUTE_US, 1), (SECRET, 190 * MINUTE_US, 2), ("a", 0, 1)])
-    for kind in KINDS:
-        run(world, kind)
-    land(world, [("b", 230 * MINUTE_US, 3), ("a", 0, 1)])
-    for kind in KINDS:
-        run(world, kind)
-    with monkeypatch.context() as patch:
-        patch.setattr(erase_key, "_make_anew", cut_off)
-        with pytest.raises(KeyboardInterrupt):
-            forget(world, tmp_path)
+    lived_with_late_rows(world)
+    cut_off_before(world, tmp_path, "_make_anew", monkeypatch)
     for kind in KINDS:
         reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
         table = world.table(kind)
         assert SECRET not in str(table), kind
     forget(world, tmp_path)
     check_erased(world)
-
-
-def cut_off(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def writes_of_erasure() -> list[str]:

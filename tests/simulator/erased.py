@@ -1,0 +1,101 @@
+"""What is done in a world that has a key which is to be forgotten, and what must be left of it."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from include.care.check_checkpoint import check_checkpoint
+from include.coverage.table_coverage import table_coverage
+from include.erase.erased_key import erased_key
+from include.lake.paths import dataset_of
+from include.landing.ingest import prepare
+from include.landing.ingest_seal import seal_tables
+from spark_jobs import erase_key
+from spark_jobs.erase_key import erase
+from tests.erase.scan import files_with
+from tests.simulator.steps import all_rows, land, run, some_rows, table_of
+from tests.simulator.stream_files import KINDS
+from tests.simulator.world import MINUTE_US, World
+
+SECRET = "who-is-to-be-forgotten-0123456789"
+STREAM = "sim_counts"
+
+
+def lived(world: World, seed: int = 3) -> None:
+    """Three commits, in each of which the key has rows, the newest of all among them."""
+    rng = random.Random(seed)
+    for _ in range(3):
+        own = [(SECRET, minutes * MINUTE_US, 2) for minutes in (0, 20, 70)]
+        land(world, some_rows(rng) + own)
+        for kind in KINDS:
+            run(world, kind)
+
+
+def forget(world: World, tmp: Path) -> None:
+    erase(world.engine, world.lake, erased_key(STREAM, SECRET), tmp / "airflow")
+
+
+def left(world: World):
+    return [row for row in all_rows(world) if row.key != SECRET]
+
+
+def check_erased(world: World) -> None:
+    """No byte of it, and all tables are what the oracle says of the rows that are left."""
+    assert files_with(Path(world.lake.root), [SECRET.encode()]) == set()
+    bronze = DeltaTable(world.lake.bronze("sent"))
+    assert bronze.metadata().configuration["delta.appendOnly"] == "true"
+    for kind in KINDS:
+        assert world.table(kind) == table_of(world, kind, left(world)), kind
+        stream = world.streams[kind]
+        judged = table_coverage(world.lake, stream)
+        assert (judged.distrust, judged.coverage.wrong) == (None, ()), kind
+        found = [f.finding for f in check_checkpoint(world.lake, stream).findings]
+        assert not {"table_changed", "table_not_right"} & set(found), found
+
+
+def take(world: World, rows: list[tuple[str, int, int]]) -> None:
+    """A batch, with all that ingestion looks at before and behind it."""
+    prepare(world.lake, world.source, None)
+    land(world, rows)
+    seal_tables(world.lake, "sent")
+
+
+def lived_with_late_rows(world: World) -> None:
+    """Of each stream there is a savepoint before which as many rows have come late as the key has."""
+    take(world, [("a", 200 * MINUTE_US, 1), (SECRET, 190 * MINUTE_US, 2), ("a", 0, 1)])
+    for kind in KINDS:
+        run(world, kind)
+    take(world, [("b", 230 * MINUTE_US, 3), ("a", 0, 1)])
+    for kind in KINDS:
+        run(world, kind)
+
+
+def cut_off_before(world: World, tmp: Path, step: str, patched: pytest.MonkeyPatch) -> None:
+    """An erasure that gets no further than to a step of its job."""
+
+    def cut_off(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with patched.context() as patch:
+        patch.setattr(erase_key, step, cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            forget(world, tmp)
+
+
+def keep_copy(world: World, tmp: Path) -> None:
+    shutil.copytree(world.lake.root, tmp / "copy")
+
+
+def put_back(world: World, tmp: Path, *parts: str) -> None:
+    """Parts of the lake as they were when they were copied."""
+    for part in parts:
+        shutil.rmtree(Path(world.lake.root, part), ignore_errors=True)
+        shutil.copytree(tmp / "copy" / part, Path(world.lake.root, part))
+
+
+def is_in_bronze(world: World) -> bool:
+    keys = dataset_of(world.lake.bronze("sent")).to_table(columns=["key"])["key"]
+    return SECRET in keys.to_pylist()
