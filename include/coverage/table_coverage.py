@@ -114,10 +114,10 @@ def findings_on(
     """The findings for a verdict; `row` is of the current generation, None before the first run."""
     changed = judged.bronze_changed
     of_bronze = [] if changed is None else [bronze_finding(stream.source, changed)]
-    if row is None:
-        return of_bronze
     if judged.distrust is not None:
         return [*of_bronze, distrusted(stream, lake.table(stream.name), judged.distrust)]
+    if row is None:
+        return of_bronze
     of_table = coverage_findings(
         stream, judged.coverage, row["output_mode"] == "append", has_mapped(row)
     )

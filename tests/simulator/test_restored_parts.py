@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from include.care.check_checkpoint import check_checkpoint
 from include.coverage.give_up import give_up_reseed
 from include.coverage.table_coverage import coverage_text
 from include.lake.paths import LakeError
@@ -181,3 +182,10 @@ def test_a_newer_ledger_is_noticed_though_maintenance_made_the_table_s_version_a
         do.auditor.check()
         with pytest.raises(LakeError, match="is not what was recorded of it"):
             drain(do.world.engine, do.world.lake, do.stream)
+
+
+def test_lost_generations_are_named():
+    with after_some_days("counts") as do:
+        do.lose("ops/generations")
+        found = check_checkpoint(do.world.lake, do.stream).findings
+        assert [each.finding for each in found if each.severity == "error"] == ["table_changed"]
