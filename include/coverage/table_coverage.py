@@ -113,7 +113,7 @@ def findings_on(
 ) -> list[Finding]:
     """The findings for a verdict; `row` is of the current generation, None before the first run."""
     changed = judged.bronze_changed
-    of_bronze = [] if changed is None else [bronze_finding(stream.source, changed)]
+    of_bronze = [] if changed is None else [bronze_finding(lake, stream.source, changed)]
     if judged.distrust is not None:
         return [*of_bronze, distrusted(stream, lake.table(stream.name), judged.distrust)]
     if row is None:

@@ -5,12 +5,12 @@ landed, or a reseed lack some that have; and nothing would tell, once bronze is 
 """
 
 from include.lake.findings import Finding
-from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 from include.lake.table_changes import changed_since
 from include.lake.table_seal import read_seal
 from include.landing.erasures import open_erasure
 from include.landing.ingest_seal import ours
+from include.landing.older_seals import how_to_mend_tables, older_seals
 
 
 def how_bronze_changed(lake: Lake, source: str) -> str | None:
@@ -27,14 +27,15 @@ def how_bronze_changed(lake: Lake, source: str) -> str | None:
     sealed = read_seal(lake, f"bronze/{source}")
     if sealed is None:
         return None
-    return changed_since(lake, sealed, ours(source), may_have_more=True)
+    changed = changed_since(lake, sealed, ours(source), may_have_more=True)
+    return changed and (older_seals(lake, source) or changed)
 
 
 def why_not_build(lake: Lake, source: str, who: str) -> str | None:
     """Why `who` must not go on with the rows of bronze, and what to do; None: nothing stops it."""
     if (changed := how_bronze_changed(lake, source)) is None:
         return None
-    return f"{changed}, and {who} makes nothing of it: {how_to_mend(f'bronze/{source}')}"
+    return f"{changed}, and {who} makes nothing of it: {how_to_mend_tables(lake, source)}"
 
 
 def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
@@ -43,11 +44,11 @@ def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
         raise LakeError(why)
 
 
-def bronze_finding(source: str, changed: str) -> Finding:
+def bronze_finding(lake: Lake, source: str, changed: str) -> Finding:
     """That, for people; `changed` is what `how_bronze_changed` told."""
     return Finding(
         finding="bronze_changed",
         severity="error",
         detail=f"{changed}. Until it is mended nothing is ingested, and no stream goes on with it",
-        action=how_to_mend(f"bronze/{source}"),
+        action=how_to_mend_tables(lake, source),
     )

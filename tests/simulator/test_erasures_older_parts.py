@@ -1,9 +1,13 @@
 """An erased key does not come back with a part of the lake that is older than its erasure."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
+from include.care.check_checkpoint import check_checkpoint
+from include.care.set_aside import apply_set_aside, plan_set_aside
+from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.erased import (
@@ -13,10 +17,11 @@ from tests.simulator.erased import (
     left,
     lived_with_late_rows,
     put_back,
+    take,
 )
-from tests.simulator.steps import table_of
+from tests.simulator.steps import run, table_of
 from tests.simulator.stream_files import KINDS
-from tests.simulator.world import World, open_world
+from tests.simulator.world import MINUTE_US, World, open_world
 
 
 @pytest.fixture
@@ -50,3 +55,25 @@ def test_no_reseed_begins_with_a_savepoint_of_before_an_erasure(
 
 def streams(world: World):
     return [world.streams[kind] for kind in KINDS]
+
+
+def test_seals_of_before_an_erasure_are_the_older_part_and_bronze_is_not_blamed(world, tmp_path):
+    lived_with_late_rows(world)
+    keep_copy(world, tmp_path)
+    forget(world, tmp_path)
+    put_back(world, tmp_path, "ops/tables")
+    what = r"ops/tables .* older than an erasure .* `./stateful set-aside ops/tables --apply`"
+    with pytest.raises(LakeError, match=what):
+        take(world, [("a", 0, 1)])
+    stream = world.streams["counts"]
+    found = check_checkpoint(world.lake, stream).findings
+    (finding,) = (each for each in found if each.finding == "bronze_changed")
+    assert "set-aside ops/tables" in finding.action
+    assert "set-aside bronze" not in finding.action
+    apply_set_aside(world.lake, plan_set_aside(world.lake, ["ops/tables"], datetime.now(UTC)))
+    for one in streams(world):
+        reseed(world.engine, world.lake, one, ReseedOptions())
+    take(world, [("a", 0, 1), ("b", MINUTE_US, 2)])
+    for kind in KINDS:
+        run(world, kind)
+        assert world.table(kind) == table_of(world, kind, left(world)), kind

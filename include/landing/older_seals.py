@@ -1,0 +1,38 @@
+"""Seals of before an erasure: `ops/tables` that was put back, which would blame the bronze that is right."""
+
+from include.lake.how_to_mend import how_to_mend
+from include.lake.open_delta import delta_table
+from include.lake.paths import Lake
+from include.lake.table_seal import read_seal
+from include.landing.erasures import erasures_of
+
+
+def older_seals(lake: Lake, source: str) -> str | None:
+    """How the seals are older than an erasure of a key of the source, in one sentence; None when they are not.
+
+    An erasure seals bronze, and then records its version.
+    """
+    sealed, path = read_seal(lake, f"bronze/{source}"), lake.bronze(source)
+    if sealed is None or not lake.is_delta_table(path):
+        return None
+    table = delta_table(path)
+    known = (str(table.metadata().id), sealed["table_id"])
+    erased = (
+        erasure.bronze_version
+        for erasure in erasures_of(lake, source)
+        if erasure.bronze_version is not None and known == (erasure.bronze_id,) * 2
+    )
+    newest = max(erased, default=-1)
+    if not sealed["version"] < newest <= table.version():
+        return None
+    return (
+        f"{lake.ops('tables')} knows {path} at version {sealed['version']}, and is older than an erasure "
+        f"of a key, which made it version {newest}: it is an older copy, or lacks its newest rows"
+    )
+
+
+def how_to_mend_tables(lake: Lake, source: str) -> str:
+    """For bronze, or quarantine, that is not what the seals say: what to do. Without the seals nothing
+    is lost, as without bronze."""
+    older = older_seals(lake, source)
+    return how_to_mend("ops/tables" if older else f"bronze/{source}")
