@@ -82,7 +82,10 @@ def _without_rows(engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path
         plan = plan_erasure(lake, key)
         log.info("%s", plan.text())
         erasure = plan.begun or begin_erasure(lake, source, key.texts, plan.bronze_id, plan.counts)
-        if erasure.bronze_version is None:
+        if plan.is_back:
+            # As if it had just begun: killed on its way, bronze is neither of before nor of behind it.
+            record(lake, erasure, bronze_version=None)
+        if erasure.bronze_version is None or plan.is_back:
             if plan.found.rows:
                 # The clock of bronze stays, also when its newest rows are those of the key.
                 engine.append_still_row(lake, key.source)

@@ -5,26 +5,20 @@ from dataclasses import dataclass
 
 from pyarrow import fs
 
-from include.care.old_generations import find_old_generations
-from include.care.set_aside import lying_aside
 from include.erase.erase_rows import landed_files
 from include.erase.erased_key import ErasedKey, streams_by_key
-from include.erase.found_rows import LEAST_TEXT, Found, find, mentions
-from include.fold.instants import EPOCH
+from include.erase.found_rows import LEAST_TEXT, Found, find
+from include.erase.refuse_erasure import refuse_erasure
 from include.lake.generations import read_generations
 from include.lake.open_delta import delta_table
-from include.lake.paths import Lake, LakeError, dataset_of
-from include.landing.clock_repair import open_repair
+from include.lake.paths import Lake, dataset_of
 from include.landing.erasures import Erasure, erasures_of, open_erasure
-from include.landing.ingest_position import files_waiting, read_position
-from include.landing.ingest_seal import how_tables_changed
+from include.landing.ingest_position import files_waiting
 from include.landing.origin import place_of
-from include.landing.refusals import shown
-from include.landing.unique_files import half_reingested
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
 from include.registry import all_sources, source_names, stream_names, streams_of
-from include.settings import SettingsError, Stream
+from include.settings import SettingsError
 from include.text_table import counted
 
 
@@ -44,6 +38,16 @@ class ErasePlan:
     reseeds: tuple[str, ...]  # what becomes of the streams that ever ran, bronze being as it is now
     bronze_id: str
     begun: Erasure | None
+
+    @property
+    def is_back(self) -> bool:
+        """Whether bronze, or quarantine, has the key again, which was taken out of it: by an older copy, or
+        as it has landed again."""
+        return self.begun is not None and self.begun.bronze_version is not None and self._is_there
+
+    @property
+    def _is_there(self) -> bool:
+        return bool(self.found.rows or self.found.refused)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -124,7 +128,7 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
     nothing of the key is there."""
     source = key.source.name
     begun = _begun(lake, key)
-    _refuse(lake, key, begun)
+    refuse_erasure(lake, key, begun)
     found = find(lake, key)
     if begun is None and not found.rows and not found.refused:
         raise SettingsError(f"{source} has no row of that key{_erased_before(lake, key)}")
@@ -168,68 +172,6 @@ def _begun(lake: Lake, key: ErasedKey) -> Erasure | None:
 def _erased_before(lake: Lake, key: ErasedKey) -> str:
     same = [e for e in erasures_of(lake, key.source.name) if e.is_of(key.texts)]
     return f": it was erased (ops/erasures, number {same[-1].erasure})" if same else ""
-
-
-def _refuse(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
-    source = key.source
-    if not lake.is_delta_table(lake.bronze(source.name)):
-        raise LakeError(f"no bronze table at {lake.bronze(source.name)}: there is nothing to erase")
-    columns = delta_table(lake.bronze(source.name)).schema().fields
-    if lacks := set(key.values) - {column.name for column in columns}:
-        raise LakeError(f"bronze/{source.name} has no column {min(lacks)} yet: ingest once first")
-    if aside := lying_aside(lake):
-        raise LakeError(
-            f"{lake.root}/{aside[0]} may have the key, as all that was set aside, or copied for a drill: "
-            "move it out of the lake, or delete it"
-        )
-    if begun is None and (changed := how_tables_changed(lake, source.name)):
-        raise LakeError(f"{changed}: put the table back from a copy that is not older first")
-    position = read_position(lake, source.name)
-    if position is not None and position.open is not None:
-        raise LakeError(
-            f"a batch of {source.name} was begun and is not done: its files may be needed. Let it be "
-            "ingested first"
-        )
-    if begun is None and (half := half_reingested(lake, source.name)):
-        raise LakeError(
-            f"a re-ingestion of {shown(min(half))} died before quarantine had what it refuses: with the "
-            f"file, that would be lost. Finish it first: `./stateful reingest {source.name}`"
-        )
-    if open_repair(lake, source.name) is not None:
-        raise LakeError(f"a repair of the clock of {source.name} is open: finish it first")
-    for stream in streams_of(source.name):
-        _refuse_stream(lake, stream, key, begun)
-
-
-def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | None) -> None:
-    if unknown := find_old_generations(lake, stream, EPOCH).unknown:
-        raise LakeError(
-            f"{lake.root}/checkpoints/{stream.name} has {', '.join(unknown)}, which ops/generations does not "
-            "know, and which may hold the key: move it out of the lake, or delete it"
-        )
-    # Of an erasure that was cut off it is its own.
-    if begun is None and read_generations(lake, stream.name).intent is not None:
-        raise LakeError(
-            f"a reseed of {stream.name} was begun and is not finished: run {stream.name} first"
-        )
-    if _is_initial(lake, stream, key):
-        raise LakeError(
-            f"the initial state of {stream.name} has the key: take it out of {lake.initial_state(stream.name)}, "
-            "which is yours, and repeat"
-        )
-
-
-def _is_initial(lake: Lake, stream: Stream, key: ErasedKey) -> bool:
-    """Whether a stream's initial state has all of the key as words."""
-    if lake.is_delta_table(lake.initial_state(stream.name)):
-        told = str(dataset_of(lake.initial_state(stream.name)).to_table().to_pylist())
-    else:
-        path = lake.path_in_filesystem(lake.initial_state_file(stream.name))
-        if not lake.filesystem.get_file_info(path).is_file:
-            return False
-        with lake.filesystem.open_input_stream(path) as file:
-            told = file.read().decode(errors="replace")
-    return all(mentions(told, text) for text in key.texts.values() if text is not None)
 
 
 def _undeclared(lake: Lake) -> Iterator[str]:

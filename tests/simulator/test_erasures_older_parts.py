@@ -8,11 +8,14 @@ import pytest
 from include.care.check_checkpoint import check_checkpoint
 from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.lake.paths import LakeError
+from include.landing.erasures import erasures_of
 from include.plans.reseed_options import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.erased import (
+    check_erased,
     cut_off_before,
     forget,
+    is_in_bronze,
     keep_copy,
     left,
     lived_with_late_rows,
@@ -55,6 +58,25 @@ def test_no_reseed_begins_with_a_savepoint_of_before_an_erasure(
 
 def streams(world: World):
     return [world.streams[kind] for kind in KINDS]
+
+
+@pytest.mark.parametrize("step", ["_make_anew", "_without_past"])
+@pytest.mark.parametrize("with_seals", [True, False])
+def test_no_erasure_is_finished_while_an_older_bronze_has_the_key(
+    world, tmp_path, monkeypatch, step, with_seals
+):
+    lived_with_late_rows(world)
+    keep_copy(world, tmp_path)
+    cut_off_before(world, tmp_path, step, monkeypatch)
+    put_back(world, tmp_path, "bronze/sent", *(["ops/tables"] if with_seals else []))
+    assert is_in_bronze(world)
+    if with_seals:
+        forget(world, tmp_path)
+        check_erased(world)
+        return
+    with pytest.raises(LakeError, match="put the table back from a copy that is not older first"):
+        forget(world, tmp_path)
+    assert not any(erasure.is_done for erasure in erasures_of(world.lake, "sent"))
 
 
 def test_seals_of_before_an_erasure_are_the_older_part_and_bronze_is_not_blamed(world, tmp_path):
