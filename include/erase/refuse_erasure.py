@@ -2,10 +2,11 @@
 
 from include.care.old_generations import find_old_generations
 from include.care.set_aside import lying_aside
+from include.checkpoint.offsets import newest_planned
 from include.erase.erased_key import ErasedKey
 from include.erase.found_rows import mentions
 from include.fold.instants import EPOCH
-from include.lake.generations import read_generations
+from include.lake.generations import Generations, read_generations
 from include.lake.how_to_mend import how_to_mend
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError, dataset_of
@@ -17,6 +18,7 @@ from include.landing.older_seals import older_seals
 from include.landing.refusals import shown
 from include.landing.unique_files import half_reingested
 from include.registry import streams_of
+from include.savepoints.manifest import savepoints_of
 from include.settings import Stream
 
 
@@ -74,8 +76,15 @@ def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | 
             f"{lake.root}/checkpoints/{stream.name} has {', '.join(unknown)}, which ops/generations does not "
             "know, and which may hold the key: move it out of the lake, or delete it"
         )
+    generations = read_generations(lake, stream.name)
+    if generations.current is None and (left := _left_of(lake, generations)):
+        raise LakeError(
+            f"{left} is there, and may have the key, but {generations.path} has no generation of "
+            f"{stream.name}, which would not be made anew: put that table back from a copy that is not "
+            f"older, or make the stream anew: `./stateful reseed {stream.name} --recompute --apply`"
+        )
     # Of an erasure that was cut off it is its own.
-    if begun is None and read_generations(lake, stream.name).intent is not None:
+    if begun is None and generations.intent is not None:
         raise LakeError(
             f"a reseed of {stream.name} was begun and is not finished: run {stream.name} first"
         )
@@ -84,6 +93,18 @@ def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | 
             f"the initial state of {stream.name} has the key: take it out of {lake.initial_state(stream.name)}, "
             "which is yours, and repeat"
         )
+
+
+def _left_of(lake: Lake, generations: Generations) -> str | None:
+    """What a stream that has run has written; None when there is nothing of it."""
+    stream = generations.stream
+    for path in (lake.table(stream), lake.rejected(stream)):
+        if lake.is_delta_table(path) and delta_table(path).file_uris():
+            return path
+    if savepoints_of(lake, stream):
+        return lake.savepoints(stream)
+    checkpoint = lake.checkpoint(stream, generations.number)
+    return None if newest_planned(lake, checkpoint) is None else checkpoint
 
 
 def _is_initial(lake: Lake, stream: Stream, key: ErasedKey) -> bool:

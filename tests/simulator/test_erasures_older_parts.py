@@ -1,7 +1,9 @@
 """An erased key does not come back with a part of the lake that is older than its erasure."""
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,7 @@ from tests.simulator.erased import (
     is_in_bronze,
     keep_copy,
     left,
+    lived,
     lived_with_late_rows,
     put_back,
     take,
@@ -77,6 +80,21 @@ def test_no_erasure_is_finished_while_an_older_bronze_has_the_key(
     with pytest.raises(LakeError, match="put the table back from a copy that is not older first"):
         forget(world, tmp_path)
     assert not any(erasure.is_done for erasure in erasures_of(world.lake, "sent"))
+
+
+def test_a_stream_of_which_no_generation_is_known_any_more_is_made_anew_before_an_erasure(
+    world, tmp_path
+):
+    lived(world)
+    shutil.rmtree(Path(world.lake.root, "ops/generations"))
+    for stream in streams(world):
+        shutil.rmtree(Path(world.lake.root, "checkpoints", stream.name))
+    with pytest.raises(LakeError, match=r"has no generation of .* reseed .* --recompute --apply"):
+        forget(world, tmp_path)
+    for stream in streams(world):
+        reseed(world.engine, world.lake, stream, ReseedOptions(recompute=True))
+    forget(world, tmp_path)
+    check_erased(world)
 
 
 def test_seals_of_before_an_erasure_are_the_older_part_and_bronze_is_not_blamed(world, tmp_path):
