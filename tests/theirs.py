@@ -9,10 +9,25 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from include import origins
+from include.lake.paths import Lake
 from include.landing import delta_partitions
+from include.landing.skip_lost import SkipPlan, apply_skip, plan_skip
 from include.settings import Source
-from tests.ingested import SIGNALS
+from tests.ingested import SIGNALS, bronze_of
 from tests.landed_files import START
+
+
+def skip_lost(lake: Lake, source: Source) -> SkipPlan:
+    """As `./stateful skip-lost SOURCE --apply`; what it has given up."""
+    plan = plan_skip(lake, source, START)
+    assert plan is not None
+    apply_skip(lake, source, plan)
+    return plan
+
+
+def values_of(lake: Lake) -> list[int]:
+    """The values of bronze, in order."""
+    return sorted(row["value"] for row in bronze_of(lake))
 
 
 class Theirs:

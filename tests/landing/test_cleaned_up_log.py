@@ -1,6 +1,5 @@
 """A batch of a Delta table is begun, and its version is cleaned up from the log before it is repeated."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,10 @@ from include.landing import ingest as ingestion
 from include.landing.arrivals import OriginError
 from include.landing.ingest import RunCounts, ingest
 from include.landing.parsed_batch import ParsedHere
-from include.landing.skip_lost import apply_skip, plan_skip
 from include.settings import Source
 from tests.deaths import KilledError, die
 from tests.ingested import bronze_of, quarantine_of
-from tests.theirs import Theirs, forget_logs
+from tests.theirs import Theirs, forget_logs, skip_lost, values_of
 
 pytestmark = pytest.mark.slow
 
@@ -32,17 +30,6 @@ def clean_up(theirs: Theirs) -> None:
     DeltaTable(theirs.uri).create_checkpoint()
     for version in range(DeltaTable(theirs.uri).version()):
         theirs.commit_file(version).unlink()
-
-
-def skip(lake: Lake, source: Source) -> str:
-    plan = plan_skip(lake, source, datetime(2026, 3, 2, tzinfo=UTC))
-    assert plan is not None
-    apply_skip(lake, source, plan)
-    return plan.what
-
-
-def values_of(lake: Lake) -> list[int]:
-    return sorted(row["value"] for row in bronze_of(lake))
 
 
 @pytest.mark.parametrize("partition_by", [None, ["device_id"]])
@@ -63,7 +50,7 @@ def test_files_that_the_table_still_has_are_taken(
         ingest(lake, source)
     assert values_of(lake) == [0, 1, 2, 3]
     assert len(quarantine_of(lake)) == 1
-    skip(lake, source)
+    skip_lost(lake, source)
     ingest(lake, source)
     assert values_of(lake) == [0, 1, 2, 3, 6]
     assert {row["device_id"] for row in bronze_of(lake)} == {0, 1}
@@ -86,7 +73,7 @@ def test_changes_are_taken_unless_only_the_log_has_told_their_partition(
     if partition_by:
         with pytest.raises(OriginError, match=r"partition .* cannot be told .*skip-lost signals"):
             ingest(lake, source)
-        assert "_change_data" in skip(lake, source)
+        assert "_change_data" in skip_lost(lake, source).what
     ingest(lake, source)
     is_lost = partition_by and before == "append_accepted"
     assert values_of(lake) == ([0, 1, 3] if is_lost else [0, 1, 2, 3])
@@ -106,7 +93,7 @@ def test_a_file_that_was_compacted_is_given_up_where_nothing_tells_its_partition
     clean_up(theirs)
     with pytest.raises(OriginError, match=r"partition .* cannot be told .*skip-lost signals"):
         ingest(lake, source)
-    assert "has lost 2 files" in skip(lake, source)
+    assert "has lost 2 files" in skip_lost(lake, source).what
     ingest(lake, source)
     assert values_of(lake) == [0, 1]
     assert ingest(lake, source) == RunCounts()

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,9 @@ from include.landing import ingest as ingestion
 from include.landing.arrivals import OriginError
 from include.landing.ingest import RunCounts, ingest
 from include.landing.parsed_batch import ParsedHere
-from include.landing.skip_lost import apply_skip, plan_skip
-from include.settings import Source
 from tests.deaths import KilledError, die
-from tests.ingested import SPLIT_ALWAYS, bronze_of
-from tests.theirs import Theirs, forget_logs
+from tests.ingested import SPLIT_ALWAYS
+from tests.theirs import Theirs, forget_logs, skip_lost, values_of
 
 pytestmark = pytest.mark.slow
 
@@ -34,17 +31,6 @@ def put_back(theirs: Theirs, version: int) -> None:
             path.unlink()
 
 
-def skip(lake: Lake, source: Source) -> int:
-    plan = plan_skip(lake, source, datetime(2026, 3, 2, tzinfo=UTC))
-    assert plan is not None
-    apply_skip(lake, source, plan)
-    return plan.count
-
-
-def values_of(lake: Lake) -> list[int]:
-    return sorted(row["value"] for row in bronze_of(lake))
-
-
 def test_a_version_that_is_passed_over_is_told_though_its_number_was_before(
     lake: Lake, theirs: Theirs
 ):
@@ -54,7 +40,7 @@ def test_a_version_that_is_passed_over_is_told_though_its_number_was_before(
     theirs.delete(1)
     ingest(lake, source)
     put_back(theirs, 0)
-    skip(lake, source)
+    skip_lost(lake, source)
     theirs.append(4, mode="overwrite")
     theirs.append(1)
     ingest(lake, source)
@@ -71,7 +57,7 @@ def test_a_version_that_updates_stops_though_the_inserts_of_its_number_were_take
     theirs.upsert(1)
     ingest(lake, source)
     put_back(theirs, 0)
-    skip(lake, source)
+    skip_lost(lake, source)
     theirs.upsert(2)
     with pytest.raises(OriginError, match=r"version 1 of .* deletes or updates rows"):
         ingest(lake, theirs.source(on_change="stop"))
@@ -92,7 +78,7 @@ def test_a_copy_older_than_what_the_source_was_begun_with_is_gone_on_with(
     put_back(theirs, 1)
     with pytest.raises(OriginError, match="skip-lost"):
         ingest(lake, source)
-    assert skip(lake, source) == 0
+    assert skip_lost(lake, source).count == 0
     theirs.append(1)
     ingest(lake, source)
     assert values_of(lake) == [0, 4]
@@ -124,12 +110,12 @@ def test_a_batch_that_was_begun_before_goes_on_without_what_the_copy_does_not_te
     if partition_by:
         with pytest.raises(OriginError, match=r"partition .* cannot be told .*skip-lost signals"):
             ingest(lake, source)
-        assert skip(lake, source) == 2
+        assert skip_lost(lake, source).count == 2
     with suppress(OriginError):  # that the copy is an older one
         ingest(lake, source)
     assert values_of(lake) == ([0, 1] if partition_by else [0, 1, 2, 3])
     if not has_grown:
-        skip(lake, source)
+        skip_lost(lake, source)
     theirs.append(1)
     forget_logs()
     ingest(lake, source)
