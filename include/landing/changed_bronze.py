@@ -10,7 +10,7 @@ from include.lake.table_changes import changed_since
 from include.lake.table_seal import read_seal
 from include.landing.erasures import open_erasure
 from include.landing.ingest_seal import ours
-from include.landing.older_seals import how_to_mend_tables, older_seals
+from include.landing.older_seals import how_to_mend_tables, older_bronze, older_seals
 
 
 def how_bronze_changed(lake: Lake, source: str) -> str | None:
@@ -24,6 +24,8 @@ def how_bronze_changed(lake: Lake, source: str) -> str | None:
     erasure = open_erasure(lake, source)
     if erasure is not None and erasure.bronze_version is None:
         return None  # it is being rewritten, and who has to wait for that is told so
+    if older := older_bronze(lake, source):
+        return older
     sealed = read_seal(lake, f"bronze/{source}")
     if sealed is None:
         return None

@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from include.lake.how_to_mend import how_to_ingest_anew, how_to_mend
+from include.lake.how_to_mend import how_to_ingest_anew
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
 from include.lake.table_changes import Actions, IsOurs
 from include.lake.table_seal import first_change, read_seals, reseal, seal_judged
 from include.landing.batch import Position
 from include.landing.ingest_position import app_id, app_prefix, read_position
-from include.landing.older_seals import older_seals
+from include.landing.older_seals import how_to_mend_tables, older_bronze, older_seals
 from include.settings import Source
 
 # All our commits to bronze name its clock (include/landing/clock.py).
@@ -65,9 +65,11 @@ def refuse_changed_tables(lake: Lake, source: Source) -> Position | None:
         _refuse_rows_without_position(lake, name)
         return None
     _refuse_missing_table(lake, name)
+    if older := older_bronze(lake, name):
+        raise LakeError(f"{older}. Nothing is ingested: {how_to_mend_tables(lake, name)}")
     if changed := first_change(lake, read_seals(lake, tables_of(name)), ours(name)):
         if older := older_seals(lake, name):
-            raise LakeError(f"{older}. Nothing is ingested: {how_to_mend('ops/tables')}")
+            raise LakeError(f"{older}. Nothing is ingested: {how_to_mend_tables(lake, name)}")
         raise LakeError(_older_than_position(lake, name, changed))
     for table in ("bronze", "quarantine"):
         _refuse_other_times(lake, name, position, table)

@@ -1,6 +1,7 @@
-"""Seals of before an erasure: `ops/tables` that was put back, which would blame the bronze that is right."""
+"""What was put back from before an erasure: bronze, or the seals alone, which would blame the bronze that
+is right."""
 
-from include.lake.how_to_mend import how_to_mend
+from include.lake.how_to_mend import PUT_BACK, how_to_mend
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake
 from include.lake.table_seal import read_seal
@@ -31,8 +32,33 @@ def older_seals(lake: Lake, source: str) -> str | None:
     )
 
 
+def older_bronze(lake: Lake, source: str) -> str | None:
+    """How bronze is older than the newest erasure of a key, in one sentence; None when it is not.
+
+    Its seal may have been put back with it. Nothing is ingested then, so it comes to no more versions.
+    """
+    known = [erasure for erasure in erasures_of(lake, source) if erasure.bronze_version is not None]
+    path = lake.bronze(source)
+    if not known or not lake.is_delta_table(path):
+        return None
+    table, newest = delta_table(path), known[-1]
+    version = newest.bronze_version
+    if (
+        version is None
+        or table.version() >= version
+        or str(table.metadata().id) != newest.bronze_id
+    ):
+        return None
+    return (
+        f"{path} is at version {table.version()}, and is older than an erasure of a key "
+        f"({lake.ops('erasures')}, number {newest.erasure}), which made it version {version}: it may have the key"
+    )
+
+
 def how_to_mend_tables(lake: Lake, source: str) -> str:
-    """For bronze, or quarantine, that is not what the seals say: what to do. Without the seals nothing
+    """For bronze, or quarantine, that is not what we have made it: what to do. Without the seals nothing
     is lost, as without bronze."""
+    if older_bronze(lake, source):
+        return f"{PUT_BACK}; or erase the key again: `./stateful erase {source} KEY --apply`"
     older = older_seals(lake, source)
     return how_to_mend("ops/tables" if older else f"bronze/{source}")

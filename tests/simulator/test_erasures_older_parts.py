@@ -117,3 +117,23 @@ def test_seals_of_before_an_erasure_are_the_older_part_and_bronze_is_not_blamed(
     for kind in KINDS:
         run(world, kind)
         assert world.table(kind) == table_of(world, kind, left(world)), kind
+
+
+def test_a_bronze_of_before_an_erasure_stops_all_until_the_key_is_erased_again(world, tmp_path):
+    lived_with_late_rows(world)
+    keep_copy(world, tmp_path)
+    forget(world, tmp_path)
+    put_back(world, tmp_path, "bronze/sent", "ops/tables")
+    assert is_in_bronze(world)
+    again = "`./stateful erase sent KEY --apply`"
+    for kind, stream in world.streams.items():
+        found = {f.finding: f.action for f in check_checkpoint(world.lake, stream).findings}
+        assert again in found["bronze_changed"], kind
+        with pytest.raises(LakeError, match=again):
+            run(world, kind)
+        with pytest.raises(LakeError, match=again):
+            reseed(world.engine, world.lake, stream, ReseedOptions())
+    with pytest.raises(LakeError, match=again):
+        take(world, [("b", 0, 1)])
+    forget(world, tmp_path)
+    check_erased(world)
