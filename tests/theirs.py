@@ -27,7 +27,7 @@ def skip_lost(lake: Lake, source: Source) -> SkipPlan:
 
 def values_of(lake: Lake) -> list[int]:
     """The values of bronze, in order."""
-    return sorted(row["value"] for row in bronze_of(lake))
+    return sorted(row["value"] for row in bronze_of(lake) if not row["is_clock"])
 
 
 class Theirs:

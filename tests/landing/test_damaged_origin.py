@@ -21,7 +21,7 @@ from include.landing.ingest import RunCounts, ingest
 from include.landing.skip_lost import apply_skip, plan_skip
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START
-from tests.theirs import Theirs
+from tests.theirs import Theirs, values_of
 
 pytestmark = pytest.mark.slow
 NOTE = "note"  # a column that is no field of the source
@@ -142,7 +142,3 @@ def test_a_damaged_commit_behind_a_checkpoint_stops_until_it_is_skipped(
     ingest(lake, theirs.source())
     assert values_of(lake) == [*range(version), *range(last + 1, 5)]
     assert ingest(lake, theirs.source()) == RunCounts()
-
-
-def values_of(lake: Lake) -> list[int]:
-    return sorted(row["value"] for row in bronze_of(lake))

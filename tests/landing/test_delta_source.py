@@ -37,7 +37,7 @@ from tests.deaths import Dying, KilledError, die
 from tests.examples import examples
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START
-from tests.theirs import Theirs
+from tests.theirs import Theirs, values_of
 
 pytestmark = pytest.mark.slow
 
@@ -47,10 +47,6 @@ NOW = datetime(2026, 3, 2, tzinfo=UTC)
 @pytest.fixture
 def theirs(tmp_path: Path) -> Theirs:
     return Theirs(tmp_path)
-
-
-def values_of(lake: Lake) -> list[int]:
-    return sorted(row["value"] for row in bronze_of(lake) if not row["is_clock"])
 
 
 def test_the_backlog_comes_first_and_then_each_append(lake: Lake, theirs: Theirs):
