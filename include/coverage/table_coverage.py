@@ -114,6 +114,8 @@ def findings_on(
     """The findings for a verdict; `row` is of the current generation, None before the first run."""
     changed = judged.bronze_changed
     of_bronze = [] if changed is None else [bronze_finding(lake, stream.source, changed)]
+    if row is None and not lake.is_delta_table(lake.table(stream.name)):
+        return of_bronze  # it has not run; or nothing is left of it but a checkpoint, which its run refuses
     if judged.distrust is not None:
         return [*of_bronze, distrusted(stream, lake.table(stream.name), judged.distrust)]
     if row is None:
