@@ -68,7 +68,8 @@ def _read_other_bronze(lake: Lake, generations: Generations, own: Entry | None) 
     if row is None or own is None or own.read_version is None or own.read_commit is None:
         return None
     bronze = lake.bronze(row["source"])
-    if commit_hash(lake, bronze, own.read_version) == own.read_commit:
+    found = commit_hash(lake, bronze, own.read_version)
+    if found == own.read_commit:
         return None
     newest = _newest_version(lake, bronze, own.bronze_id)
     if newest is None:
@@ -78,7 +79,7 @@ def _read_other_bronze(lake: Lake, generations: Generations, own: Entry | None) 
             f"{bronze} is at version {newest}, and version {own.read_version} of it was read: it is an "
             "older copy. The one that has that version mends it; else the reseed alone does"
         )
-    if commit_hash(lake, bronze, own.read_version) is None:
+    if found is None:
         return None  # the clean-up of its log has taken it
     return (
         f"version {own.read_version} of {bronze} is another commit than the one that was read: rows "
