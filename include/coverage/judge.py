@@ -133,7 +133,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
     return joined
 
 
-def lost_pins(lake: Lake, source: str, pins_us: Set[int]) -> Set[int]:
+def _lost_pins(lake: Lake, source: str, pins_us: Set[int]) -> Set[int]:
     """The pins of entries, instants of ingestion, at which bronze has no row any more."""
     path = lake.bronze(source)
     return lost_commits(path, pins_us) if pins_us and lake.is_delta_table(path) else set()
@@ -157,7 +157,7 @@ class _Judge:
             self._pins_us.setdefault(entry.delay_us, []).append(entry.bronze_ingested_at_us)
         self._groups: dict[int, list[LateGroup]] = {}
         pins_us = {pin for pins in self._pins_us.values() for pin in pins if pin is not None}
-        self._lost_us = lost_pins(lake, standpoint.source, pins_us)
+        self._lost_us = _lost_pins(lake, standpoint.source, pins_us)
 
     @cached_property
     def _since_reset(self) -> list[LateGroup]:
