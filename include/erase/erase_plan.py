@@ -43,11 +43,8 @@ class ErasePlan:
     def is_back(self) -> bool:
         """Whether bronze, or quarantine, has the key again, which was taken out of it: by an older copy, or
         as it has landed again."""
-        return self.begun is not None and self.begun.bronze_version is not None and self._is_there
-
-    @property
-    def _is_there(self) -> bool:
-        return bool(self.found.rows or self.found.refused)
+        was_taken_out = self.begun is not None and self.begun.bronze_version is not None
+        return was_taken_out and bool(self.found.rows or self.found.refused)
 
     @property
     def counts(self) -> dict[str, int]:
