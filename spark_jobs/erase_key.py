@@ -14,7 +14,6 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,8 +36,11 @@ from include.lake.table_seal import seal
 from include.landing.erasures import (
     Erasure,
     begin_erasure,
+    end_erasure,
     how_to_finish,
     knows,
+    name_in_bronze,
+    new_erasure,
     open_erasure,
     record,
 )
@@ -81,7 +83,9 @@ def _without_rows(engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path
     with _nothing_running(lake, [source], list(streams_of(source))):
         plan = plan_erasure(lake, key)
         log.info("%s", plan.text())
-        erasure = plan.begun or begin_erasure(lake, source, key.texts, plan.bronze_id, plan.counts)
+        erasure = plan.begun or new_erasure(lake, source, key.texts, plan.bronze_id)
+        begin_erasure(lake, erasure, plan.counts)
+        name_in_bronze(lake, erasure)
         if plan.is_back:
             # As if it had just begun: killed on its way, bronze is neither of before nor of behind it.
             record(lake, erasure, bronze_version=None)
@@ -174,7 +178,7 @@ def _without_past(lake: Lake, key: ErasedKey, erasure: Erasure) -> None:
     for name in SCHEMAS:
         if lake.is_delta_table(lake.ops(name)):
             forget_history(lake, lake.ops(name))
-    record(lake, erasure, done_at=datetime.now(UTC))
+    end_erasure(lake, erasure)
 
 
 def _tables_of(lake: Lake, stream: str) -> list[CaredTable]:

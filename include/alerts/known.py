@@ -63,6 +63,11 @@ KNOWN: dict[str, Known] = {
         "bronze is not what was ingested: older, or changed by others",
         "put it back, or `./stateful set-aside bronze/SOURCE --apply`",
     ),
+    "erasure_unfinished": _error(
+        "check",
+        "an erasure of a key was begun and is not finished",
+        "`./stateful erase SOURCE KEY --apply`, with the same key",
+    ),
     "table_not_right": _warning(
         "check",
         "other code, another bronze, or nothing is recorded of a part",

@@ -16,7 +16,7 @@ from pyarrow import fs
 from include.checkpoint.offsets import newest_planned
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
-from include.landing.erasures import open_erasure
+from include.landing.erasures import erasures_of
 from include.landing.ingest_position import read_position
 from include.landing.landed_files import landed_files
 from include.registry import all_sources, all_streams, source_names, streams_of
@@ -60,10 +60,11 @@ def _part(lake: Lake, name: str) -> tuple[list[str], list[str]]:
         )
     kind, subject = PurePosixPath(name).parts[:2]
     is_of_source = kind in ("bronze", "quarantine", "ingested_files") and subject in source_names()
-    if is_of_source and open_erasure(lake, subject):
+    if is_of_source and not all(erasure.is_done for erasure in erasures_of(lake, subject)):
         raise LakeError(
             f"an erasure of a key of {subject} was begun and is not finished, and needs bronze/{subject}: "
-            "finish it first. If it cannot be, give it up: `./stateful set-aside ops/erasures --apply`"
+            "finish it first. If it cannot be, give it up: `./stateful set-aside ops/erasures --apply`, "
+            "and repeat this"
         )
     wanted = OF_SOURCE.format(subject).split() if is_of_source else [name, _checksum_of(name)]
     names = [each for each in wanted if _exists(lake, each)]
@@ -103,7 +104,8 @@ def _follows(lake: Lake, name: str, is_of_source: bool) -> list[str]:
         ]
     if kind == "ops":
         forgotten = (
-            "an erasure that is not finished is forgotten, and its key may be left: erase it again",
+            "an erasure that is not finished goes on with `./stateful erase SOURCE KEY --apply`: bronze "
+            "names it, too. It is given up when bronze is set aside as well: then erase the key again",
         )
         return [
             *(forgotten if subject == "erasures" else ()),

@@ -10,6 +10,7 @@ from include.coverage.segments import BEGINNING_US
 from include.fold.instants import instant_of
 from include.lake.findings import Finding
 from include.lake.how_to_mend import how_to_trust_again
+from include.landing.erasures import how_to_finish
 from include.settings import Stream
 from include.text_table import counted, first_names
 
@@ -66,6 +67,17 @@ def distrusted(stream: Stream, table: str, reason: str) -> Finding:
         severity="error",
         detail=f"{table} is not what was recorded of it: {reason}",
         action=how_to_trust_again(stream.name),
+    )
+
+
+def unfinished_erasure(stream: Stream) -> Finding:
+    """Bronze is without a key, and the state is not made of that yet."""
+    return Finding(
+        finding="erasure_unfinished",
+        severity="error",
+        detail=f"an erasure of a key of {stream.source} was begun and is not finished: table, state and "
+        f"savepoints of {stream.name} may have it, and no run goes on until then",
+        action=how_to_finish(stream.source),
     )
 
 

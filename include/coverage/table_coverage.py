@@ -4,7 +4,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from include.coverage.findings import coverage_findings, distrusted, instant_text, spans_text
+from include.coverage.findings import (
+    coverage_findings,
+    distrusted,
+    instant_text,
+    spans_text,
+    unfinished_erasure,
+)
 from include.coverage.judge import Coverage, Span, Standpoint, judge
 from include.coverage.ledger import NEVER_RECORDED, Look, distrust_error, look
 from include.coverage.live import was_cut_off
@@ -16,6 +22,7 @@ from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
 from include.landing.changed_bronze import bronze_finding, how_bronze_changed
 from include.landing.clock_repair import unknown_reset_us
+from include.landing.erasures import why_wait
 from include.savepoints.identity import StreamIdentity
 from include.savepoints.lineage import has_mapped
 from include.settings import Stream
@@ -30,12 +37,13 @@ class TableCoverage:
     coverage: Coverage
     distrust: str | None
     bronze_changed: str | None = None  # how others have changed what it is made of
+    unfinished: str | None = None  # an erasure of a key that it may have
     is_unrecorded: bool = False  # nothing is known of it from before there was a ledger, no worse
 
     @property
     def doubt(self) -> str | None:
         """Why nothing that is judged of it counts; None when it does."""
-        return self.distrust or self.bronze_changed
+        return self.distrust or self.bronze_changed or self.unfinished
 
     @property
     def is_right(self) -> bool:
@@ -55,8 +63,13 @@ def table_coverage(
     By the code of `identity`; without it, by the code that ran last.
     """
     generations = read_generations(lake, stream.name)
-    judged = judged_table(lake, stream, generations.current, look(lake, generations), identity)
-    return replace(judged, bronze_changed=how_bronze_changed(lake, stream.source))
+    row = generations.current
+    judged = judged_table(lake, stream, row, look(lake, generations), identity)
+    return replace(
+        judged,
+        bronze_changed=how_bronze_changed(lake, stream.source),
+        unfinished=why_wait(lake, stream.source, stream.name, row),
+    )
 
 
 def judged_table(
@@ -112,8 +125,7 @@ def findings_on(
     lake: Lake, stream: Stream, judged: TableCoverage, row: GenerationRow | None
 ) -> list[Finding]:
     """The findings for a verdict; `row` is of the current generation, None before the first run."""
-    changed = judged.bronze_changed
-    of_bronze = [] if changed is None else [bronze_finding(lake, stream.source, changed)]
+    of_bronze = _of_bronze(lake, stream, judged)
     if row is None and not lake.is_delta_table(lake.table(stream.name)):
         return of_bronze  # it has not run; or nothing is left of it but a checkpoint, which its run refuses
     if judged.distrust is not None:
@@ -126,6 +138,12 @@ def findings_on(
     return [*of_bronze, *of_table]
 
 
+def _of_bronze(lake: Lake, stream: Stream, judged: TableCoverage) -> list[Finding]:
+    changed = judged.bronze_changed
+    found = [] if changed is None else [bronze_finding(lake, stream.source, changed)]
+    return found if judged.unfinished is None else [*found, unfinished_erasure(stream)]
+
+
 def coverage_text(lake: Lake, stream: Stream) -> str:
     """Until when the table of `stream` is complete, where it is right, and where not."""
     judged = table_coverage(lake, stream)
@@ -133,6 +151,8 @@ def coverage_text(lake: Lake, stream: Stream) -> str:
         return f"what {stream.name} is made of is not what was ingested: {judged.bronze_changed}"
     if judged.distrust is not None:
         return f"{lake.table(stream.name)} is not what was recorded of it: {judged.distrust}"
+    if judged.unfinished is not None:
+        return judged.unfinished
     coverage = judged.coverage
     if coverage.until_us is None:
         return f"{stream.name} has nothing complete yet"

@@ -8,7 +8,7 @@ from include.lake.findings import Finding
 from include.lake.paths import Lake, LakeError
 from include.lake.table_changes import changed_since
 from include.lake.table_seal import read_seal
-from include.landing.erasures import open_erasure
+from include.landing.erasures import erasures_of, open_of
 from include.landing.ingest_seal import ours
 from include.landing.older_seals import how_to_mend_tables, older_bronze, older_seals
 
@@ -21,10 +21,11 @@ def how_bronze_changed(lake: Lake, source: str) -> str | None:
     """
     if not lake.is_delta_table(lake.bronze(source)):
         return None
-    erasure = open_erasure(lake, source)
-    if erasure is not None and erasure.bronze_version is None:
+    erasures = erasures_of(lake, source)
+    begun = open_of(lake, source, erasures)
+    if begun is not None and begun.bronze_version is None:
         return None  # it is being rewritten, and who has to wait for that is told so
-    if older := older_bronze(lake, source):
+    if older := older_bronze(lake, source, erasures):
         return older
     sealed = read_seal(lake, f"bronze/{source}")
     if sealed is None:

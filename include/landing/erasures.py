@@ -2,22 +2,25 @@
 
 A row is the intent first, and the certificate in the end. It names the key by a hash alone. From
 the intent on nothing is ingested and no stream of the source runs until it knows bronze as it is
-without the key: a stream's state that was made before would bring the key back.
+without the key: a stream's state that was made before would bring the key back. Bronze, in a property,
+names the newest as well: its rows may be gone when `ops/erasures` is lost.
 """
 
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from include.lake.generations import GenerationRow
-from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.open_delta import delta_table
+from include.lake.ops import append_ops, despite_others, read_ops, update_ops
 from include.lake.paths import Lake
 
 KEY = ("source", "erasure")
+NEWEST = "stateful.newestErasure"  # the property
 # Of scrypt: a guess costs a few hundredths of a second and 16 MiB.
 COST, BLOCK, PARALLEL = 2**14, 8, 1
 
@@ -54,8 +57,33 @@ def erasures_of(lake: Lake, source: str) -> list[Erasure]:
 
 
 def open_erasure(lake: Lake, source: str) -> Erasure | None:
-    """The one that was begun and not finished; None when there is none."""
-    return next((e for e in erasures_of(lake, source) if not e.is_done), None)
+    """The one that was begun and not finished, also when its row is lost; None when there is none."""
+    return open_of(lake, source, erasures_of(lake, source))
+
+
+def open_of(lake: Lake, source: str, known: Sequence[Erasure]) -> Erasure | None:
+    """The same, for who has read the rows."""
+    begun = next((erasure for erasure in known if not erasure.is_done), None)
+    if begun is not None:
+        return begun
+    newest = _of_bronze(lake, source)
+    if newest is None or newest.is_done or newest.salt in {erasure.salt for erasure in known}:
+        return None
+    return newest
+
+
+def _of_bronze(lake: Lake, source: str) -> Erasure | None:
+    """The newest that bronze names. It does not know whether its rows are gone yet."""
+    path = lake.bronze(source)
+    if not lake.is_delta_table(path):
+        return None
+    bronze = delta_table(path).metadata()
+    told = bronze.configuration.get(NEWEST)
+    if told is None:
+        return None
+    named = json.loads(told)
+    named |= {"source": source, "fields": tuple(named["fields"]), "bronze_id": str(bronze.id)}
+    return Erasure(**named, bronze_version=None)
 
 
 def _of_row(row: Mapping[str, Any]) -> Erasure:
@@ -66,25 +94,57 @@ def _of_row(row: Mapping[str, Any]) -> Erasure:
     )
 
 
-def begin_erasure(
-    lake: Lake, source: str, key: Mapping[str, object], bronze_id: str, counts: Mapping[str, int]
-) -> Erasure:
-    """Write the intent, with how much there is of the key."""
-    number = 1 + max((e.erasure for e in erasures_of(lake, source)), default=0)
-    salt = secrets.token_hex(16)
+def new_erasure(lake: Lake, source: str, key: Mapping[str, object], bronze_id: str) -> Erasure:
+    """One that is to begin."""
+    named = _of_bronze(lake, source)
+    numbers = [erasure.erasure for erasure in erasures_of(lake, source)]
+    number = 1 + max([*numbers, named.erasure if named else 0])
+    salt, fields = secrets.token_hex(16), tuple(sorted(key))
+    return Erasure(
+        source, number, fields, salt, key_hash(key, salt), bronze_id, None, is_done=False
+    )
+
+
+def begin_erasure(lake: Lake, erasure: Erasure, counts: Mapping[str, int]) -> None:
+    """Write the intent, with how much there is of the key; again when it is lost."""
+    if erasure.salt in {each.salt for each in erasures_of(lake, erasure.source)}:
+        return
     row: dict[str, Any] = {
-        "source": source,
-        "erasure": number,
-        "fields": json.dumps(sorted(key)),
-        "salt": salt,
-        "key_hash": key_hash(key, salt),
+        "source": erasure.source,
+        "erasure": erasure.erasure,
+        "fields": json.dumps(erasure.fields),
+        "salt": erasure.salt,
+        "key_hash": erasure.key_hash,
         "asked_at": datetime.now(UTC),
-        "bronze_id": bronze_id,
+        "bronze_id": erasure.bronze_id,
     } | dict(counts)
-    append_ops(lake, "erasures", [row], (f"erase/{source}", number))
-    made = open_erasure(lake, source)
-    assert made is not None  # it is open
-    return made
+    append_ops(lake, "erasures", [row])
+
+
+def name_in_bronze(lake: Lake, erasure: Erasure, is_done: bool = False) -> None:
+    """Make it the newest that bronze names: before a row is taken out, and when all is done."""
+    told = {
+        "erasure": erasure.erasure,
+        "fields": erasure.fields,
+        "salt": erasure.salt,
+        "key_hash": erasure.key_hash,
+        "is_done": is_done,
+    }
+    table = delta_table(lake.bronze(erasure.source))
+    named = {NEWEST: json.dumps(told, sort_keys=True)}
+    if named.items() <= table.metadata().configuration.items():
+        return
+    despite_others(
+        lambda: delta_table(lake.bronze(erasure.source)).alter.set_table_properties(
+            named, raise_if_not_exists=False
+        )
+    )
+
+
+def end_erasure(lake: Lake, erasure: Erasure) -> None:
+    """The certificate: nothing is left of the key."""
+    name_in_bronze(lake, erasure, is_done=True)
+    record(lake, erasure, done_at=datetime.now(UTC))
 
 
 def record(lake: Lake, erasure: Erasure, **columns: Any) -> None:
@@ -102,16 +162,22 @@ def knows(row: GenerationRow | None, erasure: Erasure) -> bool:
     )
 
 
-def why_wait(lake: Lake, source: str, who: str, row: GenerationRow | None = None) -> str | None:
-    """Why `who` must not go on with the source's rows now, and what to do; None: nothing stops it.
+def is_awaited(lake: Lake, source: str, row: GenerationRow | None = None) -> bool:
+    """Whether an erasure is open, and what `row` is of does not know bronze as it is without the key.
 
-    `row` is of the current generation of a stream.
+    `row` is of the current generation of a stream; None of what reads bronze alone.
     """
     begun = open_erasure(lake, source)
-    if begun is None or (row is not None and knows(row, begun)):
+    if begun is None:
+        return False
+    # What comes from now on is not of the key, or was landed again.
+    return begun.bronze_version is None if row is None else not knows(row, begun)
+
+
+def why_wait(lake: Lake, source: str, who: str, row: GenerationRow | None = None) -> str | None:
+    """Why `who` must not go on with the source's rows now, and what to do; None: nothing stops it."""
+    if not is_awaited(lake, source, row):
         return None
-    if row is None and begun.bronze_version is not None:
-        return None  # what comes from now on is not of the key, or was landed again
     return (
         f"an erasure of a key of {source} was begun and is not finished, and {who} waits for it: "
         + how_to_finish(source)

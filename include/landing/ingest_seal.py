@@ -10,6 +10,7 @@ from include.lake.paths import Lake, LakeError
 from include.lake.table_changes import Actions, IsOurs
 from include.lake.table_seal import first_change, read_seals, reseal, seal_judged
 from include.landing.batch import Position
+from include.landing.erasures import erasures_of
 from include.landing.ingest_position import app_id, app_prefix, read_position
 from include.landing.older_seals import how_to_mend_tables, older_bronze, older_seals
 from include.settings import Source
@@ -65,7 +66,7 @@ def refuse_changed_tables(lake: Lake, source: Source) -> Position | None:
         _refuse_rows_without_position(lake, name)
         return None
     _refuse_missing_table(lake, name)
-    if older := older_bronze(lake, name):
+    if older := older_bronze(lake, name, erasures_of(lake, name)):
         raise LakeError(f"{older}. Nothing is ingested: {how_to_mend_tables(lake, name)}")
     if changed := first_change(lake, read_seals(lake, tables_of(name)), ours(name)):
         if older := older_seals(lake, name):

@@ -1,11 +1,13 @@
 """What was put back from before an erasure: bronze, or the seals alone, which would blame the bronze that
 is right."""
 
+from collections.abc import Sequence
+
 from include.lake.how_to_mend import PUT_BACK, how_to_mend
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake
 from include.lake.table_seal import read_seal
-from include.landing.erasures import erasures_of
+from include.landing.erasures import Erasure, erasures_of
 
 
 def older_seals(lake: Lake, source: str) -> str | None:
@@ -32,12 +34,12 @@ def older_seals(lake: Lake, source: str) -> str | None:
     )
 
 
-def older_bronze(lake: Lake, source: str) -> str | None:
-    """How bronze is older than the newest erasure of a key, in one sentence; None when it is not.
+def older_bronze(lake: Lake, source: str, erasures: Sequence[Erasure]) -> str | None:
+    """How bronze is older than the newest of its erasures, in one sentence; None when it is not.
 
     Its seal may have been put back with it. Nothing is ingested then, so it comes to no more versions.
     """
-    known = [erasure for erasure in erasures_of(lake, source) if erasure.bronze_version is not None]
+    known = [erasure for erasure in erasures if erasure.bronze_version is not None]
     path = lake.bronze(source)
     if not known or not lake.is_delta_table(path):
         return None
@@ -58,7 +60,7 @@ def older_bronze(lake: Lake, source: str) -> str | None:
 def how_to_mend_tables(lake: Lake, source: str) -> str:
     """For bronze, or quarantine, that is not what we have made it: what to do. Without the seals nothing
     is lost, as without bronze."""
-    if older_bronze(lake, source):
+    if older_bronze(lake, source, erasures_of(lake, source)):
         return f"{PUT_BACK}; or erase the key again: `./stateful erase {source} KEY --apply`"
     older = older_seals(lake, source)
     return how_to_mend("ops/tables" if older else f"bronze/{source}")

@@ -12,7 +12,7 @@ from include.care.last_drill import last_drill
 from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing.erasures import begin_erasure
+from include.landing.erasures import begin_erasure, new_erasure
 from spark_jobs import reseed_stream
 from spark_jobs.engines.local_engine import LocalEngine
 from tests.care.drills import drilled, hashes, plant
@@ -195,7 +195,7 @@ def test_a_key_is_not_erased_beside_a_copy_and_nothing_copied_beside_an_erasure(
     assert f"drills/{story.stream.name} may have the key" in told.text
     recovery_drill.end_drill(story.lake, story.stream)
     assert commands.stateful(story.lake.root, f"erase {source} {key}").code == 0
-    begin_erasure(story.lake, source, {"any": "1"}, "a-bronze", {})
+    begin_erasure(story.lake, new_erasure(story.lake, source, {"any": "1"}, "a-bronze"), {})
     told = drilled(commands, story)
     assert told.code == 2
     assert "is being erased" in told.text

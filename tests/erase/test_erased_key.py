@@ -19,7 +19,13 @@ from include.erase.found_rows import find, landed_file_of, mentions
 from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake, LakeError, dataset_of
-from include.landing.erasures import begin_erasure, why_wait
+from include.landing.erasures import (
+    begin_erasure,
+    erasures_of,
+    new_erasure,
+    open_erasure,
+    why_wait,
+)
 from include.landing.ingest import ingest
 from include.registry import source_named
 from include.settings import SettingsError
@@ -57,12 +63,14 @@ def test_what_is_no_key_is_refused_in_a_sentence_without_it(name, text, told):
 
 def test_a_certificate_knows_its_key_and_no_other(lake: Lake):
     key = erased_key("user_counts", WHO)
-    made = begin_erasure(lake, "user_events", key.texts, "some-table", {})
+    made = new_erasure(lake, "user_events", key.texts, "some-table")
+    begin_erasure(lake, made, {})
+    assert open_erasure(lake, "user_events") == made
     assert made.is_of(key.texts)
     assert not made.is_of(erased_key("user_counts", WHO[:-1]).texts)
     assert WHO not in str(read_ops(lake, "erasures").to_pylist())
-    again = begin_erasure(lake, "user_events", key.texts, "some-table", {})
-    assert again == made  # the first is still open
+    begin_erasure(lake, made, {})
+    assert len(erasures_of(lake, "user_events")) == 1
     assert "./stateful erase user_events KEY --apply" in str(why_wait(lake, "user_events", "it"))
     assert why_wait(lake, "signals", "it") is None
 

@@ -34,21 +34,24 @@ def lived(world: World, seed: int = 3) -> None:
             run(world, kind)
 
 
-def forget(world: World, tmp: Path) -> None:
-    erase(world.engine, world.lake, erased_key(STREAM, SECRET), tmp / "airflow")
+def forget(world: World, tmp: Path, key: str = SECRET) -> None:
+    erase(world.engine, world.lake, erased_key(STREAM, key), tmp / "airflow")
 
 
-def left(world: World):
-    return [row for row in all_rows(world) if row.key != SECRET]
+def left(world: World, *others: str):
+    return [row for row in all_rows(world) if row.key not in (SECRET, *others)]
 
 
-def check_erased(world: World) -> None:
-    """No byte of it, and all tables are what the oracle says of the rows that are left."""
+def check_erased(world: World, *others: str) -> None:
+    """No byte of it, and all tables are what the oracle says of the rows that are left.
+
+    `others`: keys that were erased, too.
+    """
     assert files_with(Path(world.lake.root), [SECRET.encode()]) == set()
     bronze = DeltaTable(world.lake.bronze("sent"))
     assert bronze.metadata().configuration["delta.appendOnly"] == "true"
     for kind in KINDS:
-        assert world.table(kind) == table_of(world, kind, left(world)), kind
+        assert world.table(kind) == table_of(world, kind, left(world, *others)), kind
         stream = world.streams[kind]
         judged = table_coverage(world.lake, stream)
         assert (judged.distrust, judged.coverage.wrong) == (None, ()), kind
