@@ -77,6 +77,7 @@ simulate: test-setup ## Simulate sequences of operations without a JVM [SEEDS= F
 	@$(RUN) tests.simulator.simulate --seeds '$(SEEDS)' --first '$(FIRST)' $(ARGS)
 
 bench: test-setup ## Measure the engines side by side [ARGS=]
+	@include/setup/setup.sh
 	@$(RUN) tests.benchmarks.bench $(ARGS)
 
 chaos: test-setup ## Sequences of operations on real Spark, with real kills [SEEDS= FIRST= STEPS=]
