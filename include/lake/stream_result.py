@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from include.fold.arrow_values import plain_values
 from include.lake.delta_log import unbroken
 from include.lake.generations import read_generations
-from include.lake.ops import not_ahead, read_ops
+from include.lake.ops import newest_row, not_ahead, read_ops
 from include.lake.paths import Lake, dataset_of
 from include.text_table import counted, cut, value_text
 
@@ -47,16 +50,20 @@ def read_result(lake: Lake, stream: str) -> StreamResult | None:
 
 def last_run(lake: Lake, stream: str, dag_run_id: str | None = None) -> dict[str, Any] | None:
     """The newest succeeded `run_stream` of `stream` in ops/runs, or that of one Dag run."""
-    return next(reversed(succeeded_runs(lake, stream, dag_run_id)), None)
+    return newest_row(_succeeded(lake, stream, dag_run_id), "ended_at")
 
 
 def succeeded_runs(lake: Lake, stream: str, dag_run_id: str | None = None) -> list[dict[str, Any]]:
     """All of them, or those of one Dag run, in order; it has several if others took it along."""
+    runs = _succeeded(lake, stream, dag_run_id).sort_by("ended_at")
+    return list(runs.to_pylist())
+
+
+def _succeeded(lake: Lake, stream: str, dag_run_id: str | None) -> pa.Table:
     where = {"job": "run_stream", "subject": stream, "outcome": "succeeded"}
     if dag_run_id is not None:
         where["dag_run_id"] = dag_run_id
-    runs = read_ops(lake, "runs", where, before=("ended_at", not_ahead())).to_pylist()
-    return sorted(runs, key=lambda run: run["ended_at"])
+    return read_ops(lake, "runs", where, before=("ended_at", not_ahead()))
 
 
 def asset_extra(lake: Lake, stream: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -106,9 +113,10 @@ def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] 
 
 def newest_state_bytes(lake: Lake, stream: str) -> int | None:
     """Bytes of the checkpoint's state as last measured; None when it never was."""
-    sizes = read_ops(lake, "checkpoint_sizes", {"stream": stream, "part": "state"}).to_pylist()
-    newest = max((row["measured_at"] for row in sizes), default=None)
-    return sum(row["bytes"] for row in sizes if row["measured_at"] == newest) if sizes else None
+    sizes = read_ops(lake, "checkpoint_sizes", {"stream": stream, "part": "state"})
+    newest = sizes.filter(pc.equal(sizes["measured_at"], pc.max(sizes["measured_at"])))
+    found: int | None = pc.sum(newest["bytes"]).as_py()
+    return found
 
 
 def format_result(result: StreamResult, most: int | None = None) -> str:
