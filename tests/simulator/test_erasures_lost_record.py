@@ -28,7 +28,14 @@ from tests.simulator.steps import run
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import MINUTE_US, World, open_world
 
-STEPS = ["erase_rows", "forget_history", "_make_anew", "_without_past"]
+# Where it is cut off, and whether there is a record of one before it.
+CUT_OFF = [
+    ("erase_rows", False),
+    ("forget_history", True),
+    ("_make_anew", False),
+    ("_make_anew", True),
+    ("_without_past", False),
+]
 
 
 @pytest.fixture
@@ -37,8 +44,7 @@ def world() -> Iterator[World]:
         yield made
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("is_older", [True, False])
+@pytest.mark.parametrize(("step", "is_older"), CUT_OFF)
 def test_all_wait_and_it_goes_on(world, tmp_path, monkeypatch, step, is_older):
     if is_older:  # there was one before, of another key
         take(world, [("z", 0, 1)])
