@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from include import origins
 from include.lake.paths import Lake
-from include.landing import delta_partitions
+from include.landing import delta_partitions, delta_versions
+from include.landing.delta_parts import VersionPart
 from include.landing.skip_lost import SkipPlan, apply_skip, plan_skip
 from include.settings import Source
 from tests.ingested import SIGNALS, bronze_of
@@ -106,6 +108,11 @@ class Theirs:
 
     def files(self) -> list[Path]:
         return sorted(Path(self.uri).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def remember_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a release did that kept the number of a version alone."""
+    monkeypatch.setattr(delta_versions, "end_of", lambda uri, version, *_: VersionPart(version, ""))
 
 
 def forget_logs() -> None:

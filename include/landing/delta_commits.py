@@ -22,6 +22,10 @@ class LostCommitError(OriginError):
     """The commit of a version is gone, or damaged."""
 
 
+class CleanedUpError(LostCommitError):
+    """It is gone."""
+
+
 def open_table(uri: str, version: int | None = None) -> OpenTable:
     """The table, as of a version; OriginError when there is none, or it cannot be read."""
     try:
@@ -66,7 +70,7 @@ def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
         with files_of(uri).open_input_stream(log_file(version)) as file:
             content = bytes(file.read())
     except FileNotFoundError as error:
-        raise LostCommitError(f"the commit of version {version} of {uri} was cleaned up") from error
+        raise CleanedUpError(f"the commit of version {version} of {uri} was cleaned up") from error
     if actions := _actions_in(content):
         return actions
     raise LostCommitError(f"the commit of version {version} of {uri} is damaged")

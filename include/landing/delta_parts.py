@@ -1,6 +1,7 @@
 """How the position names what was taken of somebody else's Delta table.
 
-Each file with the version that added it, `12/part-0.parquet`, and `12/` once all of that version is taken.
+Each file with the version that added it, `12/part-0.parquet`, and `12/?commit/5e1f...` once all of that
+version is taken, with a mark of its commit: `12/` alone where that could not be read, or by an older release.
 """
 
 from typing import NamedTuple
@@ -10,6 +11,8 @@ from typing import NamedTuple
 PASSED_OVER, INSERTS = "?passed-over", "?ignored"
 # Before a file: it is gone from the table's folder, and given up.
 GONE = "?gone/"
+# Before the mark of a version's commit.
+COMMIT = "?commit/"
 # Where a table that was made anew is begun with.
 BEGINS = "0/?begins"
 
@@ -18,7 +21,7 @@ class VersionPart(NamedTuple):
     """A file that a version of the table has added."""
 
     version: int
-    path: str  # below the table; empty: the version has no other that is not taken
+    path: str  # below the table
 
     @property
     def name(self) -> str:
@@ -29,6 +32,16 @@ class VersionPart(NamedTuple):
     def is_file(self) -> bool:
         """Whether there is anything to read."""
         return bool(self.path) and not self.path.startswith("?")
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it says that all of the version is taken."""
+        return not self.path or self.path.startswith(COMMIT)
+
+    @property
+    def mark(self) -> str | None:
+        """Of the commit of a version that is taken, by which it is known again; None: not remembered."""
+        return self.path.removeprefix(COMMIT) if self.path.startswith(COMMIT) else None
 
 
 def part_named(name: str) -> VersionPart:

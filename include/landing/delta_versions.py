@@ -33,8 +33,10 @@ from include.landing.delta_commits import (
     table_at,
 )
 from include.landing.delta_feed import inserted_files, is_restore
+from include.landing.delta_marks import end_of, is_another, newest_same
 from include.landing.delta_partitions import has_values
 from include.landing.delta_parts import BEGINS, GONE, INSERTS, PASSED_OVER, VersionPart, part_named
+from include.landing.delta_taken import Taken
 from include.origins import DeltaTable
 from include.settings import Source
 
@@ -79,19 +81,19 @@ class TableArrivals:
                 f"the Delta table {self.origin.uri} was made anew meanwhile: run again"
             )
         names: list[str] = []
-        size, complete = 0, None
-        for version, files in self._waiting(position):
+        size, end = 0, None
+        for version, files, actions in self._waiting(position):
             for path, size_bytes in files.items():
                 size += size_bytes
                 if names and (size > source.commit_bytes or len(names) >= arrivals.FILES_A_BATCH):
-                    return self._cut(names, complete)
+                    return self._cut(names, end)
                 names.append(f"{version}/{path}")
-            complete = version
-        return self._cut(names, complete)
+            end = (version, actions)
+        return self._cut(names, end)
 
-    def _cut(self, names: Sequence[str], complete: int | None) -> Cut:
-        end = [] if complete is None else [VersionPart(complete, "").name]
-        return Cut(tuple(sorted([*names, *end])), self.id)
+    def _cut(self, names: Sequence[str], end: tuple[int, Actions | None] | None) -> Cut:
+        ends = [] if end is None else [end_of(self.origin.uri, *end).name]
+        return Cut(tuple(sorted([*names, *ends])), self.id)
 
     def sizes(self, files: Sequence[str]) -> Mapping[str, int]:
         """By the table's newest version: of a file that is not in it any more, nothing."""
@@ -106,21 +108,22 @@ class TableArrivals:
         begun = int(position.open is not None)
         if self.lost(position):
             return 1 + begun
-        return begun + sum(max(len(files), 1) for _, files in self._waiting(position))
+        return begun + sum(max(len(files), 1) for _, files, _ in self._waiting(position))
 
     def waiting_bytes(self, position: Position | None) -> int:
         """Of these files."""
-        if position is None or not self._taken(position):
+        if position is None or not self._taken(position).parts:
             return sum(row["size_bytes"] for row in added_files(self.table).values())
         if self.lost(position):
             return 0
-        return sum(sum(files.values()) for _, files in self._waiting(position))
+        return sum(sum(files.values()) for _, files, _ in self._waiting(position))
 
     def lost(self, position: Position) -> str | None:
         """Why what comes next cannot be taken; None when it can."""
         if position.parts and position.parts[-1].origin_id != self.id:
             return f"the Delta table {self.origin.uri} was made anew since"
-        first, begun = self._complete(position) + 1, self._begun(position)
+        taken = self._taken(position)
+        first, begun = taken.complete + 1, taken.begun
         if not first and begun is not None and not self._opens(begun):
             return (
                 f"version {begun} of {self.origin.uri}, with whose files it was begun, was cleaned up "
@@ -130,6 +133,11 @@ class TableArrivals:
             return (
                 f"{self.origin.uri} was taken until version {first - 1}, but ends at {self.newest}: it is "
                 "an older copy, or was one"
+            )
+        if taken.ends and is_another(self.origin.uri, taken.ends[-1]):
+            return (
+                f"version {first - 1} of {self.origin.uri}, until which it was taken, is another one now: it "
+                "was put back from an older copy, and has grown since"
             )
         if first and first <= self.newest and not self._opens(first):
             return (
@@ -145,11 +153,15 @@ class TableArrivals:
             return None
         if position.parts[-1].origin_id != self.id:
             return GoesOn(lost, 0, (BEGINS,), self.id)
-        first = self._complete(position) + 1 or self._begun(position) or 0
-        if first > self.newest:
-            return GoesOn(lost, 0, (VersionPart(self.newest, "").name,), self.id)
+        taken = self._taken(position)
+        first = taken.complete + 1 or taken.begun or 0
+        is_copy = bool(taken.ends) and is_another(self.origin.uri, taken.ends[-1])
+        if first > self.newest or is_copy:
+            same = newest_same(self.origin.uri, taken.ends, self.newest)
+            end = same or end_of(self.origin.uri, self.newest)
+            return GoesOn(lost, 0, (end.name,), self.id)
         until = self._earliest(first)
-        names = (VersionPart(until - 1, "").name,)
+        names = (end_of(self.origin.uri, until - 1).name,)
         return GoesOn(lost, until - first, names, self.id)
 
     def gone(self, batch: Batch) -> tuple[str, ...]:
@@ -165,36 +177,16 @@ class TableArrivals:
             if info.type == fs.FileType.NotFound or not has_values(uri, part)
         )
 
-    def _taken(self, position: Position, since: int = 0) -> list[VersionPart]:
-        """Of this table, in batches from a number on."""
-        parts = (part for part in position.parts if part.batch >= since)
-        return [part_named(part.name) for part in parts if part.origin_id == self.id]
+    def _taken(self, position: Position) -> Taken:
+        return Taken(position, self.id)
 
-    def _taken_next(self, position: Position) -> list[VersionPart]:
-        """What is taken of versions behind the complete ones. Before an older copy of the table was gone
-        on with, versions of the same numbers were others."""
-        ours = (part for part in position.parts if part.origin_id == self.id)
-        ends = (part.batch for part in ours if not part_named(part.name).path)
-        return self._taken(position, since=max(ends, default=0))
-
-    def _complete(self, position: Position) -> int:
-        """The version until which all is taken, by the newest batch that says so; -1 before the first."""
-        versions = [part.version for part in self._taken(position) if not part.path]
-        return versions[-1] if versions else -1
-
-    def _begun(self, position: Position) -> int | None:
-        """The version whose files, all that the table had, are taken first; None before the first is."""
-        files = (part.version for part in self._taken(position) if part.is_file)
-        return next(files, None)
-
-    def _waiting(self, position: Position) -> Iterator[tuple[int, dict[str, int]]]:
-        """Versions that are not all taken, and of each the files that are not."""
-        taken = self._taken_next(position)
-        complete = self._complete(position)
+    def _waiting(self, position: Position) -> Iterator[tuple[int, dict[str, int], Actions | None]]:
+        """Versions that are not all taken, of each the files that are not, and its commit where it is read."""
+        known = self._taken(position)
+        taken, complete = known.behind(), known.complete
         if complete < 0:
-            begun = self._begun(position)
-            complete = self.newest if begun is None else begun
-            yield complete, self._untaken(complete, self._backlog(complete), taken)
+            complete = self.newest if known.begun is None else known.begun
+            yield complete, self._untaken(complete, self._backlog(complete), taken), None
         for version, actions, is_mapped in self._commits(complete + 1):
             files = self._appended(version, actions, VersionPart(version, INSERTS) in taken)
             if is_mapped and any(VersionPart(version, path).is_file for path in files):
@@ -203,7 +195,7 @@ class TableArrivals:
                     f"its files ({MAPPING}), which is not read. They have none now: another source can take "
                     "in the table as it is"
                 )
-            yield version, self._untaken(version, files, taken)
+            yield version, self._untaken(version, files, taken), actions
 
     def _commits(self, first: int) -> Iterator[tuple[int, Actions, bool]]:
         """Of all versions up to one that is lost, which `lost` tells of once it comes next; and whether

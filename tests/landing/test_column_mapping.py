@@ -15,7 +15,7 @@ from include.landing.delta_commits import MAPPING
 from include.landing.ingest import ingest
 from tests.ingested import bronze_of
 from tests.landed_files import START
-from tests.theirs import Theirs
+from tests.theirs import Theirs, remember_no_commit
 
 pytestmark = pytest.mark.slow
 
@@ -84,9 +84,10 @@ def test_a_version_that_was_written_while_columns_were_mapped_is_refused(
 
 
 def test_the_first_version_to_be_taken_is_refused_where_columns_were_mapped_before_it(
-    lake: Lake, theirs: Mapped
+    lake: Lake, theirs: Mapped, monkeypatch: pytest.MonkeyPatch
 ):
     theirs.map_columns(1, "none")
+    remember_no_commit(monkeypatch)
     ingest(lake, theirs.source())
     theirs.map_columns(1, "name")  # as skip-lost goes on behind a version that maps them
     theirs.write_mapped(2)
