@@ -17,7 +17,12 @@ from include.lake.paths import Lake, dataset_of, files_of
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import value_at
 from include.landing.landed_values import converter
-from include.landing.late_fields import late_fields, with_late_fields
+from include.landing.late_fields import (
+    found_fields,
+    has_rescued,
+    late_fields,
+    with_late_fields,
+)
 from include.landing.refusals import RefusedError
 from include.settings import RESCUED, Source
 
@@ -180,10 +185,12 @@ def quotable(lake: Lake, key: ErasedKey) -> set[str]:
     """Texts of the key's rows, the key's own too, that stand in no other row of bronze."""
     found: set[str] = set()
     names: set[str] = set()
+    is_kept = has_rescued(found_fields(delta_table(lake.bronze(key.source.name))))
     for rows, mask in rows_and_mask(lake, key):
         own = rows.filter(mask).drop_columns("source_file").to_pylist()
         found.update(*map(_texts, own))
-        names.update(*(_names_in(row.get(RESCUED)) for row in own))
+        if is_kept:
+            names.update(*(_names_in(row.get(RESCUED)) for row in own))
     if lake.is_delta_table(lake.quarantine(key.source.name)):
         refused = _refused(lake, key)
         found.update(*(_texts([row["raw"], row["correction"]]) for row in refused))

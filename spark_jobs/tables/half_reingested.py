@@ -42,7 +42,7 @@ def refuse_changed(
     parsed = [F.col("event_time_us"), *(F.col(value_column(field)) for field in source.fields)]
     stored = [F.unix_micros("event_time"), *(F.col(field.name) for field in source.fields)]
     parsed.append(F.col("rescued"))
-    stored.append(F.col(RESCUED) if RESCUED in known.columns else F.lit(None).cast("string"))
+    stored.append(F.col(RESCUED) if _has_rescued(known, source) else F.lit(None).cast("string"))
     now = given.select("source_file", F.lit(True).alias("is_given"), *_values(parsed, "now"))
     was = known.select("source_file", *_values(stored, "was"))
     was = was.withColumn("file", F.regexp_replace("source_file", REINGESTED_ROW, ""))
@@ -60,6 +60,11 @@ def refuse_changed(
             "Nothing was changed. Give it as it was then (bronze has the rows), re-ingest, and change it "
             "only then"
         )
+
+
+def _has_rescued(bronze: DataFrame, source: Source) -> bool:
+    """Whether its column of that name is no field's: a source that rescues nothing may have one."""
+    return RESCUED in bronze.columns and RESCUED not in {field.name for field in source.fields}
 
 
 def _values(columns: Iterable[Column], prefix: str) -> list[Column]:

@@ -15,7 +15,7 @@ from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.cli.__main__ import main
 from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import ErasedKey, erased_key, streams_by_key
-from include.erase.found_rows import find, landed_file_of, mentions
+from include.erase.found_rows import find, landed_file_of, mentions, quotable
 from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake, LakeError, dataset_of
@@ -28,9 +28,11 @@ from include.landing.erasures import (
 )
 from include.landing.ingest import ingest
 from include.registry import source_named
-from include.settings import SettingsError
+from include.settings import Field, SettingsError
+from tests.ingested import SIGNALS
 from tests.landed_files import Landing, signal
 
+WHO_ID = 1_234_567_890
 WHO = "someone-of-32-bytes-0123456789ab"
 
 
@@ -192,6 +194,25 @@ def test_what_airflow_runs_by_stays_whatever_a_row_says(tmp_path: Path):
     with closing(sqlite3.connect(database)) as made:
         rows = made.execute("SELECT * FROM dag_run").fetchall()
     assert rows == [("scheduled", "stream", '{"of": "[erased]"}')]
+
+
+@pytest.mark.parametrize("kind", ["struct<somebody: int>", "string"])
+def test_a_field_that_is_called_rescued_is_one_as_others_are(lake: Lake, kind: str):
+    field = Field(name="rescued", type=kind, comment="Of its own")
+    source = replace(SIGNALS, fields=(*SIGNALS.fields, field), rescue=False)
+    own, other = {"somebody": 1}, {"somebody": 2}
+    if kind == "string":
+        own, other = json.dumps(own), json.dumps({"else": 2})  # type: ignore[assignment]
+    Landing(lake).add(
+        "a.jsonl",
+        [
+            json.dumps(json.loads(signal(1, device_id=who)) | {"rescued": value})
+            for who, value in ((WHO_ID, own), (8, other))
+        ],
+    )
+    ingest(lake, source)
+    key = ErasedKey(source, {"device_id": pa.scalar(WHO_ID, pa.int64())})
+    assert "somebody" not in quotable(lake, key)
 
 
 def test_a_file_is_found_by_its_whole_name_and_by_rows_of_it_that_were_mended(lake: Lake):

@@ -11,6 +11,7 @@ from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import erased_key
 from include.lake.paths import Lake, LakeError
 from include.landing.ingest import RowsLostError, ingest
+from include.settings import Field
 from spark_jobs import reingest_quarantine
 from spark_jobs.reingest_quarantine import reingest
 from tests.deaths import KilledError, die
@@ -83,3 +84,23 @@ def test_an_erasure_waits_for_it(spark: SparkSession, lake: Lake, refused_id: st
         plan_erasure(lake, key)
     reingest(spark, lake, SOURCE, {refused_id: corrected(None, 1)}, now())
     assert plan_erasure(lake, key).found.rows == 4
+
+
+@pytest.mark.spark
+def test_a_field_that_is_called_rescued_is_no_change(
+    spark: SparkSession, lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
+):
+    """It is one of a source that rescues nothing."""
+    field = Field(name="rescued", type="string", comment="Of its own")
+    source = replace(SOURCE, fields=(*SOURCE.fields, field), rescue=False)
+    landed.add("a.jsonl", ["["])
+    ingest(lake, source)
+    ((_, row),) = open_rows(lake).items()
+    correction = json.dumps(json.loads(signal(1)) | {"rescued": "a value"})
+    with monkeypatch.context() as patch:
+        patch.setattr(reingest_quarantine, "resolve", die)
+        with pytest.raises(KilledError):
+            reingest(spark, lake, source, {row.quarantine_id: correction}, now())
+    reingest(spark, lake, source, {row.quarantine_id: correction}, now())
+    assert [found["rescued"] for found in bronze_of(lake)] == ["a value"]
+    assert not open_rows(lake)
