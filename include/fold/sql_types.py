@@ -169,6 +169,9 @@ def _struct(tokens: _Tokens) -> SqlType:
             raise tokens.error(f"{name!r} is no field's name")
         if name in fields:
             raise tokens.error(f"the field {name} is there twice")
+        if other := next((known for known in fields if known.lower() == name.lower()), None):
+            # A table has only one of them.
+            raise tokens.error(f"the fields {other} and {name} differ in case alone")
         tokens.takes(":")
         fields[name] = _type(tokens)
     tokens.expect(">")

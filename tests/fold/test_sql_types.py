@@ -44,6 +44,7 @@ def test_other_spellings_are_the_same_type(text, spelled):
         ("map<string>", "expected , at '>'"),
         ("struct<>", "'>' is no field's name"),
         ("struct<a: int, a: int>", "the field a is there twice"),
+        ("array<struct<a: int, A: int>>", "the fields a and A differ in case alone"),
         ("bigint bigint", "nothing was expected after bigint at 'bigint'"),
         ("array<int>>", "nothing was expected after array<int> at '>'"),
         ("interval", "unknown type 'interval'"),
