@@ -4,6 +4,7 @@ Plain Python, without Spark. Nothing is guessed: `1.0` is no bigint and a time w
 a zone is no instant, because a wrong guess is found only after it has been counted.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -119,10 +120,20 @@ def check_columns(columns: list[str], source: Source, where: str) -> None:
     missing = [path for path in required if _column_of(path, columns) is None]
     if missing:
         raise UnreadableFileError(f"{where} without {', '.join(missing)}; {_found(columns)}")
-    known = landed_columns(replace(source, rescue=False), columns)
-    repeated = sorted(name for name in known if columns.count(name) > 1)
+    repeated = _repeated(replace(source, rescue=False), columns)
     if repeated:
         raise UnreadableFileError(f"{where} with {', '.join(repeated)} more than once")
+    if unknown := _repeated(source, columns):
+        names = ", ".join(map(shown, unknown[:SHOWN_COLUMNS]))
+        raise UnreadableFileError(
+            f"{where} with {names} more than once, which is no field: call them something else, or "
+            f"declare ignored=({names},)"
+        )
+
+
+def _repeated(source: Source, columns: list[str]) -> list[str]:
+    counts = Counter(columns)
+    return sorted(name for name in landed_columns(source, columns) if counts[name] > 1)
 
 
 def _found(columns: list[str]) -> str:
