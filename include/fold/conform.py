@@ -1,8 +1,13 @@
 """Columns as another schema has them: structs by their members' names, numbers only if wider."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+Cast = Callable[[Any, pa.DataType], Any]
 
 
 def conformed_table(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -13,33 +18,35 @@ def conformed_table(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def conformed(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """One column of it. A member that the values do not have is null."""
+def conformed(
+    column: pa.Array | pa.ChunkedArray, kind: pa.DataType, cast: Cast = pc.cast
+) -> pa.Array | pa.ChunkedArray:
+    """One column of it. A member that the values do not have is null. `cast`: of what is not nested."""
     if column.type == kind:
         return column
     if not pa.types.is_nested(kind):
-        return column.cast(kind)
+        return cast(column, kind)
     if isinstance(column, pa.ChunkedArray):
-        chunks = [conformed(chunk, kind) for chunk in column.chunks]
+        chunks = [conformed(chunk, kind, cast) for chunk in column.chunks]
         return pa.chunked_array(chunks, kind)
     if pa.types.is_struct(kind):
-        return _struct(column, kind)
+        return _struct(column, kind, cast)
     lengths = pc.fill_null(pc.list_value_length(_as_list(column)), 0).to_numpy()
     offsets = pa.array(np.append(0, lengths.cumsum()), pa.int32())
     absent = column.is_null()
     if pa.types.is_map(kind):
         keys, items = (
-            conformed(part, of) for part, of in zip(_pairs(column), _of(kind), strict=True)
+            conformed(part, of, cast) for part, of in zip(_pairs(column), _of(kind), strict=True)
         )
         return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=absent)
-    items = conformed(_items(column), kind.value_type)
+    items = conformed(_items(column), kind.value_type, cast)
     return pa.ListArray.from_arrays(offsets, items, type=kind, mask=absent)
 
 
-def _struct(column: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
+def _struct(column: pa.StructArray, kind: pa.StructType, cast: Cast) -> pa.StructArray:
     found = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
     members = [
-        conformed(found[field.name], field.type)
+        conformed(found[field.name], field.type, cast)
         if field.name in found
         else pa.nulls(len(column), field.type)
         for field in kind

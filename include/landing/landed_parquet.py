@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from include.fold.conform import conformed
 from include.lake.delta_log import first_line, is_of_machine
 from include.landing.landed_content import what_it_is
 from include.landing.landed_row import check_columns, landed_columns
@@ -78,11 +80,19 @@ def _values(column: pa.Array) -> list[object]:
 
 def _with_python_times(column: pa.Array) -> pa.Array:
     try:
-        return column.cast(_in_microseconds(column.type), safe=False)
+        return conformed(column, _in_microseconds(column.type), _floored)
     except pa.ArrowException as error:  # members of one name: each value is refused
         if is_of_machine(error):
             raise
         return column
+
+
+def _floored(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Nanoseconds in whole microseconds: Arrow's cast rounds towards zero."""
+    nanos = column.cast(pa.int64())
+    micros = pc.divide(nanos, 1_000)
+    is_above = pc.greater(pc.multiply(micros, 1_000), nanos)
+    return pc.subtract(micros, is_above.cast(pa.int64())).cast(kind)
 
 
 def _python_values(column: pa.Array) -> list[object]:
