@@ -14,7 +14,7 @@ from include.landing.avro_schema import (
 )
 from include.landing.landed_json import JsonRows
 from include.landing.refusals import RefusedError
-from include.landing.row_as_json import row_as_json
+from include.landing.row_as_json import raw_writer
 from include.landing.schema_registry import schema_of
 from include.origins import KafkaTopic, SchemaRegistry
 from include.settings import SettingsError, Source
@@ -38,9 +38,9 @@ def values_of(source: Source) -> Values:
     origin = source.origin
     assert isinstance(origin, KafkaTopic)
     if origin.schema_registry is not None:
-        return AvroValues(_SchemaById(origin.schema_registry))
+        return AvroValues(_SchemaById(origin.schema_registry), source)
     if origin.schema is not None:
-        return AvroValues(_one_schema(origin.topic, origin.schema))
+        return AvroValues(_one_schema(origin.topic, origin.schema), source)
     return JsonValues(source)
 
 
@@ -68,8 +68,8 @@ SchemaOf = Callable[[bytes], tuple[AvroSchema, int]]
 class AvroValues:
     """`Values` of one Avro record each."""
 
-    def __init__(self, schema_of: SchemaOf) -> None:
-        self._schema_of = schema_of
+    def __init__(self, schema_of: SchemaOf, source: Source) -> None:
+        self._schema_of, self._raw = schema_of, raw_writer(source)
 
     def values(self, value: bytes) -> Mapping[str, object]:
         schema, begins = self._schema_of(value)
@@ -85,7 +85,7 @@ class AvroValues:
 
     def raw(self, value: bytes) -> str:
         try:
-            return row_as_json(self.values(value))
+            return self._raw(self.values(value))
         except RefusedError:
             return _as_text(value)
 

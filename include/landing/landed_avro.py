@@ -26,7 +26,7 @@ from include.landing.avro_schema import (
 from include.landing.landed_content import what_it_is
 from include.landing.landed_row import check_columns
 from include.landing.refusals import UnreadableFileError
-from include.landing.row_as_json import row_as_json
+from include.landing.row_as_json import raw_writer
 from include.settings import Source
 
 SYNC = {"type": "fixed", "name": "sync", "size": 16}
@@ -65,6 +65,7 @@ class AvroRows:
     """Avro: see `LandedRows` for what its methods promise."""
 
     def __init__(self, content: bytes, source: Source) -> None:
+        self._raw = raw_writer(source)
         if not content.startswith(b"Obj\x01"):
             raise UnreadableFileError(f"not an Avro file: it is {what_it_is(content)}")
         try:
@@ -93,7 +94,7 @@ class AvroRows:
         return item
 
     def raw(self, item: Mapping[str, object]) -> str:
-        return row_as_json(item)
+        return self._raw(item)
 
 
 def _schema_of(text: str) -> AvroSchema:

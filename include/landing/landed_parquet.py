@@ -13,7 +13,7 @@ from include.landing.landed_row import check_columns, landed_columns
 from include.landing.landed_times import Instant, LocalTime
 from include.landing.parquet_size import refuse_bomb
 from include.landing.refusals import UnreadableFileError
-from include.landing.row_as_json import Unreadable, row_as_json
+from include.landing.row_as_json import Unreadable, raw_writer
 from include.settings import Source
 
 PER_MICROSECOND = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
@@ -28,6 +28,7 @@ class ParquetRows:
     """Parquet: see `LandedRows` for what its methods promise."""
 
     def __init__(self, content: bytes, source: Source) -> None:
+        self._raw = raw_writer(source)
         try:
             self._table = _read_parquet(content, source)
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -45,7 +46,7 @@ class ParquetRows:
         return item
 
     def raw(self, item: Mapping[str, object]) -> str:
-        return row_as_json(item)
+        return self._raw(item)
 
 
 def _read_parquet(content: bytes, source: Source) -> pa.Table:

@@ -21,7 +21,7 @@ from include.landing.nested_rescue import (
     unknown_inside,
 )
 from include.landing.refusals import RefusedError
-from include.landing.row_as_json import has_marks, restored, row_as_json
+from include.landing.row_as_json import Marks, has_marks, marks_of, restored, row_as_json
 from include.settings import Source, Times
 
 # What is known of a row, by name: all of it (None), some members, or as its type says.
@@ -34,6 +34,7 @@ class Rescue:
 
     def __init__(self, source: Source) -> None:
         self._source, self._known = source, _known_of(source)
+        self._marks = marks_of(source)
         self._dotted = [(path, path.partition(".")[0]) for path, _ in _taken(source) if "." in path]
         # Quick, as nearly all rows have nothing else. A source that rescues nothing knows everything.
         self.is_known = self._checker() if source.rescue else lambda row: True
@@ -55,7 +56,7 @@ class Rescue:
             return None
         paths = [*_paths(unknown, known), *inside]
         _add_all(unknown, "", inside)
-        text = _text(unknown)
+        text = _text(unknown, self._marks)
         self._left -= len(text)
         if self._left < 0:
             names = ", ".join(name for name, _ in self._counts.most_common(3))
@@ -191,9 +192,9 @@ def _paths(unknown: Row, known: Known) -> Iterator[str]:
             yield name
 
 
-def _text(unknown: Row) -> str:
+def _text(unknown: Row, marks: Marks) -> str:
     try:
-        text = row_as_json(unknown)
+        text = row_as_json(unknown, marks)
     except RecursionError:
         raise RefusedError("not_json", "nested too deeply") from None
     # JSON can escape half a character, which no column can store but as an escape.

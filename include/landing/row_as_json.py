@@ -8,18 +8,48 @@ import base64
 import json
 import math
 from collections.abc import Callable, Mapping
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from include.landing.landed_times import Instant, LocalTime
+from include.settings import Source
 
 
-def row_as_json(row: Mapping[str, object]) -> str:
+class Marks(NamedTuple):
+    """What is no text, or number, that the source reads as what it is."""
+
+    times: bool = False  # it has them written in another way than ISO-8601
+    floats: bool = False  # by the same digits it would be a decimal, which takes no float
+
+
+def marks_of(source: Source) -> Marks:
+    """Of a value that lies under no field."""
+    times = (source.times, *(field.times for field in source.fields if field.times))
+    return Marks(times=any(each.format != "iso" for each in times))
+
+
+def raw_writer(source: Source) -> Callable[[Mapping[str, object]], str]:
+    """What makes `raw` of the source's rows."""
+    marks = marks_of(source)
+    decimals = [field.landed for field in source.fields if "decimal(" in field.type]
+    exact = {*decimals, *(path.partition(".")[0] for path in decimals)}
+
+    def raw(row: Mapping[str, object]) -> str:
+        known = {
+            name: _as_json(of, marks._replace(floats=name in exact)) for name, of in row.items()
+        }
+        return json.dumps(known, ensure_ascii=False)
+
+    return raw
+
+
+def row_as_json(row: Mapping[str, object], marks: Marks) -> str:
     """The row as one JSON object."""
-    return json.dumps(_as_json(row), ensure_ascii=False)
+    return json.dumps(_as_json(row, marks), ensure_ascii=False)
 
 
 class Unreadable(str):
@@ -28,13 +58,17 @@ class Unreadable(str):
     __slots__ = ()
 
 
-BYTES, KEY = "<bytes>", "<bytes>:"  # in Base64: a value, and how a key begins that is one
+# Of a value; before a colon, how a key begins that is one.
+BYTES = "<bytes>"  # in Base64
 UNREADABLE = "<unreadable>"
-NOT_FINITE = "<double>"  # nan, inf, -inf
+DOUBLE = "<double>"  # nan, inf, -inf; of others where they would be taken for decimals
+INSTANT, LOCAL_TIME = "<instant>", "<local time>"
 RESTORE: dict[str, Callable[[str], object]] = {
     BYTES: partial(base64.b64decode, validate=True),
     UNREADABLE: Unreadable,
-    NOT_FINITE: float,
+    DOUBLE: float,
+    INSTANT: datetime.fromisoformat,
+    LOCAL_TIME: datetime.fromisoformat,
 }
 
 
@@ -52,7 +86,7 @@ def restored(value: object) -> object:
     if len(value) == 1 and (known := _known(value)) is not None:
         return known
     members = {name: restored(of) for name, of in value.items()}
-    if any(name.startswith(KEY) for name in members):  # a map, which Parquet has in pairs
+    if any(_mark_of(name) for name in members):  # a map, which Parquet has in pairs
         return [(_key(name), of) for name, of in members.items()]
     return members
 
@@ -63,8 +97,14 @@ def _known(value: Mapping[str, object]) -> object:
     return None if restore is None or not isinstance(text, str) else _or_none(restore, text)
 
 
+def _mark_of(key: str) -> str | None:
+    mark, colon, _ = key.partition(":")
+    return mark if colon and mark in RESTORE else None
+
+
 def _key(name: str) -> object:
-    known = _or_none(RESTORE[BYTES], name.removeprefix(KEY)) if name.startswith(KEY) else None
+    mark = _mark_of(name)
+    known = _or_none(RESTORE[mark], name.removeprefix(f"{mark}:")) if mark else None
     return name if known is None else known
 
 
@@ -76,16 +116,16 @@ def _or_none(restore: Callable[[str], object], text: str) -> object:
         return None
 
 
-def _key_as_json(key: object) -> str:
-    if isinstance(key, bytes):
-        return f"{KEY}{base64.b64encode(key).decode()}"
-    return str(_as_json(key))
+def _key_as_json(key: object, marks: Marks) -> str:
+    value = _as_json(key, marks)
+    if isinstance(value, dict) and len(value) == 1 and (mark := next(iter(value))) in RESTORE:
+        return f"{mark}:{value[mark]}"
+    return str(value)
 
 
-def _as_json(value: object) -> object:
-    if isinstance(value, Instant | LocalTime):
-        zone = "Z" if isinstance(value, Instant) else ""
-        return f"{pa.scalar(value.micros, pa.timestamp('us')).cast(pa.string()).as_py()}{zone}"
+def _as_json(value: object, marks: Marks) -> object:
+    if isinstance(value, Instant | LocalTime | datetime):
+        return _time(value, marks)
     if isinstance(value, bytes):
         return {BYTES: base64.b64encode(value).decode()}
     if isinstance(value, Unreadable):
@@ -93,16 +133,26 @@ def _as_json(value: object) -> object:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {name: _as_json(of) for name, of in value.items()}
+        return {name: _as_json(of, marks) for name, of in value.items()}
     if isinstance(value, list):
         if value and all(isinstance(item, tuple) for item in value):  # a map
-            return {_key_as_json(key): _as_json(of) for key, of in value}
-        return [_as_json(item) for item in value]
+            return {_key_as_json(key, marks): _as_json(of, marks) for key, of in value}
+        return [_as_json(item, marks) for item in value]
     if isinstance(value, Decimal) and _is_double(value):
         return float(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return {NOT_FINITE: str(value)}
+    if isinstance(value, float) and (marks.floats or not math.isfinite(value)):
+        return {DOUBLE: str(value)}
     return value if value is None or type(value) in (str, int, float, bool) else str(value)
+
+
+def _time(value: Instant | LocalTime | datetime, marks: Marks) -> object:
+    if isinstance(value, datetime):
+        is_instant, text = value.tzinfo is not None, value.isoformat()
+    else:
+        is_instant = isinstance(value, Instant)
+        text = str(pa.scalar(value.micros, pa.timestamp("us")).cast(pa.string()).as_py())
+        text += "Z" if is_instant else ""
+    return {INSTANT if is_instant else LOCAL_TIME: text} if marks.times else text
 
 
 def _is_double(value: Decimal) -> bool:
