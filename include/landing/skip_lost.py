@@ -15,7 +15,7 @@ from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake
 from include.landing.arrivals import GoesOn, OriginError
 from include.landing.batch import Batch, Position
-from include.landing.delta_parts import GONE, VersionPart, part_named
+from include.landing.delta_parts import COMMIT, GONE, VersionPart, part_named
 from include.landing.delta_versions import TableArrivals
 from include.landing.ingest import refuse_other_entry
 from include.landing.ingest_position import app_id, read_position
@@ -46,7 +46,8 @@ class SkipPlan:
 
     def text(self) -> str:
         """For people."""
-        return f"{self.what}. It would go on behind {', '.join(self.planned[-1].files)}"
+        names = (name.partition(COMMIT)[0] for name in self.planned[-1].files)
+        return f"{self.what}. It would go on behind {', '.join(names)}"
 
 
 def plan_skip(lake: Lake, source: Source, now: datetime) -> SkipPlan | None:
