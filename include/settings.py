@@ -266,4 +266,9 @@ def _check_name(kind: str, name: str) -> None:
 
 def default_lake() -> str:
     """The lake of this installation: LAKE, or the folder `lake` of the project."""
-    return os.environ.get("LAKE") or str(PROJECT / "lake")
+    return absolute_lake(os.environ.get("LAKE") or str(PROJECT / "lake"))
+
+
+def absolute_lake(lake: str) -> str:
+    """`lake` whatever the working directory: jobs and Airflow have others."""
+    return lake if "://" in lake else str(Path(lake).expanduser().absolute())

@@ -23,8 +23,7 @@ from include.lake.paths import Lake, LakeError, open_lake
 from include.plans.plan_recompute import parse_instant
 from include.registry import source_named, source_names, stream_named, stream_names
 from include.savepoints.contents import SavepointError
-from include.settings import PROJECT, SettingsError, Source, Stream
-from include.spark.local_jobs import absolute_lake
+from include.settings import PROJECT, SettingsError, Source, Stream, absolute_lake
 from include.text_table import printable
 
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar, TextIO
 
 from rich.console import Console
@@ -87,11 +86,6 @@ def _run_quietly(command: Sequence[str], environment: dict[str, str], stdout: Te
             if not NOISE.match(line):
                 sys.stderr.write(printable(line))
     return job.returncode
-
-
-def absolute_lake(lake: str) -> str:
-    """`lake` whatever the working directory: jobs and Airflow have others."""
-    return lake if "://" in lake else str(Path(lake).expanduser().absolute())
 
 
 def say(line: str) -> None:
