@@ -60,6 +60,7 @@ class StreamFigures:
         Row, ...
     ] = ()  # what each of the stream's said last; nothing yet: its words alone
     days: tuple[Day, ...] = ()
+    is_complete: bool = False  # until some instant: before that nothing can be right
     wrong: tuple[Span, ...] = ()  # where the table is not right
     advice: tuple[Finding, ...] = ()  # what to do about that, with the backfill to enter
     findings: tuple[Row, ...] = ()  # open ones, the worst first
@@ -155,6 +156,7 @@ def _coverage(recorded: Recorded, stream: Stream, now: datetime, time: ShownTime
     judged = table_coverage(recorded.lake, stream)
     return {
         "days": _days(judged.coverage, now, time),
+        "is_complete": judged.coverage.until_us is not None,
         "wrong": judged.coverage.wrong,
         "advice": tuple(findings_on(recorded.lake, stream, judged, row.current)),
     }

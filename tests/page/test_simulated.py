@@ -6,12 +6,15 @@ from datetime import timedelta
 import pytest
 
 from include.coverage.table_coverage import table_coverage
+from include.fold.failures import StateFunctionError
 from include.page.overview import line_of
 from include.page.recorded import Recorded
 from include.page.render import stream_html
 from include.page.stream_figures import StreamFigures, read_stream
+from spark_jobs.run_stream import drain
 from tests.simulator.operations import Operations
 from tests.simulator.sequences import days_in_time
+from tests.simulator.test_rejected_rows import FAILS
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +92,21 @@ def test_the_keys_are_those_of_the_newest_savepoint(do):
     assert figures.keys is not None
     assert len(figures.keys.keys) == figures.line.keys
     assert figures.keys.until == figures.savepoints[0]["until"]
+
+
+def test_of_a_table_with_nothing_complete_nothing_is_said_to_be_right():
+    """Its first run has failed."""
+    do = Operations("counts", on_error="stop")
+    try:
+        do.deploy("e")
+        do.pass_time(30)
+        do.land_in_time("a", [1], FAILS)
+        do.pass_time(30)
+        do.clock_row()
+        with pytest.raises(StateFunctionError):
+            drain(do.world.engine, do.world.lake, do.stream)
+        page = stream_html(seen(do))
+    finally:
+        do.close()
+    assert "Nothing of its table is complete yet" in page
+    assert "All of the table is right" not in page
