@@ -272,6 +272,17 @@ def test_the_last_drill_is_the_one_that_ended_last(lake):
     assert figures.runs == ()
 
 
+def test_a_drill_that_failed_with_equal_rows_is_shown_with_its_error(lake):
+    """As one does that an older savepoint has saved from a damaged one."""
+    times = {"started_at": NOW - 30 * MINUTE, "ended_at": NOW}
+    drill = {"job": "recovery_drill", "subject": "stream_000", "is_equal": True, "rows_out": 5}
+    failed = {"outcome": "failed", "error": "equal, but by an older savepoint: s1 is damaged"}
+    append_ops(lake, "runs", [drill | failed | times])
+    tile = tile_of_drill(stream_html(read_stream(lake, STREAMS[0], NOW, WINDOW)))
+    assert "failed equal, but by an older savepoint: s1 is damaged" in tile
+    assert "5 rows" not in tile
+
+
 def tile_of_drill(page: str) -> str:
     """The text of it."""
     tile = page.partition("Last recovery drill</dt>")[2].partition("</div>")[0]
