@@ -48,14 +48,14 @@ TIMEOUT = timedelta(hours=6)
 
 
 @task(retries=2, retry_delay=timedelta(minutes=5))
-def copy(name: str, lake: str, params: Any) -> None:
+def copy(name: str, lake: str, params: Any, dag_run: Any) -> None:
     from include.care.recovery_drill import NoDrillError, begin_drill
     from include.lake.paths import open_lake
 
     if params["stream"] not in (None, name):
         skip(f"the drill is of {params['stream']}")
     try:
-        log.info("%s", begin_drill(open_lake(lake), stream_named(name)).text())
+        log.info("%s", begin_drill(open_lake(lake), stream_named(name), dag_run.run_id).text())
     except NoDrillError as error:
         skip(str(error))
 

@@ -12,7 +12,7 @@ from include.fold.instants import instant_of
 from include.job import RunRecord, recorded_run
 from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops
-from include.lake.paths import Lake, files_of
+from include.lake.paths import Lake, LakeError, files_of
 from include.settings import Stream
 from include.stream_definition import load_definition
 from include.text_table import counted
@@ -27,7 +27,7 @@ class DrillError(Exception):
 
 def finish_drill(lake: Lake, stream: Stream, dag_run_id: str | None = None) -> str:
     """What the drill has shown, in a line. DrillError, recorded as the others, when it has not."""
-    drill = begun_drill(lake, stream)
+    drill = _own_drill(lake, stream, dag_run_id)
     try:
         with recorded_run(lake, DRILL, stream.name, dag_run_id) as record:
             record["started_at"] = instant_of(drill.began_us)
@@ -39,6 +39,19 @@ def finish_drill(lake: Lake, stream: Stream, dag_run_id: str | None = None) -> s
         f"{stream.name} was restored from savepoint {record['savepoint_id']} in {minutes:.1f} "
         f"minutes: {counted(record['rows_out'], 'row')} compared, all equal"
     )
+
+
+def _own_drill(lake: Lake, stream: Stream, dag_run_id: str | None) -> Drill:
+    """LakeError where the copy is another drill's, which is left to it."""
+    drill = begun_drill(lake, stream)
+    if drill.dag_run_id != dag_run_id:
+        whose = f"the Dag run {drill.dag_run_id}" if drill.dag_run_id else "a drill by hand"
+        raise LakeError(
+            f"{lake.drill(stream.name)} is of {whose}: this drill has no copy, and has shown "
+            f"nothing. Clear copy_{stream.name} of its Dag run with all that follows, or "
+            f"`./stateful drill {stream.name}`"
+        )
+    return drill
 
 
 def _judge(copy: Lake, stream: Stream, drill: Drill, record: RunRecord) -> None:

@@ -54,6 +54,7 @@ class Drill:
     until_us: int  # what is restored, and compared, is before it
     savepoint_id: str  # the newest that the copy has
     table_version: int  # of the copied table
+    dag_run_id: str | None = None  # by which it began; None: by hand
 
     @property
     def arguments(self) -> list[str]:
@@ -68,15 +69,13 @@ class Drill:
         )
 
 
-def begin_drill(lake: Lake, stream: Stream) -> Drill:
+def begin_drill(lake: Lake, stream: Stream, dag_run_id: str | None = None) -> Drill:
     """Copy and damage. NoDrillError when nothing can be compared, LakeError when a job writes."""
+    _delete_older(lake, stream)
     began_us = micros_of(datetime.now(UTC))  # after all runs that are copied
     before = _written_by(lake, stream)
     until_us = _right_until_us(lake, stream)
     savepoint, newer = _choose_savepoint(lake, stream, until_us)
-    if holder := lease_holder(drill_lake(lake, stream), f"stream-{stream.name}"):
-        raise LakeError(f"another drill of {stream.name} restores its copy just now: {holder}")
-    end_drill(lake, stream)
     with ExitStack() as unless_begun:
         unless_begun.callback(end_drill, lake, stream)
         copy = _copied_lake(lake, stream)
@@ -85,7 +84,8 @@ def begin_drill(lake: Lake, stream: Stream) -> Drill:
         mark_deleted(copy, [one.savepoint_id for one in newer])
         _damage(copy, stream)
         version = delta_table(copy.table(stream.name)).version()
-        drill = Drill(stream.name, began_us, until_us, savepoint.savepoint_id, version)
+        base = savepoint.savepoint_id
+        drill = Drill(stream.name, began_us, until_us, base, version, dag_run_id)
         with copy.filesystem.open_output_stream(_note(copy)) as file:
             file.write(json.dumps(asdict(drill)).encode())
         unless_begun.pop_all()
@@ -102,6 +102,13 @@ def begun_drill(lake: Lake, stream: Stream) -> Drill:
         raise LakeError(
             f"no drill of {stream.name} has begun: `./stateful drill {stream.name}`"
         ) from error
+
+
+def _delete_older(lake: Lake, stream: Stream) -> None:
+    """Before it is known whether this drill can begin: nobody is to take that copy for its own."""
+    if holder := lease_holder(drill_lake(lake, stream), f"stream-{stream.name}"):
+        raise LakeError(f"another drill of {stream.name} restores its copy just now: {holder}")
+    end_drill(lake, stream)
 
 
 def end_drill(lake: Lake, stream: Stream) -> None:

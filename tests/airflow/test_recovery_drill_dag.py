@@ -20,6 +20,7 @@ from tests.faults.lakes import STREAMS, Story, registered
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [stream.name for stream in all_streams()]
+RUN = Namespace(run_id="manual__1")
 DRILL = Drill("user_counts", 0, 1_750_032_000_000_000, "a-savepoint", 3)
 
 
@@ -80,19 +81,19 @@ def test_the_job_works_in_the_copy_until_where_the_copy_says(dag, lake, monkeypa
 
 def test_another_stream_than_the_one_that_was_asked_for_is_skipped(dag, monkeypatch):
     drilled = []
-    monkeypatch.setattr(
-        recovery_drill, "begin_drill", lambda _, stream: drilled.append(stream.name) or DRILL
-    )
+    monkeypatch.setattr(recovery_drill, "begin_drill", lambda _, *by: drilled.append(by) or DRILL)
     for asked in ("user_counts", None):
-        called(dag, "copy_user_counts", params={"stream": asked})
+        called(dag, "copy_user_counts", params={"stream": asked}, dag_run=RUN)
     with pytest.raises(AirflowSkipException):
-        called(dag, "copy_user_counts", params={"stream": "device_signals"})
-    assert drilled == ["user_counts"] * 2
+        called(dag, "copy_user_counts", params={"stream": "device_signals"}, dag_run=RUN)
+    assert [(stream.name, run_id) for stream, run_id in drilled] == [
+        ("user_counts", "manual__1")
+    ] * 2
 
 
 def test_a_stream_without_anything_to_compare_is_skipped(dag):
     with pytest.raises(AirflowSkipException):
-        called(dag, "copy_user_counts", params={"stream": None})
+        called(dag, "copy_user_counts", params={"stream": None}, dag_run=RUN)
 
 
 def test_a_drill_that_shows_a_difference_is_red_for_good(dag, monkeypatch):
@@ -101,7 +102,7 @@ def test_a_drill_that_shows_a_difference_is_red_for_good(dag, monkeypatch):
 
     monkeypatch.setattr(drill_result, "finish_drill", finish)
     with pytest.raises(AirflowFailException, match="not equal"):
-        called(dag, "compare_user_counts", dag_run=Namespace(run_id="manual__1"))
+        called(dag, "compare_user_counts", dag_run=RUN)
 
 
 RUN_DRILL = """

@@ -8,10 +8,11 @@ from deltalake import DeltaTable
 
 from include.care import recovery_drill
 from include.care.check_checkpoint import check_checkpoint
+from include.care.drill_result import finish_drill
 from include.care.last_drill import last_drill
 from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
 from include.landing.erasures import begin_erasure, new_erasure
 from spark_jobs import reseed_stream
 from spark_jobs.engines.local_engine import LocalEngine
@@ -138,6 +139,27 @@ def test_a_copy_that_is_being_restored_is_left_alone(commands, story):
         assert told.code == 2
         assert "another drill" in told.text
         assert hashes(copy) == before
+
+
+def test_the_copy_of_a_drill_that_was_killed_is_no_other_drills(commands, story):
+    """The Dag run of a month on, whose own copy task has failed."""
+    begun = recovery_drill.begin_drill(story.lake, story.stream, "last_month")
+    copy = recovery_drill.drill_lake(story.lake, story.stream)
+    restore = f"reseed {story.stream.name} {' '.join(begun.arguments)} --apply"
+    assert commands.stateful(copy.root, restore).code == 0
+    for other in ("this_month", None):
+        with pytest.raises(LakeError, match="of the Dag run last_month"):
+            finish_drill(story.lake, story.stream, other)
+    assert last_drill(story.lake, story.stream.name) is None
+    assert "all equal" in finish_drill(story.lake, story.stream, "last_month")
+
+
+def test_a_drill_that_cannot_begin_leaves_no_older_copy(story):
+    recovery_drill.begin_drill(story.lake, story.stream)
+    with hold_lease(story.lake, f"stream-{story.stream.name}"), pytest.raises(LakeError):
+        recovery_drill.begin_drill(story.lake, story.stream)
+    with pytest.raises(LakeError, match="has begun"):
+        recovery_drill.begun_drill(story.lake, story.stream)
 
 
 def test_what_a_late_row_has_made_wrong_is_not_compared(commands, story):
