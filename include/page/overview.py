@@ -20,7 +20,7 @@ from include.lake.delta_log import first_line
 from include.lake.findings import Finding
 from include.lake.paths import Lake, LakeError
 from include.page.days import Day, days_of
-from include.page.recorded import INGEST, RUN, Recorded, Row
+from include.page.recorded import INGEST, RUN, Recorded, Row, RunsOf
 from include.settings import Stream
 
 WINDOW_DAYS = 30
@@ -159,12 +159,28 @@ def _runs(recorded: Recorded, stream: Stream) -> dict[str, Any]:
     taken_in = recorded.runs.get((INGEST, stream.source))
     quarantined = 0 if taken_in is None else taken_in.sums["rows_quarantined"]
     runs = recorded.runs.get((RUN, stream.name))
-    if runs is None:
-        return {"until": None, "rows_quarantined": quarantined}
+    known = {"until": None} if runs is None else _own_runs(runs)
+    if taken_in is not None and _is_in_the_way(taken_in.newest, runs):
+        known |= _failed_with(stream.source, taken_in.newest)
+    return known | {"rows_quarantined": quarantined}
+
+
+def _is_in_the_way(taken_in: Row, runs: RunsOf | None) -> bool:
+    """Of an ingestion that failed: no run is begun after it, so that none says that it failed."""
+    if taken_in["outcome"] != "failed":
+        return False
+    return runs is None or bool(runs.newest["ended_at"] < taken_in["ended_at"])
+
+
+def _failed_with(source: str, taken_in: Row) -> dict[str, Any]:
+    error = f"ingestion of {source}: {taken_in['error']}"
+    return {"last_run": taken_in["ended_at"], "last_outcome": "failed", "last_error": error}
+
+
+def _own_runs(runs: RunsOf) -> dict[str, Any]:
     last = runs.newest
     return {
         "until": runs.succeeded.get("until"),
-        "rows_quarantined": quarantined,
         "last_run": last["ended_at"],
         "last_outcome": last["outcome"],
         "last_error": last["error"],

@@ -4,13 +4,15 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from include.lake.ops import append_ops
 from include.page.metrics import metrics_text
 from include.page.overview import Overview, read_overview
-from tests.page.history import NOW, streams_like, write_history
+from tests.page.history import HOUR, NOW, streams_like, write_history
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = rf'{NAME}="(?:[^"\\\n]|\\[\\"n])*"'
 SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\S+)")
+MINUTE = HOUR / 60
 STREAMS = streams_like(3)
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -61,6 +63,31 @@ def test_figures_are_those_of_the_overview(lake):
         assert at(samples, "run_seconds", **own) == line.last_seconds
         assert at(samples, "findings", severity="warning", **own) == line.findings["warning"]
         assert at(samples, "dates_not_right", why="late", **own) == 0
+
+
+def test_an_ingestion_that_fails_is_a_failed_run_of_its_sources_streams_until_one_comes(lake):
+    """Their runs are not begun then, and none is recorded."""
+
+    def failed() -> tuple[float | None, str | None]:
+        overview = read_overview(lake, STREAMS, NOW + HOUR)
+        return at(parsed(metrics_text(overview)), "run_failed", **own), overview.lines[0].last_error
+
+    def ran(job: str, subject: str, minutes: int, **more: str) -> None:
+        at = NOW + minutes * MINUTE
+        row = {"run_id": f"{job}/{minutes}", "job": job, "subject": subject, "started_at": at}
+        append_ops(lake, "runs", [row | {"ended_at": at + MINUTE, "outcome": "succeeded"} | more])
+
+    own = {"stream": "stream_000"}
+    bad = {"outcome": "failed", "error": "OriginError: no broker answers"}
+    ran("ingest_source", "signals", 0, **bad)
+    assert failed() == (1, "ingestion of signals: OriginError: no broker answers")
+    ran("ingest_source", "signals", 2)
+    ran("run_stream", "stream_000", 3)
+    assert failed() == (0, None)
+    ran("ingest_source", "signals", 5, **bad)
+    assert failed() == (1, "ingestion of signals: OriginError: no broker answers")
+    ran("run_stream", "stream_000", 7)
+    assert failed() == (0, None)
 
 
 def test_what_was_never_recorded_has_no_sample(lake):
