@@ -210,7 +210,10 @@ def erase(
 
 def _key_of_stdin() -> str:
     """All of it but a last line's end: the first line of a key is the key of somebody else."""
-    told = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read()
+    try:
+        told = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read()
+    except UnicodeDecodeError:
+        raise MistakeError("the key on the standard input is no text in UTF-8") from None
     return told.removesuffix("\n")
 
 

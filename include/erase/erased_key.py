@@ -112,6 +112,9 @@ def _scalar(name: str, type_name: str, text: str | None) -> Any:
         raise SettingsError(f"{name} is {type_name}: nobody can be named by it here")
     try:
         return pa.scalar(text, pa.string()).cast(kind)
+    except UnicodeEncodeError:
+        # A shell hands over any bytes, and JSON has halves of letters; no row has either.
+        raise SettingsError(f"the value of {name} is no text in UTF-8") from None
     except pa.ArrowException:
         # Without the value: whom it names is to be written nowhere.
         raise SettingsError(f"the value of {name} is no {type_name}") from None

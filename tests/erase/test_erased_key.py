@@ -56,6 +56,8 @@ def test_a_key_is_of_a_stream_or_of_fields_of_a_source():
         ("signals", "who=7", "source signals has no field 'who'"),
         ("device_signals", "secret", "the value of device_id is no bigint"),
         ("user_events", "value=1.5", "value is double: nobody can be named by it here"),
+        ("user_counts", "\udcff", "no text in UTF-8"),
+        ("user_events", "user_id=\udcff", "no text in UTF-8"),
     ],
 )
 def test_what_is_no_key_is_refused_in_a_sentence_without_it(name, text, told):
@@ -261,6 +263,23 @@ def test_a_key_of_several_lines_is_not_that_of_its_first(
         monkeypatch.setattr("sys.stdin", io.StringIO(f"{told}\n"))
         assert main(["erase", "user_counts", "-", "--lake", lake.root]) == 0
         assert ": 1 row of bronze on 1 date, 0 rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_bytes_that_are_no_text_are_refused_in_a_line(
+    errors: str, lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def refused(key: str) -> str:
+        assert main(["erase", "user_counts", key, "--lake", lake.root]) == 2
+        return capsys.readouterr().err
+
+    stdin = io.TextIOWrapper(io.BytesIO(b"alice\xff\n"), encoding="utf-8", errors=errors)
+    monkeypatch.setattr("sys.stdin", stdin)
+    for key in ("alice\udcff", "-"):
+        told = refused(key)
+        assert "no text in UTF-8" in told
+        assert told.count("\n") == 1
+        assert "alice" not in told
 
 
 def test_tables_of_streams_that_were_taken_out_are_named_as_not_looked_into(lake: Lake):
