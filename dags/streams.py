@@ -17,7 +17,7 @@ rest up to `tune_rocksdb`). Of a scheduled run *backfill* is skipped, of a backf
 | `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
-| `publish` | what is wrong now and what is over, into its log and `ops/alerts`; an event of the stream's Asset: rows written, `until`, state, findings, alerts; or the interval, and what changed in it | neither has done anything: alerts are in its log all the same |
+| `publish` | what is wrong now and what is over, into its log and `ops/alerts`; an event of the stream's Asset: rows written, `until`, state, findings, alerts; or the interval, and what changed in it | neither has done anything that is not told yet, or it has failed: alerts are in its log all the same |
 | `alert` | tells the notifiers of `include/streams/notify.py` what has opened and closed (docs/alerts.md) | nothing has |
 
 Streams that share a source take turns to ingest it; the first takes in everything, the
@@ -71,7 +71,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from dags.spark_task import Start, skip, spark_task
 from include.airflow.alerts import deadline, look, send
 from include.airflow.assets import bronze_asset, source_asset, table_asset
+from include.airflow.dag_run import is_backfill
 from include.airflow.pools import source_pool, stream_pool
+from include.airflow.publication import news, record_told
 from include.airflow.run_note import KEY, run_note
 from include.airflow.stream_doc import stream_doc
 from include.registry import loadable_streams, source_named
@@ -99,11 +101,6 @@ PROMOTE = Param(
     title="promote",
     description="Of a backfill: take late rows into the live state as well, by a reseed at its end.",
 )
-
-
-def is_backfill(dag_run: Any) -> bool:
-    """By its type: *All Runs* makes a backfill of a scheduled run, which keeps its run id."""
-    return bool(dag_run.run_type == "backfill")
 
 
 def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
@@ -179,24 +176,16 @@ def start(context: Any, lake: str, stream: Stream, step: JobStep) -> Iterator[St
             yield Start(arguments=arguments)
 
 
-def news(lake: str, stream: Stream, dag_run: Any) -> dict[str, Any] | None:
-    """What this Dag run has to tell the readers of the table; None if it has done nothing."""
-    from include.lake.paths import open_lake
-    from include.lake.stream_result import asset_extra, recompute_extra, succeeded_runs
-
-    opened = open_lake(lake)
-    if is_backfill(dag_run):
-        return recompute_extra(opened, stream.name, dag_run.run_id)
-    runs = succeeded_runs(opened, stream.name, dag_run.run_id)
-    return asset_extra(opened, stream.name, runs) if runs else None
+def task_states(ti: Any, dag_run: Any) -> dict[str, str | None]:
+    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[dag_run.run_id])
+    return dict(states[dag_run.run_id])
 
 
 def failed_tasks(ti: Any, dag_run: Any) -> list[str] | None:
     """Those of this Dag run; None of a backfill, of which only its own runs tell more."""
     if is_backfill(dag_run):
         return None
-    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[dag_run.run_id])
-    return [task for task, state in states[dag_run.run_id].items() if state == "failed"]
+    return [task for task, state in task_states(ti, dag_run).items() if state == "failed"]
 
 
 def alerts(lake: str, stream: Stream, ti: Any, dag_run: Any) -> list[dict[str, Any]]:
@@ -334,11 +323,12 @@ def stream_dag(stream: Stream) -> DAG:
             outlets=[table],
             retries=2,
             trigger_rule="all_done",
+            on_success_callback=partial(record_told, lake=lake, stream=stream),
         )
         def publish(outlet_events: Any, dag_run: Any, ti: Any) -> None:
             """An event of the stream's Asset, if this Dag run has changed anything."""
             told = alerts(lake, stream, ti, dag_run)
-            extra = news(lake, stream, dag_run)
+            extra = news(lake, stream, dag_run, task_states(ti, dag_run))
             if extra is None:
                 skip("this Dag run has not run the stream: there is nothing new to tell")
             outlet_events[table].extra = {**extra, "alerts": told}

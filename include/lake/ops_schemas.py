@@ -87,6 +87,9 @@ RUNS = pa.schema(
             pa.bool_(),
             "Drill: whether the restored rows (rows_out) are those of the table; null: not restored",
         ),
+        ops_column(
+            "told_at", INSTANT, "Stream: when the Asset's event had told of it; null: never"
+        ),
     ]
 )
 

@@ -65,6 +65,7 @@ INTERVALS = pa.schema(
         ops_column("savepoint_id", pa.string(), "The savepoint at its end"),
         ops_column("seconds", pa.float64(), "How long the replay and the writes took"),
         ops_column("estimated_seconds", pa.float64(), "What the plan said; null: nothing to go by"),
+        ops_column("told_at", INSTANT, "When the Asset's event had told of it; null: never"),
     ]
 )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from include.fold.arrow_values import plain_values
 from include.lake.delta_log import unbroken
 from include.lake.generations import read_generations
-from include.lake.ops import newest_row, not_ahead, read_ops
+from include.lake.ops import newest_row, not_ahead, read_ops, update_ops
 from include.lake.paths import Lake, dataset_of
 from include.text_table import counted, cut, value_text
 
@@ -66,12 +66,30 @@ def _succeeded(lake: Lake, stream: str, dag_run_id: str | None) -> pa.Table:
     return read_ops(lake, "runs", where, before=("ended_at", not_ahead()))
 
 
+def untold(lake: Lake, name: str, stream: str, dag_run_id: str) -> list[dict[str, Any]]:
+    """Of what a Dag run has done, by `ops/runs` or `ops/intervals`, what no event has told, in order."""
+    if name == "runs":
+        rows = succeeded_runs(lake, stream, dag_run_id)
+    else:
+        rows = _replaced(lake, stream, dag_run_id)
+    return [row for row in rows if row["told_at"] is None]
+
+
+def mark_told(lake: Lake, name: str, stream: str, dag_run_id: str) -> None:
+    """That the Asset's event has told what was `untold`: not again, if the Dag run is cleared."""
+    told = [{"run_id": row["run_id"]} for row in untold(lake, name, stream, dag_run_id)]
+    now = datetime.now(UTC)
+    update_ops(lake, name, ["run_id"], [row | {"told_at": now} for row in told])
+
+
 def asset_extra(lake: Lake, stream: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What the stream's Asset event tells its readers of `runs`, in order; plain JSON values.
 
-    Rows and findings are those of all of them, the rest is the newest one's.
+    Rows and findings are those of all of them; the rest is as it is now, also where they are old
+    and others have come since.
     """
-    until = runs[-1]["until"]
+    newest = last_run(lake, stream)
+    until = newest["until"] if newest else None
     return {
         "run_id": runs[-1]["run_id"],
         "rows": sum(run["rows_out"] or 0 for run in runs),
@@ -89,16 +107,15 @@ def asset_extra(lake: Lake, stream: str, runs: Sequence[dict[str, Any]]) -> dict
 
 
 def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] | None:
-    """What the Asset event of a backfill's Dag run tells; None when it has recomputed nothing.
+    """What the Asset event of a backfill's Dag run tells; None when that is nothing new.
 
     `interval` is the start and the end that it is before; the counts of table rows are 0
     for an update table, which no recompute changes. `promoted_to` is the generation, if it was
     promoted.
     """
-    rows = read_ops(lake, "intervals", {"stream": stream, "dag_run_id": dag_run_id}).to_pylist()
-    rows.sort(key=lambda row: row["recomputed_at"])
+    rows = _replaced(lake, stream, dag_run_id)
     row = next((row for row in reversed(rows) if row["kind"] == "recompute"), None)
-    if row is None:
+    if row is None or not untold(lake, "intervals", stream, dag_run_id):
         return None
     promoted = rows[-1]["generation"] if rows[-1]["kind"] == "reseed" else None
     counts = ("rows_read", "rows_before", "rows_after", "rows_removed", "rows_added")
@@ -109,6 +126,12 @@ def recompute_extra(lake: Lake, stream: str, dag_run_id: str) -> dict[str, Any] 
         "savepoint": row["savepoint_id"],
         **({} if promoted is None else {"promoted_to": promoted}),
     }
+
+
+def _replaced(lake: Lake, stream: str, dag_run_id: str) -> list[dict[str, Any]]:
+    """The recomputes and reseeds of a Dag run, in order."""
+    rows = read_ops(lake, "intervals", {"stream": stream, "dag_run_id": dag_run_id})
+    return list(rows.sort_by("recomputed_at").to_pylist())
 
 
 def newest_state_bytes(lake: Lake, stream: str) -> int | None:

@@ -1,0 +1,104 @@
+"""What `publish` tells of a Dag run that is cleared, and has done something before."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+from airflow.sdk.api.datamodels._generated import DagRun
+from airflow.sdk.exceptions import AirflowSkipException
+
+from include.lake.ops import append_ops
+from tests.dags import LATER, load_dags
+
+HOUR = timedelta(hours=1)
+STREAM = "user_sessions"
+COUNTS = {"rows_read": 9, "rows_before": 30, "rows_after": 32, "rows_removed": 1, "rows_added": 3}
+
+
+class Publisher:
+    """The task `publish`, as Airflow runs it."""
+
+    def __init__(self, lake) -> None:
+        self.lake = lake
+        self.task = load_dags(lake.root)[f"stream_{STREAM}"].get_task("publish")
+
+    def run(self, dag_run_id: str, run_type: str = "scheduled", *, dies: bool = False, **states):
+        """The event and the note, None where it is skipped; its process `dies` before Airflow has them."""
+        (asset,) = self.task.outlets
+        events = {asset: SimpleNamespace(extra=None)}
+        ti = Mock(dag_id=f"stream_{STREAM}", get_task_states=lambda **_: {dag_run_id: states})
+        dag_run = DagRun.model_construct(run_id=dag_run_id, run_type=run_type)
+        try:
+            self.task.python_callable(outlet_events=events, dag_run=dag_run, ti=ti)
+        except AirflowSkipException:
+            assert not ti.xcom_push.called
+            return None
+        if not dies:
+            for callback in self.task.on_success_callback:
+                callback({"dag_run": dag_run})
+        return events[asset].extra
+
+    def drained(self, run_id: str, dag_run_id: str, hours: int, rows: int, **others) -> None:
+        at = LATER + hours * HOUR
+        row = {"run_id": run_id, "job": "run_stream", "subject": STREAM, "dag_run_id": dag_run_id}
+        row |= {"started_at": at, "ended_at": at, "until": at, "outcome": "succeeded"}
+        append_ops(self.lake, "runs", [row | {"rows_out": rows} | others])
+
+    def replaced(self, run_id: str, hours: int, kind: str = "recompute", **others) -> None:
+        row = {"stream": STREAM, "dag_run_id": "scheduled__1", "run_id": run_id, "kind": kind}
+        row |= {"start": LATER - HOUR, "until": LATER, "recomputed_at": LATER + hours * HOUR}
+        append_ops(self.lake, "intervals", [row | others])
+
+
+@pytest.fixture
+def publisher(lake):
+    return Publisher(lake)
+
+
+def test_a_run_that_was_cleared_tells_of_what_it_has_done_since(publisher):
+    publisher.drained("r1", "d1", hours=0, rows=5)
+    assert publisher.run("d1", run_stream="success")["rows"] == 5
+    assert publisher.run("d1", run_stream="success") is None
+    publisher.drained("r2", "d1", hours=1, rows=2)
+    again = publisher.run("d1", run_stream="success")
+    assert (again["run_id"], again["rows"]) == ("r2", 2)
+
+
+def test_what_airflow_did_not_get_is_told_by_the_retry(publisher):
+    publisher.drained("r1", "d1", hours=0, rows=5)
+    lost = publisher.run("d1", dies=True, run_stream="success")
+    assert publisher.run("d1", run_stream="success") == lost
+
+
+def test_until_is_the_newest_runs_also_where_an_old_one_is_told_late(publisher):
+    """docs/operations.md: `until` of the newest event says all."""
+    publisher.drained("r1", "d1", hours=0, rows=5)
+    publisher.drained("r2", "d2", hours=1, rows=5)
+    newest = publisher.run("d2", run_stream="success")
+    late = publisher.run("d1", run_stream="success")
+    assert (late["run_id"], late["until"]) == ("r1", newest["until"])
+
+
+def test_a_run_that_failed_this_time_tells_nothing_of_the_time_before(publisher):
+    publisher.drained("r1", "d1", hours=0, rows=5)
+    publisher.drained("r2", "d1", hours=1, rows=0, outcome="failed", error="x")
+    assert publisher.run("d1", run_stream="failed") is None
+    assert publisher.run("d1", run_stream="success")["rows"] == 5
+
+
+def test_a_repeated_backfill_whose_recompute_failed_tells_of_no_recompute(publisher):
+    """All Runs keeps the run id, under which last week's recompute is recorded."""
+    publisher.replaced("last_week", hours=0, **COUNTS)
+    assert publisher.run("scheduled__1", "backfill", recompute_interval="failed") is None
+
+
+def test_a_repeated_backfill_tells_only_of_what_is_new(publisher):
+    publisher.replaced("r1", hours=0, **COUNTS)
+    backfill = {"run_type": "backfill", "recompute_interval": "success"}
+    assert publisher.run("scheduled__1", **backfill)["run_id"] == "r1"
+    assert publisher.run("scheduled__1", **backfill) is None
+    # Its `promote` had failed, and was cleared.
+    publisher.replaced("r2", hours=1, kind="reseed", generation=7)
+    promoted = publisher.run("scheduled__1", **backfill)
+    assert (promoted["run_id"], promoted["promoted_to"]) == ("r1", 7)
