@@ -12,7 +12,7 @@ rest up to `tune_rocksdb`). Of a scheduled run *backfill* is skipped, of a backf
 |---|---|---|
 | `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a clock row, if the source has a clock | nothing has landed, and no clock row is due |
 | `run_stream` | new bronze rows through the fold into `tables/<stream>`; first it finishes a reseed that was cut off | it is a backfill, or there is nothing to do: nothing new in bronze, no reseed to finish or to begin with, and the table is what was recorded of it |
-| `recompute_interval` | the rows of the run's data interval once more, late rows included: `ops/intervals` | it is no backfill |
+| `recompute_interval` | the rows of the run's interval once more, late rows included: `ops/intervals` | it is no backfill |
 | `promote` | a reseed: makes the live state right (late rows, other code), and all rows from the first instant on that is not | it is no backfill with the parameter `promote`, more of its runs are queued, or the live state is right |
 | `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/checkpoint_sizes`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
@@ -28,10 +28,11 @@ share a JVM, whose start is most of what they cost: of Dag runs of one instant t
 **Backfills** take in what came too late. Open the Dag, Trigger, Backfill, and give the dates.
 Past dates mostly have a run already, so choose *All Runs*: the other choices leave them out.
 What we name is UTC; the dialog has the time zone at the lower left, your browser's at first.
-Each run recomputes its data interval from a savepoint, late rows included, and replaces the
-rows of an append table that were emitted within it. The result depends on bronze alone: any
-order and any number of active runs give the same, and to repeat a run changes nothing. An
-interval that the stream has not settled yet is refused, with the time when it will be.
+Each run recomputes what is from its logical date to the next tick of the schedule of now, whatever
+data interval it has, from a savepoint, late rows included, and replaces the rows of an append table
+that were emitted within it. The result depends on bronze alone: any order and any number of active
+runs give the same, and to repeat a run changes nothing. An interval that the stream has not settled
+yet is refused, with the time when it will be.
 The first run's job recomputes the next intervals of an append table, too, as far as their runs wait: a
 JVM for up to a quarter of an hour's worth of them, one after the other. Their own runs then find that done.
 
@@ -71,7 +72,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from dags.spark_task import Start, skip, spark_task
 from include.airflow.alerts import deadline, look, send
 from include.airflow.assets import bronze_asset, source_asset, table_asset
-from include.airflow.dag_run import is_backfill
+from include.airflow.dag_run import interval_of, is_backfill
 from include.airflow.pools import source_pool, stream_pool
 from include.airflow.publication import news, record_told
 from include.airflow.run_note import KEY, run_note
@@ -83,9 +84,9 @@ from include.stream_run import StreamRun
 
 log = logging.getLogger(__name__)
 
-# Empty for a manual run without a logical date, which has no data interval.
-INTERVAL_START = "{{ dag_run.data_interval_start or '' }}"
-INTERVAL_END = "{{ dag_run.data_interval_end or '' }}"
+# Of what a task looks at and what its job gets: empty for a manual run without a logical date.
+INTERVAL_START = "{{ interval_of(dag_run)[0] or '' }}"
+INTERVAL_END = "{{ interval_of(dag_run)[1] or '' }}"
 # Of a task that has been run or never will be.
 ENDED = ["success", "failed", "skipped", "upstream_failed", "removed"]
 
@@ -129,12 +130,13 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
             return False
         return not ti.get_ti_count(**its, task_ids=["recompute_interval"], states=ENDED)
 
+    start, until = interval_of(dag_run, stream.schedule)
     return StreamRun(
         open_lake(lake),
         stream,
         path="backfill" if is_backfill(dag_run) else "live",
-        start=dag_run.data_interval_start,
-        until=dag_run.data_interval_end,
+        start=start,
+        until=until,
         is_promoting=bool(context["params"]["promote"]),
         queued=queued,
         is_due=is_due,
@@ -303,6 +305,7 @@ def stream_dag(stream: Stream) -> DAG:
         catchup=False,  # one run reads all that is new
         max_active_runs=1,
         params={"promote": PROMOTE},
+        user_defined_macros={"interval_of": partial(interval_of, schedule=stream.schedule)},
         deadline=deadline(stream),
         default_args={"owner": "data-platform", "execution_timeout": stream.timeout},
         tags=["stream", stream.source],

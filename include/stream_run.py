@@ -37,7 +37,7 @@ class StreamRun:
     lake: "Lake"
     stream: Stream
     path: RunPath = "live"
-    start: datetime | None = None  # of the data interval; by hand it has none
+    start: datetime | None = None  # of its interval; by hand it has none
     until: datetime | None = None
     is_promoting: bool = False  # a backfill with the parameter `promote`
     queued: Callable[[Sequence[datetime]], int] = none_queued

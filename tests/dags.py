@@ -49,6 +49,7 @@ def dag_run(run_type: str = "scheduled", interval_end: datetime | None = LATER) 
     """As a task sees the run of the hour before `interval_end`."""
     start = interval_end and interval_end - timedelta(hours=1)
     interval = {"data_interval_start": start, "data_interval_end": interval_end}
+    interval["logical_date"] = start
     return DagRun.model_construct(run_id=RUN_ID, run_type=run_type, **interval)
 
 

@@ -144,7 +144,13 @@ def _ticks(schedule: str, start: datetime, until: datetime) -> list[datetime]:
     """Those in `[start, until)` and the next; two more than MOST_RUNS at most."""
     found = (tick for tick in croniter_range(start, until, schedule) if tick < until)
     ticks = list(islice(found, MOST_RUNS + 1))
-    return [*ticks, croniter(schedule, ticks[-1]).get_next(datetime)] if ticks else []
+    return [*ticks, next_tick(schedule, ticks[-1])] if ticks else []
+
+
+def next_tick(schedule: str, start: datetime) -> datetime:
+    """Where the interval that begins at `start` ends."""
+    tick: datetime = croniter(schedule, start).get_next(datetime)
+    return tick
 
 
 def _planned_runs(

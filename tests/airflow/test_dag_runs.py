@@ -144,12 +144,12 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     }
     assert replayed["before_compaction"] > 0 == replayed["after_compaction"]
 
-    at = datetime(2026, 3, 1, 3, tzinfo=UTC)
+    at = datetime(2026, 3, 1, 2, tzinfo=UTC)
     backfill = run_dag(airflow_environment, run_type="backfill", logical_date=at)
     assert backfill == outcome("recompute_interval", "publish")
     (interval,) = read_ops(lake, "intervals", {"stream": "user_counts"}).to_pylist()
-    assert (interval["start"], interval["until"]) == (at - timedelta(hours=1), at)
-    assert interval["rows_read"] == 2 * len(range(at.hour))  # land_hours, before its end
+    assert (interval["start"], interval["until"]) == (at, at + HOUR)
+    assert interval["rows_read"] == 2 * len(range(at.hour + 1))  # land_hours, before its end
     assert counts(lake) == {("ann", 5), ("bob", 5)}
 
 
@@ -166,12 +166,13 @@ def test_a_promote_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails
 ):
     lived(lake)
     settle(lake, LATER + HOUR)
-    run_id = f"manual__{LATER.isoformat()}"
+    at = LATER - HOUR
+    run_id = f"manual__{at.isoformat()}"
     run = {"run_id": "r1", "stream": "user_counts", "dag_run_id": run_id}
-    times = {"start": LATER - HOUR, "until": LATER, "recomputed_at": LATER}
+    times = {"start": at, "until": LATER, "recomputed_at": LATER}
     append_ops(lake, "intervals", [run | times | {"kind": "recompute"}])
     # No JVM: the recompute has been made, and the promote would begin.
-    backfill = {"run_type": "backfill", "logical_date": LATER, "promote": True}
+    backfill = {"run_type": "backfill", "logical_date": at, "promote": True}
     options = backfill | {"marked": "recompute_interval", "failing": ["promote"]}
     recomputed = ("recompute_interval", "publish")
     # The interval of the one that is queued is not settled yet: it would be refused.
@@ -195,7 +196,7 @@ def test_a_backfill_promotes_at_its_end_and_live_goes_on_from_there(lake, airflo
 
     backfill = {"run_type": "backfill", "promote": True}
     recomputed = ("recompute_interval", "publish")
-    at = datetime(2026, 3, 1, 2, tzinfo=UTC)
+    at = datetime(2026, 3, 1, 1, tzinfo=UTC)
     first = run_dag(airflow_environment, logical_date=at, queued=[at + HOUR], **backfill)
     assert first == outcome(*recomputed)
     assert counts(lake) == {("ann", 5), ("bob", 5)}

@@ -151,9 +151,11 @@ def test_every_template_renders_and_the_job_accepts_its_arguments(kind, tmp_path
     assert len(tasks) == 5 * len(all_streams())
     run_id, logical_date = RUNS[kind]
     # Airflow's own class: a field that it does not have fails the rendering.
-    start = logical_date and logical_date - timedelta(hours=1)
+    # The next tick of all schedules is LATER.
+    start = logical_date and logical_date - timedelta(minutes=15)
     interval = {"data_interval_start": start, "data_interval_end": logical_date}
-    run = DagRun.model_construct(run_id=run_id, **interval)
+    interval["logical_date"] = start
+    run = DagRun.model_construct(run_id=run_id, run_type=kind.split()[0], **interval)
     for task in tasks:
         context = {"dag_run": run, "run_id": run_id}
         if logical_date is not None:

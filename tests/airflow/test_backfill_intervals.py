@@ -1,0 +1,50 @@
+"""What a backfill's run recomputes: what was planned, whatever data interval Airflow has kept.
+
+*All Runs* makes a backfill of the run that has the logical date, and leaves its data interval as it is.
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from airflow.sdk.api.datamodels._generated import DagRun
+from airflow.sdk.exceptions import AirflowFailException
+
+from include.plans.plan_backfill import schedule_intervals
+from include.plans.plan_recompute import parse_instant
+from include.streams import user_counts
+from spark_jobs.recompute_interval import parse_args
+from tests.dags import RUN_ID, load_dags, settle
+
+HOUR = timedelta(hours=1)
+DAY = datetime(2026, 3, 1, tzinfo=UTC)
+KEPT = {
+    "as planned": ("0 * * * *", DAY, DAY + HOUR),
+    "of the hours before the schedule became daily": ("0 0 * * *", DAY, DAY + HOUR),
+    "of the days before the schedule became hourly": ("0 * * * *", DAY, DAY + 24 * HOUR),
+    "of a run by hand, with the hour before": ("0 * * * *", DAY - HOUR, DAY),
+}
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_it_recomputes_from_its_logical_date_to_the_next_tick(kept, lake, monkeypatch):
+    schedule, start, end = KEPT[kept]
+    monkeypatch.setattr(user_counts, "STREAM", replace(user_counts.STREAM, schedule=schedule))
+    ((_, until),) = schedule_intervals(schedule, DAY, DAY + HOUR)
+    task = load_dags(lake.root)["stream_user_counts"].get_task("recompute_interval")
+    interval = {"logical_date": DAY, "data_interval_start": start, "data_interval_end": end}
+    dag_run = DagRun.model_construct(run_id=RUN_ID, run_type="backfill", **interval)
+    context = {"dag_run": dag_run, "params": {"promote": False}}
+    # What is looked at before the job starts,
+    settle(lake, until - timedelta(microseconds=1))
+    with pytest.raises(
+        AirflowFailException, match=f"{until + user_counts.STREAM.watermark_delay:%Y-%m-%d %H:%M}"
+    ):
+        task._pre_execute_hook(context)
+    settle(lake, until)
+    task._pre_execute_hook(context)
+    # and what the job gets.
+    task.render_template_fields(context)
+    args = parse_args(task.application_args)
+    given = parse_instant("--from", args.start), parse_instant("--until", args.until)
+    assert given == (DAY, until)
