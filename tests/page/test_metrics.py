@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from include.lake.ops import append_ops
+from include.lake.paths import Lake
 from include.page.metrics import metrics_text
 from include.page.overview import Overview, read_overview
 from tests.page.history import HOUR, NOW, streams_like, write_history
@@ -95,6 +96,13 @@ def test_what_was_never_recorded_has_no_sample(lake):
     assert at(samples, "up") == 1
     assert at(samples, "state_keys", stream="stream_000") is None
     assert at(samples, "run_failed", stream="stream_000") is None
+
+
+def test_a_folder_that_is_empty_has_promises_and_nothing_that_is_complete(tmp_path):
+    """Also where a lake was to be mounted: by this a rule tells them from a table that was there."""
+    samples = parsed(metrics_text(read_overview(Lake(str(tmp_path)), STREAMS, NOW)))
+    assert at(samples, "until_lag_promised_seconds", stream="stream_000") is not None
+    assert at(samples, "until_lag_seconds", stream="stream_000") is None
 
 
 def test_a_lake_that_cannot_be_read_is_down():
