@@ -1,14 +1,11 @@
 """What a stream's fingerprint stands on, and what it passes over; and the stream's identity."""
 
-import importlib
-import sys
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-import include.streams
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
@@ -18,20 +15,11 @@ from include.plans.code_fingerprint import code_fingerprint
 from include.plans.stream_identity import stream_identity
 from include.registry import stream_named
 from include.savepoints.lineage import REJECTS
-from include.settings import SettingsError, Stream
+from include.settings import SettingsError
 from include.stream_definition import load_definition, pinned_settings
-from tests.declared import NOT_WRITTEN, deploy
 from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table
+from tests.tried_stream import HELPER, IMPORT, SOURCE, STREAM, changed, files_in
 
-STREAM = Stream(
-    name="tried_stream",
-    fold=NOT_WRITTEN,
-    comments={},
-    source="signals",
-    schedule="0 * * * *",
-    watermark_delay=timedelta(minutes=10),
-    settings={"step": timedelta(minutes=1)},
-)
 # What lakes of release 0.5 hold of its streams, whose functions have not changed since.
 OF_0_5 = {
     "device_signals": "5e45e189313288aa",
@@ -40,80 +28,12 @@ OF_0_5 = {
     "threshold_alerts": "46d61181a498a230",
     "service_health": "8bec302f03d1573b",
 }
-HELPER = """
-def added(total, value):
-    return total + value
-"""
-SOURCE = '''
-"""The title."""
-from typing import NamedTuple
-from include.fold.definition import flat_map_groups_with_state
-from include.streams.tried_helper import added
-
-class Signal(NamedTuple):
-    device_id: int
-    value: int
-
-class Total(NamedTuple):
-    total: int
-
-class Row(NamedTuple):
-    device_id: int
-    total: int
-
-def define(*, step):
-    def fold(key, events, state):
-        """Sums."""
-        total = state.get.total if state.exists else 0
-        for event in events:
-            if event.value > 0:
-                total = added(total, event.value)
-        state.update(Total(total))
-        yield Row(key, total)
-    return flat_map_groups_with_state(
-        fold, key="device_id", event=Signal, state=Total, output=Row, output_mode="append")
-
-COMMENTS = {"device_id": "The device", "total": "The sum"}
-'''
-
-
-class Files:
-    """Two modules of `include.streams`, a stream and what it imports."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def fingerprint(
-        self, source: str = SOURCE, helper: str = HELPER, stream: Stream = STREAM
-    ) -> str:
-        self.write(source, helper)
-        deploy(stream, importlib.import_module("include.streams.tried_stream"))
-        return code_fingerprint(stream, None)
-
-    def write(self, source: str, helper: str) -> None:
-        for name, text in (("tried_stream", source), ("tried_helper", helper)):
-            (self.folder / f"{name}.py").write_text(text)
-        self.forget()
-
-    def forget(self) -> None:
-        for name in ("tried_stream", "tried_helper", "tried_package", "tried_package.sums"):
-            sys.modules.pop(f"include.streams.{name}", None)
-        importlib.invalidate_caches()
 
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    monkeypatch.setattr(include.streams, "__path__", [str(tmp_path)])
-    # A file that is written again within a second would be taken from the cache.
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    files = Files(tmp_path)
-    yield files
-    files.forget()
-
-
-def changed(text: str, old: str, new: str) -> str:
-    assert text.count(old) == 1
-    return text.replace(old, new)
+    with files_in(tmp_path, monkeypatch) as files:
+        yield files
 
 
 @pytest.mark.parametrize(
@@ -155,9 +75,6 @@ def test_words_in_what_it_imports_do_not_count(files):
 )
 def test_a_changed_function_or_state_counts(files, old, new):
     assert files.fingerprint(changed(SOURCE, old, new)) != files.fingerprint()
-
-
-IMPORT = "from include.streams.tried_helper import added"
 
 
 @pytest.mark.parametrize(
@@ -216,84 +133,6 @@ def test_settings_the_source_and_the_initial_state_count(files):
 def test_how_state_is_spread_and_what_is_late_do_not_count(files):
     spread = replace(STREAM, buckets=100, state_partitions=7, watermark_delay=timedelta(hours=1))
     assert files.fingerprint(stream=spread) == files.fingerprint()
-
-
-ENTRY = """
-from include.settings import Stream
-HOURLY = "0 * * * *"
-Stream = dict
-STREAM = Stream(source="signals", fold=define(step=1), schedule=HOURLY)
-"""
-CHECKED = """
-from include.settings import Check, Stream
-HOURLY = "0 * * * *"
-LEAST: int = 3
-CHECKS = (Check(name="above", each_row=f"total > {LEAST}"),)
-Stream = dict
-STREAM = Stream(source="signals", fold=define(step=1), schedule=HOURLY, checks=(*CHECKS, HOURLY))
-"""
-
-
-def test_what_only_checks_need_does_not_count(files):
-    with_checks = files.fingerprint(SOURCE + CHECKED)
-    assert files.fingerprint(SOURCE + ENTRY) == with_checks
-    assert (
-        files.fingerprint(SOURCE + changed(CHECKED, "LEAST: int = 3", "LEAST = 4")) == with_checks
-    )
-    assert files.fingerprint(SOURCE + changed(CHECKED, "total > ", "total >= ")) == with_checks
-
-
-def test_what_the_function_needs_too_counts(files):
-    source = changed(SOURCE + CHECKED, "event.value > 0", "event.value > LEAST")
-    assert files.fingerprint(changed(source, "LEAST: int = 3", "LEAST = 4")) != files.fingerprint(
-        source
-    )
-
-
-ELSEWHERE = '"""A title."""\nfrom include.streams.tried_helper import COMMENTS, define'
-GIVEN = "Stream = dict\nSTREAM = Stream(fold=define, comments=COMMENTS)"
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        f"{ELSEWHERE}\n{GIVEN}",
-        f"{ELSEWHERE} as FOLD\n{GIVEN.replace('define', 'FOLD')}",
-        f"{ELSEWHERE}\n{GIVEN.replace('fold=define', '**dict(fold=define)')}",
-        f"{ELSEWHERE}\n{GIVEN.replace('Stream', 'alerts')}",
-    ],
-)
-def test_a_fold_that_another_module_of_the_streams_declares_counts(files, source):
-    helper = HELPER + changed(SOURCE, IMPORT, "")
-    other = changed(helper, "event.value > 0", "event.value >= 0")
-    assert files.fingerprint(source, other) != files.fingerprint(source, helper)
-
-
-SEVERAL = (
-    SOURCE
-    + """
-def other(*, step):
-    return define(step=2 * step)
-
-Stream = dict
-"""
-)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("STREAM = Stream(fold=define)", "STREAM = Stream(fold=other)"),
-        ("STREAM = alerts(5)", "STREAM = alerts(6)"),
-        ("STREAM = alerts(threshold=5)", "STREAM = alerts(threshold=6)"),
-        ("STREAM = alerts(lambda key: 1)", "STREAM = alerts(lambda key: 2)"),
-        ("STREAM = Stream(**alerts(5))", "STREAM = Stream(**alerts(6))"),
-    ],
-)
-def test_which_fold_the_entry_names_and_what_makes_the_entry_count(files, before, after):
-    alerts = "\ndef alerts(threshold):\n    return {}\n"
-    found = [files.fingerprint(f"{SEVERAL}{alerts}{entry}\n") for entry in (before, after)]
-    assert found[0] != found[1]
 
 
 def test_a_release_whose_fold_comes_to_other_results_counts(files, monkeypatch):

@@ -1,0 +1,89 @@
+"""What of a stream's entry is its code, and what of its file goes with the entry."""
+
+import pytest
+
+from tests.tried_stream import HELPER, IMPORT, SOURCE, changed, files_in
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    with files_in(tmp_path, monkeypatch) as files:
+        yield files
+
+
+ENTRY = """
+from include.settings import Stream
+HOURLY = "0 * * * *"
+Stream = dict
+STREAM = Stream(source="signals", fold=define(step=1), schedule=HOURLY)
+"""
+CHECKED = """
+from include.settings import Check, Stream
+HOURLY = "0 * * * *"
+LEAST: int = 3
+CHECKS = (Check(name="above", each_row=f"total > {LEAST}"),)
+Stream = dict
+STREAM = Stream(source="signals", fold=define(step=1), schedule=HOURLY, checks=(*CHECKS, HOURLY))
+"""
+
+
+def test_what_only_checks_need_does_not_count(files):
+    with_checks = files.fingerprint(SOURCE + CHECKED)
+    assert files.fingerprint(SOURCE + ENTRY) == with_checks
+    assert (
+        files.fingerprint(SOURCE + changed(CHECKED, "LEAST: int = 3", "LEAST = 4")) == with_checks
+    )
+    assert files.fingerprint(SOURCE + changed(CHECKED, "total > ", "total >= ")) == with_checks
+
+
+def test_what_the_function_needs_too_counts(files):
+    source = changed(SOURCE + CHECKED, "event.value > 0", "event.value > LEAST")
+    assert files.fingerprint(changed(source, "LEAST: int = 3", "LEAST = 4")) != files.fingerprint(
+        source
+    )
+
+
+ELSEWHERE = '"""A title."""\nfrom include.streams.tried_helper import COMMENTS, define'
+GIVEN = "Stream = dict\nSTREAM = Stream(fold=define, comments=COMMENTS)"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{ELSEWHERE}\n{GIVEN}",
+        f"{ELSEWHERE} as FOLD\n{GIVEN.replace('define', 'FOLD')}",
+        f"{ELSEWHERE}\n{GIVEN.replace('fold=define', '**dict(fold=define)')}",
+        f"{ELSEWHERE}\n{GIVEN.replace('Stream', 'alerts')}",
+    ],
+)
+def test_a_fold_that_another_module_of_the_streams_declares_counts(files, source):
+    helper = HELPER + changed(SOURCE, IMPORT, "")
+    other = changed(helper, "event.value > 0", "event.value >= 0")
+    assert files.fingerprint(source, other) != files.fingerprint(source, helper)
+
+
+SEVERAL = (
+    SOURCE
+    + """
+def other(*, step):
+    return define(step=2 * step)
+
+Stream = dict
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("STREAM = Stream(fold=define)", "STREAM = Stream(fold=other)"),
+        ("STREAM = alerts(5)", "STREAM = alerts(6)"),
+        ("STREAM = alerts(threshold=5)", "STREAM = alerts(threshold=6)"),
+        ("STREAM = alerts(lambda key: 1)", "STREAM = alerts(lambda key: 2)"),
+        ("STREAM = Stream(**alerts(5))", "STREAM = Stream(**alerts(6))"),
+    ],
+)
+def test_which_fold_the_entry_names_and_what_makes_the_entry_count(files, before, after):
+    alerts = "\ndef alerts(threshold):\n    return {}\n"
+    found = [files.fingerprint(f"{SEVERAL}{alerts}{entry}\n") for entry in (before, after)]
+    assert found[0] != found[1]
