@@ -57,14 +57,15 @@ def code_fingerprint(
 
 
 def only_code(source: bytes) -> ast.Module:
-    """The module of that source without docstrings, COMMENTS, and all of STREAM but its fold."""
+    """The module of that source without docstrings, COMMENTS, and all of STREAM but its functions."""
     tree = ast.parse(source)
     tree.body = [statement for statement in tree.body if not _assigns(statement, "COMMENTS")]
     return _WithoutDocstrings().visit(_without_entry(tree))  # type: ignore[no-any-return]
 
 
 def _without_entry(tree: ast.Module) -> ast.Module:
-    """As in 0.5, when a stream's entry was in another file: with `FOLD = ...`, if with any.
+    """As in 0.5, when a stream's entry was in another file: with `FOLD = ...`, if with any, and
+    with `MIGRATE_STATE = ...`.
 
     What results depend on of the entry is pinned. Imports that only the entry needs go with it.
     """
@@ -80,8 +81,7 @@ def _without_entry(tree: ast.Module) -> ast.Module:
         needed_by_entry |= _names_in([statement])
         for keyword in value.keywords:
             (of_checks if keyword.arg == "checks" else of_others).append(keyword.value)
-        fold = [keyword.value for keyword in value.keywords if keyword.arg in ("fold", None)]
-        rest += [_assignment("FOLD", one) for one in fold if not _is_usual(one, tree)]
+        rest += _functions_of(value, tree)
     tree.body = _without_values(rest, _names_in(of_checks), _names_in(of_others))
     needed_by_entry |= _names_in(rest) if of_checks else set()
     return _WithoutImports(needed_by_entry - _names_in(tree.body)).visit(tree)  # type: ignore[no-any-return]
@@ -97,11 +97,22 @@ def _entry_in(statement: ast.stmt) -> ast.Call | None:
     return value if name == "Stream" else None
 
 
-def _is_usual(fold: ast.expr, tree: ast.Module) -> bool:
-    """Whether it is what 0.5 took for the fold without a word: what the file itself calls so. Any
-    other name has to be in the code: which it is, and with an import where it comes from."""
-    made = (name for name in ("FOLD", "define") if any(_makes(one, name) for one in tree.body))
-    return isinstance(fold, ast.Name) and fold.id == next(made, None)
+def _functions_of(entry: ast.Call, tree: ast.Module) -> Iterator[ast.Assign]:
+    """What the entry computes by, as far as the file alone does not say it."""
+    for name, given_as, usual in (
+        ("FOLD", ("fold", None), ("FOLD", "define")),
+        ("MIGRATE_STATE", ("migrate_state",), ("migrate_state",)),
+    ):
+        given = (keyword.value for keyword in entry.keywords if keyword.arg in given_as)
+        yield from (_assignment(name, one) for one in given if not _is_usual(one, usual, tree))
+
+
+def _is_usual(function: ast.expr, names: Sequence[str], tree: ast.Module) -> bool:
+    """Whether it is what 0.5 took for it without a word: what the file itself calls so, or nothing.
+    Any other name has to be in the code: which it is, and with an import where it comes from."""
+    made = (name for name in names if any(_makes(one, name) for one in tree.body))
+    is_none = isinstance(function, ast.Constant) and function.value is None
+    return is_none or (isinstance(function, ast.Name) and function.id == next(made, None))
 
 
 def _makes(statement: ast.stmt, name: str) -> bool:

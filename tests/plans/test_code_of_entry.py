@@ -87,3 +87,44 @@ def test_which_fold_the_entry_names_and_what_makes_the_entry_count(files, before
     alerts = "\ndef alerts(threshold):\n    return {}\n"
     found = [files.fingerprint(f"{SEVERAL}{alerts}{entry}\n") for entry in (before, after)]
     assert found[0] != found[1]
+
+
+MAPPING = """
+def migrate_state(old):
+    return Total(old["total"])
+
+def halved(old):
+    return Total(old["total"] // 2)
+
+Stream = dict
+STREAM = Stream(fold=define, migrate_state={})
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("lambda old: Total(old['total'] * 50)", "lambda old: Total(old['total'] * 60)"),
+        ("migrate_state", "halved"),
+        ("halved", "migrate_state if define else halved"),
+    ],
+)
+def test_what_the_entry_maps_older_states_by_counts(files, before, after):
+    found = [files.fingerprint(SOURCE + MAPPING.format(mapping)) for mapping in (before, after)]
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("mapping", ["mapped", "migrate_state"])
+def test_a_mapping_that_another_module_of_the_streams_has_counts(files, mapping):
+    entry = f"Stream = dict\nSTREAM = Stream(fold=define, migrate_state={mapping})\n"
+    imports = f"from include.streams.tried_helper import {mapping}\nadded = int.__add__"
+    source = changed(SOURCE, IMPORT, imports) + entry
+    helper = f"{HELPER}\ndef {mapping}(old):\n    return old['total']\n"
+    other = changed(helper, "old['total']", "2 * old['total']")
+    assert files.fingerprint(source, other) != files.fingerprint(source, helper)
+
+
+def test_a_mapping_of_the_usual_name_is_code_of_its_file_alone(files):
+    """As before entries were looked at for one: such a stream's code keeps its name."""
+    for mapping in ("migrate_state", "None"):
+        assert files.fingerprint(SOURCE + MAPPING.format(mapping)) == "a86462e22c831873"
