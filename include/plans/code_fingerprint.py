@@ -57,10 +57,10 @@ def code_fingerprint(
 
 
 def only_code(source: bytes) -> ast.Module:
-    """The module of that source without docstrings, COMMENTS, and all of STREAM but its functions."""
+    """The module of that source without docstrings and COMMENTS."""
     tree = ast.parse(source)
     tree.body = [statement for statement in tree.body if not _assigns(statement, "COMMENTS")]
-    return _WithoutDocstrings().visit(_without_entry(tree))  # type: ignore[no-any-return]
+    return _WithoutDocstrings().visit(tree)  # type: ignore[no-any-return]
 
 
 def _without_entry(tree: ast.Module) -> ast.Module:
@@ -170,7 +170,11 @@ def _assigns(statement: ast.stmt, name: str) -> bool:
 
 
 def _modules(name: str) -> dict[str, str]:
-    """The code of `name` and of all of `include.streams` that it imports, by module."""
+    """The code of the stream's module `name` and of all of `include.streams` that it imports, by module.
+
+    Of its own entry without what is pinned. Another stream's entry is code like any other: who
+    imports that file may read a setting of it, or what it has for its checks alone.
+    """
     found: dict[str, str] = {}
     waiting = [name]
     while waiting:
@@ -178,6 +182,7 @@ def _modules(name: str) -> dict[str, str]:
         file = None if _before(module) in found else _file_of(module)
         if file is not None:
             tree = only_code(file.read_bytes())
+            tree = _without_entry(tree) if module == name else tree
             package = module if file.stem == "__init__" else module.rpartition(".")[0]
             waiting += [other for other in _imported(package, tree) if _is_of_streams(other)]
             found[_before(module)] = ast.unparse(_AsBeforeMoves().visit(tree))

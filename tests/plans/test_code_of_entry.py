@@ -128,3 +128,44 @@ def test_a_mapping_of_the_usual_name_is_code_of_its_file_alone(files):
     """As before entries were looked at for one: such a stream's code keeps its name."""
     for mapping in ("migrate_state", "None"):
         assert files.fingerprint(SOURCE + MAPPING.format(mapping)) == "a86462e22c831873"
+
+
+ANOTHER_STREAM = """
+from include.settings import Check, Stream
+{constant}
+{added}
+Stream = dict
+STREAM = Stream(fold=added, checks=(Check(name="few", each_row=f"total < {{STEP}}"),), buckets={buckets})
+"""
+OF_ANOTHER = "from include.streams.tried_helper import STEP, STREAM as OTHER, added"
+
+
+def of_another(constant: str, buckets: str = "4") -> str:
+    return ANOTHER_STREAM.format(constant=constant, added=HELPER, buckets=buckets)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(of_another("STEP = 1"), of_another("STEP = 7"), id="for its checks"),
+        pytest.param(
+            of_another("STEP = 1", "STEP"), of_another("STEP = 7", "STEP"), id="for its entry"
+        ),
+        pytest.param(of_another("STEP = 1", "1"), of_another("STEP = 1", "7"), id="in its entry"),
+    ],
+)
+def test_what_another_stream_needs_for_its_entry_counts_for_who_imports_it(files, before, after):
+    source = changed(SOURCE, IMPORT, OF_ANOTHER)
+    assert files.fingerprint(source, before) != files.fingerprint(source, after)
+
+
+@pytest.mark.parametrize("buckets", ["4", "STEP"])
+def test_what_another_stream_imports_for_its_entry_counts_for_who_imports_it(files, buckets):
+    package = files.folder / "tried_package"
+    package.mkdir()
+    another = of_another("from include.streams.tried_package import STEP", buckets)
+    found = []
+    for text in ("STEP = 1", "STEP = 7"):
+        (package / "__init__.py").write_text(text)
+        found.append(files.fingerprint(changed(SOURCE, IMPORT, OF_ANOTHER), another))
+    assert found[0] != found[1]
