@@ -177,8 +177,8 @@ def _mapped(engine: Engine, replay: Replay, states: Rows) -> Rows:
     migrate = load_definition(replay.stream).migrate_state
     if migrate is None:
         raise SettingsError(
-            f"include/streams/{replay.stream.name}.py has no migrate_state any more, with which "
-            "this reseed was begun: put it back"
+            f"STREAM in include/streams/{replay.stream.name}.py has no migrate_state= any more, with "
+            "which this reseed was begun: put it back"
         )
     return engine.migrated(states, replay.fold, migrate)
 

@@ -40,8 +40,9 @@ def refuse_migration(opened: OpenStream, recompute: bool) -> None:
     definition = opened.definition
     if definition.migrate_state is None:
         raise SettingsError(
-            f"include/streams/{name}.py defines no migrate_state(old), from a key's old "
-            "state (a dict of its fields) to its new one: add it, or give --recompute"
+            f"STREAM in include/streams/{name}.py has no migrate_state=, the function from a key's old "
+            "state (a dict of its fields) to its new one: write that function, and add "
+            "migrate_state=migrate_state to STREAM, or give --recompute"
         )
     _refuse_other_keys(current, pinned_settings(opened.stream, definition.fold), name)
 

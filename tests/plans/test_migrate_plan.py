@@ -164,7 +164,7 @@ def test_it_is_not_after_the_instant_that_is_asked_for(lived):
             "--from-state maps states, --recompute makes .* one",
         ),
         (OLD, MAPPED, "nothing to migrate: leave --from-state out"),
-        (NEW_STATE, MAPPED, r"tried_totals\.py defines no migrate_state\(old\)"),
+        (NEW_STATE, MAPPED, r"STREAM in include/streams/tried_totals\.py has no migrate_state="),
         (f"{NEW_STATE}\nmigrate_state = 1\n", MAPPED, "migrate_state must be a function"),
         (NEW.replace("device_id: int", "device_id: str"), MAPPED, "the type of the key changed"),
         (NEW.replace("EventTime", "ProcessingTime"), MAPPED, "clock .* changed"),
