@@ -102,7 +102,8 @@ def _recent(recorded: Recorded, source: str, now: datetime) -> dict[str, Row]:
 
 
 def worst(rows: Iterable[Row]) -> dict[str, Row]:
-    """Of each finding the worst row that people are told of; the others are counted in its detail."""
+    """Of each finding the worst row that people are told of, with the count of all; how many others
+    there are is in its detail."""
     by_name: dict[str, list[Row]] = {}
     for row in rows:
         if row["severity"] in TOLD:
@@ -111,9 +112,13 @@ def worst(rows: Iterable[Row]) -> dict[str, Row]:
 
 
 def _together(rows: list[Row]) -> Row:
-    first = min(rows, key=lambda row: TOLD.index(row["severity"]))
-    more = len({row["detail"] for row in rows}) - 1
-    return {**first, "detail": f"{first['detail']} (and {more} more)"} if more else first
+    first = min(rows, key=lambda row: (TOLD.index(row["severity"]), -(row.get("count") or 0)))
+    others = {row["detail"]: row for row in rows if row["detail"] != first["detail"]}.values()
+    if not others:
+        return first
+    counts = [n for row in (first, *others) if (n := row.get("count")) is not None]
+    detail = f"{first['detail']} (and {len(others)} more)"
+    return {**first, "detail": detail, "count": sum(counts) if counts else None}
 
 
 def _found_by_hand(lake: Lake, recorded: Recorded, stream: Stream) -> list[Row]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -39,6 +40,14 @@ READ_ERRORS = (
     pa.ArrowException,
     DeltaError,
 )
+# Said by each batch, or each command, of what it did itself. All else is said anew as a whole.
+EACH_ITS_OWN = {
+    "rows_quarantined",
+    "copies_not_taken",
+    "versions_ignored",
+    "rows_skipped",
+    "file_given_up",
+}
 State = Literal["filled", "empty", "unreadable"]
 
 
@@ -220,10 +229,20 @@ def _found_since(recorded: Recorded, job: str, subject: str) -> list[Row]:
     runs = recorded.runs.get((job, subject))
     began = recorded.since if runs is None else runs.newest["started_at"]
     found = [row for row in recorded.findings.get(subject, ()) if row["found_at"] >= began]
-    newest: dict[str, datetime] = {}
-    for row in found:
-        newest[row["finding"]] = max(row["found_at"], newest.get(row["finding"], began))
-    return [row for row in found if row["found_at"] == newest[row["finding"]]]
+    return newest_of_each(found, ("finding",))
+
+
+def newest_of_each(rows: Sequence[Row], columns: Sequence[str]) -> list[Row]:
+    """Without what was said anew later, of the same `columns`."""
+    newest: dict[tuple[Any, ...], datetime] = {}
+    for row in sorted(rows, key=itemgetter("found_at")):
+        newest[tuple(row[column] for column in columns)] = row["found_at"]
+    return [
+        row
+        for row in rows
+        if row["finding"] in EACH_ITS_OWN
+        or row["found_at"] == newest[tuple(row[column] for column in columns)]
+    ]
 
 
 def still_open(found: Sequence[Row], wrong: Sequence[Finding]) -> list[Row]:
