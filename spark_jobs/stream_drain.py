@@ -161,7 +161,7 @@ def _run(
     finally:
         newest = newest_committed(lake, query.checkpoint)
         record |= writer.totals(newest)
-        findings = findings_of_run(writer.committed(newest), writer.rejected_keys(newest))
+        findings = findings_of_run(writer.committed(newest))
         record_findings(lake, record["run_id"], stream, findings)
     record_progress(lake, stream, generation, measured)
 

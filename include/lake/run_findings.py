@@ -12,13 +12,8 @@ NAMED_KEYS = 5
 KEY_CHARACTERS = 60
 
 
-def findings_of_run(
-    batches: Sequence[Mapping[str, Any]], rejected_keys: Mapping[str, int] | None = None
-) -> list[Finding]:
-    """The findings of a run that committed these rows of `ops/batches`.
-
-    `rejected_keys`: how often calls for a key were rejected in it, of the keys with the most.
-    """
+def findings_of_run(batches: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """The findings of a run that committed these rows of `ops/batches`."""
     if not batches:
         return []
     found = []
@@ -44,23 +39,7 @@ def findings_of_run(
                 "again. Unless that is meant, remove() the state or set a timeout in each call",
             )
         )
-    if any(batch["rows_rejected"] or batch["timeouts_rejected"] for batch in batches):
-        found += _rejections(batches, rejected_keys or {})
     return found
-
-
-def _rejections(batches: Sequence[Mapping[str, Any]], by_key: Mapping[str, int]) -> list[Finding]:
-    rejecting = [batch for batch in batches if batch.get("rejected_from")]
-    return rejected_findings(
-        batches[0]["stream"],
-        sum(batch["rows_rejected"] for batch in batches),
-        sum(batch["timeouts_rejected"] for batch in batches),
-        (
-            min(batch["rejected_from"] for batch in rejecting),
-            max(batch["rejected_to"] for batch in rejecting),
-        ),
-        by_key,
-    )
 
 
 def rejected_findings(
@@ -70,7 +49,10 @@ def rejected_findings(
     first_and_last: tuple[datetime, datetime],
     by_key: Mapping[str, int],
 ) -> list[Finding]:
-    """That calls were rejected, at least one; and which keys' again and again."""
+    """That calls were rejected, at least one; and which keys' again and again.
+
+    `by_key`: how often in the run so far, of the keys with the most.
+    """
     first, last = first_and_last
     rows = Finding(
         finding="rows_rejected",

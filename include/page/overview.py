@@ -42,6 +42,7 @@ READ_ERRORS = (
 )
 # Said by each batch, or each command, of what it did itself. All else is said anew as a whole.
 EACH_ITS_OWN = {
+    "rows_rejected",
     "rows_quarantined",
     "copies_not_taken",
     "versions_ignored",

@@ -11,10 +11,12 @@ from include.coverage.entries import Entry
 from include.coverage.marks import mark_of
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.commits import is_written
+from include.lake.findings import record_findings
 from include.lake.generations import app_id
 from include.lake.open_delta import delta_table
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.lake.run_findings import rejected_findings
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import FoldedBatch, ProductTable, RejectedTable
 
@@ -72,7 +74,7 @@ class BatchWriter:
         self._pending_at_start = pending_at_start  # events that a reseed brought along
         self._profile = profile  # of ops/rocksdb_profiles
         self._written: list[dict[str, Any]] = []
-        self._rejected_keys: dict[int, Counter[str]] = {}  # by batch
+        self._rejected_keys: Counter[str] = Counter()  # in the run so far
 
     def __call__(self, folded: FoldedBatch, batch_id: int) -> None:
         counts = folded.counts()
@@ -105,12 +107,17 @@ class BatchWriter:
         if summary is None:
             return {"rows_rejected": 0, "timeouts_rejected": 0}
         self._rejected.append_once(folded.rejected, self._app_id("rejected"), batch_id)
-        self._rejected_keys[batch_id] = summary.by_key
+        self._rejected_keys += summary.by_key
+        first, last = _instant(summary.first_us), _instant(summary.last_us)
+        counts = (summary.events, summary.timeouts)
+        found = rejected_findings(self._stream, *counts, (first, last), self._rejected_keys)
+        # Before the batch is recorded: of one that a kill has cut off behind that nobody tells again.
+        record_findings(self._lake, self._run_id, self._stream, found)
         return {
             "rows_rejected": summary.events,
             "timeouts_rejected": summary.timeouts,
-            "rejected_from": _instant(summary.first_us),
-            "rejected_to": _instant(summary.last_us),
+            "rejected_from": first,
+            "rejected_to": last,
         }
 
     def _check(self, counts: dict[str, Any], batch_id: int) -> None:
@@ -169,11 +176,6 @@ class BatchWriter:
         return [
             row for row in self._written if row["batch_id"] <= (-1 if newest is None else newest)
         ]
-
-    def rejected_keys(self, newest: int | None) -> Counter[str]:
-        """How often the run's `committed` batches rejected, by key: those with the most."""
-        batches = [row["batch_id"] for row in self.committed(newest)]
-        return sum((self._rejected_keys.get(batch, Counter()) for batch in batches), Counter())
 
     def totals(self, newest: int | None) -> dict[str, int]:
         """The counts of the run's `committed` batches, as `ops/runs` names them."""

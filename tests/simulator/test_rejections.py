@@ -113,6 +113,27 @@ def test_a_run_killed_before_any_of_its_writes_rejects_nothing_twice(kind):
             check_live(world, kind)
 
 
+@pytest.mark.slow
+def test_what_a_run_rejected_is_found_whatever_write_it_was_killed_before():
+    """The run that follows passes over a batch that the dead one has written."""
+    writes, number = None, 0
+    while writes is None or number < writes:
+        with open_world() as world:
+            begin(world, "counts")
+            land(world, [("a", 0, 1)])
+            run(world, "counts")
+            land(world, [("a", 0, 3)])
+            land(world, [("a", 0, 1)])
+            if writes is None:
+                writes = writes_of(lambda world=world: run(world, "counts")).count
+            else:
+                number += 1
+                assert killed_at(number, lambda world=world: run(world, "counts"))
+                run(world, "counts")
+            found = read_ops(world.lake, "findings", {"finding": "rows_rejected"})
+            assert {row["count"] for row in found.to_pylist()} == {1}, f"write {number}"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_that_begins_to_reject_keeps_its_rows_and_its_savepoints(kind):
     with open_world() as world:
