@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from include.alerts.troubles import TOLD, Standing
+from include.alerts.troubles import TOLD, Standing, worst
 from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
 from include.lake.paths import Lake
 from include.page.recorded import Row
@@ -44,14 +44,15 @@ def _record(lake: Lake, standing: Standing, known: Mapping[str, Any]) -> bool:
 def _changes(standing: Standing, rows: Sequence[Row]) -> list[dict[str, Any]]:
     newest = {row["finding"]: row for row in sorted(rows, key=lambda row: row["number"])}
     known = {name: row for name, row in newest.items() if row["change"] == "opened"}
-    missed = {
-        name: row
-        for name, row in standing.recent.items()
-        if name not in known and (name not in newest or newest[name]["at"] < row["found_at"])
-    }
+    missed = worst(
+        row
+        for row in standing.recent
+        if (name := row["finding"]) not in known
+        and (name not in newest or newest[name]["at"] < row["found_at"])
+    )
     opened = [
         _told(row) | {"change": "opened"}
-        for name, row in {**missed, **standing.open}.items()
+        for name, row in {**standing.open, **missed}.items()
         if name not in known or _is_worse(row, known[name])
     ]
     closed = [

@@ -6,25 +6,31 @@ failed has looked at nothing, so it closes nothing.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from include.alerts.known import KNOWN
 from include.coverage.findings import OF_COVERAGE
 from include.fold.instants import instant_of
 from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.page.overview import READ_ERRORS, WINDOW_DAYS, open_findings, still_open
+from include.page.overview import (
+    READ_ERRORS,
+    WINDOW_DAYS,
+    newest_of_each,
+    open_findings,
+    still_open,
+)
 from include.page.recorded import INGEST, RUN, Recorded, Row
 from include.settings import Stream
 from include.text_table import first_names
 
 TOLD = ("error", "warning")  # the severities that people are told of, the worst first
 BEHIND, FAILED = "behind_promise", "run_failed"
-RECENT = timedelta(days=1)  # beyond any time between a run and the look that follows it
+OF_CHECKS = {name for name, known in KNOWN.items() if known.by == "check"}
 UNSURE = {"written_while_measured", "checkpoint_unreadable"}
-COLUMNS = ("run_id", "found_at", "subject", "finding", "severity", "count", "detail", "action")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +42,7 @@ class Standing:
     is_checked: bool  # what is not open is over
     over: frozenset[str] = frozenset()  # over in any case, unless it is open
     unknown: frozenset[str] = frozenset()  # nobody has looked: neither open nor over
-    recent: Mapping[str, Row] = field(default_factory=dict)  # found of late, be it over by now
+    recent: Sequence[Row] = ()  # found of late, be it over by now
 
 
 def standings(
@@ -51,7 +57,7 @@ def standings(
     `streams`: the names of all. `failed`: the tasks of this Dag run that failed; None: not known.
     """
     recorded = Recorded(lake, now - timedelta(days=WINDOW_DAYS), stream)
-    found = open_findings(recorded, stream) + _found_by_hand(lake, recorded, stream)
+    found = open_findings(recorded, stream)
     over = set()
     runs = recorded.runs.get((RUN, stream.name))
     until = None if runs is None else runs.succeeded.get("until")
@@ -77,6 +83,7 @@ def standings(
         over=frozenset(over),
         # Of a backfill, or a deadline: that the newest run was checked says nothing of its other tasks.
         unknown=frozenset([FAILED] if failed is None else []),
+        recent=_recent(recorded, stream.name, now),
     )
     # A stream that is called as its source is has the findings of both, and tells of them.
     if stream.source in streams:
@@ -90,15 +97,19 @@ def standings(
     return [mine, of_source]
 
 
-def _recent(recorded: Recorded, source: str, now: datetime) -> dict[str, Row]:
-    """The newest of each finding of a source. Another of its streams may have taken in more before
-    anybody looked, and much of what ingestion finds is an event, which the next run does not find."""
-    rows = (
+def _recent(recorded: Recorded, subject: str, now: datetime) -> list[Row]:
+    """What runs and commands have told of themselves in the window, be it over by now.
+
+    Others may have come before anybody looked, such as a run by hand, a second try, or another
+    stream that took more of the source in: what is an event, none of them finds again. What a
+    check finds, the next one does, unless it is over.
+    """
+    rows = [
         row
-        for row in recorded.findings.get(source, ())
-        if row["severity"] in TOLD and row["found_at"] > now - RECENT
-    )
-    return {row["finding"]: row for row in sorted(rows, key=lambda row: row["found_at"])}
+        for row in recorded.findings.get(subject, ())
+        if row["severity"] in TOLD and row["finding"] not in OF_CHECKS and row["found_at"] <= now
+    ]
+    return newest_of_each(rows, ("run_id", "finding"))
 
 
 def worst(rows: Iterable[Row]) -> dict[str, Row]:
@@ -119,26 +130,6 @@ def _together(rows: list[Row]) -> Row:
     counts = [n for row in (first, *others) if (n := row.get("count")) is not None]
     detail = f"{first['detail']} (and {len(others)} more)"
     return {**first, "detail": detail, "count": sum(counts) if counts else None}
-
-
-def _found_by_hand(lake: Lake, recorded: Recorded, stream: Stream) -> list[Row]:
-    """What was found between the newest run and the one before, and by neither.
-
-    Such as the rows that `skip-lost` passed over: without this the next run would hide it.
-    """
-    found = []
-    for job, subject in ((RUN, stream.name), (INGEST, stream.source)):
-        newest = recorded.runs.get((job, subject))
-        if newest is None:
-            continue
-        runs = read_ops(lake, "runs", {"job": job, "subject": subject}, ("run_id", "started_at"))
-        started = {row["started_at"]: row["run_id"] for row in runs.to_pylist()}
-        began = newest.newest["started_at"]
-        before = max((at for at in started if at < began), default=recorded.since)
-        rows = read_ops(lake, "findings", {"subject": subject}, COLUMNS, ("found_at", before))
-        ids = set(started.values())
-        found += [r for r in rows.to_pylist() if r["found_at"] < began and r["run_id"] not in ids]
-    return found
 
 
 def _is_checked(lake: Lake, recorded: Recorded, stream: Stream, own: Sequence[Row]) -> bool:

@@ -40,6 +40,7 @@ RUN_COLUMNS = (
     "until",
 )
 FINDING_COLUMNS = (
+    "run_id",
     "found_at",
     "subject",
     "finding",
