@@ -133,6 +133,9 @@ def _unreadable(
 
 
 def record_check(lake: Lake, result: CheckResult, occasion: Occasion = "after_run") -> None:
-    """Append the check's sizes to `ops/checkpoint_sizes` and its findings to `ops/findings`."""
-    record_sizes(lake, result.size, result.run_id, occasion)
+    """Append the check's findings to `ops/findings` and its sizes to `ops/checkpoint_sizes`.
+
+    In that order: sizes say that a check was made, so what it did not find is over.
+    """
     record_findings(lake, result.run_id, result.size.stream, result.findings)
+    record_sizes(lake, result.size, result.run_id, occasion)
