@@ -239,5 +239,7 @@ KNOWN: dict[str, Known] = {
     "optimize_above_budget": _warning(
         "table_maintenance", "files that no day's budget can join", "raise table_bytes for a day"
     ),
-    "table_unreadable": _warning("table_maintenance", "a table cannot be read", "what it names"),
+    "table_unreadable": _warning(
+        "table_maintenance", "a table cannot be read, or is gone", "what it names"
+    ),
 }

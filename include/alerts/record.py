@@ -77,6 +77,16 @@ def changes_of(lake: Lake, by: str, dag_run_id: str) -> list[Row]:
     return read_ops(lake, "alerts", {"told_by": by, "dag_run_id": dag_run_id}).to_pylist()  # type: ignore[no-any-return]
 
 
+def still_told(lake: Lake, by: str) -> set[tuple[str, str]]:
+    """Each subject and finding that `by` has told of, and not told to be over."""
+    rows = read_ops(lake, "alerts", {"told_by": by}).to_pylist()
+    newest = {
+        (row["subject"], row["finding"]): row["change"]
+        for row in sorted(rows, key=lambda row: row["number"])
+    }
+    return {told for told, change in newest.items() if change == "opened"}
+
+
 def untold(lake: Lake, by: str) -> list[Row]:
     """What is still to be told, in order."""
     rows = read_ops(lake, "alerts", {"told_by": by}).to_pylist()
