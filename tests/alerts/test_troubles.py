@@ -1,6 +1,7 @@
 """Each trouble that people are told of: within one schedule, once, and once when it is over."""
 
 import random
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 
@@ -132,6 +133,19 @@ def test_a_run_that_failed_closes_nothing(told):
     assert told.look() == []
     told.run(("skew", "warning"))
     assert told.look() == []  # it is still the one that was told
+
+
+def test_lost_findings_close_nothing(told):
+    told.run(("skew", "warning"), ("missing_files", "error"))
+    told.find([("group_behind", "warning")], "signals/0", subject="signals")
+    assert len(told.look()) == 3
+    shutil.rmtree(told.lake.ops("findings"))
+    assert told.look() == []  # an hour with nothing new
+    told.run(("skew", "warning"))
+    assert told.look() == [
+        (CLOSED, "device_signals", "missing_files"),
+        (CLOSED, "signals", "group_behind"),
+    ]
 
 
 def test_a_check_beside_a_writing_job_closes_nothing(told):
