@@ -4,7 +4,9 @@ Airflow imports this at each parse of the Dags: what reads a lake is imported by
 """
 
 import copy
+import hashlib
 import importlib
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -31,8 +33,9 @@ ANSWERS_WITHIN = timedelta(minutes=1)
 
 
 def notifiers() -> dict[str, Callable[[Any], None]]:
-    """Those of `include/streams/notify.py`, by a name that tells two of one kind apart.
+    """Those of `include/streams/notify.py`, by a name each that says what it is, not where.
 
+    Who has been told is recorded by that name: NOTIFY may be edited before all have been.
     SettingsError when that file is wrong.
     """
     try:
@@ -45,7 +48,20 @@ def notifiers() -> dict[str, Callable[[Any], None]]:
             f"{NOTIFY_FILE}: NOTIFY is no tuple of notifiers (it has {_kinds(declared)}): give "
             "NOTIFY = (..., ), the comma too where there is one"
         )
-    return {f"{type(each).__name__} {n}": each for n, each in enumerate(declared, start=1)}
+    found: dict[str, Callable[[Any], None]] = {}
+    for name, each in zip(map(_called, declared), declared, strict=True):
+        twins = sum(known.startswith(name) for known in found)
+        found[f"{name} {twins + 1}" if twins else name] = each
+    return found
+
+
+def _called(notifier: Callable[[Any], None]) -> str:
+    """Its kind, or its name, and a hash of what it was given: that may have passwords."""
+    kind = getattr(notifier, "__qualname__", type(notifier).__name__)
+    templates = {name: getattr(notifier, name) for name in getattr(notifier, "template_fields", ())}
+    # Of an object only the kind is the same in each process.
+    given = json.dumps(templates, skipkeys=True, default=lambda value: type(value).__name__)
+    return f"{kind} {hashlib.sha256(given.encode()).hexdigest()[:12]}"
 
 
 def _kinds(declared: Any) -> str:

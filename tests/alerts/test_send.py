@@ -192,6 +192,30 @@ def test_a_kill_between_two_notifiers_repeats_none(lake, monkeypatch):
     assert (len(first), len(second)) == (1, 1)
 
 
+def test_who_was_down_is_told_after_another_was_taken_out_of_notify(lake, monkeypatch):
+    sent: list[str] = []
+    broken = [True]
+    down = Mailbox(sent, "to the pager: {{ alert.title }}", broken)
+    monkeypatch.setattr(notify, "NOTIFY", (Mailbox([]), down))
+    note(lake, SKEW)
+    with pytest.raises(ExceptionGroup):
+        alerts.send(lake, BY, {})
+    broken.clear()
+    monkeypatch.setattr(notify, "NOTIFY", (down,))
+    alerts.send(lake, BY, {})
+    assert sent == ["to the pager: device_signals: skew"]
+
+
+def test_names_of_notifiers_say_what_they_are_and_no_password(monkeypatch):
+    one, other = Mailbox([], "secret"), Mailbox([], "another")
+    monkeypatch.setattr(notify, "NOTIFY", (one, other, one, stand))
+    named = alerts.notifiers()
+    assert len(named) == 4
+    assert "secret" not in str(list(named))
+    monkeypatch.setattr(notify, "NOTIFY", (stand, other, one))
+    assert list(alerts.notifiers()) == [list(named)[n] for n in (3, 1, 0)]
+
+
 def test_without_notifiers_nothing_is_kept_for_those_that_come_later(lake, monkeypatch):
     note(lake, SKEW)
     assert alerts.send(lake, BY, {}) is not None
