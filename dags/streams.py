@@ -72,7 +72,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from dags.spark_task import Start, skip, spark_task
 from include.airflow.alerts import deadline, look, send
 from include.airflow.assets import bronze_asset, source_asset, table_asset
-from include.airflow.dag_run import interval_of, is_backfill
+from include.airflow.dag_run import failed_tasks, interval_of, is_backfill, task_states
 from include.airflow.pools import source_pool, stream_pool
 from include.airflow.publication import news, record_told
 from include.airflow.run_note import KEY, run_note
@@ -176,18 +176,6 @@ def start(context: Any, lake: str, stream: Stream, step: JobStep) -> Iterator[St
     else:
         with step.others(run) as arguments:
             yield Start(arguments=arguments)
-
-
-def task_states(ti: Any, dag_run: Any) -> dict[str, str | None]:
-    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[dag_run.run_id])
-    return dict(states[dag_run.run_id])
-
-
-def failed_tasks(ti: Any, dag_run: Any) -> list[str] | None:
-    """Those of this Dag run; None of a backfill, of which only its own runs tell more."""
-    if is_backfill(dag_run):
-        return None
-    return [task for task, state in task_states(ti, dag_run).items() if state == "failed"]
 
 
 def alerts(lake: str, stream: Stream, ti: Any, dag_run: Any) -> list[dict[str, Any]]:
@@ -331,7 +319,7 @@ def stream_dag(stream: Stream) -> DAG:
         def publish(outlet_events: Any, dag_run: Any, ti: Any) -> None:
             """An event of the stream's Asset, if this Dag run has changed anything."""
             told = alerts(lake, stream, ti, dag_run)
-            extra = news(lake, stream, dag_run, task_states(ti, dag_run))
+            extra = news(lake, stream, dag_run, task_states(ti, dag_run.run_id))
             if extra is None:
                 skip("this Dag run has not run the stream: there is nothing new to tell")
             outlet_events[table].extra = {**extra, "alerts": told}

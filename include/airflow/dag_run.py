@@ -1,7 +1,11 @@
-"""What a Dag run of a stream is for, as its tasks see it."""
+"""What a Dag run of a stream is for, and how it stands with it, as its tasks see it."""
 
 from datetime import datetime
 from typing import Any
+
+# These end after the look of `publish`. It cannot wait for tune_rocksdb, the last task, by which a Dag
+# run is red when any other has failed: behind it would come one that is run whatever has failed.
+AFTER_THE_LOOK = ("tune_rocksdb", "publish", "alert")
 
 
 def is_backfill(dag_run: Any) -> bool:
@@ -21,3 +25,25 @@ def interval_of(dag_run: Any, schedule: str) -> tuple[datetime | None, datetime 
     from include.plans.plan_backfill import next_tick
 
     return dag_run.logical_date, next_tick(schedule, dag_run.logical_date)
+
+
+def task_states(ti: Any, run_id: str) -> dict[str, str | None]:
+    """Of a Dag run of the same Dag."""
+    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[run_id])
+    return dict(states.get(run_id, {}))
+
+
+def failed_tasks(ti: Any, dag_run: Any) -> list[str] | None:
+    """Those of this Dag run, and of the one before it those that its own look came too early for.
+
+    None of a backfill, of which only its own runs tell more.
+    """
+    if is_backfill(dag_run):
+        return None
+    failed = [task for task, state in task_states(ti, dag_run.run_id).items() if state == "failed"]
+    before = ti.get_previous_dagrun()
+    if before is None or is_backfill(before):
+        return failed
+    states = task_states(ti, before.run_id)
+    late = [task for task in AFTER_THE_LOOK if states.get(task) == "failed"]
+    return failed + [f"{task} of {before.run_id}" for task in late]
