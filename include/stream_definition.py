@@ -1,11 +1,8 @@
 """What a stream computes, as its file declares it, and whether its parts fit together."""
 
 import inspect
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from croniter import croniter
@@ -22,6 +19,7 @@ from include.fold.definition import (
 from include.fold.records import DefinitionError
 from include.fold.sql_types import sql_type
 from include.settings import AS_SOURCE, MILLISECOND, SettingsError, Source, Stream
+from include.settings_text import settings_text
 
 # Columns of bronze that an event may have, and that are no fields of a source.
 OF_INGESTION = (EVENT_TIME_US, INGESTED_AT_US, "source_file")
@@ -68,6 +66,7 @@ def check_stream(stream: Stream, source: Source) -> None:
     fold = load_definition(stream).fold
     _check_events(fold, source)
     _check_conditions(stream, fold)
+    _settings(stream, fold)  # refuses what no run could pin
 
 
 def _check_conditions(stream: Stream, fold: KeyedFold) -> None:
@@ -149,12 +148,4 @@ def _settings(stream: Stream, fold: KeyedFold) -> str | None:
     ends = {} if fold.ttl is None else {"ttl": fold.ttl}
     known = {} if fold.deduplicate is None else {"deduplicate": str(fold.deduplicate)}
     settings = {**stream.settings, **ends, **known}
-    return _as_json(settings) if settings else None
-
-
-def _as_json(settings: Mapping[str, Any]) -> str:
-    plain = {
-        name: str(value) if isinstance(value, timedelta) else value
-        for name, value in settings.items()
-    }
-    return json.dumps(plain, sort_keys=True, default=repr)
+    return settings_text(stream.name, settings) if settings else None

@@ -14,7 +14,7 @@ ORDER = (
     "include/fold include/lake include/short_memory.py include/text_table.py",
     "include/settings_error.py",
     "include/landed_formats.py include/origins.py include/data_checks.py include/limits.py",
-    "include/settings.py include/stream_definition.py",
+    "include/settings.py include/settings_text.py include/stream_definition.py",
     "include/streams include/registry.py",
     "include/spark include/savepoints include/checkpoint",
     "include/memory.py",

@@ -1,0 +1,82 @@
+"""The settings of a stream as the text that they are pinned by.
+
+Each process has to write the same, or a run would find others than its state was made with. What
+Python writes in another order (a set of texts) or as an address (a function) is not the same.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+from include.settings_error import SettingsError
+
+ADDRESS = re.compile(r"<[^'\"]* at 0x[0-9a-fA-F]+")
+# Of these a set has the same order in each process: their hash goes by no seed.
+WITHOUT_SEED = (int, float, Decimal, timedelta)
+
+
+def settings_text(stream: str, settings: Mapping[str, Any]) -> str:
+    """JSON, by name; SettingsError for a setting that each process would write otherwise."""
+    written = (
+        f"{json.dumps(name)}: {_json(stream, name, settings[name])}" for name in sorted(settings)
+    )
+    return f"{{{', '.join(written)}}}"
+
+
+def _json(stream: str, name: str, value: object) -> str:
+    plain = str(value) if isinstance(value, timedelta) else value
+    try:
+        return json.dumps(plain, sort_keys=True, default=_text)
+    except TypeError as error:
+        raise SettingsError(
+            f"stream {stream}: settings= {name} cannot be pinned: {error}; give texts, numbers, "
+            "times, and lists, dicts and sets of them"
+        ) from error
+
+
+def _text(value: object) -> str:
+    """What Python writes of it, but sets in order. TypeError as JSON's own."""
+    if isinstance(value, set | frozenset):
+        return _text_of_set(value)
+    text = repr(value)
+    if ADDRESS.search(text) or any(_has_no_order(part) for part in _parts(value)):
+        raise TypeError(f"{text} is written otherwise by each process")
+    return text
+
+
+def _text_of_set(value: set[Any] | frozenset[Any]) -> str:
+    texts = [_text(member) for member in value]
+    inside = ", ".join(sorted(texts) if _has_no_order(value) else texts)
+    if not texts:
+        return repr(value)
+    return f"{{{inside}}}" if type(value) is set else f"{type(value).__name__}({{{inside}}})"
+
+
+def _has_no_order(value: object) -> bool:
+    """Whether it has a set, with which each process begins elsewhere."""
+    if isinstance(value, set | frozenset):
+        return len(value) > 1 and not all(_is_without_seed(member) for member in value)
+    return any(_has_no_order(part) for part in _parts(value))
+
+
+def _is_without_seed(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(_is_without_seed(part) for part in value)
+    return isinstance(value, WITHOUT_SEED)
+
+
+def _parts(value: object) -> Iterator[object]:
+    """What Python writes within it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        yield from (getattr(value, field.name) for field in fields(value))
+    elif isinstance(value, Enum):
+        yield value.value
+    elif isinstance(value, tuple | list):
+        yield from value
+    elif isinstance(value, dict):
+        yield from (*value, *value.values())

@@ -1,0 +1,124 @@
+"""By which text a stream's settings are pinned: each process must write the same."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from include.fold.definition import KeyedFold
+from include.registry import source_named, stream_named
+from include.settings import SettingsError, Stream
+from include.settings_text import settings_text
+from include.stream_definition import check_stream
+
+WORDS = ("buy", "cart", "click", "leave", "order", "refund", "search", "view")
+
+
+class Color(Enum):
+    RED, BOTH = "red", frozenset({"red", "blue"})
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+@dataclass(frozen=True)
+class Rule:
+    name: str
+    kinds: frozenset[str] = frozenset()
+
+
+def as_settings_text(value: Any) -> str:
+    return json.loads(settings_text("s", {"kinds": value}))["kinds"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (frozenset(WORDS), "frozenset({'buy', 'cart', 'click', 'leave', 'order', 'refund', "),
+        (set(WORDS), "{'buy', 'cart', 'click', 'leave', 'order', 'refund', "),
+        ({(word, 1) for word in WORDS}, "{('buy', 1), ('cart', 1), ('click', 1), "),
+        ({date(2026, 1, day) for day in range(1, 9)}, "{datetime.date(2026, 1, 1), "),
+        ({frozenset(WORDS), frozenset("a")}, "{frozenset({'a'}), frozenset({'buy', 'cart', "),
+    ],
+)
+def test_a_set_is_written_in_order(value, text):
+    assert as_settings_text(value).startswith(text)
+    assert as_settings_text([value])[0].startswith(text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        timedelta(minutes=5),
+        "a",
+        None,
+        {"b": [1, 2.5, True], "a": timedelta(1)},
+        (1, "a"),
+        date(2026, 1, 2),
+        datetime(2026, 1, 2, tzinfo=UTC),
+        Decimal("1.50"),
+        Color.RED,
+        Level.LOW,
+        ZoneInfo("Europe/Berlin"),
+        re.compile("a+"),
+        Rule("one"),
+        [Rule("two", frozenset({"a"}))],
+        Rule,
+        set(),
+        frozenset(),
+        {"a"},
+        frozenset({("a", "b")}),
+        {8, 1, 0},
+        frozenset({8.5, 1}),
+        {(8, 1), (0, 1), (3, 3)},
+        {timedelta(8), timedelta(1)},
+        {"at 0x12"},
+        Rule("crashed at 0x12"),
+    ],
+    ids=repr,
+)
+def test_what_each_process_wrote_alike_is_written_as_ever(value):
+    plain = str(value) if isinstance(value, timedelta) else value
+    as_ever = json.dumps({"gap": 1, "kinds": plain}, sort_keys=True, default=repr)
+    assert settings_text("s", {"kinds": value, "gap": 1}) == as_ever
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda key: key,
+        object(),
+        [{"of": object()}],
+        {object()},
+        Rule("three", frozenset({"a", "b"})),
+        {("a", frozenset({"a", "b"}))},
+        Color.BOTH,
+        {("a", 1): 2},
+    ],
+)
+def test_what_each_process_would_write_otherwise_is_refused(value):
+    with pytest.raises(SettingsError, match="stream s: settings= kinds cannot be pinned: "):
+        settings_text("s", {"gap": 1, "kinds": value})
+
+
+def taking_a_function(stream: Stream) -> Stream:
+    def define(score: Callable[[int], int]) -> KeyedFold:
+        return stream.fold
+
+    return replace(stream, fold=define, settings={"score": abs})
+
+
+def test_a_setting_that_cannot_be_pinned_is_refused_with_its_file():
+    stream = taking_a_function(stream_named("user_counts"))
+    check_stream(stream, source_named(stream.source))
+    wrong = replace(stream, settings={"score": lambda total: total})
+    with pytest.raises(SettingsError, match="stream user_counts: settings= score cannot be pinned"):
+        check_stream(wrong, source_named(stream.source))
