@@ -13,6 +13,7 @@ from include.checkpoint.pin_generation import (
     note_code,
     pin_generation,
     refuse_foreign_checkpoint,
+    refuse_other_settings,
 )
 from include.checkpoint.position import is_settled
 from include.checkpoint.row_counts import RowCountError, check_rows_add_up
@@ -55,6 +56,8 @@ def drain_stream(
     refuse_unreadable_events(engine, opened)
     start = plan_start(engine, opened)
     table = engine.product_table(lake, stream, opened.definition)
+    if opened.row is not None:  # before the table, which does not fit other ones either
+        refuse_other_settings(lake, opened.row, pinned_settings(stream, fold))
     ensure(opened)
     checks = DataChecks(lake, stream, record, f"`./stateful stream {stream.name}` goes on")
     checks.refuse_wrong(table)

@@ -120,20 +120,30 @@ def pin_generation(
     pinned = read_generations(lake, stream.name).pinned(generation)
     if first:
         return Pinned(pinned, code_is_new=False)
-    begun = newest_planned(lake, lake.checkpoint(stream.name, generation)) is not None
-    if not begun and not is_reseeded(pinned):
-        # Nothing stands on it yet.
+    if not _is_begun(lake, pinned):
         new = {"code": code, "event_schema": event_schema}
         update_ops(lake, "generations", KEY, [row | new])
         return Pinned({**pinned, **row, **new}, code_is_new=False)
-    for name, value in settings.items():
-        if pinned[name] != value:
-            raise SettingsError(
-                f"stream {stream.name}: {name} is now {value}, but its state was made with "
-                f"{pinned[name]}: {_way_out(lake, stream.name, generation, name)}"
-            )
+    refuse_other_settings(lake, pinned, settings)
     code_is_new = is_other_code(pinned, code) and pinned["code_changed_at"] is None
     return Pinned(pinned, code_is_new)
+
+
+def _is_begun(lake: Lake, row: GenerationRow) -> bool:
+    """Whether anything stands on what the generation was made with."""
+    checkpoint = lake.checkpoint(row["stream"], row["generation"])
+    return is_reseeded(row) or newest_planned(lake, checkpoint) is not None
+
+
+def refuse_other_settings(lake: Lake, row: GenerationRow, settings: dict[str, Any]) -> None:
+    """SettingsError when one of these is another than the generation was made with."""
+    for name, value in settings.items():
+        if row[name] != value and _is_begun(lake, row):
+            stream = row["stream"]
+            raise SettingsError(
+                f"stream {stream}: {name} is now {value}, but its state was made with "
+                f"{row[name]}: {_way_out(lake, stream, row['generation'], name)}"
+            )
 
 
 def refuse_other_state(lake: Lake, row: GenerationRow, state_schema: str) -> None:
@@ -191,8 +201,11 @@ def _way_out(lake: Lake, stream: str, generation: int, setting: str) -> str:
         "the function migrate_state of the stream's file, and replays only what came after it"
     )
     option = "" if setting in CHANGE_NO_STATE else " --recompute"
+    # The table has a column less, or one more.
+    first = f"`./stateful set-aside tables/{stream} --apply`, and then "
     return (
-        "put that back, or make its state and its table anew from bronze: `./stateful reseed "
+        "put that back, or make its state and its table anew from bronze: "
+        f"{first if setting == 'output_mode' else ''}`./stateful reseed "
         f"{stream}{option}` shows what that would do, and --apply does it."
         f"{mapped if setting == 'state_schema' else ''}"
     )

@@ -16,8 +16,9 @@ from include.lake.columns import (
     documented,
     found_columns,
 )
-from include.lake.how_to_mend import how_to_mend
+from include.lake.how_to_mend import PUT_BACK, how_to_make_anew
 from include.lake.open_delta import delta_table
+from include.lake.paths import LakeError
 
 log = logging.getLogger("job.tables")
 
@@ -36,7 +37,7 @@ EMITTED_AT_COMMENTS = {
 }
 
 
-class TableSchemaError(RuntimeError):
+class TableSchemaError(LakeError):
     """The table has other columns than its stream now writes, or rows that cannot be replaced."""
 
 
@@ -49,19 +50,28 @@ def ensure_product(path: str, definition: Definition) -> None:
     if not DeltaTable.is_deltatable(path):
         _create(path, definition, columns)
         return
+    refuse_other_columns(path, definition)
     table = delta_table(path)
-    found, expected = found_columns(table), columns_of(documented(columns))
-    if found != expected:
-        raise TableSchemaError(
-            f"{path} has columns {_shown(found)}, but the stream now writes {_shown(expected)}: "
-            f"restore the stream's output record. If others have changed the table, {how_to_mend(path)}"
-        )
     if table.metadata().configuration.get(APPEND_ONLY, "").lower() == "true":
         raise TableSchemaError(
             f"{path} has {APPEND_ONLY}=true, which others have set: no row of it could be replaced. In "
             f"Spark: ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{APPEND_ONLY}' = 'false')"
         )
     _begin_feed(path, table)
+
+
+def refuse_other_columns(path: str, definition: Definition) -> None:
+    """TableSchemaError when the table at `path`, which is there, has others than its stream writes."""
+    columns = product_columns(definition.fold, definition.comments)
+    found, expected = found_columns(delta_table(path)), columns_of(documented(columns))
+    stream = path.rpartition("/")[2]
+    if found != expected:
+        raise TableSchemaError(
+            f"{path} has columns {_shown(found)}, but the stream now writes {_shown(expected)}: restore "
+            "the stream's key, output record and output mode; or, to go on with these, "
+            f"{how_to_make_anew(stream)} (an append stream whose state has changed, too: with --recompute, "
+            f"as no row stays for --from-state). If others have changed the table, {PUT_BACK}"
+        )
 
 
 def _create(path: str, definition: Definition, columns: Sequence[Column]) -> None:

@@ -21,12 +21,20 @@ def how_to_mend(path: str) -> str:
     set_aside = f"`./stateful set-aside {kind}/{subject} --apply`"
     reseed = f"`./stateful reseed {subject} --apply`"
     if kind == "tables":
-        return f"{PUT_BACK}; or make it anew from bronze: {set_aside}, and then {reseed}"
+        return f"{PUT_BACK}; or {how_to_make_anew(subject)}"
     if kind in ("checkpoints", "rejected"):
         return f"{PUT_BACK}; or make state and table anew: {reseed}"
     if kind == "savepoints":
         return f"{PUT_BACK}; or go on without them, as they are made anew: {set_aside}"
     return f"{PUT_BACK}; or go on without it: {set_aside}"
+
+
+def how_to_make_anew(stream: str) -> str:
+    """For a product table, whatever it is now."""
+    return (
+        f"make it anew from bronze: `./stateful set-aside tables/{stream} --apply`, and then "
+        f"`./stateful reseed {stream} --apply`"
+    )
 
 
 def how_to_trust_again(stream: str) -> str:

@@ -12,6 +12,7 @@ from include.coverage.judge import Coverage
 from include.coverage.table_coverage import judged_table
 from include.fold.admission import LAST_INSTANT_US
 from include.fold.instants import instant_of, micros_of
+from include.fold.product_table import refuse_other_columns
 from include.lake.generations import (
     INTENT,
     GenerationRow,
@@ -119,6 +120,8 @@ def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPla
     options = _begun_anew(opened.generations.intent, identity, options)
     if options.from_state:
         refuse_migration(opened, options.recompute)
+    if lake.is_delta_table(lake.table(stream.name)):
+        refuse_other_columns(lake.table(stream.name), opened.definition)
     pin = pin_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, pin, options)
     before = _identity_before(identity, options, current)

@@ -17,6 +17,7 @@ from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.deduplicate import Deduplicate
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.instants import micros_of
+from include.fold.product_table import ensure_product
 from include.lake.generations import read_generations
 from include.lake.ops import append_ops, update_ops
 from include.plans.migrate_plan import MIGRATE, _refuse_other_keys, what_is_not_kept
@@ -28,7 +29,7 @@ from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.lineage import mapped_lineage
 from include.savepoints.manifest import record_savepoint
 from include.settings import SettingsError
-from include.stream_definition import pinned_settings
+from include.stream_definition import load_definition, pinned_settings
 from include.streams.device_signals import FOLD, Signal
 from spark_jobs import reseed_stream
 from tests.bronze import append_commit, stamp
@@ -65,6 +66,7 @@ class Lived:
         self.pins = pinned_settings(STREAM, fold_of(old))
         assert not pin_generation(lake, STREAM, 1, self.pins, self.code).code_is_new
         self.bronze_id = pin_bronze(lake, STREAM.source).table_id
+        ensure_product(lake.table(NAME), load_definition(STREAM))
         self.cover("live", None, at(6), (self.code,))
 
     def cover(self, kind: str, from_: datetime | None, until: datetime, codes, **columns) -> None:

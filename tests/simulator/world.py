@@ -140,12 +140,15 @@ class World:
         """Put a variant's file in its place, as a new process would load it."""
         if variant in "cde":
             self._declare_value()
+        self.put_file(kind, stream_file(kind, variant, self.shape))
+        self.deployed[kind] = variant
+
+    def put_file(self, kind: str, text: str) -> None:
         name = self.streams[kind].name
-        (self._files / f"{name}.py").write_text(stream_file(kind, variant, self.shape))
+        (self._files / f"{name}.py").write_text(text)
         sys.modules.pop(f"include.streams.{name}", None)
         importlib.invalidate_caches()
         deploy(self.streams[kind], importlib.import_module(f"include.streams.{name}"))
-        self.deployed[kind] = variant
 
     def configure(self, kind: str, **changes: Any) -> Stream:
         """Another entry for a stream: buckets, watermark_delay, ..."""

@@ -1,0 +1,68 @@
+"""A stream's output mode, or its output record, changes: the table is made anew, once it is out of the way."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from include.care.set_aside import apply_set_aside, plan_set_aside
+from include.coverage.table_coverage import table_coverage
+from include.lake.generations import read_generations
+from include.lake.paths import LakeError
+from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import plan_reseed
+from include.settings import SettingsError
+from spark_jobs.reseed_stream import reseed
+from tests.simulator.steps import all_rows, land, run, table_of
+from tests.simulator.stream_files import stream_file
+from tests.simulator.world import MINUTE_US, World
+
+OTHER_MODE = [("counts_per_key", "counts"), ("counts", "counts_per_key")]
+
+
+def lived(world: World, kind: str) -> None:
+    for _ in range(3):
+        land(world, [("a", 0, 1), ("b", MINUTE_US, 2)])
+        run(world, kind)
+
+
+def with_another_column(kind: str) -> str:
+    text = stream_file(kind, "a").replace("    amount: int", "    amount: int\n    twice: int")
+    return text.replace("what, amount(known),", "what, amount(known), 2 * amount(known),")
+
+
+def assert_refused_until_the_table_is_aside(world: World, kind: str) -> None:
+    lake, stream = world.lake, world.streams[kind]
+    before = read_generations(lake, stream.name)
+    words = f"set-aside tables/{stream.name} --apply`, and then `./stateful reseed {stream.name}"
+    for refused in (
+        lambda: plan_reseed(lake, stream, ReseedOptions()),
+        lambda: reseed(world.engine, lake, stream, ReseedOptions(recompute=True)),
+        lambda: run(world, kind),
+    ):
+        with pytest.raises((LakeError, SettingsError), match=words):
+            refused()
+    assert read_generations(lake, stream.name) == before
+    apply_set_aside(lake, plan_set_aside(lake, [f"tables/{stream.name}"], datetime.now(UTC)))
+
+
+@pytest.mark.parametrize(("kind", "other"), OTHER_MODE)
+def test_another_output_mode_is_told_by_its_name_and_comes_with_a_new_table(world, kind, other):
+    lived(world, kind)
+    world.put_file(kind, stream_file(other, "a"))
+    with pytest.raises(SettingsError, match=r"output_mode is now .*, but its state was made with"):
+        run(world, kind)
+    assert_refused_until_the_table_is_aside(world, kind)
+    reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
+    assert table_coverage(world.lake, world.streams[kind]).is_right
+    run(world, kind)
+    world.deployed[other] = "a"
+    assert world.table(kind) == table_of(world, other, all_rows(world))
+
+
+@pytest.mark.parametrize("kind", ["counts", "counts_per_key"])
+def test_another_column_comes_with_a_new_table(world, kind):
+    lived(world, kind)
+    world.put_file(kind, with_another_column(kind))
+    assert_refused_until_the_table_is_aside(world, kind)
+    reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
+    assert table_coverage(world.lake, world.streams[kind]).is_right
