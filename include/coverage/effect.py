@@ -39,7 +39,7 @@ def reseed_effect(
         inside = [part for s in coverage.wrong if (part := _clipped(s, first_us, until_us))]
         before = [part for s in coverage.wrong if (part := _clipped(s, BEGINNING_US, first_us))]
         said = f"It makes right what is wrong now {spans_text(inside)}{_left(before)}"
-    elif is_same_code and coverage.live_is_right:
+    elif is_same_code and coverage.live_is_right and until_us == coverage.until_us:
         said = "The table is right already: no row of it changes"
     else:
         said = "The table is right already"
