@@ -38,7 +38,9 @@ def reseed_effect(
         first_us = BEGINNING_US if from_us is None else from_us
         inside = [part for s in coverage.wrong if (part := _clipped(s, first_us, until_us))]
         before = [part for s in coverage.wrong if (part := _clipped(s, BEGINNING_US, first_us))]
-        said = f"It makes right what is wrong now {spans_text(inside)}{_left(before)}"
+        # What is wrong may begin where a rewind ends, or later.
+        right = f"It makes right what is wrong now {spans_text(inside)}"
+        said = f"{right if inside else 'It makes anew what is right already'}{_left(before)}"
     elif is_same_code and coverage.live_is_right and until_us == coverage.until_us:
         said = "The table is right already: no row of it changes"
     else:

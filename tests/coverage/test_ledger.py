@@ -165,6 +165,7 @@ def test_what_a_plan_says_before_it_is_carried_out(world):
     assert wrong in plan_reseed(world.lake, stream, ReseedOptions()).text()
     rewind = plan_reseed(world.lake, stream, ReseedOptions(until=at_hour(1))).text()
     assert "takes away what is from 2025-06-16 01:00:00 until" in rewind
+    assert "makes anew what is right already. It takes away" in rewind
 
 
 def test_the_ledger_and_the_log_of_its_table_can_be_compared(world):
