@@ -7,11 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.coverage.late_groups import late_groups
-from include.fold.instants import MICROSECOND, US_PER_MS, instant_of, micros_of
+from include.fold.instants import US_PER_MS, instant_of, micros_of
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
 from include.landing.clock import as_text
 from include.landing.clock_repair import ClockRepair, open_repair, repaired_streams
+from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_files import BronzeFiles, known, read_files
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.settings import SettingsError, Source, Stream
@@ -119,6 +120,8 @@ def _passed_at_us(pin: BronzePin, to_us: int) -> int:
 
 
 def _late_since(lake: Lake, stream: Stream, passed_at_us: int) -> int:
-    delay_us = stream.watermark_delay // MICROSECOND
-    groups = late_groups(lake, stream.source, delay_us, None, passed_at_us)
+    identity = stream_identity(lake, stream)
+    if identity.time_column != "event_time":
+        return 0  # by the clock of ingestion no row is late
+    groups = late_groups(lake, stream.source, identity.delay_us, identity.since_us, passed_at_us)
     return sum(group.rows for group in groups)
