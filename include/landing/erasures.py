@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from include.lake.delta_log import open_table
 from include.lake.generations import GenerationRow
 from include.lake.open_delta import delta_table
 from include.lake.ops import append_ops, despite_others, read_ops, update_ops
@@ -77,7 +78,7 @@ def _of_bronze(lake: Lake, source: str) -> Erasure | None:
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         return None
-    bronze = delta_table(path).metadata()
+    bronze = open_table(path).metadata()
     told = bronze.configuration.get(NEWEST)
     if told is None:
         return None

@@ -4,6 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from deltalake import DeltaTable
+
+from include.lake.delta_log import open_table
 from include.lake.how_to_mend import how_to_ingest_anew
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
@@ -68,12 +71,14 @@ def refuse_changed_tables(lake: Lake, source: Source) -> Position | None:
     _refuse_missing_table(lake, name)
     if older := older_bronze(lake, name, erasures_of(lake, name)):
         raise LakeError(f"{older}. Nothing is ingested: {how_to_mend_tables(lake, name)}")
-    if changed := first_change(lake, read_seals(lake, tables_of(name)), ours(name)):
+    kinds = ("bronze", "quarantine")
+    opened = {f"{kind}/{name}": open_table(f"{lake.root}/{kind}/{name}") for kind in kinds}
+    if changed := first_change(lake, read_seals(lake, tables_of(name)), ours(name), opened):
         if older := older_seals(lake, name):
             raise LakeError(f"{older}. Nothing is ingested: {how_to_mend_tables(lake, name)}")
         raise LakeError(_older_than_position(lake, name, changed))
-    for table in ("bronze", "quarantine"):
-        _refuse_other_times(lake, name, position, table)
+    for kind in kinds:
+        _refuse_other_times(lake, name, position, kind, opened[f"{kind}/{name}"])
     return position
 
 
@@ -96,10 +101,12 @@ def _refuse_missing_table(lake: Lake, source: str) -> None:
             )
 
 
-def _refuse_other_times(lake: Lake, source: str, position: Position, table: str) -> None:
+def _refuse_other_times(
+    lake: Lake, source: str, position: Position, table: str, opened: DeltaTable
+) -> None:
     """By the numbers of batches, which also tell where no seal does."""
     path = f"{lake.root}/{table}/{source}"
-    written = delta_table(path).transaction_version(app_id(source, table, position.id))
+    written = opened.transaction_version(app_id(source, table, position.id))
     newest = -1 if written is None else written
     if position.newest < newest:
         raise LakeError(

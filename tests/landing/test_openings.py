@@ -14,7 +14,7 @@ from tests.landed_files import Landing, signal
 
 pytestmark = pytest.mark.slow
 
-MOST = 38
+MOST = 37
 
 
 def test_a_run_of_one_file_opens_few_tables_and_no_more_as_the_lake_grows(
