@@ -31,8 +31,6 @@ from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError, open_lake
 from include.lake.range_change import NO_CHANGE
-from include.landing.changed_bronze import refuse_changed_bronze
-from include.landing.clock_repair import refuse_before_reset
 from include.plans.migrate_plan import MIGRATE
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.reseed_base import refuse_unreadable_table
@@ -83,8 +81,6 @@ def reseed(
         hold_lease(lake, f"stream-{stream.name}", PATIENCE),
         recorded_run(lake, JOB, stream.name, dag_run_id) as record,
     ):
-        refuse_before_reset(lake, stream.source, f"a reseed of {stream.name}")
-        refuse_changed_bronze(lake, stream.source, f"a reseed of {stream.name}")
         plan = plan_with_sound_base(
             engine,
             lake,

@@ -16,7 +16,7 @@ from include.landing.erasures import Erasure, erasures_of, open_erasure
 from include.landing.ingest_position import files_waiting
 from include.landing.origin import place_of
 from include.plans.reseed_options import ReseedOptions
-from include.plans.reseed_plan import plan_reseed
+from include.plans.reseed_plan import plan_later_reseed
 from include.registry import all_sources, source_names, stream_names, streams_of
 from include.settings import SettingsError
 from include.text_table import counted
@@ -153,7 +153,7 @@ def _reseeds(lake: Lake, source: str) -> Iterator[str]:
     """The plans; or the error of one that is refused, which must be known before a row is gone."""
     for stream in streams_of(source):
         if read_generations(lake, stream.name).current is not None:
-            yield plan_reseed(lake, stream, ReseedOptions(recompute=True)).text()
+            yield plan_later_reseed(lake, stream, ReseedOptions(recompute=True)).text()
 
 
 def _begun(lake: Lake, key: ErasedKey) -> Erasure | None:

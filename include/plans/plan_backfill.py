@@ -11,6 +11,7 @@ from include.coverage.effect import state_between
 from include.coverage.table_coverage import trusted_coverage
 from include.fold.instants import micros_of
 from include.lake.paths import Lake
+from include.landing.clock_repair import refuse_run
 from include.plans.plan_recompute import (
     base_text,
     before_initial_state,
@@ -97,7 +98,7 @@ def plan_backfill(
     """The Dag runs for the intervals of the stream's schedule that begin in `[start, until)`.
 
     Raises SettingsError when none begins there, NotSettledError when the stream has settled
-    none of them yet, LakeError when there is nothing to compute from.
+    none of them yet, LakeError when there is nothing to compute from, or it must not be now.
     """
     if until <= start:
         raise SettingsError(f"FROM must be before UNTIL, and {start} is not before {until}")
@@ -107,6 +108,7 @@ def plan_backfill(
             f"no interval of the schedule {stream.schedule!r} of {stream.name} begins from {start} "
             f"until {until}"
         )
+    refuse_run(lake, stream)
     check_settled(lake, stream, intervals[0][1])
     settled = settled_until(lake, stream.name)
     assert settled is not None  # or the check would have raised

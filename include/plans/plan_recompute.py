@@ -21,6 +21,7 @@ from include.lake.delta_log import unbroken
 from include.lake.generations import is_reseeded, read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError, dataset_of
+from include.landing.clock_repair import refuse_run
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
 from include.savepoints.identity import StreamIdentity
@@ -104,10 +105,11 @@ def plan_recompute(
     """The plan for `[start, until)`, on the stream's clock.
 
     Raises SettingsError for an empty interval, NotSettledError for one that live has not
-    settled, LakeError when there is nothing to compute from.
+    settled, LakeError when there is nothing to compute from, or it must not be now.
     """
     if start >= until:
         raise SettingsError(f"the interval from {start} until {until} is empty: give a later end")
+    refuse_run(lake, stream)
     check_settled(lake, stream, until)
     start_us, until_us = micros_of(start), micros_of(until)
     if (initial := before_initial_state(identity, until)) is not None:

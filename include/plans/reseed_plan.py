@@ -21,6 +21,8 @@ from include.lake.generations import (
 )
 from include.lake.paths import Lake
 from include.lake.table_seal import rows_by_date
+from include.landing.changed_bronze import refuse_changed_bronze
+from include.landing.clock_repair import refuse_before_reset
 from include.plans.migrate_plan import MIGRATE, refuse_migration, what_is_not_kept
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import estimate_seconds, rows_emitted
@@ -110,7 +112,15 @@ class ReseedPlan:
 
 
 def plan_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
-    """The plan. Raises SettingsError for options that cannot be, LakeError without bronze.
+    """The plan. Raises SettingsError for options that cannot be; LakeError without bronze, with one
+    that others have changed, and while it is being repaired or a key is erased from it."""
+    refuse_before_reset(lake, stream.source, f"a reseed of {stream.name}")
+    refuse_changed_bronze(lake, stream.source, f"a reseed of {stream.name}")
+    return plan_later_reseed(lake, stream, options)
+
+
+def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> ReseedPlan:
+    """The plan of one for when nothing is in its way any more: an erasure ends with such ones.
 
     A migration that was cut off is carried on by it, also under code that was changed since.
     """

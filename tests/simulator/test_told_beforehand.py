@@ -1,15 +1,23 @@
 """What plans say, against what then happens."""
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from include.fold.instants import instant_of
+from include.lake.paths import LakeError
+from include.landing.clock_repair import begin_repair
 from include.plans.clock_repair_plan import plan_clock_repair
+from include.plans.plan_backfill import plan_backfill
+from include.plans.plan_recompute import plan_recompute, settled_until
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
+from include.plans.stream_identity import stream_identity
+from include.savepoints.bronze_pin import pin_bronze
+from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.oracle import Landed
 from tests.simulator.steps import land, run
@@ -88,3 +96,29 @@ def test_rows_that_an_initial_state_stands_for_are_not_told_of_as_late(world: Wo
     path.write_text(json.dumps({"as_of": instant_of(world.now_us).isoformat(), "keys": []}))
     run(world, "counts")
     assert told_late(world, "counts", right_us) == 2  # those of `as_of` itself
+
+
+def test_while_a_clock_is_repaired_plans_are_refused_in_the_words_of_their_jobs(world: World):
+    lived(world, "counts")
+    lake, stream, options = world.lake, world.streams["counts"], ReseedOptions()
+    identity, until = stream_identity(lake, stream), settled_until(lake, stream.name)
+    interval = (until - timedelta(hours=1), until)
+    pin = pin_bronze(lake, stream.source)
+    to_us = pin.watermark_us - MINUTE_US
+    begin_repair(lake, stream.source, to_us, pin.watermark_us, pin.table_id)
+    for job, *plans in (
+        (
+            lambda: reseed(world.engine, lake, stream, options),
+            lambda: plan_reseed(lake, stream, options),
+        ),
+        (
+            lambda: recompute(world.engine, lake, stream, *interval),
+            lambda: plan_recompute(lake, stream, identity, *interval),
+            lambda: plan_backfill(lake, stream, identity, *interval),
+        ),
+    ):
+        with pytest.raises(LakeError, match=r"is not finished, and .* waits for it") as refused:
+            job()
+        for plan in plans:
+            with pytest.raises(LakeError, match=re.escape(str(refused.value))):
+                plan()
