@@ -36,8 +36,9 @@ def forget_history(lake: Lake, path: str) -> None:
     )
     table = delta_table(path)
     table.create_checkpoint()
-    _clean_log(lake, path, table.version())
+    # The log last: it alone names the files of the change feed, which a repetition is to find.
     _delete_files(lake, path, committed)
+    _clean_log(lake, path, table.version())
 
 
 def _committed(lake: Lake, path: str) -> set[str]:
