@@ -50,8 +50,8 @@ def ensure_product(path: str, definition: Definition) -> None:
     if not DeltaTable.is_deltatable(path):
         _create(path, definition, columns)
         return
-    refuse_other_columns(path, definition)
     table = delta_table(path)
+    refuse_other_columns(path, table, definition)
     if table.metadata().configuration.get(APPEND_ONLY, "").lower() == "true":
         raise TableSchemaError(
             f"{path} has {APPEND_ONLY}=true, which others have set: no row of it could be replaced. In "
@@ -60,10 +60,10 @@ def ensure_product(path: str, definition: Definition) -> None:
     _begin_feed(path, table)
 
 
-def refuse_other_columns(path: str, definition: Definition) -> None:
-    """TableSchemaError when the table at `path`, which is there, has others than its stream writes."""
+def refuse_other_columns(path: str, table: DeltaTable, definition: Definition) -> None:
+    """TableSchemaError when the table that was opened at `path` has others than its stream writes."""
     columns = product_columns(definition.fold, definition.comments)
-    found, expected = found_columns(delta_table(path)), columns_of(documented(columns))
+    found, expected = found_columns(table), columns_of(documented(columns))
     stream = path.rpartition("/")[2]
     if found != expected:
         raise TableSchemaError(

@@ -19,6 +19,7 @@ from include.lake.generations import (
     exactly_once_tables,
     written_batch,
 )
+from include.lake.open_delta import delta_table
 from include.lake.paths import Lake
 from include.lake.table_seal import rows_by_date
 from include.landing.changed_bronze import refuse_changed_bronze
@@ -130,8 +131,8 @@ def plan_later_reseed(lake: Lake, stream: Stream, options: ReseedOptions) -> Res
     options = _begun_anew(opened.generations.intent, identity, options)
     if options.from_state:
         refuse_migration(opened, options.recompute)
-    if lake.is_delta_table(lake.table(stream.name)):
-        refuse_other_columns(lake.table(stream.name), opened.definition)
+    if lake.is_delta_table(path := lake.table(stream.name)):
+        refuse_other_columns(path, delta_table(path), opened.definition)
     pin = pin_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, pin, options)
     before = _identity_before(identity, options, current)
