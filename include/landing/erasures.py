@@ -163,22 +163,16 @@ def knows(row: GenerationRow | None, erasure: Erasure) -> bool:
     )
 
 
-def is_awaited(lake: Lake, source: str, row: GenerationRow | None = None) -> bool:
-    """Whether an erasure is open, and what `row` is of does not know bronze as it is without the key.
+def why_wait(lake: Lake, source: str, who: str, row: GenerationRow | None = None) -> str | None:
+    """Why `who` must not go on with the source's rows now, and what to do; None: nothing stops it.
 
     `row` is of the current generation of a stream; None of what reads bronze alone.
     """
     begun = open_erasure(lake, source)
-    if begun is None:
-        return False
-    # What comes from now on is not of the key, or was landed again.
-    return begun.bronze_version is None if row is None else not knows(row, begun)
-
-
-def why_wait(lake: Lake, source: str, who: str, row: GenerationRow | None = None) -> str | None:
-    """Why `who` must not go on with the source's rows now, and what to do; None: nothing stops it."""
-    if not is_awaited(lake, source, row):
+    if begun is None or (row is not None and knows(row, begun)):
         return None
+    if row is None and begun.bronze_version is not None:
+        return None  # what comes from now on is not of the key, or was landed again
     return (
         f"an erasure of a key of {source} was begun and is not finished, and {who} waits for it: "
         + how_to_finish(source)
