@@ -59,7 +59,7 @@ as long as none of its rows is in the table.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -178,11 +178,13 @@ def start(context: Any, lake: str, stream: Stream, step: JobStep) -> Iterator[St
             yield Start(arguments=arguments)
 
 
-def alerts(lake: str, stream: Stream, ti: Any, dag_run: Any) -> list[dict[str, Any]]:
+def alerts(
+    lake: str, stream: Stream, ti: Any, dag_run: Any, states: Mapping[str, str | None]
+) -> list[dict[str, Any]]:
     """What this Dag run has opened and closed, as the Asset's event has it; into the log, too."""
     from include.lake.paths import open_lake
 
-    alert = look(open_lake(lake), stream, dag_run.run_id, failed_tasks(ti, dag_run))
+    alert = look(open_lake(lake), stream, dag_run.run_id, failed_tasks(ti, dag_run, states))
     if alert is None:
         return []
     log.warning("%s", alert.text)
@@ -318,8 +320,9 @@ def stream_dag(stream: Stream) -> DAG:
         )
         def publish(outlet_events: Any, dag_run: Any, ti: Any) -> None:
             """An event of the stream's Asset, if this Dag run has changed anything."""
-            told = alerts(lake, stream, ti, dag_run)
-            extra = news(lake, stream, dag_run, task_states(ti, dag_run.run_id))
+            states = task_states(ti, dag_run.run_id)
+            told = alerts(lake, stream, ti, dag_run, states)
+            extra = news(lake, stream, dag_run, states)
             if extra is None:
                 skip("this Dag run has not run the stream: there is nothing new to tell")
             outlet_events[table].extra = {**extra, "alerts": told}

@@ -1,5 +1,6 @@
 """What a Dag run of a stream is for, and how it stands with it, as its tasks see it."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -33,17 +34,18 @@ def task_states(ti: Any, run_id: str) -> dict[str, str | None]:
     return dict(states.get(run_id, {}))
 
 
-def failed_tasks(ti: Any, dag_run: Any) -> list[str] | None:
-    """Those of this Dag run, and of the one before it those that its own look came too early for.
+def failed_tasks(ti: Any, dag_run: Any, states: Mapping[str, str | None]) -> list[str] | None:
+    """Those of this Dag run, whose tasks are in these `states`, and of the one before it those that
+    its own look came too early for.
 
     None of a backfill, of which only its own runs tell more.
     """
     if is_backfill(dag_run):
         return None
-    failed = [task for task, state in task_states(ti, dag_run.run_id).items() if state == "failed"]
+    failed = [task for task, state in states.items() if state == "failed"]
     before = ti.get_previous_dagrun()
     if before is None or is_backfill(before):
         return failed
-    states = task_states(ti, before.run_id)
-    late = [task for task in AFTER_THE_LOOK if states.get(task) == "failed"]
+    earlier = task_states(ti, before.run_id)
+    late = [task for task in AFTER_THE_LOOK if earlier.get(task) == "failed"]
     return failed + [f"{task} of {before.run_id}" for task in late]
