@@ -9,7 +9,7 @@ reason of today. A file that was refused as a whole is read again from landing: 
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -26,7 +26,6 @@ from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.lease import hold_lease
 from include.lake.open_delta import refuse_older
 from include.lake.paths import Lake, open_lake
-from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
 from include.landing.bronze_changes import add_rescued, follow_fields
 from include.landing.bronze_commits import clock_after, read_clock
@@ -34,25 +33,10 @@ from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.ingest import RowsLostError, RunCounts
 from include.landing.ingest_seal import REINGESTED_KEY, refuse_changed_tables, seal_tables
-from include.landing.kafka_rows import judged_again
-from include.landing.landed_file import row_of_raw
-from include.landing.landed_row import to_event
-from include.landing.open_landed import FileGoneError
-from include.landing.origin import ReadPart, reader_of_parts
+from include.landing.open_rows import judge_again, outcomes_again
+from include.landing.origin import reader_of_parts
 from include.landing.origin_columns import refused_columns
-from include.landing.parse_files import (
-    ACCEPTED,
-    FILE,
-    REFUSED,
-    WHOLE_FILE,
-    Outcome,
-    accepted,
-    outcome_schema,
-    quarantine_id,
-    refused,
-)
-from include.landing.refusals import RefusedError
-from include.landing.rescue import Rescue
+from include.landing.parse_files import ACCEPTED, FILE, REFUSED
 from include.landing.unique_files import copies_of_mended, read_but
 from include.registry import source_named
 from include.settings import Source
@@ -135,63 +119,10 @@ def judge(
 
     `copies`: files whose rows have been taken of others.
     """
-    schema = judged_schema(source)
+    schema = outcomes_again(source)
     read = partial(read_but, copies, reader_of_parts(lake, source, Batch("", 0, (), now_us)))
-    parse = partial(judge_row, read, source, now_us)
+    parse = partial(judge_again, read, source, now_us)
     return rows.mapInArrow(in_arrow(parse, schema), ddl(schema))
-
-
-def judged_schema(source: Source) -> dict[str, str]:
-    """The columns of `judge`; `is_new` marks the rows of a file that can be read now."""
-    return outcome_schema(source) | {"correction": "string", "is_new": "boolean"}
-
-
-def judge_row(read: ReadPart, source: Source, now_us: int, row: Outcome) -> Iterator[Outcome]:
-    """The outcome of one open row, or all those of a file; none if refused as before.
-
-    A file that is gone from landing has none either.
-    """
-    if row["row_number"] == WHOLE_FILE:
-        yield from _judge_file(read, row)
-        return
-    outcome = _judged(source, now_us, row)
-    given = {key: row[key] for key in ("quarantine_id", "source_file", "correction", "raw")}
-    if not _is_known(outcome | given, row["known"]):
-        yield outcome | given | {"is_new": False}
-
-
-def _judged(source: Source, now_us: int, row: Outcome) -> Outcome:
-    if "kafka_message" in row:
-        return judged_again(source, row, row["correction"], now_us)
-    name, number = row["source_file"], row["row_number"]
-    text = row["raw"] if row["correction"] is None else row["correction"]
-    try:
-        values = row_of_raw(name, text, source)
-        event = to_event(source, values, now_us)
-        return accepted(source, number, event, Rescue(source).text(values))
-    except RefusedError as refusal:
-        return refused(name, number, refusal, row["raw"])
-
-
-def _is_known(outcome: Outcome, known: Mapping[str, Any]) -> bool:
-    return all(outcome.get(key) == value for key, value in known.items())
-
-
-def _judge_file(read: ReadPart, row: Outcome) -> Iterator[Outcome]:
-    name = row["source_file"]
-    try:
-        for outcome in read(name):
-            if outcome["kind"] == FILE:
-                yield outcome | {"quarantine_id": row["quarantine_id"], "is_new": False}
-            elif outcome["row_number"] == WHOLE_FILE:  # unreadable as before
-                if not _is_known(outcome, row["known"]):
-                    yield outcome | {"is_new": False}
-                return
-            else:
-                key = quarantine_id(name, outcome["row_number"])
-                yield outcome | {"quarantine_id": key, "is_new": True}
-    except (FileGoneError, OriginError):
-        return
 
 
 def summarize(judged: DataFrame) -> RunCounts:
