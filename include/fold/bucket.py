@@ -6,7 +6,6 @@ Arrow does the sorting and the cutting; the fold gets plain Python lists.
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from decimal import localcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from include.fold.arithmetic import arithmetic
 from include.fold.arrow_values import column_values, encode, python_values
 from include.fold.declared_values import declared
 from include.fold.definition import REMOVED, KeyedFold
@@ -23,7 +23,6 @@ from include.fold.failures import BrokenInvariantError, StateFunctionError
 from include.fold.records import Column, DefinitionError
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.settle import fold_runs
-from include.fold.shapes import ARITHMETIC
 from include.fold.states import States
 
 
@@ -108,7 +107,7 @@ def derived_keys(fold: KeyedFold, events: pa.Table) -> pa.Array:
     """What the fold's key function makes of each event. It may ask for all of an event's fields."""
     columns = [column_values(column, events[column.name]) for column in fold.event_columns]
     records = list(map(partial(tuple.__new__, fold.event), zip(*columns, strict=True)))
-    with localcontext(ARITHMETIC):
+    with arithmetic(f"stream {fold.stream}: key {fold.keys.text()}"):
         return encode(fold.keys.shape, [_derived_key(fold, record) for record in records])
 
 

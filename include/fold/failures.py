@@ -70,11 +70,16 @@ def failure(
     called = "timeout" if group.hasTimedOut else "event"
     if group.timer is not None:
         called = f"timer {group.timer}"
-    stream = f"stream {fold.stream}: " if fold.stream else ""
     return StateFunctionError(
-        f"{stream}{function_name(fold)} failed for {fold.keys.text()} {key!r} ({called} at "
+        f"{function_text(fold)} failed for {fold.keys.text()} {key!r} ({called} at "
         f"{at:%Y-%m-%dT%H:%M:%S.%fZ}): {type(error).__name__}: {error}"
     )
+
+
+def function_text(fold: KeyedFold) -> str:
+    """The state function, and of which stream."""
+    stream = f"stream {fold.stream}: " if fold.stream else ""
+    return f"{stream}{function_name(fold)}"
 
 
 def function_name(fold: KeyedFold) -> str:

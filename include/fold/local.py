@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from include.fold.admission import is_late, until_us, watermark_us
+from include.fold.arithmetic import arithmetic
 from include.fold.definition import Key, KeyedFold
 from include.fold.emitted import Emitted, KeyRun, Rejected
 from include.fold.failures import BrokenInvariantError
@@ -61,6 +62,10 @@ class LocalFold:
 
     def run_batch(self, rows: Iterable[BronzeRow]) -> None:
         """Fold a batch of whole commits, and then what its watermark lets other buckets settle."""
+        with arithmetic(f"key {self._fold.keys.text()}"):
+            self._run_batch(rows)
+
+    def _run_batch(self, rows: Iterable[BronzeRow]) -> None:
         shares: dict[int, list[BronzeRow]] = {}
         watermark = None
         for row in rows:

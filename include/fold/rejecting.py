@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from include.fold.admission import NEVER_US
+from include.fold.arithmetic import check_arithmetic
 from include.fold.call_checks import CallChecks
 from include.fold.definition import Key, KeyedFold
 from include.fold.emitted import Emitted, KeyRun, Rejected
-from include.fold.failures import BrokenInvariantError, TimeoutPace
+from include.fold.failures import BrokenInvariantError, TimeoutPace, function_name
 from include.fold.group_state import GroupState
 from include.fold.projection import checked_projection, project
 from include.fold.rejected_call import describe
@@ -113,6 +114,8 @@ class RejectingCalls:
         except NEVER_REJECTED:
             raise
         except Exception as error:  # noqa: BLE001 (whatever it is, it is recorded)
+            # Another call may set back what this one has changed, before it is looked at.
+            check_arithmetic(function_name(self._fold))
             self._reject(clock_us, events, error)
             return
         self._state, self._timeout_us = state, self.group.timeout_at_us

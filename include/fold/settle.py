@@ -3,17 +3,16 @@ state function, with the timeouts in between.
 """
 
 from collections.abc import Iterable, Sequence
-from decimal import localcontext
 from typing import Any
 
+from include.fold.arithmetic import arithmetic
 from include.fold.calls import Calls
 from include.fold.definition import KeyedFold
 from include.fold.distinct import distinct
 from include.fold.emitted import Emitted, KeyRun
-from include.fold.failures import BrokenInvariantError, StateFunctionError, failure
+from include.fold.failures import BrokenInvariantError, StateFunctionError, failure, function_text
 from include.fold.projection import project
 from include.fold.rejecting import RejectingCalls
-from include.fold.shapes import ARITHMETIC
 from include.fold.states import States
 from include.fold.timer_calls import RejectingTimerCalls, TimerCalls
 
@@ -44,13 +43,13 @@ def fold_runs(
     if fold.seen is not None:
         runs, events, times_us, duplicates = distinct(fold.seen, states, runs, events, times_us)
     calls = _way(fold)(fold, states, events, times_us, until_us)
-    try:
-        with localcontext(ARITHMETIC):
+    with arithmetic(function_text(fold)):
+        try:
             calls.fold_all(runs)
             # Without events: of keys with some, the timeouts have fired already.
             calls.fold_all(KeyRun(key, 0, 0) for key in states.due(until_us))
-    except Exception as error:
-        raise failure(fold, calls.key, calls.group, error) from error
+        except Exception as error:
+            raise failure(fold, calls.key, calls.group, error) from error
     states.forget_seen(until_us)
     return calls.emitted._replace(duplicates=duplicates) if duplicates else calls.emitted
 

@@ -18,9 +18,6 @@ from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
 
 MIN_INT, MAX_INT = -(2**63), 2**63 - 1
 FIRST_INSTANT_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
-# What functions reckon by: Python's own context rounds a sum to 28 digits without a word, and a
-# column has up to 38. No sum or product of two such columns has more than these.
-ARITHMETIC = Context(prec=76)
 
 
 class FrozenDict(dict[Any, Any]):

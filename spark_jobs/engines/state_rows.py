@@ -1,18 +1,17 @@
 """States as rows, one per key: how savepoints, replay and initial states hold them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from decimal import localcontext
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from include.fold.arithmetic import arithmetic
 from include.fold.bucket import outputs_table
 from include.fold.conform import conformed_table
 from include.fold.ddl import output_ddl
 from include.fold.definition import KeyedFold
 from include.fold.schemas import output_schema, state_schema
 from include.fold.settle import Emitted, project
-from include.fold.shapes import ARITHMETIC
 from include.fold.states import States
 from spark_jobs.engines.packing import bucket_of, to_stream
 
@@ -45,7 +44,7 @@ def project_states(rows: DataFrame, fold: KeyedFold) -> DataFrame:
 def projected(fold: KeyedFold, rows: pa.Table) -> pa.Table:
     """The same of an Arrow table: rows of `output_schema(fold)`."""
     known = [k for k in states_from_rows(fold, rows) if k.state is not None]
-    with localcontext(ARITHMETIC):  # as in the fold
+    with arithmetic("project()"):  # as in the fold
         rows_of_known = [project(fold, k.key, k.state) for k in known]
     emitted = Emitted(
         rows_of_known,
