@@ -19,7 +19,7 @@ from include.fold.declared_values import declared
 from include.fold.definition import REMOVED, KeyedFold
 from include.fold.emitted import Emitted, Rejected
 from include.fold.event_order import Ordered, order_events
-from include.fold.failures import BrokenInvariantError, StateFunctionError
+from include.fold.failures import BrokenInvariantError, StateFunctionError, is_row, no_row
 from include.fold.records import Column, DefinitionError
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.settle import fold_runs
@@ -148,12 +148,23 @@ def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table | None:
     if not emitted.rows:
         return None
     schema = output_schema(fold)
-    columns = zip(fold.output_columns, zip(*emitted.rows, strict=True), schema, strict=False)
-    arrays = [_record_array(column, values, field) for column, values, field in columns]
+    arrays = _record_arrays(fold, emitted.rows, schema)
     arrays.append(pa.array(emitted.emitted_at_us, pa.int64()))
     if REMOVED in schema.names:
         arrays.append(pa.array(emitted.removed, pa.bool_()))
     return pa.table(arrays, schema=schema)
+
+
+def _record_arrays(fold: KeyedFold, rows: Sequence[Any], schema: pa.Schema) -> list[pa.Array]:
+    fields = zip(fold.output_columns, schema, strict=False)
+    try:
+        columns = zip(fields, zip(*rows, strict=True), strict=True)
+        return [_record_array(column, values, field) for (column, field), values in columns]
+    except (TypeError, ValueError) as error:
+        for row in rows:
+            if not is_row(fold, row):
+                raise no_row(fold, row) from error
+        raise
 
 
 def _record_array(column: Column, values: Sequence[Any], field: pa.Field) -> pa.Array:

@@ -9,6 +9,7 @@ from operator import index
 from typing import Any
 
 from include.fold.definition import KeyedFold
+from include.fold.failures import is_row, no_row
 from include.fold.records import MAX_INT, MIN_INT, NAMES, Column
 
 # Every whole number up to here is a double; of those beyond, Arrow takes none for one.
@@ -21,6 +22,7 @@ class CallChecks:
     ValueError or OverflowError."""
 
     def __init__(self, fold: KeyedFold) -> None:
+        self._fold = fold
         self._state: Any = fold.state
         # The usual type of each column is looked at first: this runs for every call.
         self._states = [(NAMES.get(c.kind), c) for c in fold.state_columns]
@@ -46,11 +48,16 @@ class CallChecks:
 
     def output(self, row: Iterable[Any]) -> tuple[Any, ...]:
         """An output, or a row of a projection."""
-        values = zip(self._outputs, row, strict=True)
-        return tuple(
-            item if is_plainly(item, plain) else _output_value(column, nullable, item)
-            for (plain, column, nullable), item in values
-        )
+        try:
+            values = zip(self._outputs, row, strict=True)
+            return tuple(
+                item if is_plainly(item, plain) else _output_value(column, nullable, item)
+                for (plain, column, nullable), item in values
+            )
+        except (TypeError, ValueError) as error:
+            if is_row(self._fold, row):
+                raise
+            raise no_row(self._fold, row) from error
 
 
 def is_plainly(value: Any, plain: type | None) -> bool:

@@ -16,7 +16,8 @@ from include.fold.records import MAX_INT, MIN_INT, DefinitionError
 
 MAX_INT_OF_A_DOUBLE = 2**53  # not each integer beyond is a double
 BOOLEANS = {bool, np.bool_}
-NOT_OF_ONE_TYPE = (TypeError, ValueError, OverflowError)  # what Arrow raises
+# What Arrow raises; the last of what it knows, and has no type for.
+NOT_OF_ONE_TYPE = (TypeError, ValueError, OverflowError, pa.ArrowNotImplementedError)
 
 
 def declared(values: Sequence[Any], field: pa.Field) -> pa.Array:

@@ -1,14 +1,17 @@
 """What an output's field declares is what its table holds: nothing is bent to fit, nothing lost."""
 
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.bucket import outputs_table
+from include.fold.call_checks import CallChecks
 from include.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold, flat_map_groups_with_state
 from include.fold.records import DefinitionError, Instant, columns_of
 from include.fold.schemas import output_schema
@@ -183,6 +186,7 @@ def test_a_plain_value_is_held_exactly_or_refused(output, data):
         (Float, [EXACT + 1], r"output given has 9007199254740993, but declared double"),
         (Int, [2**63], r"output given has 9223372036854775808, but declared int64"),
         (Text, ["a", 1], r"output given is a mix of int and str, but declared string"),
+        (Float, [np.longdouble(1)], r"output given is longdouble, but declared double"),
         (At, [True, 1], r"output given is a mix of bool and int, but declared int64"),
     ],
 )
@@ -196,6 +200,16 @@ def test_empty_arrays_are_of_the_declared_type(output):
     found = table_of(output, [(), ()])
     assert found.schema == output_schema(fold_for(output))
     assert found["given"].to_pylist() == [[], []]
+
+
+@pytest.mark.parametrize("row", [("a", 1, 2), ("a",), (), (*MaybeInts("a", (1,)), "b"), None, 1])
+@pytest.mark.parametrize("rows", [[], [Ints("b", (1,))]])
+def test_a_row_of_another_length_is_refused_with_what_it_should_have(row, rows):
+    fold, emitted = fold_for(Ints), Emitted([*rows, row], [1] * (len(rows) + 1), [])
+    says = rf"never yielded {re.escape(repr(row))}, but a row of its output has key, given$"
+    for call in (lambda: outputs_table(fold, emitted), lambda: CallChecks(fold).output(row)):
+        with pytest.raises(DefinitionError, match=says):
+            call()
 
 
 def test_a_removed_key_has_no_array():
