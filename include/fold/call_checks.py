@@ -11,6 +11,7 @@ from typing import Any
 from include.fold.definition import KeyedFold
 from include.fold.failures import is_row, no_row
 from include.fold.records import MAX_INT, MIN_INT, NAMES, Column
+from include.fold.shapes import check_years
 
 # Every whole number up to here is a double; of those beyond, Arrow takes none for one.
 MAX_WHOLE_DOUBLE = 2**53
@@ -117,6 +118,8 @@ def _number(column: Column, kind: str, value: int) -> int | float:
         return float(value)
     if not MIN_INT <= value <= MAX_INT:
         raise TypeError(f"output {column.name} = {value} is beyond the 64 bits of a {kind}")
+    if kind == "timestamp":
+        check_years(value, f"output {column.name}")
     return value
 
 

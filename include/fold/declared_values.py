@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.records import MAX_INT, MIN_INT, DefinitionError
+from include.fold.shapes import check_years
 
 MAX_INT_OF_A_DOUBLE = 2**53  # not each integer beyond is a double
 BOOLEANS = {bool, np.bool_}
@@ -28,6 +29,7 @@ def declared(values: Sequence[Any], field: pa.Field) -> pa.Array:
     """
     if pa.types.is_timestamp(field.type):
         instants = declared(values, field.with_type(pa.int64()))
+        _check_years(instants, field)
         return instants.cast(field.type)
     try:
         found = pa.array(values)
@@ -60,6 +62,16 @@ def _check_booleans(values: Sequence[Any], field: pa.Field) -> None:
         items = _items(values) if is_list else values
         if not BOOLEANS.isdisjoint(map(type, items)):
             raise _refusal(field, _described(values, field))
+
+
+def _check_years(instants: pa.Array, field: pa.Field) -> None:
+    first_and_last = pc.min_max(instants).as_py().values()
+    try:
+        for count in first_and_last:
+            if count is not None:
+                check_years(count, f"output {field.name}")
+    except TypeError as error:
+        raise DefinitionError(str(error)) from None
 
 
 def _check_none(found: pa.Array, field: pa.Field) -> None:

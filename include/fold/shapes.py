@@ -105,8 +105,7 @@ class Moment(Shape):
     def _stored(self, value: Any, name: str) -> Any:
         if self.is_count:
             count = Scalar(self.kind, False, int).stored(value, name)
-            if not FIRST_INSTANT_US <= count <= LAST_INSTANT_US:
-                raise TypeError(f"{name} = {value!r} is beyond the years 1 to 9999")
+            check_years(count, name)
             return count
         if type(value) is not datetime:  # that of pandas has nanoseconds, which would be cut off
             self._refuse(value, name)
@@ -115,7 +114,17 @@ class Moment(Shape):
         try:
             return value.astimezone(UTC)
         except OverflowError:
-            raise TypeError(f"{name} = {value!r} is beyond the years 1 to 9999") from None
+            raise _beyond_the_years(value, name) from None
+
+
+def check_years(count: int, name: str) -> None:
+    """Raise TypeError for an Instant that no timestamp of Python's, or of most readers, can show."""
+    if not FIRST_INSTANT_US <= count <= LAST_INSTANT_US:
+        raise _beyond_the_years(count, name)
+
+
+def _beyond_the_years(value: Any, name: str) -> TypeError:
+    return TypeError(f"{name} = {value!r} is beyond the years 1 to 9999")
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.fold.admission import LAST_INSTANT_US
 from include.fold.bucket import outputs_table
 from include.fold.call_checks import CallChecks
 from include.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold, flat_map_groups_with_state
 from include.fold.records import DefinitionError, Instant, columns_of
 from include.fold.schemas import output_schema
 from include.fold.settle import Emitted
+from include.fold.shapes import FIRST_INSTANT_US
 
 EXACT = 2**53  # up to here each int is a double
 
@@ -107,7 +109,9 @@ def fits(value, kind: str) -> bool:
     """Whether the column can hold the value exactly."""
     if kind == "double":
         return type(value) is float or (type(value) is int and abs(value) <= EXACT)
-    if kind in ("bigint", "timestamp"):
+    if kind == "timestamp":
+        return type(value) is int and FIRST_INSTANT_US <= value <= LAST_INSTANT_US
+    if kind == "bigint":
         return type(value) is int and -(2**63) <= value < 2**63
     return type(value) is {"string": str, "boolean": bool}[kind]
 
@@ -117,7 +121,22 @@ def held(value, kind: str):
 
 
 ITEMS = st.one_of(
-    st.sampled_from([0, 1, -1, EXACT, EXACT + 1, -EXACT - 1, 2**63 - 1, 2**63, 2**64, 10**30]),
+    st.sampled_from(
+        [
+            0,
+            1,
+            -1,
+            LAST_INSTANT_US,
+            LAST_INSTANT_US + 1,
+            EXACT,
+            EXACT + 1,
+            -EXACT - 1,
+            2**63 - 1,
+            2**63,
+            2**64,
+            10**30,
+        ]
+    ),
     st.sampled_from([1.9, 2.5, 2.0, -0.0, float("inf")]),
     st.sampled_from(["", "a", "1"]),
     st.booleans(),
@@ -187,6 +206,8 @@ def test_a_plain_value_is_held_exactly_or_refused(output, data):
         (Int, [2**63], r"output given has 9223372036854775808, but declared int64"),
         (Text, ["a", 1], r"output given is a mix of int and str, but declared string"),
         (Float, [np.longdouble(1)], r"output given is longdouble, but declared double"),
+        (At, [1, 2**62], r"output given = 4611686018427387904 is beyond the years 1 to 9999"),
+        (At, [FIRST_INSTANT_US - 1], r"output given = -62135596800000001 is beyond the years"),
         (At, [True, 1], r"output given is a mix of bool and int, but declared int64"),
     ],
 )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from include.fold import rejected_call
+from include.fold.admission import LAST_INSTANT_US
 from include.fold.bucket import outputs_table
 from include.fold.call_checks import CallChecks
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
@@ -272,7 +273,7 @@ VALUES = {
     "real": [1, 1.5, 2**53, 2**53 + 1, True, "1", np.float64(2), float("nan"), Color.RED],
     "text": ["", "é", "\ud800", b"x", 1, Name.ANN, np.str_("x")],
     "yes": [True, False, 1, "x", np.True_],
-    "at": [1, 2**63, 1.5, True, "x"],
+    "at": [1, 2**63, 1.5, True, "x", 2**62, -(2**62), LAST_INSTANT_US, LAST_INSTANT_US + 1],
     "many": [(), [1], {1}, (1, None), [2.0], [2.5], [True], ["x"], 1, np.array([1, 2]), (2**63,)],
     "words": [("a",), ["é", None], "ab", ["\ud800"], [1], iter("a")],
     "reals": [(1, 2.5), [2**53 + 1], [True, 2.5], [None], (1,), np.array([1.5]), {}, {"a": 1.0}],
