@@ -20,8 +20,9 @@ from include.fold.rejected_call import describe
 from include.fold.states import States, end_us
 
 # Not the function's fault, or not known to be: these stop the stream. (As do KeyboardInterrupt
-# and SystemExit, which are no `Exception`.)
-NEVER_REJECTED = (MemoryError, BrokenInvariantError)
+# and SystemExit, which are no `Exception`.) How deep calls can go is a matter of who called the
+# fold: a worker, a driver, a page.
+NEVER_REJECTED = (MemoryError, RecursionError, BrokenInvariantError)
 
 
 class RejectingCalls:
