@@ -1,5 +1,6 @@
 """The row that an update stream's table has of a key: a function of the key's state alone."""
 
+from math import isnan
 from typing import Any
 
 from include.fold.definition import Key, KeyedFold
@@ -20,6 +21,19 @@ def project(fold: KeyedFold, key: Key, state: Any) -> Any:
 def checked_projection(fold: KeyedFold, key: Key, state: Any, returned: Any) -> Any:
     """The projection of `state`, which the row that a call yielded last (or None) must be."""
     row = project(fold, key, state)
-    if returned is not None and state is not None and returned != row:
+    if returned is not None and state is not None and not _is_same(returned, row):
         raise DefinitionError(f"it returned {returned!r}, but project() makes {row!r} of its state")
     return row
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether both are stored alike: Python says of a NaN that it is not even itself."""
+    if one == other:
+        return True
+    if isinstance(one, float) and isinstance(other, float):
+        return isnan(one) and isnan(other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    if any(isinstance(one, kind) and isinstance(other, kind) for kind in (tuple, list)):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return False
