@@ -11,6 +11,7 @@ from include.checkpoint.offsets import newest_committed, newest_planned
 from include.checkpoint.pin_generation import (
     is_other_code,
     note_code,
+    note_query,
     pin_generation,
     refuse_foreign_checkpoint,
     refuse_other_settings,
@@ -93,6 +94,7 @@ def drain_stream(
     _run(engine, query, writer, checks, opened.generation, record)
     opened = opened.again()
     reconcile(lake, opened.generations)
+    note_query(lake, opened.generations.pinned(opened.generation))
     record_position(opened, record)
     check_rows(opened, record["run_id"])
 

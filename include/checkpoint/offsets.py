@@ -1,8 +1,23 @@
-"""How far a streaming query has come, read from its checkpoint without a JVM."""
+"""Which streaming query a checkpoint is of, and how far that has come, read without a JVM."""
+
+import json
 
 from pyarrow import fs
 
-from include.lake.paths import Lake
+from include.lake.how_to_mend import how_to_mend
+from include.lake.paths import Lake, LakeError
+
+
+def query_id(lake: Lake, checkpoint: str) -> str | None:
+    """The id that Spark gave the query when it made `checkpoint`; None when that is not there."""
+    path = f"{checkpoint}/metadata"
+    try:
+        with lake.filesystem.open_input_stream(lake.path_in_filesystem(path)) as file:
+            return str(json.loads(file.read())["id"])
+    except FileNotFoundError:
+        return None
+    except (LookupError, TypeError, ValueError) as error:
+        raise LakeError(f"{path} is damaged ({error!r}): {how_to_mend(path)}") from error
 
 
 def newest_planned(lake: Lake, checkpoint: str) -> int | None:

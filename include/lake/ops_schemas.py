@@ -206,6 +206,11 @@ GENERATIONS = pa.schema(
             "When its checkpoint was deleted, some time after it was replaced; of an intent: when "
             "it was given up; null: neither",
         ),
+        ops_column(
+            "query_id",
+            pa.string(),
+            "The query that its checkpoint is of, by Spark's id; null until a run has come to its end",
+        ),
     ]
 )
 

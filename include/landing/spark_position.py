@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from include.checkpoint.offsets import newest_committed, newest_planned
+from include.checkpoint.offsets import newest_committed, newest_planned, query_id
 from include.lake.delta_log import is_of_machine
 from include.lake.findings import Finding
 from include.lake.how_to_mend import how_to_mend
@@ -60,12 +60,7 @@ def newest_committed_batch(lake: Lake, source: str) -> int:
 
 def read_query_id(lake: Lake, source: str) -> str | None:
     """The id that Spark gave the ingest checkpoint when it made it; None when there is none."""
-    folder = lake.path_in_filesystem(lake.ingest_checkpoint(source))
-    try:
-        with lake.filesystem.open_input_file(f"{folder}/metadata") as file:
-            return str(json.loads(file.read())["id"])
-    except FileNotFoundError:
-        return None
+    return query_id(lake, lake.ingest_checkpoint(source))
 
 
 def read_file_log(lake: Lake, source: str, after: int) -> Iterator[tuple[str, int]]:
@@ -156,12 +151,12 @@ def _name_below(root: str, uri: str) -> str:
 
 def lost_files(lake: Lake, source: str) -> tuple[frozenset[str], list[Finding]]:
     """The files that the log lacks, though the tables have rows of them; and what to say of it."""
-    query_id = read_query_id(lake, source)
-    if query_id is None:
+    made = read_query_id(lake, source)
+    if made is None:
         return frozenset(), []
     logged = list(read_file_log(lake, source, after=-1))
     sealed = read_seal(lake, f"checkpoints/ingest/{source}")
-    if sealed is None or sealed["table_id"] != query_id:
+    if sealed is None or sealed["table_id"] != made:
         found, before = taken_files(lake, source) - {name for name, _ in logged}, frozenset[str]()
     else:
         before = frozenset(json.loads(sealed["mark"])["lost"])
