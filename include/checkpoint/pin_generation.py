@@ -166,7 +166,7 @@ def refuse_other_settings(lake: Lake, row: GenerationRow, settings: dict[str, An
             stream = row["stream"]
             raise SettingsError(
                 f"stream {stream}: {name} is now {value}, but its state was made with "
-                f"{row[name]}: {_way_out(lake, stream, row['generation'], name)}"
+                f"{row[name]}: {_way_out(lake, row, name)}"
             )
 
 
@@ -179,7 +179,7 @@ def refuse_other_state(lake: Lake, row: GenerationRow, state_schema: str) -> Non
     if pinned != state_schema:
         raise SettingsError(
             f"stream {stream}: state_schema is now {state_schema}, but its state was made with "
-            f"{pinned}: {_way_out(lake, stream, row['generation'], 'state_schema')}"
+            f"{pinned}: {_way_out(lake, row, 'state_schema')}"
         )
 
 
@@ -214,11 +214,12 @@ def _rejects_from_now_on(pinned: GenerationRow, code: str) -> bool:
     return of_one_code and not same_code(known, code) and serves(known, code)
 
 
-def _way_out(lake: Lake, stream: str, generation: int, setting: str) -> str:
-    checkpoint = lake.checkpoint(stream, generation)
+def _way_out(lake: Lake, row: GenerationRow, setting: str) -> str:
+    stream, generation = row["stream"], row["generation"]
     tables = exactly_once_tables(lake, stream).items()
     written = [written_batch(lake, path, stream, generation, name) for name, path in tables]
-    if all(batch is None for batch in written):
+    if not is_reseeded(row) and all(batch is None for batch in written):
+        checkpoint = lake.checkpoint(stream, generation)
         return f"no batch has been written yet, so delete {checkpoint} and run again"
     mapped = (
         " In place of --recompute, --from-state maps the states of a savepoint to the new schema by "
