@@ -18,7 +18,7 @@ from include.stream_definition import load_definition
 from include.text_table import counted
 
 RESTORE = "reseed_stream"
-RUN_COLUMNS = ("run_id", "started_at", "ended_at", "outcome", "error")
+RUN_COLUMNS = ("run_id", "ended_at", "outcome", "error")
 
 
 class DrillError(Exception):
@@ -70,23 +70,22 @@ def _judge(copy: Lake, stream: Stream, drill: Drill, record: RunRecord) -> None:
             f"not equal: of {counted(has.total(), 'row')} of the table before {until:%F %T} UTC the "
             f"restored one lacks {lacks:,}, and it has {more:,} others"
         )
-    _refuse_damaged(copy, stream, drill)
+    _refuse_damaged(copy, run)
 
 
-def _refuse_damaged(copy: Lake, stream: Stream, drill: Drill) -> None:
+def _refuse_damaged(copy: Lake, restore: str) -> None:
     """A restore that a damaged savepoint has made take the long way has found what nobody knew."""
-    where = {"subject": stream.name, "finding": "savepoint_damaged"}
-    since = ("found_at", instant_of(drill.began_us))
-    found = read_ops(copy, "findings", where, ("detail", "found_at"), since).to_pylist()
+    where = {"run_id": restore, "finding": "savepoint_damaged"}
+    found = read_ops(copy, "findings", where, ("detail",)).to_pylist()
     if found:
         raise DrillError(f"equal, but by an older savepoint or none: {found[0]['detail']}")
 
 
 def _restore(copy: Lake, stream: Stream, drill: Drill) -> str:
-    """The run that has restored the copy: those that were copied had begun before the drill."""
-    since = ("started_at", instant_of(drill.began_us))
+    """The run that has restored the copy: none that was copied, whatever instants those have."""
     where = {"job": RESTORE, "subject": stream.name}
-    runs = read_ops(copy, "runs", where, RUN_COLUMNS, since).to_pylist()
+    rows = read_ops(copy, "runs", where, RUN_COLUMNS).to_pylist()
+    runs = [row for row in rows if row["run_id"] not in drill.copied_runs]
     if not runs:
         raise DrillError("the restore has not run to its end: its log says why")
     newest = max(runs, key=lambda row: row["ended_at"])

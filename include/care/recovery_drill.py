@@ -11,7 +11,7 @@ Of the lake itself only that row is written: all else works in a lake of its own
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -55,6 +55,7 @@ class Drill:
     savepoint_id: str  # the newest that the copy has
     table_version: int  # of the copied table
     dag_run_id: str | None = None  # by which it began; None: by hand
+    copied_runs: Sequence[str] = ()  # of the stream, which the copy had before it was restored
 
     @property
     def arguments(self) -> list[str]:
@@ -72,7 +73,7 @@ class Drill:
 def begin_drill(lake: Lake, stream: Stream, dag_run_id: str | None = None) -> Drill:
     """Copy and damage. NoDrillError when nothing can be compared, LakeError when a job writes."""
     _delete_older(lake, stream)
-    began_us = micros_of(datetime.now(UTC))  # after all runs that are copied
+    began_us = micros_of(datetime.now(UTC))
     before = _written_by(lake, stream)
     until_us = _right_until_us(lake, stream)
     savepoint, newer = _choose_savepoint(lake, stream, until_us)
@@ -85,7 +86,8 @@ def begin_drill(lake: Lake, stream: Stream, dag_run_id: str | None = None) -> Dr
         _damage(copy, stream)
         version = delta_table(copy.table(stream.name)).version()
         base = savepoint.savepoint_id
-        drill = Drill(stream.name, began_us, until_us, base, version, dag_run_id)
+        runs, _ = before
+        drill = Drill(stream.name, began_us, until_us, base, version, dag_run_id, sorted(runs))
         with copy.filesystem.open_output_stream(_note(copy)) as file:
             file.write(json.dumps(asdict(drill)).encode())
         unless_begun.pop_all()

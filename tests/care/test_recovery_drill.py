@@ -1,6 +1,7 @@
 """A recovery drill, by the command line: what it shows, records and leaves as it was."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from include.care.check_checkpoint import check_checkpoint
 from include.care.drill_result import finish_drill
 from include.care.last_drill import last_drill
 from include.lake.lease import hold_lease
-from include.lake.ops import read_ops
+from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.erasures import begin_erasure, new_erasure
 from spark_jobs import reseed_stream
@@ -221,3 +222,51 @@ def test_a_key_is_not_erased_beside_a_copy_and_nothing_copied_beside_an_erasure(
     told = drilled(commands, story)
     assert told.code == 2
     assert "is being erased" in told.text
+
+
+AHEAD = timedelta(days=400)  # of a machine's clock that was set right since
+
+
+@pytest.fixture
+def reseeded_ahead(commands, story) -> Story:
+    """It has a reseed of the future on record."""
+    told = commands.stateful(story.lake.root, f"reseed {story.stream.name} --apply")
+    assert told.code == 0, told.text
+    # It goes on: a generation that has not run has nothing that a drill could damage.
+    story = story.land()
+    assert commands.stateful(story.lake.root, f"stream {story.stream.name}").code == 0
+    (run,) = read_ops(story.lake, "runs", {"job": "reseed_stream"}).to_pylist()
+    times = {name: run[name] + AHEAD for name in ("started_at", "ended_at")}
+    update_ops(story.lake, "runs", ["run_id"], [{"run_id": run["run_id"], **times}])
+    return story
+
+
+def test_a_restore_that_failed_is_not_taken_for_a_reseed_of_the_future(
+    commands, reseeded_ahead, monkeypatch
+):
+    monkeypatch.setattr(reseed_stream, "plan_reseed", lambda *_: 1 / 0)
+    told = drilled(commands, reseeded_ahead)
+    assert told.code == 1
+    assert "the restore failed" in told.text
+
+
+def test_a_restore_that_never_ran_is_not_taken_for_a_reseed_of_the_future(
+    commands, reseeded_ahead, monkeypatch
+):
+    monkeypatch.setattr("include.cli.state.run_job", lambda *_: 1)
+    told = drilled(commands, reseeded_ahead)
+    assert told.code == 1
+    assert "the restore has not run" in told.text
+
+
+def test_a_finding_of_the_future_does_not_fail_each_drill(commands, story):
+    found = {
+        "subject": story.stream.name,
+        "finding": "savepoint_damaged",
+        "severity": "warning",
+        "detail": "long mended",
+        "found_at": datetime.now(UTC) + AHEAD,
+    }
+    append_ops(story.lake, "findings", [found])
+    told = drilled(commands, story)
+    assert told.code == 0, told.text
