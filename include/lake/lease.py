@@ -10,6 +10,7 @@ import fcntl
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,8 @@ log = logging.getLogger("lease")
 
 CONDITIONAL = ("s3a://", "gs://", "abfss://")
 LOOK_S = 1.0  # between two requests of one who waits
+# Of a lock of the operating system, and the pause between two: half a second in all.
+ATTEMPTS, ASKED_S = 50, 0.01
 # What renews the leases that this process holds, of those that expire.
 _EXPIRING: list[Callable[[], None]] = []
 
@@ -100,7 +103,10 @@ def _hold_file(lake: Lake, name: str, patience: timedelta, told: dict[str, Any])
         holder = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
         file.write(json.dumps(holder | told))
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            file.truncate(0)  # who is refused because of one who only asks is not told of us
 
 
 def _refuse_deleted(path: Path) -> None:
@@ -147,7 +153,8 @@ def lease_holder(lake: Lake, name: str) -> str | None:
         return ObjectLease(lake.root, name).holder()
     try:
         with _path(lake, name).open() as file:
-            # Shared, and for a moment only: it takes nothing from the holder, or another asker.
+            # Shared, and for a moment only: it takes nothing from the holder, or another asker, and
+            # who wants to hold it tries again.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return None
@@ -161,8 +168,10 @@ def _path(lake: Lake, name: str) -> Path:
 
 
 def _locked(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    """Whether it is ours now. Who asks for the holder has it for a moment: not by one attempt."""
+    for _ in range(ATTEMPTS):
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(ASKED_S)
+    return False
