@@ -3,11 +3,11 @@
 And what may go with them: rows in the tables of savepoints that belong to none.
 """
 
-from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.fold.instants import MICROSECOND
@@ -16,7 +16,7 @@ from include.lake.paths import Lake
 from include.savepoints.manifest import Savepoint, struck_off_at
 from include.settings import SavepointRules
 
-# One is struck off when it proves damaged, too: time to look at its rows.
+# One is struck off when it proves damaged, too: time to look at its rows; or to put a manifest back.
 STRUCK_OFF_KEPT = timedelta(days=7)
 
 
@@ -78,18 +78,22 @@ def _of_open_backfills(savepoints: Sequence[Savepoint], rules: SavepointRules) -
 def left_over_ids(lake: Lake, stream: str, table: DeltaTable, now: datetime) -> list[str]:
     """Whose rows are in a table of savepoints of `stream`, and nobody will ever read.
 
-    Of a savepoint that was cut off as it was written or deleted, and of one that was struck off
-    long ago. Under the stream's lease: else it may be one that is just being written.
+    Of a savepoint that was struck off long ago, and of one that was written long ago and is not in
+    the manifest: it was cut off, or the manifest was lost since, and may be put back until then.
     """
     struck_off = struck_off_at(lake, stream)
     if not struck_off:
         return []  # it is the manifest that is gone, and may be put back
-    present = pc.unique(pa.table(table.get_add_actions(flatten=True))["partition.savepoint_id"])
+    files = pa.table(table.get_add_actions(flatten=True)).group_by("partition.savepoint_id")
     return sorted(
-        name
-        for name in present.to_pylist()
-        if name not in struck_off or _is_over(struck_off[name], now)
+        row["partition.savepoint_id"]
+        for row in files.aggregate([("modification_time", "max")]).to_pylist()
+        if _is_over(struck_off.get(row["partition.savepoint_id"], _written_at(row)), now)
     )
+
+
+def _written_at(row: Mapping[str, Any]) -> datetime:
+    return datetime.fromtimestamp(row["modification_time_max"] / 1000, UTC)
 
 
 def _is_over(struck_off: datetime | None, now: datetime) -> bool:

@@ -24,6 +24,7 @@ from include.landing.ingest import ingest
 from include.limits import TABLE_CARE
 from include.plans.waiting_rows import has_waiting_rows
 from include.registry import source_named, stream_named
+from include.savepoints import retention
 from include.settings import SavepointRules, Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -217,7 +218,7 @@ def test_what_is_done_is_recorded_and_a_table_in_use_is_left_alone(
 
 
 @pytest.mark.e2e
-def test_savepoints_are_joined_and_what_belongs_to_none_is_deleted(spark, lake):
+def test_savepoints_are_joined_and_what_belongs_to_none_is_deleted(spark, lake, monkeypatch):
     path = lake.savepoints("user_counts")
     for file in range(3):
         rows = pa.table({"savepoint_id": ["there", "struck", "cut"], "key": [f"k{file}"] * 3})
@@ -227,6 +228,7 @@ def test_savepoints_are_joined_and_what_belongs_to_none_is_deleted(spark, lake):
     manifest = [{"savepoint_id": "there"}, {"savepoint_id": "struck", "deleted_at": long_ago}]
     append_ops(lake, "savepoints", [row | one for one in manifest])
     forget_retention(path)
+    monkeypatch.setattr(retention, "STRUCK_OFF_KEPT", timedelta(0))  # nobody puts a manifest back
     with hold_lease(lake, "stream-user_counts"):  # a recompute reads them
         care_for(spark, lake, "savepoints/user_counts")
     assert DeltaTable(path).version() == 3

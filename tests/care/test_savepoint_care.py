@@ -11,14 +11,15 @@ from include.care.plan_care import TablePlan, plan_table_care
 from include.lake.paths import Lake
 from include.limits import TABLE_CARE, TableCare
 from include.savepoints.manifest import record_savepoint
+from include.savepoints.retention import STRUCK_OFF_KEPT
 
 NOW = datetime(2026, 3, 10, 3, 20, tzinfo=UTC)
 CARE = replace(TABLE_CARE, min_small_files=3, min_garbage_files=2)
 SAVEPOINTS = "savepoints/user_counts"
 
 
-def plan_of(lake: Lake, care: TableCare = CARE) -> TablePlan:
-    (plan,) = (plan for plan in plan_table_care(lake, care, NOW) if plan.table.name == SAVEPOINTS)
+def plan_of(lake: Lake, care: TableCare = CARE, now: datetime = NOW) -> TablePlan:
+    (plan,) = (plan for plan in plan_table_care(lake, care, now) if plan.table.name == SAVEPOINTS)
     return plan
 
 
@@ -62,7 +63,7 @@ def test_deleted_savepoints_are_vacuumed_and_their_rows_then_gone(lake):
 def test_left_over_rows_are_told_and_are_care_enough(lake):
     write_savepoints(lake, "a", "cut", files=1)
     record(lake, "a")
-    plan = plan_of(lake)
+    plan = plan_of(lake, now=datetime.now(UTC) + STRUCK_OFF_KEPT)
     assert (plan.left_over, plan.optimize, plan.vacuum) == (("cut",), (), False)
     assert plan.needs_care
     assert plan.reasons == ("delete the rows of 1 left-over savepoint",)
