@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from include.care.table_figures import TableFigures
-from include.lake.ops import append_ops, read_ops
+from include.lake.ops import append_ops, not_ahead, read_ops
 from include.lake.paths import Lake
 
 
@@ -38,8 +38,9 @@ def record_sizes(
 
 def bytes_rewritten_since(lake: Lake, instant: datetime) -> dict[str, int]:
     """What OPTIMIZE has rewritten since `instant`, by table; one that was killed is not counted."""
+    since, before = ("measured_at", instant), ("measured_at", not_ahead())
+    rows = read_ops(lake, "table_sizes", {"occasion": "after"}, since=since, before=before)
     spent: Counter[str] = Counter()
-    for row in read_ops(lake, "table_sizes", {"occasion": "after"}).to_pylist():
-        if row["measured_at"] >= instant:
-            spent[row["table"]] += row["bytes_rewritten"] or 0
+    for row in rows.to_pylist():
+        spent[row["table"]] += row["bytes_rewritten"] or 0
     return dict(spent)

@@ -44,7 +44,8 @@ def read_recorded(lake: Lake, stream: str, generation: int) -> Recorded:
 
 def _last_measured(lake: Lake, stream: str, generation: int) -> tuple[int | None, datetime | None]:
     where = {"stream": stream, "generation": generation}
-    rows = read_ops(lake, "checkpoint_sizes", where, ("measured_at", "bytes"))
+    columns, before = ("measured_at", "bytes"), ("measured_at", not_ahead())
+    rows = read_ops(lake, "checkpoint_sizes", where, columns, before=before)
     if not rows.num_rows:
         return None, None
     newest = pc.max(rows["measured_at"])

@@ -136,7 +136,8 @@ def _replaced(lake: Lake, stream: str, dag_run_id: str) -> list[dict[str, Any]]:
 
 def newest_state_bytes(lake: Lake, stream: str) -> int | None:
     """Bytes of the checkpoint's state as last measured; None when it never was."""
-    sizes = read_ops(lake, "checkpoint_sizes", {"stream": stream, "part": "state"})
+    where, before = {"stream": stream, "part": "state"}, ("measured_at", not_ahead())
+    sizes = read_ops(lake, "checkpoint_sizes", where, before=before)
     newest = sizes.filter(pc.equal(sizes["measured_at"], pc.max(sizes["measured_at"])))
     found: int | None = pc.sum(newest["bytes"]).as_py()
     return found
