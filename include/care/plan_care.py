@@ -1,8 +1,9 @@
 """What to optimize and vacuum today, table by table, with the reasons; read without a JVM."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -28,6 +29,7 @@ from include.savepoints.retention import left_over_ids
 from include.text_table import bytes_text, counted, first_names
 
 NOT_THERE = "not there yet"
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def plan_table_care(lake: Lake, care: TableCare, now: datetime) -> list[TablePla
         for candidate in candidates(plan.table.name, plan.figures.partitions, care)
     ]
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    spent = bytes_rewritten_since(lake, midnight)
+    spent = _unless_damaged(lambda: bytes_rewritten_since(lake, midnight)) or {}
     chosen = choose(found, care, spent, midnight.date())
     return [_with_optimize(plan, care, found, chosen) for plan in surveyed]
 
@@ -92,9 +94,19 @@ def _survey(lake: Lake, table: CaredTable, care: TableCare, now: datetime) -> Ta
     refusal, findings = _guard(lake, table, log, now) if table.is_bronze else (None, [])
     findings += _lost_files(table, lost)
     plan = TablePlan(table, figures, findings=tuple(findings))
-    if table.savepoints_of is not None:
-        plan = _with_left_over(plan, left_over_ids(lake, table.savepoints_of, log, now))
+    if stream := table.savepoints_of:
+        left_over = _unless_damaged(lambda: left_over_ids(lake, stream, log, now)) or []
+        plan = _with_left_over(plan, left_over)
     return _with_vacuum(plan, figures, care, refusal)
+
+
+def _unless_damaged(read: Callable[[], Result]) -> Result | None:
+    """What a record of ours says; where it is damaged, the tables go without it, and it has a plan
+    and a finding of its own."""
+    try:
+        return read()
+    except LakeError:
+        return None
 
 
 def _unreadable(table: CaredTable, why: str) -> TablePlan:

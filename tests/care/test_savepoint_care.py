@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from include.care.care_record import record_sizes
 from include.care.cared_tables import cared_tables, spark_tables_named
 from include.care.plan_care import TablePlan, plan_table_care
 from include.lake.paths import Lake
@@ -79,3 +82,16 @@ def test_savepoints_of_earlier_kinds_of_state_are_tables_of_their_own(lake):
     assert [(table.name, table.lease) for table in one] == [(named[2], "stream-user_counts")]
     # As `./stateful maintain-tables` names them: each once.
     assert [table.name for table in spark_tables_named(lake, named)] == named
+
+
+@pytest.mark.parametrize("damaged", ["savepoints", "table_sizes"])
+def test_tables_have_their_care_though_a_record_of_them_is_damaged(lake, damaged):
+    write_savepoints(lake, "a")
+    record(lake, "a")
+    record_sizes(lake, None, SAVEPOINTS, "after", plan_of(lake).figures, bytes_rewritten=0)
+    for path in Path(lake.ops(damaged)).glob("*.parquet"):
+        path.write_bytes(b"")
+    plans = {plan.table.name: plan for plan in plan_table_care(lake, CARE, NOW)}
+    assert plans[SAVEPOINTS].optimize
+    assert plans[SAVEPOINTS].left_over == ()
+    assert [found.finding for found in plans[f"ops/{damaged}"].findings] == ["files_lost"]
