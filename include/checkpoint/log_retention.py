@@ -42,7 +42,7 @@ class Needed:
 
 
 def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed | None:
-    """None when the next run begins with a commit that is still to come, or has no batch before it."""
+    """None when the next run begins with a commit that is still to come, or with all of bronze."""
     bronze = lake.bronze(source)
     start = _start(lake, generations)
     if start is None or not lake.is_delta_table(bronze):
@@ -77,18 +77,18 @@ class _Start(NamedTuple):
 
 
 def _start(lake: Lake, generations: Generations) -> _Start | None:
-    """None before the first batch. That reads a snapshot; after a reseed, the commits since."""
+    """None before the first batch, which reads a snapshot; after a reseed, the commits since."""
     row = generations.current
     checkpoint = lake.checkpoint(generations.stream, generations.number)
     planned = newest_planned(lake, checkpoint)
+    if not planned and row is not None and is_reseeded(row):
+        return _Start(row["bronze_id"], row["bronze_version"] + 1)
     if planned is None:
         return None
     position = read_position(lake, f"{checkpoint}/offsets/{max(planned - 1, 0)}")
     if planned > 0:
         return _Start(position.table_id, position.version)
-    if row is None or not is_reseeded(row):
-        return _Start(position.table_id, position.version - 1, is_snapshot=True)
-    return _Start(row["bronze_id"], row["bronze_version"] + 1)
+    return _Start(position.table_id, position.version - 1, is_snapshot=True)
 
 
 def _made_at(lake: Lake, bronze: str, version: int) -> datetime | None:
