@@ -69,7 +69,7 @@ def _read_other_bronze(lake: Lake, generations: Generations, own: Entry | None) 
         return None
     bronze = lake.bronze(row["source"])
     found = commit_hash(lake, bronze, own.read_version)
-    if found == own.read_commit:
+    if f"{own.read_version}:{found}" == own.read_commit:
         return None
     newest = _newest_version(lake, bronze, own.bronze_id)
     if newest is None:
@@ -91,10 +91,12 @@ def _read_other_bronze(lake: Lake, generations: Generations, own: Entry | None) 
 def bronze_commit(
     lake: Lake, row: GenerationRow, bronze_id: str | None, version: int
 ) -> str | None:
-    """Which commit a version of bronze is; None where it is not the table of this id, or cannot be read."""
+    """Which commit a version of bronze is, with that version; None where it is not the table of this
+    id, or cannot be read."""
     path = lake.bronze(row["source"])
     is_same = _newest_version(lake, path, bronze_id) is not None
-    return commit_hash(lake, path, version) if is_same else None
+    found = commit_hash(lake, path, version) if is_same else None
+    return None if found is None else f"{version}:{found}"
 
 
 def _newest_version(lake: Lake, path: str, table_id: str | None) -> int | None:

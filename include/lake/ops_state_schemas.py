@@ -96,7 +96,9 @@ COVERAGE = pa.schema(
         ops_column("bronze_ingested_at", INSTANT, "The newest ingested_at of that version"),
         ops_column("read_version", pa.int64(), "Live: rows up to this that were not late are, too"),
         ops_column(
-            "read_commit", pa.string(), "A hash of that version's commit in the log of bronze"
+            "read_commit",
+            pa.string(),
+            "That version, and a hash of its commit in the log of bronze",
         ),
         ops_column("batch_id", pa.int64(), "Live: the newest batch that is counted in"),
         ops_column("mapped_from", pa.string(), "The code whose states migrate_state has mapped"),

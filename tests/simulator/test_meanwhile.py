@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from include.coverage import ledger
+from include.coverage.entries import Entry
 from include.coverage.give_up import give_up_reseed
 from include.coverage.ledger import CoverageError
 from include.coverage.table_coverage import (
@@ -21,7 +23,8 @@ from include.coverage.table_coverage import (
 )
 from include.fold.admission import EPOCH
 from include.fold.instants import instant_of
-from include.lake.paths import LakeError
+from include.lake.ops import update_ops
+from include.lake.paths import Lake, LakeError
 from include.landing import changed_bronze
 from include.landing.ingest import ingest
 from include.landing.ingest_seal import how_tables_changed, seal_tables
@@ -34,7 +37,7 @@ from tests.simulator import writes
 from tests.simulator.auditor import Auditor
 from tests.simulator.damage import append_again
 from tests.simulator.sequences import one_more_run
-from tests.simulator.steps import land, run
+from tests.simulator.steps import land, live_table, run
 from tests.simulator.test_changed_bronze import appended, deleted, updated
 from tests.simulator.test_rejected_rows import FAILS, two_days
 from tests.simulator.world import MINUTE_US, START_US, World, open_world
@@ -214,6 +217,23 @@ def test_a_reseed_that_mends_it_and_is_killed_and_given_up_has_mended_nothing(at
         with suppress(LakeError):
             run(world, KIND)
         auditor.check()
+
+
+def change_without_commit(lake: Lake, entry: Entry) -> None:
+    row = {name: value for name, value in entry.row().items() if name != "read_commit"}
+    update_ops(lake, "coverage", ["stream", "number"], [row])
+
+
+def test_code_that_knows_no_commits_of_bronze_may_run_in_between():
+    """As where an upgrade was taken back, and made once more."""
+    with open_world(quick=False) as world:
+        for changes in [ledger.change_entry, change_without_commit, ledger.change_entry]:
+            land(world, [("a", 0, 1), ("b", MINUTE_US, 1)], minutes=60)
+            with pytest.MonkeyPatch.context() as older:
+                older.setattr(ledger, "change_entry", changes)
+                run(world, KIND)
+        assert table_coverage(world.lake, world.streams[KIND]).is_right
+        assert world.table(KIND) == live_table(world, KIND)
 
 
 def test_coverage_for_scripts_says_of_changed_bronze_what_it_says_to_people():
