@@ -10,6 +10,7 @@ from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition, KeyedF
 from include.lake.columns import (
     APPEND_ONLY,
     ARROW_TYPES,
+    CHECKPOINT_INTERVAL,
     Column,
     columns_of,
     create_if_absent,
@@ -57,7 +58,7 @@ def ensure_product(path: str, definition: Definition) -> None:
             f"{path} has {APPEND_ONLY}=true, which others have set: no row of it could be replaced. In "
             f"Spark: ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{APPEND_ONLY}' = 'false')"
         )
-    _begin_feed(path, table)
+    _keep_properties(path, table)
 
 
 def refuse_other_columns(path: str, table: DeltaTable, definition: Definition) -> None:
@@ -80,11 +81,14 @@ def _create(path: str, definition: Definition, columns: Sequence[Column]) -> Non
     log.info("created %s", path)
 
 
-def _begin_feed(path: str, table: DeltaTable) -> None:
-    """Append tables of release 0.5 have no change feed: from here on they do."""
-    if not CHANGE_FEED.items() <= table.metadata().configuration.items():
-        table.alter.set_table_properties(CHANGE_FEED)
-        log.info("%s has a change feed from version %d on", path, table.version())
+def _keep_properties(path: str, table: DeltaTable) -> None:
+    """Append tables of release 0.5 have no change feed, and what others have made anew has none of
+    ours: from here on they do. What somebody has set otherwise stays, but for the feed."""
+    found = table.metadata().configuration
+    kept = CHECKPOINT_INTERVAL | PROPERTIES | found | CHANGE_FEED
+    if kept != found:
+        table.alter.set_table_properties(dict(kept.items() - found.items()))
+        log.info("%s has the properties of a product from version %d on", path, table.version())
 
 
 def _shown(columns: Sequence[tuple[str, pa.DataType]]) -> str:

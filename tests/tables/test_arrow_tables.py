@@ -1,5 +1,6 @@
 """The product tables that delta-rs writes: each batch once, ranges replaced, nothing for nothing."""
 
+import shutil
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -207,6 +208,19 @@ def test_an_append_table_of_0_5_gets_a_change_feed(lake):
     assert version(table) == begun
     table.replace_range([emitted([("b", 1, 0)])], None, None, "all")
     assert changed_by_feed(table, begun) == Counter([("b", 1, 0)])
+
+
+def test_a_table_that_others_have_made_anew_gets_its_properties_back(lake):
+    path = table_in(lake, "append").path
+    made = DeltaTable(path)
+    ours, rows = made.metadata().configuration, made.to_pyarrow_table()
+    shutil.rmtree(path)
+    kept = {"delta.setTransactionRetentionDuration": "interval 500 days"}
+    write_deltalake(path, rows, partition_by=["emitted_date"], configuration=kept)
+    ensure_product(path, definition("append"))
+    ensure_product(path, definition("append"))
+    table = DeltaTable(path)
+    assert (table.version(), table.metadata().configuration) == (1, ours | kept)
 
 
 @pytest.mark.parametrize("mode", ["append", "update"])
