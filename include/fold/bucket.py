@@ -20,7 +20,7 @@ from include.fold.definition import REMOVED, KeyedFold
 from include.fold.emitted import Emitted, Rejected
 from include.fold.event_order import Ordered, order_events
 from include.fold.failures import BrokenInvariantError, StateFunctionError, is_row, no_row
-from include.fold.records import Column, DefinitionError
+from include.fold.records import NO_RECORDS, Column, DefinitionError
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.settle import fold_runs
 from include.fold.states import States
@@ -156,6 +156,8 @@ def outputs_table(fold: KeyedFold, emitted: Emitted) -> pa.Table | None:
 
 
 def _record_arrays(fold: KeyedFold, rows: Sequence[Any], schema: pa.Schema) -> list[pa.Array]:
+    if any(issubclass(kind, NO_RECORDS) for kind in set(map(type, rows))):
+        raise no_row(fold, next(row for row in rows if isinstance(row, NO_RECORDS)))
     fields = zip(fold.output_columns, schema, strict=False)
     try:
         columns = zip(fields, zip(*rows, strict=True), strict=True)

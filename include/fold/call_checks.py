@@ -10,7 +10,7 @@ from typing import Any
 
 from include.fold.definition import KeyedFold
 from include.fold.failures import is_row, no_row
-from include.fold.records import MAX_INT, MIN_INT, NAMES, Column
+from include.fold.records import MAX_INT, MIN_INT, NAMES, NO_RECORDS, Column, record_of
 from include.fold.shapes import check_years
 
 # Every whole number up to here is a double; of those beyond, Arrow takes none for one.
@@ -41,7 +41,7 @@ class CallChecks:
         """The state as the next call will see it: also when it comes from a store by then."""
         if value is None:
             return None
-        state = value if type(value) is self._state else self._state._make(value)
+        state = record_of(self._state, value)
         for (plain, column), item in zip(self._states, state, strict=True):
             if not is_plainly(item, plain):
                 column.check(item)
@@ -49,6 +49,8 @@ class CallChecks:
 
     def output(self, row: Iterable[Any]) -> tuple[Any, ...]:
         """An output, or a row of a projection."""
+        if not isinstance(row, tuple) and isinstance(row, NO_RECORDS):
+            raise no_row(self._fold, row)
         try:
             values = zip(self._outputs, row, strict=True)
             return tuple(

@@ -14,6 +14,7 @@ from include.fold.emitted import Emitted, KeyRun
 from include.fold.failures import TIMEOUTS_IN_A_ROW, TimeoutPace, refuse_timeout_loop
 from include.fold.group_state import TickingGroupState
 from include.fold.projection import checked_projection, project
+from include.fold.records import record_of
 from include.fold.states import States, end_us
 
 Call = Callable[[Iterator[Any]], None]
@@ -97,7 +98,7 @@ class Calls:
             (row,) = function(key, own, group)
             state = group.getOption
             if state is not None and type(state) is not record:
-                state = record(*state)  # now: another call may change a list
+                state = record_of(record, state)  # now: another call may change a list
             states.append(state)
             returned.append(row)
         self._put_all(runs, states)

@@ -10,7 +10,7 @@ from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
 from include.fold.deduplicate import Deduplicate, SeenValues, seen_values
 from include.fold.fold_key import FoldKey, GivenKey, fold_key
 from include.fold.group_state import GroupState, GroupStateTimeout
-from include.fold.records import Column, DefinitionError, columns_of
+from include.fold.records import Column, DefinitionError, columns_of, record_of
 from include.fold.timers import TimedGroupState, check_timers, timers_column
 
 EVENT_TIME_US = "event_time_us"
@@ -242,7 +242,8 @@ def _refuse_other(name: str, value: object, known: tuple[str, ...]) -> None:
 
 
 def _stored_record(record: Any, columns: tuple[Column, ...], value: Any) -> Any:
-    return record._make(c.shape.stored(v, c.name) for c, v in zip(columns, value, strict=True))
+    values = zip(columns, record_of(record, value), strict=True)
+    return record._make(column.shape.stored(each, column.name) for column, each in values)
 
 
 def _refuse_names(record: type, reserved: set[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from include.fold.admission import EPOCH, US_PER_MS
 from include.fold.definition import Key, KeyedFold
 from include.fold.group_state import GroupState
-from include.fold.records import DefinitionError
+from include.fold.records import NO_RECORDS, DefinitionError
 
 # Timeouts of one key without an event between them, after which their pace is looked at. As
 # many take some milliseconds, so a loop is found at once.
@@ -78,7 +78,10 @@ def failure(
 
 
 def is_row(fold: KeyedFold, row: Any) -> bool:
-    """Whether what was yielded has, as far as it tells, as many values as the output has fields."""
+    """Whether what was yielded has, as far as it tells, as many values as the output has fields, in
+    their order."""
+    if isinstance(row, NO_RECORDS):
+        return False
     if not hasattr(row, "__len__"):
         return hasattr(row, "__iter__")
     return len(row) == len(fold.output_columns)

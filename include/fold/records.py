@@ -5,7 +5,7 @@ their annotations, so that each engine can make its own schema of them.
 """
 
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum, Flag
@@ -40,6 +40,8 @@ __all__ = ["MAX_INT", "MIN_INT", "Column", "DefinitionError", "Instant", "column
 Instant = NewType("Instant", int)
 
 NAMES: dict[str, type] = {"bigint": int, "double": float, "string": str, "boolean": bool}
+# Whose items are no values in the order of a record's fields: a mapping has its keys, a text its letters.
+NO_RECORDS = (Mapping, Set, str, bytes)
 SCALARS: dict[Any, str] = {plain: name for name, plain in NAMES.items()}
 KINDS: dict[Any, str] = {**SCALARS, bytes: "binary", date: "date"}
 # What Spark makes of a Decimal by itself.
@@ -76,6 +78,15 @@ class Column(NamedTuple):
 
 def _is_plain(shape: Shape) -> bool:
     return isinstance(shape, Scalar) and shape.kind in NAMES
+
+
+def record_of(record: Any, values: Any) -> Any:
+    """`values` as that record. Raises TypeError for what has not one for each field, in their order."""
+    if type(values) is record:
+        return values
+    if isinstance(values, NO_RECORDS):
+        raise TypeError(f"{values!r} is no {record.__name__}")
+    return record._make(values)
 
 
 def columns_of(record: type) -> tuple[Column, ...]:

@@ -18,7 +18,7 @@ from include.fold.call_checks import is_plainly
 from include.fold.codes import positions_of
 from include.fold.definition import Key, KeyedFold
 from include.fold.expired import first_expiry_us, without_expired
-from include.fold.records import MAX_INT, MIN_INT, NAMES
+from include.fold.records import MAX_INT, MIN_INT, NAMES, record_of
 from include.fold.schemas import state_schema
 from include.fold.state_arrays import kept_without_timeout, records_of, state_array, wake_us
 from include.fold.timers import TIMERS
@@ -130,11 +130,10 @@ class States:
         if self._fold.stored_state is not None:
             state = self._fold.stored_state(state)
         else:
+            state = record_of(self._fold.state, state)
             for (plain, column), value in zip(self._columns, state, strict=True):
                 if not is_plainly(value, plain):
                     column.check(value)
-        if type(state) is not self._fold.state:
-            state = self._fold.state(*state)
         self._known[key] = (state, changed_at_us, timeout_at_us)
 
     def put_all(self, keys: list[Key], states: list[Any], changed_at_us: list[int]) -> bool:

@@ -223,9 +223,15 @@ def test_empty_arrays_are_of_the_declared_type(output):
     assert found["given"].to_pylist() == [[], []]
 
 
-@pytest.mark.parametrize("row", [("a", 1, 2), ("a",), (), (*MaybeInts("a", (1,)), "b"), None, 1])
+@pytest.mark.parametrize(
+    "row",
+    [
+        *[("a", 1, 2), ("a",), (), (*MaybeInts("a", (1,)), "b"), None, 1],
+        *[{"key": "a", "given": (1,)}, "ab", b"ab", {"a", "b"}],
+    ],
+)
 @pytest.mark.parametrize("rows", [[], [Ints("b", (1,))]])
-def test_a_row_of_another_length_is_refused_with_what_it_should_have(row, rows):
+def test_what_is_no_row_is_refused_with_what_it_should_have(row, rows):
     fold, emitted = fold_for(Ints), Emitted([*rows, row], [1] * (len(rows) + 1), [])
     says = rf"never yielded {re.escape(repr(row))}, but a row of its output has key, given$"
     for call in (lambda: outputs_table(fold, emitted), lambda: CallChecks(fold).output(row)):

@@ -1,5 +1,6 @@
 """What a stream's file may say, and the errors for what it may not."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -273,7 +274,7 @@ def failing(body):
             lambda s: s.update(State(1, (1, "x"))),
             "last\\[1\\] = 'x' is a str, but the column is bigint",
         ),
-        (lambda s: s.update((1,)), "shorter"),
+        (lambda s: s.update((1,)), "Expected 2 arguments, got 1"),
         (lambda s: 1 / 0, "ZeroDivisionError"),
     ],
 )
@@ -375,7 +376,7 @@ def positive(key: str, state: State) -> Output:
         (State(2**63), 2**63, "beyond the 64 bits"),
         (State(1), 2, "project\\(\\) makes"),
         (State(-1), -1, "ArithmeticError: below zero"),
-        ((1, (), 3), 1, "takes from 2 to 3 positional arguments but 4"),
+        ((1, (), 3), 1, "Expected 2 arguments, got 3"),
         (State(0), Unequal(), "cannot be compared"),
     ],
 )
@@ -397,6 +398,25 @@ def test_of_several_keys_the_one_whose_call_left_behind_what_is_refused_is_named
 def update_fold(function, **settings) -> KeyedFold:
     named = {"key": "key", "event": Event, "output": Output, "output_mode": "update"}
     return map_groups_with_state(function, **named, **settings)
+
+
+@pytest.mark.parametrize("state", [{"word": "a"}, "a", {"a"}])
+@pytest.mark.parametrize("on_error", ["stop", "quarantine"])
+def test_a_state_that_is_no_record_is_never_taken_by_its_keys_or_letters(state, on_error):
+    def note(key, events, group):
+        group.update(state)
+        return Output(key, 0)
+
+    fold = update_fold(note, state=Word, project=lambda key, _: Output(key, 0))
+    events = [Event("b", 1_000_000), Event("z", 9_000_000)]
+    says = rf"{re.escape(repr(state))} is no Word"
+    if on_error == "stop":
+        with pytest.raises(StateFunctionError, match=rf"for key 'b'.*{says}"):
+            run(fold, events)
+        return
+    rejected, _ = run(replace(fold, on_error="quarantine"), events).rejected
+    assert rejected.key == "b"
+    assert re.search(says, rejected.message)
 
 
 def test_half_a_letter_in_a_state_is_refused_with_its_key():
