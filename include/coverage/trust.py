@@ -15,7 +15,13 @@ from include.checkpoint.offsets import newest_committed, newest_planned
 from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.coverage.marks import is_marked
-from include.lake.delta_log import commit_hash, first_line, is_of_machine, unreadable_log
+from include.lake.delta_log import (
+    commit_hash,
+    first_line,
+    is_of_machine,
+    lacks_newest,
+    unreadable_log,
+)
 from include.lake.generations import GenerationRow, Generations, exactly_once_tables, written_batch
 from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops
@@ -117,6 +123,8 @@ def _older_than_ledger(lake: Lake, stream: str, entries: Sequence[Entry]) -> str
     if version < entered.table_version:
         return f"it is at version {version}, and the ledger has entered {entered.table_version}"
     found = commit_hash(lake, lake.table(stream), entered.table_version)
+    if found is None and version == entered.table_version:
+        return f"its log {lacks_newest(version)}"
     # A void counts on nothing in the table: it may be made anew.
     is_known = entered.kind != "void" and None not in (found, entered.table_commit)
     if not is_known or found == entered.table_commit:

@@ -163,6 +163,11 @@ def unreadable_log(path: str, reason: str) -> str:
     return f"the log of {path} cannot be read ({reason})"
 
 
+def lacks_newest(version: int) -> str:
+    """What is said of a log that can be read and not gone on from: the newest is never cleaned up."""
+    return f"has lost the commit of its newest version, {version}: nobody can write to it"
+
+
 def first_line(error: Exception) -> str:
     """What an error says, with the causes that delta-rs puts below, and no stack trace of it."""
     first, *others = COLOUR.sub("", str(error)).splitlines() or [type(error).__name__]

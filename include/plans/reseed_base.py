@@ -7,7 +7,14 @@ from deltalake.exceptions import DeltaError
 from include.coverage.judge import Coverage
 from include.coverage.segments import BEGINNING_US
 from include.coverage.table_coverage import TableCoverage
-from include.lake.delta_log import first_line, is_of_machine, read_actions, unreadable_log
+from include.lake.delta_log import (
+    commit_hash,
+    first_line,
+    is_of_machine,
+    lacks_newest,
+    read_actions,
+    unreadable_log,
+)
 from include.lake.how_to_mend import how_to_mend
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
@@ -108,6 +115,8 @@ def _why_unreadable(lake: Lake, path: str) -> str | None:
         if is_of_machine(error):
             raise
         return first_line(error)
+    if commit_hash(lake, path, version) is None:
+        return f"it {lacks_newest(version)}"
     # delta-rs takes the schema from the sum beside the commit, which Spark does not believe.
     if version == 0 and not read_actions(lake, path, 0):
         return "its first commit is empty, as after a power cut"

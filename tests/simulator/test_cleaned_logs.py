@@ -1,12 +1,18 @@
-"""What a stream has read of bronze, where the clean-up of its log has taken that version away."""
+"""What a stream has read of bronze, where the clean-up of its log has taken that version away; and a
+product table whose log has lost more than a clean-up takes."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from include.care.set_aside import apply_set_aside, plan_set_aside
+from include.coverage.table_coverage import table_coverage
 from include.lake.paths import LakeError
+from include.plans.reseed_options import ReseedOptions
 from include.savepoints.manifest import savepoints_of
+from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import savepoint
 from tests.simulator.damage import clean_log
@@ -52,3 +58,26 @@ def test_what_was_only_rewritten_since_stops_neither_a_run_nor_a_savepoint(do):
     before = len(savepoints_of(lake, stream.name))
     savepoint(engine, lake, stream)
     assert len(savepoints_of(lake, stream.name)) == before + 1
+
+
+def test_a_table_that_has_a_checkpoint_in_place_of_its_newest_commit_is_made_anew(do):
+    """No clean-up does so; and it can be read, but not be written to."""
+    do.land_in_time("a", [1], 1)
+    do.pass_time(30)
+    do.clock_row()
+    do.run(None)
+    engine, lake, stream = do.world.engine, do.world.lake, do.stream
+    path = Path(lake.table(stream.name))
+    clean_log(path)
+    for commit in path.glob("_delta_log/*.json"):
+        commit.unlink()
+    with pytest.raises(LakeError, match=rf"lost the commit of its newest.*reseed {stream.name}"):
+        drain(engine, lake, stream)
+    with pytest.raises(
+        LakeError, match=rf"lost the commit.*set-aside tables/{stream.name} --apply"
+    ):
+        reseed(engine, lake, stream, ReseedOptions())
+    part = f"tables/{stream.name}"
+    apply_set_aside(lake, plan_set_aside(lake, [part], datetime.now(UTC)))
+    reseed(engine, lake, stream, ReseedOptions())
+    assert table_coverage(lake, stream).is_right
