@@ -1,7 +1,7 @@
 """The Dag of the tables' care: its tasks, their pools, and that it starts nothing in vain."""
 
 import importlib.util
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.limits import TABLE_CARE
 from include.registry import all_streams
+from include.savepoints import retention
 
 ROOT = Path(__file__).resolve().parents[2]
 MANY = TABLE_CARE.min_small_files
@@ -118,7 +119,8 @@ def test_only_the_tasks_of_tables_that_need_something_run(dag, lake):
     assert planned(dag) == {"maintain_source_signals", "maintain_stream_user_counts"}
 
 
-def test_savepoints_of_all_kinds_of_state_go_with_their_stream(dag, lake):
+def test_savepoints_of_all_kinds_of_state_go_with_their_stream(dag, lake, monkeypatch):
+    monkeypatch.setattr(retention, "STRUCK_OFF_KEPT", timedelta(0))
     for name, savepoint in (("user_counts", "there"), ("user_counts-2", "cut")):
         rows = pa.table({"savepoint_id": [savepoint], "key": ["k"]})
         write_deltalake(lake.savepoints(name), rows, partition_by=["savepoint_id"])
