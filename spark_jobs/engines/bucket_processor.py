@@ -15,6 +15,7 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessor,
     StatefulProcessorHandle,
     TimerValues,
+    ValueState,
 )
 
 from include.fold.admission import NEVER_US, US_PER_MS, timer_ms, until_us, watermark_us
@@ -22,12 +23,11 @@ from include.fold.bucket import Settled, check_not_folded, no_events, settle
 from include.fold.ddl import BUCKET_STATE, KEYS
 from include.fold.definition import KeyedFold
 from include.fold.states import States
+from spark_jobs.engines.deferred_processor import BUCKET_SCHEMA, KEYS_SCHEMA
 from spark_jobs.engines.packing import PackedRow, from_stream, to_stream
 from spark_jobs.engines.pending import pending_events
 from spark_jobs.engines.state_rows import states_from_rows
 from spark_jobs.engines.stored_bucket import (
-    BUCKET_SCHEMA,
-    KEYS_SCHEMA,
     StoredBucket,
     packed,
     packed_keys,
@@ -54,10 +54,13 @@ class BucketProcessor(StatefulProcessor):
         self._since_us = NEVER_FOLDED_US if since_us is None else since_us
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        keys = handle.getValueState(KEYS, KEYS_SCHEMA)
+        self.attach(handle, keys, handle.getValueState(BUCKET_STATE, BUCKET_SCHEMA))
+
+    def attach(self, handle: StatefulProcessorHandle, keys: ValueState, bucket: ValueState) -> None:
+        """Work with the state variables `keys` and `bucket` that `handle` has given."""
         leave_imports_alone()
-        self._handle = handle
-        self._keys = handle.getValueState(KEYS, KEYS_SCHEMA)
-        self._bucket = handle.getValueState(BUCKET_STATE, BUCKET_SCHEMA)
+        self._handle, self._keys, self._bucket = handle, keys, bucket
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
         """`initialState` is a row of `states, events`. A bucket may have several."""

@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 from include.fold.admission import MICROSECOND, US_PER_MS
 from include.fold.buckets import bucket_ids
 from include.fold.definition import KeyedFold
-from spark_jobs.engines.bucket_processor import FOLDED_DDL, BucketProcessor
+from spark_jobs.engines.bucket_processor import FOLDED_DDL
+from spark_jobs.engines.deferred_processor import DeferredProcessor
 from spark_jobs.engines.engine import Seed
 from spark_jobs.engines.live_of_0_5 import FrameProcessor
 from spark_jobs.engines.packing import Admission, pack_events
@@ -45,7 +46,7 @@ def live_fold(
     # With rows: a frame of pandas costs a bucket a millisecond more.
     grouped = packed.groupBy("bucket")
     operator = grouped.transformWithStateInPandas if of_0_5 else grouped.transformWithState
-    processor = FrameProcessor if of_0_5 else BucketProcessor
+    processor = FrameProcessor if of_0_5 else DeferredProcessor
     return operator(
         processor(fold, delay_us, since_us),
         outputStructType=FOLDED_DDL,

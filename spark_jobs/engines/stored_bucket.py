@@ -7,25 +7,12 @@ pickle on both ways.
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, LongType, StructType
 
 from include.fold.definition import KeyedFold
 from include.fold.failures import BrokenInvariantError
 from include.fold.schemas import state_schema
 from spark_jobs.engines.packing import from_stream, to_stream
 
-# What the state variables KEYS and BUCKET_STATE hold. Not as DDL, which each task would have the
-# JVM parse, twice.
-KEYS_SCHEMA = StructType().add("keys", BinaryType())  # the column `key` of `state_schema`
-BUCKET_SCHEMA = (
-    StructType()
-    .add("folded_until_us", LongType())
-    .add("timer_ms", LongType())
-    .add("keys", LongType())
-    .add("waiting", LongType())
-    .add("states", BinaryType())
-    .add("events", BinaryType())
-)
 # Spark hands bytes to Python a character at a time, at 60 to 190 MB/s: compressed, fewer cross. Of
 # less than this a buffer's own start costs more.
 COMPRESSED_FROM_BYTES = 16 * 1024

@@ -27,7 +27,7 @@ from include.fold.definition import (
 from include.fold.emitted import Emitted, Rejected
 from include.fold.schemas import event_schema
 from include.fold.states import KeyState, States
-from spark_jobs.engines.bucket_processor import BucketProcessor
+from spark_jobs.engines.deferred_processor import DeferredProcessor
 from spark_jobs.engines.packing import (
     ADMITTED,
     BUCKET,
@@ -113,9 +113,9 @@ class PlainOperator:
     def _timer_values(self) -> Any:
         return SimpleNamespace(getCurrentWatermarkInMs=lambda: self.watermark_ms)
 
-    def _processor(self, bucket: int) -> BucketProcessor:
+    def _processor(self, bucket: int) -> DeferredProcessor:
         """A new one each time: it must keep nothing between calls."""
-        processor = BucketProcessor(self._fold, self._delay_us, self._since_us)
+        processor = DeferredProcessor(self._fold, self._delay_us, self._since_us)
         processor.init(Handle(self, bucket))
         return processor
 
