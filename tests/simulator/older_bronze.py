@@ -21,7 +21,7 @@ OLDER = ("bronze/sent", "quarantine/sent", "ingested_files/sent", "ops/tables")
 @pytest.fixture
 def world() -> Iterator[World]:
     """Each file is a commit of bronze, and nothing but rows moves the watermark."""
-    with open_world(quick=False) as made:
+    with open_world() as made:
         made.source = replace(SOURCE, commit_bytes=1, clock_grace=None)
         sources.SOURCES = (made.source,)
         yield made

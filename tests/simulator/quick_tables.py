@@ -33,6 +33,7 @@ class _Open(NamedTuple):
     raw: Any  # what a DeltaTable is a shell of
     version: int
     commit: tuple[int, int, int]  # which file that version is
+    log: frozenset[str]  # the files of the log, to which an open table comes back
 
 
 class QuickTables:
@@ -85,7 +86,7 @@ class QuickTables:
     ) -> None:
         """In the place of `DeltaTable.__init__`."""
         known = None if named else self._open.get(path)
-        if known is None or _commit(path, known.version) != known.commit:
+        if known is None or not _is_still(path, known):
             self._init(table, path, version, **named)
             if version is None and not named:
                 self._keep(path, table)
@@ -101,7 +102,7 @@ class QuickTables:
         version = table.version()
         commit = _commit(path, version)
         if commit is not None:  # None: only a checkpoint is left of it
-            self._open[path] = _Open(table._table, version, commit)
+            self._open[path] = _Open(table._table, version, commit, _log(path))
 
     def _dataset(self, path: str) -> "_Rows":
         """In the place of `dataset_without_bounds`: as much of it as `read_ops` uses."""
@@ -251,6 +252,17 @@ def _rows_in(file: str, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def _is_still(path: str, known: _Open) -> bool:
+    return _commit(path, known.version) == known.commit and known.log <= _log(path)
+
+
+def _log(path: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(f"{path}/_delta_log"))  # noqa: PTH208
+    except FileNotFoundError:
+        return frozenset()
 
 
 def _commit(path: str, version: int) -> tuple[int, int, int] | None:

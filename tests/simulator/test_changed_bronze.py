@@ -59,8 +59,7 @@ def _open_to_changes(bronze: str) -> DeltaTable:
 @pytest.fixture
 def world() -> Iterator[World]:
     """Three commits, which the stream has read, late rows and all."""
-    # Tables that stay open would not see what others do to them.
-    with open_world(quick=False) as made:
+    with open_world() as made:
         rng = random.Random(5)
         for _ in range(3):
             land(made, some_rows(rng), minutes=60)

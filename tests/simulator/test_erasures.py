@@ -1,6 +1,5 @@
 """A key is erased without a JVM: what is left is as if it had never been, killed before any write."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,15 +27,8 @@ from tests.simulator.erased import (
 )
 from tests.simulator.steps import land, run
 from tests.simulator.stream_files import KINDS
-from tests.simulator.world import MINUTE_US, World, open_world
+from tests.simulator.world import MINUTE_US, open_world
 from tests.simulator.writes import killed_at, write_point, writes_of
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    # Tables that stay open would ask for files of a log that is gone.
-    with open_world(quick=False) as made:
-        yield made
 
 
 def test_nothing_of_a_key_is_left_and_all_else_goes_on(world, tmp_path):
@@ -61,10 +53,9 @@ def test_nothing_of_a_key_is_left_and_all_else_goes_on(world, tmp_path):
         plan_erasure(world.lake, erased_key(STREAM, SECRET))
 
 
-def test_streams_and_ingestion_wait_for_an_erasure_that_was_cut_off(world, tmp_path):
+def test_streams_and_ingestion_wait_for_an_erasure_that_was_cut_off(written, world, tmp_path):
     lived(world)
-    before = writes_of_erasure()
-    bronze = next(n for n, name in enumerate(before, 1) if "bronze/sent" in name)
+    bronze = next(n for n, name in enumerate(written, 1) if "bronze/sent" in name)
     assert killed_at(bronze + 1, lambda: forget(world, tmp_path))
     for kind in KINDS:
         with pytest.raises(LakeError, match=r"`./stateful erase sent KEY --apply`"):
@@ -91,8 +82,10 @@ def test_a_reseed_while_an_erasure_is_open_begins_with_no_state_of_before(
     check_erased(world)
 
 
-def writes_of_erasure() -> list[str]:
-    with open_world(quick=False) as world, pytest.MonkeyPatch.context() as patch:
+@pytest.fixture
+def written() -> list[str]:
+    """The writes of an erasure, of a world of its own: to be asked for before `world`."""
+    with open_world() as world, pytest.MonkeyPatch.context() as patch:
         count_deletions(patch)
         lived(world)
         return writes_of(lambda: forget(world, Path(world.lake.root, "no-airflow"))).names
@@ -115,11 +108,12 @@ def count_deletions(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.full
-def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(monkeypatch, tmp_path):
-    writes = len(writes_of_erasure())
+def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(
+    written, monkeypatch, tmp_path
+):
     count_deletions(monkeypatch)
-    for number in range(1, writes + 1):
-        with open_world(quick=False) as world:
+    for number in range(1, len(written) + 1):
+        with open_world() as world:
             lived(world)
             assert killed_at(number, lambda world=world: forget(world, tmp_path))
             if not any(erasure.is_done for erasure in erasures_of(world.lake, "sent")):

@@ -1,7 +1,6 @@
 """`ops/erasures` is lost, or older, while an erasure is open: it is known by bronze, and goes on."""
 
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from tests.simulator.erased import (
 )
 from tests.simulator.steps import run
 from tests.simulator.stream_files import KINDS
-from tests.simulator.world import MINUTE_US, World, open_world
+from tests.simulator.world import MINUTE_US, World
 
 # Where it is cut off, and whether there is a record of one before it.
 CUT_OFF = [
@@ -36,12 +35,6 @@ CUT_OFF = [
     ("_make_anew", True),
     ("_without_past", False),
 ]
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    with open_world(quick=False) as made:
-        yield made
 
 
 @pytest.mark.parametrize(("step", "is_older"), CUT_OFF)

@@ -1,7 +1,6 @@
 """An erased key does not come back with a part of the lake that is older than its erasure."""
 
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,13 +26,7 @@ from tests.simulator.erased import (
 )
 from tests.simulator.steps import run, table_of
 from tests.simulator.stream_files import KINDS
-from tests.simulator.world import MINUTE_US, World, open_world
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    with open_world(quick=False) as made:
-        yield made
+from tests.simulator.world import MINUTE_US, World
 
 
 @pytest.mark.parametrize("is_open", [True, False])
