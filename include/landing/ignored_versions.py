@@ -27,6 +27,9 @@ def ignored_findings(source: Source, batch: Batch) -> list[Finding]:
         return []
     named, uri = ", ".join(map(str, versions)), source.origin.uri
     told = f"versions {named} of {uri} delete, update or restore rows, and were passed over"
+    kept = f"bronze/{source.name} has the rows as they were before"
+    if whole := [str(part.version) for part in parts if part.path == PASSED_OVER]:
+        kept += f", and none that version {', '.join(whole)} adds, be it a new one"
     if others := [_passed_over(uri, part.version) for part in parts if part.path == INSERTS]:
         told += f" but for the rows that they insert: {', '.join(others)}"
     return [
@@ -34,8 +37,7 @@ def ignored_findings(source: Source, batch: Batch) -> list[Finding]:
             finding="versions_ignored",
             severity="warning",
             count=len(versions),
-            detail=f"{told} (on_change of the source): bronze/{source.name} has the rows as they "
-            "were before",
+            detail=f"{told} (on_change of the source): {kept}",
             action="if the change matters, take the table in anew under another source",
         )
     ]

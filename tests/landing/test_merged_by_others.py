@@ -73,6 +73,16 @@ def test_inserted_rows_with_texts_are_taken(lake: Lake, uri: str):
     assert taken == [(0, None, ["t0"]), (1, "n1", ["t1"]), (2, None, ["t2"]), (3, "n3", ["t3"])]
 
 
+def test_rows_that_are_new_in_a_version_that_is_passed_over_are_told_of(lake: Lake, uri: str):
+    source = source_of(uri, "ignore")
+    ingest(lake, source)
+    merge(uri, rows_of(1, 2), updates=True)
+    ingest(lake, source)
+    assert sorted(row["value"] for row in bronze_of(lake)) == [0, 1]
+    (found,) = read_ops(lake, "findings").to_pylist()
+    assert found["detail"].endswith("and none that version 1 adds, be it a new one")
+
+
 @pytest.mark.parametrize("on_change", ["stop", "ignore", "inserts"])
 def test_a_merge_that_only_inserts_is_an_append(lake: Lake, uri: str, on_change: str):
     source = source_of(uri, on_change)
