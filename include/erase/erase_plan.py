@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from pyarrow import fs
 
@@ -11,10 +12,12 @@ from include.erase.found_rows import LEAST_TEXT, Found, find
 from include.erase.refuse_erasure import refuse_erasure
 from include.lake.generations import read_generations
 from include.lake.open_delta import delta_table
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake
+from include.lake.read_tables import dataset_of
 from include.landing.erasures import Erasure, erasures_of, open_erasure
 from include.landing.ingest_position import files_waiting
 from include.landing.origin import place_of
+from include.origins import DeltaTable
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_later_reseed
 from include.registry import all_sources, source_names, stream_names, streams_of
@@ -34,7 +37,7 @@ class ErasePlan:
     waiting: int  # landed files that are not taken yet
     unread: int  # files that were refused as a whole: nobody knows what is in them
     undeclared: tuple[str, ...]  # what no source or stream of today has, below the lake
-    elsewhere: tuple[str, ...]  # other sources with a field of that name
+    elsewhere: tuple[str, ...]  # other sources that may have it
     reseeds: tuple[str, ...]  # what becomes of the streams that ever ran, bronze being as it is now
     bronze_id: str
     begun: Erasure | None
@@ -108,7 +111,7 @@ class ErasePlan:
                 "delete what may have the key"
             )
         if self.elsewhere:
-            yield f"NOT touched: {', '.join(self.elsewhere)}, with a field of that name: erase it there, too"
+            yield f"NOT touched: {', '.join(self.elsewhere)}: erase it there, too"
         if any(text is not None and len(text) < LEAST_TEXT for text in self.key.texts.values()):
             yield (
                 f"NOT looked for in Airflow's logs and results: a text of less than {LEAST_TEXT} characters. "
@@ -130,7 +133,6 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
     if begun is None and not found.rows and not found.refused:
         raise SettingsError(f"{source} has no row of that key{_erased_before(lake, key)}")
     own, others = streams_by_key(key)
-    names = set(key.values)
     return ErasePlan(
         key,
         found,
@@ -140,13 +142,24 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
         0 if key.source.origin else files_waiting(lake, source),
         _unread(lake, source),
         tuple(_undeclared(lake)),
-        tuple(
-            s.name for s in all_sources() if s.name != source and names & {f.name for f in s.fields}
-        ),
+        tuple(_elsewhere(lake, key)),
         tuple(_reseeds(lake, source)),
         str(delta_table(lake.bronze(source)).metadata().id),
         begun,
     )
+
+
+def _elsewhere(lake: Lake, key: ErasedKey) -> Iterator[str]:
+    """Other sources with a field of its name, or whose rows come from a table of its streams."""
+    source = key.source
+    tables = {lake.table(stream.name): stream.name for stream in streams_of(source.name)}
+    for other in all_sources():
+        uri = other.origin.uri if isinstance(other.origin, DeltaTable) else ""
+        read = tables.get(unquote(uri.removeprefix("file://")).rstrip("/"))
+        if other.name != source.name and set(key.values) & {field.name for field in other.fields}:
+            yield f"{other.name}, with a field of that name"
+        elif read is not None:
+            yield f"{other.name}, which reads the table of {read}, by the field that has the key there"
 
 
 def _reseeds(lake: Lake, source: str) -> Iterator[str]:

@@ -18,7 +18,8 @@ from include.erase.erased_key import ErasedKey, erased_key, streams_by_key
 from include.erase.found_rows import find, landed_file_of, mentions, quotable
 from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
 from include.lake.ops import append_ops, read_ops
-from include.lake.paths import Lake, LakeError, dataset_of
+from include.lake.paths import Lake, LakeError
+from include.lake.read_tables import dataset_of
 from include.landing.erasures import (
     begin_erasure,
     erasures_of,
@@ -27,8 +28,10 @@ from include.landing.erasures import (
     why_wait,
 )
 from include.landing.ingest import ingest
+from include.origins import DeltaTable
 from include.registry import source_named
 from include.settings import Field, SettingsError
+from include.streams import sources
 from tests.ingested import SIGNALS
 from tests.landed_files import Landing, signal
 
@@ -289,3 +292,28 @@ def test_tables_of_streams_that_were_taken_out_are_named_as_not_looked_into(lake
         Path(lake.root, name, "_delta_log").mkdir(parents=True)
     told = plan_erasure(lake, erased_key("device_signals", "7")).text()
     assert "NOT looked into: tables/taken_out, of no source or stream that is declared" in told
+
+
+def test_sources_that_may_have_the_key_by_its_field_or_by_a_table_are_named(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+):
+    Landing(lake).add("a.jsonl", [signal(1, device_id=7)])
+    ingest(lake, SIGNALS)
+    reads = DeltaTable(uri=f"file://{lake.table('device_signals')}/")
+    given = {"origin": reads, "fields": (Field(name="who", type="bigint", comment="Which device"),)}
+    other = replace(SIGNALS, name="derived", **given)
+    monkeypatch.setattr(
+        sources,
+        "SOURCES",
+        (
+            *sources.SOURCES,
+            other,
+            replace(other, name="far", origin=DeltaTable(uri="/far/device_signals")),
+        ),
+    )
+    told = plan_erasure(lake, erased_key("device_signals", "7")).text()
+    assert "derived, which reads the table of device_signals" in told
+    assert "far" not in told
+    monkeypatch.setattr(sources, "SOURCES", (*sources.SOURCES, replace(SIGNALS, name="twin")))
+    told = plan_erasure(lake, erased_key("device_signals", "7")).text()
+    assert "twin, with a field of that name" in told
