@@ -22,8 +22,8 @@ from include.checkpoint.position import read_position
 from include.checkpoint.vacuum_guard import LOG_RETENTION, LOG_SHARE, retention
 from include.lake.delta_log import is_of_machine, made_at, read_actions
 from include.lake.generations import Generations, is_reseeded
-from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
+from include.lake.read_tables import table_to_read
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed |
     start = _start(lake, generations)
     if start is None or not lake.is_delta_table(bronze):
         return None
-    table = delta_table(bronze)
+    table = table_to_read(bronze)
     if start.table_id != str(table.metadata().id) or start.version > table.version():
         return None
     made = _made_at(lake, bronze, start.version)
@@ -101,7 +101,7 @@ def _made_at(lake: Lake, bronze: str, version: int) -> datetime | None:
 def _is_unreadable(bronze: str, version: int) -> bool:
     """Whether neither commits nor a checkpoint lead to that version any more."""
     try:
-        return delta_table(bronze, version=version).version() != version
+        return table_to_read(bronze, version=version).version() != version
     except DeltaError as error:
         if is_of_machine(error):
             raise

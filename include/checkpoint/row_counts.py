@@ -6,8 +6,8 @@ import pyarrow.compute as pc
 from include.checkpoint.batches import last_batch, running_totals
 from include.checkpoint.position import consumed_version
 from include.lake.delta_log import open_rows_of
-from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, files_of
+from include.lake.read_tables import table_to_read
 from include.text_table import counted
 
 RECORDS, WITHOUT_FILE = "num_records", "null_count.source_file"
@@ -46,7 +46,7 @@ def rows_unread(lake: Lake, stream: str, source: str, generation: int) -> int:
     path = lake.bronze(source)
     newest = last_batch(lake, stream, generation)
     read = running_totals(lake, stream, generation, newest)["total_in"]
-    return count_events(lake, path, delta_table(path).version()) - read
+    return count_events(lake, path, table_to_read(path).version()) - read
 
 
 def count_events(lake: Lake, bronze: str, version: int) -> int:

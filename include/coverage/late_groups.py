@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.fold.instants import instant_of, micros_of
-from include.lake.open_delta import delta_table
 from include.lake.paths import Lake
+from include.lake.read_tables import table_to_read
 from include.savepoints.bronze_files import BronzeFiles, known, read_files
 
 COLUMNS = ["event_time", "arrival_watermark", "ingested_at", "is_clock"]
@@ -44,7 +44,7 @@ def late_groups(
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         return []
-    table = delta_table(path)
+    table = table_to_read(path)
     paths = _paths(table, delay_us, since_us, after_us)
     wanted = _is_late(delay_us, since_us, after_us)
     parts = [

@@ -13,8 +13,8 @@ from pyarrow import fs
 
 from include.coverage.entries import Entry
 from include.lake.delta_log import changes_data, commit_info, read_actions
-from include.lake.open_delta import delta_table
 from include.lake.paths import Lake
+from include.lake.read_tables import table_to_read
 
 MARK = "coverage"
 
@@ -46,7 +46,7 @@ def marks_since(lake: Lake, table: str, version: int) -> Iterator[Entry | None]:
 
     What the log has no more is passed over: only begin where it has all, or with None.
     """
-    newest = delta_table(table).version()
+    newest = table_to_read(table).version()
     for number in range(max(version + 1, oldest_commit(lake, table)), newest + 1):
         actions = read_actions(lake, table, number)
         if changes_data(actions):

@@ -23,9 +23,9 @@ from include.lake.delta_log import (
     unreadable_log,
 )
 from include.lake.generations import GenerationRow, Generations, exactly_once_tables, written_batch
-from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.lake.read_tables import table_to_read
 from include.lake.rejected_calls import ours
 from include.lake.table_changes import changed_since
 from include.lake.table_seal import read_seals
@@ -108,7 +108,7 @@ def bronze_commit(
 def _newest_version(lake: Lake, path: str, table_id: str | None) -> int | None:
     """Of a table, where it is the one of this id and can be read."""
     try:
-        table = delta_table(path) if lake.is_delta_table(path) else None
+        table = table_to_read(path) if lake.is_delta_table(path) else None
     except DeltaError as error:
         if is_of_machine(error):
             raise
@@ -262,7 +262,7 @@ def table_version(lake: Lake, stream: str) -> int | None:
     """The version of a stream's table; None where there is none that can be read."""
     path = lake.table(stream)
     try:
-        return delta_table(path).version() if lake.is_delta_table(path) else None
+        return table_to_read(path).version() if lake.is_delta_table(path) else None
     except DeltaError as error:
         if is_of_machine(error):
             raise

@@ -15,7 +15,8 @@ from include.erase.erased_key import ErasedKey
 from include.erase.found_rows import Found, rows_and_mask
 from include.lake.columns import APPEND_ONLY
 from include.lake.open_delta import delta_table
-from include.lake.paths import Lake, dataset_of, files_of
+from include.lake.paths import Lake, files_of
+from include.lake.read_tables import dataset_of
 from include.landing.bronze_commits import ROWS_A_GROUP
 
 SNAPPY = WriterProperties(compression="SNAPPY", max_row_group_size=ROWS_A_GROUP)

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from include.erase.erased_key import ErasedKey
 from include.lake.open_delta import delta_table
-from include.lake.paths import Lake, dataset_of, files_of
+from include.lake.paths import Lake, files_of
+from include.lake.read_tables import dataset_of
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import value_at
 from include.landing.landed_values import converter

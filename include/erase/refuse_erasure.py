@@ -9,7 +9,8 @@ from include.fold.instants import EPOCH
 from include.lake.generations import Generations, read_generations
 from include.lake.how_to_mend import how_to_mend
 from include.lake.open_delta import delta_table
-from include.lake.paths import Lake, LakeError, dataset_of
+from include.lake.paths import Lake, LakeError
+from include.lake.read_tables import dataset_of
 from include.landing.clock_repair import open_repair
 from include.landing.erasures import Erasure
 from include.landing.ingest_position import read_position

@@ -18,6 +18,7 @@ from include.fold.instants import EPOCH
 from include.lake.how_to_mend import how_to_mend
 from include.lake.open_delta import delta_table, panics_as_errors, refuse_left_out
 from include.lake.paths import Lake, LakeError
+from include.lake.read_tables import table_to_read
 
 # What the operating system refuses, or a disk fails to give, whatever the bytes are; and a network.
 OF_DISK = (
@@ -91,9 +92,22 @@ def is_of_machine(error: BaseException) -> bool:
 
 
 def open_table(path: str) -> DeltaTable:
-    """The newest version of a table; LakeError when its log cannot be read, or has no commit."""
-    try:
+    """The newest version of a table, to read from; LakeError when its log cannot be read, or has no
+    commit."""
+    with _readable_log(path):
+        return table_to_read(path)
+
+
+def table_to_write(path: str) -> DeltaTable:
+    """The same, to commit with: it is nobody else's."""
+    with _readable_log(path):
         return delta_table(path)
+
+
+@contextmanager
+def _readable_log(path: str) -> Iterator[None]:
+    try:
+        yield
     except (DeltaError, OSError) as error:
         if is_of_machine(error):
             raise
@@ -132,7 +146,7 @@ def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
     same = version
     while True:
         try:
-            return delta_table(path, version=same)
+            return table_to_read(path, version=same)
         except DeltaError as error:
             if is_of_machine(error):
                 raise

@@ -10,9 +10,9 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
+from include.lake.read_tables import table_to_read
 
 FIRST = 1
 INTENT, CURRENT = "intent", "current"
@@ -45,7 +45,7 @@ def written_batch(lake: Lake, path: str, stream: str, generation: int, table: st
     """The newest batch of a generation that is in the table at `path`; None: none, or no table."""
     if not lake.is_delta_table(path):
         return None
-    version: int | None = delta_table(path).transaction_version(app_id(stream, generation, table))
+    version: int | None = table_to_read(path).transaction_version(app_id(stream, generation, table))
     return version
 
 

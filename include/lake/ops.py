@@ -26,7 +26,8 @@ from include.lake.delta_log import unbroken
 from include.lake.lease import check_held
 from include.lake.open_delta import delta_table
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
-from include.lake.paths import Lake, dataset_without_bounds
+from include.lake.paths import Lake
+from include.lake.read_tables import dataset_without_bounds
 
 # A lake makes thousands of commits to them a week, and no reader takes an older version. What is in
 # the log is listed, and which files were replaced is read, each time that one of them is opened.

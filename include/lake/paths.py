@@ -10,11 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from textwrap import shorten
 
-import pyarrow as pa
 from pyarrow import ArrowException, fs
-from pyarrow import dataset as ds
 
-from include.lake.open_delta import delta_table
 from include.lake.s3 import arrow_uri, hadoop_uri, is_plain, is_s3, is_tls_missed
 from include.text_table import printable
 
@@ -110,19 +107,6 @@ def _open_uri(root: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), root
     filesystem, path = fs.FileSystem.from_uri(arrow_uri(root))
     return filesystem, path.rstrip("/")
-
-
-def dataset_of(table: str) -> ds.Dataset:
-    """The newest version of the Delta table at `table`."""
-    return delta_table(table).to_pyarrow_dataset(filesystem=files_of(table))
-
-
-def dataset_without_bounds(table: str) -> ds.Dataset:
-    """The same, without what the log says of each file's values: to make that costs several times
-    what reading a table does that is small."""
-    opened = delta_table(table)
-    bare = opened.to_pyarrow_dataset(filesystem=files_of(table), schema=pa.schema([]))
-    return bare.replace_schema(pa.schema(opened.schema().to_arrow()))
 
 
 def made_lake(root: str) -> Lake:

@@ -12,7 +12,8 @@ from include.fold.arrow_values import plain_values
 from include.lake.delta_log import unbroken
 from include.lake.generations import read_generations
 from include.lake.ops import newest_row, not_ahead, read_ops, update_ops
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake
+from include.lake.read_tables import dataset_of
 from include.text_table import counted, cut, value_text
 
 FIRST_ROWS = 5

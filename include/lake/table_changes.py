@@ -21,8 +21,8 @@ from include.lake.delta_log import (
     read_actions,
     unreadable_log,
 )
-from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, files_of
+from include.lake.read_tables import table_to_read
 from include.text_table import counted
 
 Actions = Sequence[Mapping[str, Any]]
@@ -60,7 +60,7 @@ def changed_since(
     if opened is None and not lake.is_delta_table(path):
         return f"{path} is missing, but it had version {sealed['version']} after our last commit"
     try:
-        table = delta_table(path) if opened is None else opened
+        table = table_to_read(path) if opened is None else opened
         return _what_changed(lake, path, table, sealed, is_ours, may_have_more)
     except (DeltaError, OSError, ValueError) as error:
         if is_of_machine(error):
@@ -100,7 +100,7 @@ def _what_changed(
 def _at(path: str, version: int) -> DeltaTable | None:
     """A version of the table; None where the log and its checkpoints give it no more."""
     try:
-        return delta_table(path, version=version)
+        return table_to_read(path, version=version)
     except (DeltaError, OSError) as error:
         if is_of_machine(error):
             raise
@@ -145,7 +145,7 @@ def _first_loadable(path: str, first: int, now: int) -> DeltaTable:
     for version in range(first, now):
         if (table := _at(path, version)) is not None:
             return table
-    return delta_table(path, version=now)
+    return table_to_read(path, version=now)
 
 
 def _other_content(lake: Lake, path: str, sealed: Mapping[str, Any], files: Files) -> str:

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.lake.delta_log import commit_info, read_actions
-from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops, upsert_ops
 from include.lake.paths import Lake
+from include.lake.read_tables import table_to_read
 from include.lake.table_changes import (
     Actions,
     IsOurs,
@@ -44,7 +44,7 @@ def nobody_is_ours(commit_info: Mapping[str, Any], actions: Actions) -> bool:
 
 def rows_by_date(lake: Lake, table: str) -> dict[str, int]:
     """The rows of the newest version of `table` (such as bronze/signals) by partition."""
-    return rows_of_dates(files_at(_path(lake, table), delta_table(_path(lake, table))))
+    return rows_of_dates(files_at(_path(lake, table), table_to_read(_path(lake, table))))
 
 
 def seal(lake: Lake, table: str, same_rows: bool = False) -> None:
@@ -53,7 +53,7 @@ def seal(lake: Lake, table: str, same_rows: bool = False) -> None:
     `same_rows`: none has changed since it was sealed last.
     """
     before = read_seal(lake, table) if same_rows else None
-    _write(lake, [_row(lake, table, delta_table(_path(lake, table)), before)])
+    _write(lake, [_row(lake, table, table_to_read(_path(lake, table)), before)])
 
 
 def seal_judged(lake: Lake, tables: Sequence[str], is_ours: IsOurs | None) -> str | None:
@@ -64,7 +64,7 @@ def seal_judged(lake: Lake, tables: Sequence[str], is_ours: IsOurs | None) -> st
     they are not judged.
     """
     seals = read_seals(lake, tables)
-    opened = {name: delta_table(_path(lake, name)) for name in tables if _is_there(lake, name)}
+    opened = {name: table_to_read(_path(lake, name)) for name in tables if _is_there(lake, name)}
     if is_ours and (change := first_change(lake, seals, is_ours, opened)):
         return change
     new = {name: table for name, table in opened.items() if not _is_of(seals.get(name), table)}
@@ -119,7 +119,7 @@ def reseal(lake: Lake, table: str, is_ours: IsOurs = nobody_is_ours) -> None:
     """
     sealed = read_seal(lake, table)
     if sealed is not None:
-        _seal_again(lake, sealed, delta_table(_path(lake, table)), is_ours)
+        _seal_again(lake, sealed, table_to_read(_path(lake, table)), is_ours)
 
 
 def seal_ours(lake: Lake, table: str, is_ours: IsOurs) -> None:
@@ -129,7 +129,7 @@ def seal_ours(lake: Lake, table: str, is_ours: IsOurs) -> None:
     """
     if not _is_there(lake, table):
         return
-    sealed, opened = read_seal(lake, table), delta_table(_path(lake, table))
+    sealed, opened = read_seal(lake, table), table_to_read(_path(lake, table))
     if sealed is None:
         _write(lake, [_row(lake, table, opened, None)])
     elif not _is_of(sealed, opened):

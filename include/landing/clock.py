@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from pyarrow import fs
 
 from include.fold.instants import EPOCH, US_PER_MS, instant_of
-from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
+from include.lake.read_tables import table_to_read
 from include.landing.clock_repair import is_reset_missing
 from include.landing.group_clock import Groups, logged_groups
 from include.landing.ingest_seal import WATERMARK_KEY, how_tables_changed
@@ -190,7 +190,7 @@ def read_logged_clock(lake: Lake, source: Source) -> Clock | None:
     if not lake.is_delta_table(path):
         return Clock(None, None)
     newest: Clock | None = None
-    for commit in delta_table(path).history(limit=COMMITS_LOOKED_AT):
+    for commit in table_to_read(path).history(limit=COMMITS_LOOKED_AT):
         metadata = _user_metadata(commit)
         if WATERMARK_KEY in metadata:
             found = _clock_in(metadata, source)
@@ -214,7 +214,7 @@ def check_clock_order(lake: Lake, source: Source, before: Clock, after: Clock) -
     `before` is the clock that it had read. Only of what bronze's log says; it need not have been
     committed, as a repeated batch is not.
     """
-    commits = iter(delta_table(lake.bronze(source.name)).history(limit=COMMITS_LOOKED_AT))
+    commits = iter(table_to_read(lake.bronze(source.name)).history(limit=COMMITS_LOOKED_AT))
     if not any(_has_made(after, commit) for commit in commits):  # and on to those before it
         return
     for metadata in map(_user_metadata, commits):

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Iterator
 import pyarrow.compute as pc
 
 from include.fold.instants import instant_of
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake
+from include.lake.read_tables import dataset_of
 from include.landing.batch import KEPT, Batch
 from include.landing.ingest_position import is_batch_in
 from include.landing.parse_files import ACCEPTED, WHOLE_FILE, Outcome, file_outcome, refused

@@ -19,10 +19,10 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from include.fold.instants import micros_of
 from include.lake.columns import create_if_absent, documented
 from include.lake.commits import is_written, transaction, write_once
-from include.lake.delta_log import open_table
-from include.lake.open_delta import delta_table
+from include.lake.delta_log import open_table, table_to_write
 from include.lake.ops import compact_now_and_then, despite_others, with_all_columns
 from include.lake.paths import Lake
+from include.lake.read_tables import table_to_read
 from include.landing import spark_position
 from include.landing.arrivals import Arrivals
 from include.landing.batch import Batch, Position
@@ -87,7 +87,7 @@ def next_batch(lake: Lake, source: Source, arrived: Arrivals, now: datetime) -> 
     path = lake.ingested_files(source.name)
 
     def plan() -> Batch | None:
-        table = open_table(path)
+        table = table_to_write(path)
         position = position_of(path, table)
         if position.open is not None:
             return position.open
@@ -136,7 +136,7 @@ def app_id(source: str, table: str, position_id: str) -> str:
 
 def is_batch_in(lake: Lake, source: str, table: str, batch: Batch) -> bool:
     """Whether bronze or quarantine, as `table` says, has what the batch gave it, by its own log."""
-    written_to = delta_table(f"{lake.root}/{table}/{source}")
+    written_to = table_to_read(f"{lake.root}/{table}/{source}")
     return is_written(written_to, app_id(source, table, batch.position_id), batch.number)
 
 

@@ -9,7 +9,8 @@ from operator import or_
 import pyarrow.compute as pc
 
 from include.fold.instants import instant_of
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake
+from include.lake.read_tables import dataset_of
 from include.landing.batch import Batch
 from include.landing.ingest_position import is_batch_in
 from include.landing.kafka_offsets import range_named

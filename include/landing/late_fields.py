@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from include.fold.definition import KeyedFold
 from include.fold.schemas import event_schema
 from include.lake.columns import Column, arrow_type, columns_of, sql_name
-from include.lake.open_delta import delta_table
+from include.lake.read_tables import table_to_read
 from include.landed_formats import ISO, Times
 from include.landing.rescue import read_rescued
 from include.settings import RESCUED
@@ -85,7 +85,7 @@ def late_fields(table: DeltaTable, names: Collection[str]) -> list[LateField]:
 
 def late_fields_of(bronze: str, fold: KeyedFold) -> list[LateField]:
     """The fold's columns of bronze that older rows have elsewhere."""
-    return late_fields(delta_table(bronze), event_schema(fold).names)
+    return late_fields(table_to_read(bronze), event_schema(fold).names)
 
 
 def paths_of(table: DeltaTable) -> dict[str, list[str]]:

@@ -4,8 +4,8 @@ is right."""
 from collections.abc import Sequence
 
 from include.lake.how_to_mend import PUT_BACK, how_to_mend
-from include.lake.open_delta import delta_table
 from include.lake.paths import Lake
+from include.lake.read_tables import table_to_read
 from include.lake.table_seal import read_seal
 from include.landing.erasures import Erasure, erasures_of
 
@@ -18,7 +18,7 @@ def older_seals(lake: Lake, source: str) -> str | None:
     sealed, path = read_seal(lake, f"bronze/{source}"), lake.bronze(source)
     if sealed is None or not lake.is_delta_table(path):
         return None
-    table = delta_table(path)
+    table = table_to_read(path)
     known = (str(table.metadata().id), sealed["table_id"])
     erased = (
         erasure.bronze_version
@@ -43,7 +43,7 @@ def older_bronze(lake: Lake, source: str, erasures: Sequence[Erasure]) -> str | 
     path = lake.bronze(source)
     if not known or not lake.is_delta_table(path):
         return None
-    table, newest = delta_table(path), known[-1]
+    table, newest = table_to_read(path), known[-1]
     version = newest.bronze_version
     if (
         version is None

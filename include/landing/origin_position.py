@@ -11,7 +11,7 @@ from deltalake import CommitProperties, write_deltalake
 
 from include.lake.columns import create_if_absent
 from include.lake.commits import transaction
-from include.lake.delta_log import open_table
+from include.lake.delta_log import open_table, table_to_write
 from include.lake.ops import with_all_columns
 from include.lake.paths import Lake
 from include.landing import spark_position
@@ -47,7 +47,7 @@ def write_taken(
     lake: Lake, source: str, planned: Sequence[Batch], done: Sequence[tuple[Batch, int, int]]
 ) -> None:
     """Plan batches, and say that some are done, with their rows in the tables: in one commit."""
-    table = open_table(lake.ingested_files(source))
+    table = table_to_write(lake.ingested_files(source))
     parts = [plan_rows(batch) for batch in planned]
     parts += [done_row(batch.number, batch.ingested_at_us, *rows) for batch, *rows in done]
     newest = planned[-1]

@@ -8,8 +8,8 @@ import json
 from dataclasses import asdict
 
 from include.lake.delta_log import commit_info, read_actions
-from include.lake.open_delta import delta_table
 from include.lake.paths import Lake
+from include.lake.read_tables import table_to_read
 from include.origins import KafkaTopic
 from include.settings import Field, Source
 
@@ -41,7 +41,7 @@ def _field(field: Field) -> tuple[str, ...]:
 def planned_entry(lake: Lake, path: str, app_id: str, batch: int) -> str | None:
     """The hash of that with which the plan was committed to the position at `path`; None of none."""
     ours = {"appId": app_id, "version": batch}
-    for version in range(delta_table(path).version(), -1, -1):
+    for version in range(table_to_read(path).version(), -1, -1):
         try:
             actions = read_actions(lake, path, version)
         except FileNotFoundError:

@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, write_deltalake
 
 from include.lake.commits import transaction
-from include.lake.delta_log import open_table
+from include.lake.delta_log import table_to_write
 from include.lake.findings import Finding, record_findings
 from include.lake.ops import with_all_columns
-from include.lake.paths import Lake, LakeError, dataset_of
+from include.lake.paths import Lake, LakeError
+from include.lake.read_tables import dataset_of
 from include.landing.batch import GIVEN_UP, KEPT, Batch
 from include.landing.ingest_position import app_id, is_batch_in, read_position
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
@@ -99,7 +100,7 @@ def apply_skip_file(lake: Lake, source: Source, plan: FilePlan) -> None:
     mark = Batch(
         batch.position_id, batch.number, (f"{plan.mark}{plan.name}",), batch.ingested_at_us
     )
-    table = open_table(lake.ingested_files(source.name))
+    table = table_to_write(lake.ingested_files(source.name))
     app = app_id(source.name, "given up", batch.position_id)
     once = CommitProperties(max_commit_retries=0, app_transactions=[transaction(app, batch.number)])
     rows = with_all_columns(plan_rows(mark), table)

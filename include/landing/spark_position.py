@@ -20,7 +20,8 @@ from include.checkpoint.offsets import newest_committed, newest_planned, query_i
 from include.lake.delta_log import is_of_machine
 from include.lake.findings import Finding
 from include.lake.how_to_mend import how_to_mend
-from include.lake.paths import Lake, LakeError, dataset_of
+from include.lake.paths import Lake, LakeError
+from include.lake.read_tables import dataset_of
 from include.lake.table_seal import read_seal
 from include.landing.landed_files import landing_root
 from include.landing.parse_files import REINGESTED_ROW

@@ -18,10 +18,11 @@ from deltalake import CommitProperties, Schema, write_deltalake
 
 from include.fold.instants import US_PER_MS, micros_of
 from include.lake.columns import documented
-from include.lake.delta_log import open_table
+from include.lake.delta_log import table_to_write
 from include.lake.findings import Finding, record_findings
 from include.lake.ops import despite_others, with_all_columns
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake
+from include.lake.read_tables import dataset_of
 from include.landing.arrivals import Cut, Listed
 from include.landing.batch import Batch, Position
 from include.landing.ingest_position import read_position
@@ -176,7 +177,7 @@ def _note(
     ours = CommitProperties(custom_metadata={"userMetadata": json.dumps({REINGESTED_KEY: True})})
 
     def write() -> None:
-        table = open_table(lake.ingested_files(source))
+        table = table_to_write(lake.ingested_files(source))
         write_deltalake(table, with_all_columns(rows, table), mode="append", commit_properties=ours)
 
     despite_others(write)
@@ -194,7 +195,7 @@ def ensure_hashes(lake: Lake, source: str) -> None:
     """Give the position the columns for hashes and copies, where it has none: no row is rewritten."""
 
     def add() -> None:
-        table = open_table(lake.ingested_files(source))
+        table = table_to_write(lake.ingested_files(source))
         known = {field.name for field in table.schema().fields}
         if new := [column for column in CONTENT_COLUMNS if column.name not in known]:
             table.alter.add_columns(Schema.from_arrow(documented(new)).fields)

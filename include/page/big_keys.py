@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 
 from include.care.bucket_state import BIGGEST_KEYS, shown_rows, value_bytes
 from include.fold.instants import instant_of
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake
+from include.lake.read_tables import dataset_of
 from include.page.key_rows import text_of_key
 from include.savepoints.manifest import Savepoint, savepoints_of
 

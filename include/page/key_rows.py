@@ -23,7 +23,8 @@ from include.fold.schemas import event_schema, state_schema
 from include.fold.shapes import Nested
 from include.lake.columns import INSTANT, instant_scalar
 from include.lake.open_delta import delta_table
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake
+from include.lake.read_tables import dataset_of
 from include.landing.initial_state import default_timeout_us, find_initial_state
 from include.landing.initial_state_file import landed_value, read_document, states_of, typed_rows
 from include.landing.late_fields import late_fields, with_late_fields

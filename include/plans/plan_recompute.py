@@ -20,7 +20,8 @@ from include.fold.instants import US_PER_MS, instant_of, micros_of, no_such_day
 from include.lake.delta_log import unbroken
 from include.lake.generations import is_reseeded, read_generations
 from include.lake.ops import read_ops
-from include.lake.paths import Lake, LakeError, dataset_of
+from include.lake.paths import Lake, LakeError
+from include.lake.read_tables import dataset_of
 from include.landing.clock_repair import refuse_run
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base

@@ -16,8 +16,8 @@ from include.lake.delta_log import (
     unreadable_log,
 )
 from include.lake.how_to_mend import how_to_mend
-from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
+from include.lake.read_tables import table_to_read
 from include.plans.migrate_plan import mapped_base
 from include.plans.open_stream import OpenStream
 from include.plans.reseed_options import ReseedOptions
@@ -110,7 +110,7 @@ def refuse_unreadable_table(lake: Lake, stream: str) -> None:
 
 def _why_unreadable(lake: Lake, path: str) -> str | None:
     try:
-        version = delta_table(path).version()
+        version = table_to_read(path).version()
     except DeltaError as error:
         if is_of_machine(error):
             raise

@@ -16,9 +16,9 @@ from deltalake.exceptions import DeltaError
 
 from include.checkpoint.row_counts import rows_unread
 from include.lake.lease import LeaseTakenError, has_leases, hold_lease, lease_holder
-from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
 from include.lake.process_tree import wait_until
+from include.lake.read_tables import table_to_read
 from include.plans.open_stream import OpenStream, open_stream
 from include.registry import loadable_streams
 from include.settings import MIB, SettingsError, Stream
@@ -47,7 +47,7 @@ def _table_bytes(opened: OpenStream) -> int:
     path = opened.lake.table(opened.name)
     if not opened.lake.is_delta_table(path):
         return 0
-    files = pa.table(delta_table(path).get_add_actions())
+    files = pa.table(table_to_read(path).get_add_actions())
     return pc.sum(files["size_bytes"]).as_py() or 0
 
 

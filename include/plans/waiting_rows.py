@@ -11,9 +11,9 @@ from include.checkpoint.position import BronzePosition, read_position
 from include.coverage.ledger import look
 from include.coverage.live import was_cut_off
 from include.lake.delta_log import adds_data, read_actions
-from include.lake.open_delta import delta_table
 from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
+from include.lake.read_tables import table_to_read
 from include.landing.clock import moves_nothing
 from include.landing.clock_repair import why_not_run
 from include.plans.open_stream import OpenStream, open_stream
@@ -58,7 +58,7 @@ def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
 def _is_behind(opened: OpenStream, planned: int | None) -> bool:
     """Whether bronze has what the stream has not read, or is not the bronze that it has read."""
     lake, bronze = opened.lake, opened.lake.bronze(opened.source)
-    table = delta_table(bronze)
+    table = table_to_read(bronze)
     position = BronzePosition(str(table.metadata().id), 0)
     if planned is not None:
         position = read_position(lake, f"{opened.checkpoint}/offsets/{planned}")

@@ -16,9 +16,9 @@ from deltalake import DeltaTable
 
 from include.fold.instants import instant_of, micros_of
 from include.lake.delta_log import open_rows_of, open_table
-from include.lake.open_delta import delta_table
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
+from include.lake.read_tables import table_to_read
 from include.savepoints.bronze_files import INSTANT, BronzeFiles, known, read_files
 
 CLOCKS = pa.schema([("ingested_at", INSTANT), ("commit_watermark", INSTANT)])
@@ -85,7 +85,7 @@ def has_commit(pin: BronzePin, ingested_at_us: int) -> bool:
 
 def lost_commits(path: str, ingested_at_us: Set[int]) -> set[int]:
     """Those of the instants at which no row of the bronze at `path` was ingested."""
-    table, asked = delta_table(path), np.array(sorted(ingested_at_us), np.int64)
+    table, asked = table_to_read(path), np.array(sorted(ingested_at_us), np.int64)
     wanted = pc.field("ingested_at").isin(pa.array(asked, INSTANT))
     found = set()
     for batch in read_files(table, _files_of(table, asked), ["ingested_at"], wanted):
@@ -119,7 +119,7 @@ def count_before(
     """
     if not cutoffs_us:
         return []
-    table = delta_table(pin.path)
+    table = table_to_read(pin.path)
     files = BronzeFiles(table)
     first, last = files.span(time_column)
     outside = pc.greater_equal(first, max(cutoffs_us))

@@ -7,12 +7,12 @@ from include.fold.definition import KeyedFold
 from include.fold.records import DefinitionError
 from include.fold.sql_types import sql_type
 from include.lake.columns import found_columns, sql_name
-from include.lake.open_delta import delta_table
+from include.lake.read_tables import table_to_read
 
 
 def check_bronze(path: str, fold: KeyedFold) -> None:
     """DefinitionError unless the bronze at `path` has the fold's fields, with their types."""
-    check_types({name: sql_name(kind) for name, kind in found_columns(delta_table(path))}, fold)
+    check_types({name: sql_name(kind) for name, kind in found_columns(table_to_read(path))}, fold)
 
 
 def check_types(found: Mapping[str, str], fold: KeyedFold) -> None:

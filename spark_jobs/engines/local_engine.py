@@ -27,8 +27,8 @@ from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.state_arrays import kept_without_timeout
 from include.fold.states import States
 from include.lake.columns import instant_scalar
-from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, files_of
+from include.lake.read_tables import table_to_read
 from include.landing.clock_row import write_reset_row, write_still_row
 from include.landing.initial_state import check_as_of, default_timeout_us
 from include.landing.initial_state_file import (
@@ -104,7 +104,7 @@ class LocalEngine:
     ) -> pa.Table:
         """Rows of bronze, all that were ingested by then, from one instant on and before another."""
         bronze = lake.bronze(source)
-        table = delta_table(bronze)
+        table = table_to_read(bronze)
         late = late_fields(table, event_schema(fold).names)
         files = table.to_pyarrow_dataset(filesystem=files_of(bronze))
         time = INSTANTS[fold.time_us]

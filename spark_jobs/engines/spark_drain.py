@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from include.checkpoint.state_operator import committed_operator, forget_begun_operator
-from include.lake.open_delta import delta_table
+from include.lake.read_tables import table_to_read
 from include.landing.late_fields import late_fields_of
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.folded_batch import FoldedFrame, fetch
@@ -92,7 +92,7 @@ def workers_can_read(bronze: str) -> bool:
     """Whether the table's files lie where each worker opens them, and have its rows as they are."""
     if "://" in bronze:
         return False
-    return UNREADABLE_FEATURES.isdisjoint(delta_table(bronze).protocol().reader_features or ())
+    return UNREADABLE_FEATURES.isdisjoint(table_to_read(bronze).protocol().reader_features or ())
 
 
 def measured(progress: Sequence[StreamingQueryProgress]) -> list[dict[str, Any]]:

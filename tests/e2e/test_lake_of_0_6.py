@@ -13,7 +13,8 @@ from include.care.check_checkpoint import check_checkpoint
 from include.coverage.table_coverage import table_coverage
 from include.fold.instants import micros_of
 from include.lake.ops import read_ops
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake
+from include.lake.read_tables import dataset_of
 from include.plans.open_stream import open_stream
 from include.plans.plan_recompute import plan_recompute
 from include.plans.reseed_options import ReseedOptions

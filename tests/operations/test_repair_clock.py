@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from include.cli.__main__ import main
 from include.fold.instants import micros_of
 from include.lake.generations import read_generations
-from include.lake.paths import Lake, LakeError, dataset_of
+from include.lake.paths import Lake, LakeError
+from include.lake.read_tables import dataset_of
 from include.landing import bronze_commits
 from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
 from include.landing.bronze_tables import create_tables

@@ -10,7 +10,7 @@ import pyarrow.dataset as pads
 import pytest
 
 from include.fold.instants import micros_of
-from include.lake.paths import dataset_of
+from include.lake.read_tables import dataset_of
 from include.page import key_replay, key_rows
 from include.page.big_keys import biggest_keys
 from include.page.key_figures import KeyFigures, read_key

@@ -7,7 +7,8 @@ from deltalake import DeltaTable
 from include.fold.instants import micros_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake
+from include.lake.read_tables import dataset_of
 from include.lake.stream_result import last_run
 from include.settings import Stream
 from tests.landed_sql import oracle_rows, table_rows

@@ -23,7 +23,7 @@ from include.fold.instants import micros_of
 from include.lake.findings import Finding
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
-from include.lake.paths import dataset_of
+from include.lake.read_tables import dataset_of
 from include.landing.bronze_commits import read_clock
 from include.landing.group_clock import no_groups
 from include.landing.group_rows import groups_of_rows

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from include.care.check_checkpoint import check_checkpoint
 from include.coverage.table_coverage import table_coverage
 from include.erase.erased_key import erased_key
-from include.lake.paths import dataset_of
+from include.lake.read_tables import dataset_of
 from include.landing.ingest import prepare
 from include.landing.ingest_seal import seal_tables
 from spark_jobs import erase_key

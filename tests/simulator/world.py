@@ -27,7 +27,8 @@ import include.streams
 from include import registry
 from include.fold.admission import EPOCH
 from include.fold.instants import instant_of, micros_of
-from include.lake.paths import Lake, dataset_of
+from include.lake.paths import Lake
+from include.lake.read_tables import dataset_of
 from include.landing.bronze_changes import add_rescued, follow_fields
 from include.landing.bronze_commits import (
     append_next,
