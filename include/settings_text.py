@@ -20,23 +20,48 @@ ADDRESS = re.compile(r"<[^'\"]* at 0x[0-9a-fA-F]+")
 WITHOUT_SEED = (int, float, Decimal, timedelta)
 
 
-def settings_text(stream: str, settings: Mapping[str, Any]) -> str:
-    """JSON, by name; SettingsError for a setting that each process would write otherwise."""
-    written = (
-        f"{json.dumps(name)}: {_json(stream, name, settings[name])}" for name in sorted(settings)
-    )
+def settings_text(stream: str, settings: Mapping[str, Any], pinned: str | None = None) -> str:
+    """JSON, by name; SettingsError for a setting that each process would write otherwise.
+
+    Or `pinned`, if an earlier release wrote that of these settings: it told fewer dicts apart. Their
+    fingerprint in the code is another then, so this is said once.
+    """
+    older = _object({name: _older_json(stream, name, settings[name]) for name in settings})
+    if older == pinned:
+        return pinned
+    return _object({name: _json(_with_order(settings[name])) for name in settings})
+
+
+def _object(texts: Mapping[str, str]) -> str:
+    written = (f"{json.dumps(name)}: {texts[name]}" for name in sorted(texts))
     return f"{{{', '.join(written)}}}"
 
 
-def _json(stream: str, name: str, value: object) -> str:
-    plain = str(value) if isinstance(value, timedelta) else value
+def _older_json(stream: str, name: str, value: object) -> str:
     try:
-        return json.dumps(plain, sort_keys=True, default=_text)
+        return _json(value)
     except TypeError as error:
         raise SettingsError(
             f"stream {stream}: settings= {name} cannot be pinned: {error}; give texts, numbers, "
             "times, and lists, dicts and sets of them"
         ) from error
+
+
+def _json(value: object) -> str:
+    plain = str(value) if isinstance(value, timedelta) else value
+    return json.dumps(plain, sort_keys=True, default=_text)
+
+
+def _with_order(value: object) -> object:
+    """The same, but dicts of which JSON would keep less than they have, their order or whether a
+    key is 2 or "2", as the list of their pairs."""
+    if isinstance(value, list | tuple):
+        return [_with_order(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    is_kept = all(isinstance(key, str) for key in value) and list(value) == sorted(value)
+    inside = {key: _with_order(part) for key, part in value.items()}
+    return inside if is_kept else [[repr(key), part] for key, part in inside.items()]
 
 
 def _text(value: object) -> str:

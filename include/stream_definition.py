@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -129,8 +130,14 @@ def _fold_of(stream: Stream) -> KeyedFold:
         raise SettingsError(f"stream {stream.name}: {error}") from error
 
 
-def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
-    """What the state and the table of a stream stand on, as `ops/generations` names it."""
+def pinned_settings(
+    stream: Stream, fold: KeyedFold, row: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What the state and the table of a stream stand on, as `ops/generations` names it.
+
+    `row`, of a generation that may run on: settings are written as it has them, where they are
+    the same.
+    """
     return {
         "buckets": stream.buckets,
         "state_partitions": stream.state_partitions,
@@ -140,12 +147,12 @@ def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
         "output_mode": fold.output_mode,
         "watermark_delay_ms": stream.watermark_delay // MILLISECOND,
         "timeout": fold.timeout if fold.times_out else None,
-        "settings": _settings(stream, fold),
+        "settings": _settings(stream, fold, None if row is None else row["settings"]),
     }
 
 
-def _settings(stream: Stream, fold: KeyedFold) -> str | None:
+def _settings(stream: Stream, fold: KeyedFold, pinned: str | None = None) -> str | None:
     ends = {} if fold.ttl is None else {"ttl": fold.ttl}
     known = {} if fold.deduplicate is None else {"deduplicate": str(fold.deduplicate)}
     settings = {**stream.settings, **ends, **known}
-    return settings_text(stream.name, settings) if settings else None
+    return settings_text(stream.name, settings, pinned) if settings else None

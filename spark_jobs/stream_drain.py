@@ -58,7 +58,7 @@ def drain_stream(
     start = plan_start(engine, opened)
     table = engine.product_table(lake, stream, opened.definition)
     if opened.row is not None:  # before the table, which does not fit other ones either
-        refuse_other_settings(lake, opened.row, pinned_settings(stream, fold))
+        refuse_other_settings(lake, opened.row, pinned_settings(stream, fold, opened.row))
     ensure(opened)
     checks = DataChecks(lake, stream, record, f"`./stateful stream {stream.name}` goes on")
     checks.refuse_wrong(table)
@@ -105,7 +105,8 @@ def pinned_entry(opened: OpenStream, start: Start, code: str, run_id: str) -> Ca
     Last before the run: what a failed first attempt got wrong must not be pinned.
     """
     lake, stream, fold = opened.lake, opened.stream, opened.fold
-    settings, events = pinned_settings(stream, fold) | start.pins, event_ddl(fold)
+    settings = pinned_settings(stream, fold, opened.row) | start.pins
+    events = event_ddl(fold)
     pinned = pin_generation(lake, stream, opened.generation, settings, code, events)
 
     @cache

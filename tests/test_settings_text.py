@@ -60,7 +60,7 @@ def test_a_set_is_written_in_order(value, text):
         timedelta(minutes=5),
         "a",
         None,
-        {"b": [1, 2.5, True], "a": timedelta(1)},
+        {"a": timedelta(1), "b": [1, 2.5, True]},
         (1, "a"),
         date(2026, 1, 2),
         datetime(2026, 1, 2, tzinfo=UTC),
@@ -89,6 +89,12 @@ def test_what_each_process_wrote_alike_is_written_as_ever(value):
     plain = str(value) if isinstance(value, timedelta) else value
     as_ever = json.dumps({"gap": 1, "kinds": plain}, sort_keys=True, default=repr)
     assert settings_text("s", {"kinds": value, "gap": 1}) == as_ever
+
+
+def test_a_dict_is_written_with_its_order_and_the_types_of_its_keys():
+    assert as_settings_text({"b": 1, "a": {2: True}}) == [["'b'", 1], ["'a'", [["2", True]]]]
+    of_then = '{"kinds": {"a": {"2": true}, "b": 1}}'
+    assert settings_text("s", {"kinds": {"b": 1, "a": {2: True}}}, of_then) == of_then
 
 
 @pytest.mark.parametrize(
