@@ -152,7 +152,14 @@ def pinned_settings(
 
 
 def _settings(stream: Stream, fold: KeyedFold, pinned: str | None = None) -> str | None:
-    ends = {} if fold.ttl is None else {"ttl": fold.ttl}
+    of_fold = {"ttl": fold.ttl, "deduplicate": fold.deduplicate}
+    own = {name: value for name, value in of_fold.items() if value is not None}
+    for name in own.keys() & stream.settings.keys():
+        if stream.settings[name] != own[name]:  # one that is handed on to the fold is the same
+            raise SettingsError(
+                f"stream {stream.name}: the setting {name} is {stream.settings[name]!r}, but the fold "
+                f"has {name}={own[name]!r}, and both are pinned by that name: call the setting otherwise"
+            )
     known = {} if fold.deduplicate is None else {"deduplicate": str(fold.deduplicate)}
-    settings = {**stream.settings, **ends, **known}
+    settings = {**stream.settings, **own, **known}
     return settings_text(stream.name, settings, pinned) if settings else None

@@ -16,7 +16,7 @@ from include.fold.definition import KeyedFold
 from include.registry import source_named, stream_named
 from include.settings import SettingsError, Stream
 from include.settings_text import settings_text
-from include.stream_definition import check_stream
+from include.stream_definition import check_stream, load_definition, pinned_settings
 
 WORDS = ("buy", "cart", "click", "leave", "order", "refund", "search", "view")
 
@@ -128,3 +128,18 @@ def test_a_setting_that_cannot_be_pinned_is_refused_with_its_file():
     wrong = replace(stream, settings={"score": lambda total: total})
     with pytest.raises(SettingsError, match="stream user_counts: settings= score cannot be pinned"):
         check_stream(wrong, source_named(stream.source))
+
+
+def with_an_end(stream: Stream, setting: object, ttl: timedelta) -> Stream:
+    fold = replace(stream.fold, ttl=ttl)
+    return replace(stream, fold=lambda ttl: fold, settings={"ttl": setting})
+
+
+def test_a_setting_that_is_called_like_what_the_fold_pins_is_refused_unless_it_is_the_same():
+    stream, days = stream_named("user_counts"), timedelta(days=90)
+    handed_on = with_an_end(stream, days, days)
+    check_stream(handed_on, source_named(stream.source))
+    pinned = pinned_settings(handed_on, load_definition(handed_on).fold)
+    assert pinned["settings"] == '{"ttl": "90 days, 0:00:00"}'
+    with pytest.raises(SettingsError, match=r"setting ttl is 7, but .* call the setting otherwise"):
+        check_stream(with_an_end(stream, 7, days), source_named(stream.source))
