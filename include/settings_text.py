@@ -8,9 +8,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import timedelta
+from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
 from enum import Enum
+from numbers import Number
+from types import BuiltinFunctionType, NoneType
 from typing import Any
 
 from include.settings_error import SettingsError
@@ -18,6 +20,10 @@ from include.settings_error import SettingsError
 ADDRESS = re.compile(r"<[^'\"]* at 0x[0-9a-fA-F]+")
 # Of these a set has the same order in each process: their hash goes by no seed.
 WITHOUT_SEED = (int, float, Decimal, timedelta)
+# Of these Python writes all; of an array, say, no more than its ends.
+OF_TIME = (date, time, timedelta, tzinfo)
+TOLD_WHOLE = (str, bytes, Number, *OF_TIME, Enum, type, BuiltinFunctionType, NoneType)
+PATTERN_LENGTH = 200  # of what Python writes of a pattern; the rest it leaves out
 
 
 def settings_text(stream: str, settings: Mapping[str, Any], pinned: str | None = None) -> str:
@@ -71,7 +77,20 @@ def _text(value: object) -> str:
     text = repr(value)
     if ADDRESS.search(text) or any(_has_no_order(part) for part in _parts(value)):
         raise TypeError(f"{text} is written otherwise by each process")
+    if not _is_told_whole(value):
+        raise TypeError(f"Python may not write all of {text}")
     return text
+
+
+def _is_told_whole(value: object) -> bool:
+    if isinstance(value, re.Pattern):
+        return len(repr(value.pattern)) <= PATTERN_LENGTH
+    if is_dataclass(value) and not all(field.repr for field in fields(value)):
+        return False
+    is_known = is_dataclass(value) or isinstance(value, tuple | list | dict | set | frozenset)
+    return isinstance(value, TOLD_WHOLE) or (
+        is_known and all(_is_told_whole(part) for part in _parts(value))
+    )
 
 
 def _text_of_set(value: set[Any] | frozenset[Any]) -> str:
@@ -101,7 +120,7 @@ def _parts(value: object) -> Iterator[object]:
         yield from (getattr(value, field.name) for field in fields(value))
     elif isinstance(value, Enum):
         yield value.value
-    elif isinstance(value, tuple | list):
+    elif isinstance(value, tuple | list | set | frozenset):
         yield from value
     elif isinstance(value, dict):
         yield from (*value, *value.values())

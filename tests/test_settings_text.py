@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 
 from include.fold.definition import KeyedFold
@@ -33,6 +34,11 @@ class Level(IntEnum):
 class Rule:
     name: str
     kinds: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Hiding:
+    name: str = field(repr=False)
 
 
 def as_settings_text(value: Any) -> str:
@@ -113,6 +119,25 @@ def test_a_dict_is_written_with_its_order_and_the_types_of_its_keys():
 def test_what_each_process_would_write_otherwise_is_refused(value):
     with pytest.raises(SettingsError, match="stream s: settings= kinds cannot be pinned: "):
         settings_text("s", {"gap": 1, "kinds": value})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        re.compile("x" * 199),
+        [Rule("one", frozenset({re.compile("x" * 199)}))],
+        {(re.compile("x" * 199),)},
+        np.arange(2000),
+        Hiding("a"),
+    ],
+)
+def test_what_python_may_not_write_all_of_is_refused(value):
+    with pytest.raises(SettingsError, match="stream s: settings= kinds cannot be pinned: "):
+        settings_text("s", {"kinds": value})
+
+
+def test_a_pattern_that_python_writes_whole_is_pinned():
+    assert as_settings_text(re.compile("x" * 198)) == f"re.compile('{'x' * 198}')"
 
 
 def taking_a_function(stream: Stream) -> Stream:
