@@ -1,12 +1,14 @@
 """`check_fold` finds each planted bug, tells it in a case that one can read, and finds no others."""
 
 from dataclasses import replace
+from enum import Enum
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import strategies as st
 
 from include.fold.definition import flat_map_groups_with_state
+from include.fold.records import Instant
 from include.fold.testing.check import BrokenLawError, check_fold
 from include.fold.testing.other_process import UnknownThereError
 from include.streams import user_counts
@@ -122,6 +124,44 @@ def count_migrations(old: dict[str, Any]) -> Total:
 )
 def test_a_migration_with_a_bug_is_found(migrate, says):
     assert says in broken(user_counts.FOLD, migrate_state=migrate, old_state=OldTotal)
+
+
+class Status(Enum):
+    OPEN, PAID = "open", "paid"
+
+
+class Place(NamedTuple):
+    city: str
+
+
+class OldOrder(NamedTuple):
+    at: Instant
+    status: Status
+    place: Place
+
+
+@pytest.mark.parametrize(
+    "migrate",
+    [
+        lambda old: Total({"open": 1, "paid": 2}[old["status"]]),
+        lambda old: Total(int(old["at"].timestamp())),
+        lambda old: Total(len(old["place"]["city"])),
+    ],
+)
+def test_a_migration_is_given_the_values_that_a_reseed_reads(migrate):
+    check_fold(user_counts.FOLD, migrate_state=migrate, old_state=OldOrder, examples=50)
+
+
+@pytest.mark.parametrize(
+    ("migrate", "says"),
+    [
+        (lambda old: Total({Status.OPEN: 1, Status.PAID: 2}[old["status"]]), "KeyError"),
+        (lambda old: Total(old["at"]), "datetime"),
+        (lambda old: Total(len(old["place"].city)), "AttributeError"),
+    ],
+)
+def test_a_migration_that_takes_the_values_of_the_old_record_is_found(migrate, says):
+    assert says in broken(user_counts.FOLD, migrate_state=migrate, old_state=OldOrder)
 
 
 def test_a_migration_needs_the_record_of_the_old_states():

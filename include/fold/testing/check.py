@@ -9,6 +9,7 @@ in, in which order, what came too late, what the process was before, or when it 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import localcontext
 from random import Random
 from typing import Any, NamedTuple
 
@@ -16,8 +17,11 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import Flaky, NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
+from include.fold.arithmetic import ARITHMETIC
+from include.fold.arrow_values import encode, plain_values
 from include.fold.definition import Key, KeyedFold, MigrateState
 from include.fold.failures import function_name
+from include.fold.records import columns_of
 from include.fold.states import States
 from include.fold.testing.cases import Case, Drawn, Part, Values, case_of, drawn_cases
 from include.fold.testing.other_process import OtherProcess
@@ -209,7 +213,8 @@ def _mapped(
     states = {}
     for key, old in old_states.items():
         try:
-            states[key] = migrate(old._asdict())
+            with localcontext(ARITHMETIC):
+                states[key] = migrate(_read_back(old))
         except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
             return {}, f"fails: {type(error).__name__}: {error}"
         if not isinstance(states[key], fold.state):
@@ -219,6 +224,16 @@ def _mapped(
         except TypeError as error:
             return {}, f"returns {states[key]!r}: {error}"
     return states, None
+
+
+def _read_back(state: Any) -> dict[str, Any]:
+    """As a reseed reads it, without the record that it was made by."""
+    return {
+        column.name: plain_values(encode(column.shape, [column.shape.stored(value, column.name)]))[
+            0
+        ]
+        for column, value in zip(columns_of(type(state)), state, strict=True)
+    }
 
 
 def _name(function: Any) -> str:
