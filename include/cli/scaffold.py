@@ -8,6 +8,7 @@ import ast
 from keyword import iskeyword
 from pathlib import Path
 
+from include.fold.definition import RESERVED_IN_OUTPUTS
 from include.registry import source_names, stream_names, unknown
 from include.settings import IDENTIFIER, Field, SettingsError, Source
 
@@ -155,14 +156,14 @@ def new_stream(project: Path, name: str, source: Source) -> list[Path]:
     if name in (*stream_names(), "sources", "notify"):
         raise SettingsError(f"include/streams/{name}.py is there already: give another name")
     key = _key_of(source)
-    events = [field for field in source.fields if field.type in PYTHON_TYPES]
+    events = [f for f in source.fields if f.type in PYTHON_TYPES and _can_be_in_a_record(f)]
     fields = [f"    {field.name}: {_type_of(field)}" for field in events]
     given = {
         "name": name,
         "title": _title(name),
         "source": source.name,
         "key": key.name,
-        "key_type": PYTHON_TYPES[key.type],
+        "key_type": _type_of(key),
         "event_fields": "\n".join(fields),
     }
     values = {"values": ", ".join(SAMPLES[field.type] for field in events)}
@@ -211,12 +212,25 @@ def _refuse_name(kind: str, name: str) -> None:
 
 def _key_of(source: Source) -> Field:
     """The first field that events can be grouped by; one that is always there, if any is."""
-    keys = [field for field in source.fields if field.type in ("string", "bigint")]
+    found = [field for field in source.fields if field.type in ("string", "bigint")]
+    keys = [field for field in found if _can_be_in_a_record(field) and not _is_taken(field)]
     if not keys:
+        names = ", ".join(field.name for field in found)
+        wrong = names and f", and the table, or Python, takes {names} for something else"
         raise SettingsError(
-            f"source {source.name} has no field to group by: a key is a string or a bigint"
+            f"source {source.name} has no field to group by: a key is a string or a bigint{wrong}"
         )
     return next((field for field in keys if field.required), keys[0])
+
+
+def _can_be_in_a_record(field: Field) -> bool:
+    """Whether Python allows a field of that name in a NamedTuple."""
+    return field.name.isidentifier() and not iskeyword(field.name) and field.name[0] != "_"
+
+
+def _is_taken(field: Field) -> bool:
+    """Whether the table has a column of that name beside its key; to Spark it has no case."""
+    return field.name.lower() in {*RESERVED_IN_OUTPUTS, "events"}
 
 
 def _type_of(field: Field) -> str:
