@@ -26,6 +26,7 @@ from include.job import RunRecord
 from include.lake.findings import Finding, record_error, record_findings
 from include.lake.lease import hold_lease
 from include.lake.run_findings import findings_of_run
+from include.plans.code_fingerprint import key_fingerprint
 from include.plans.open_stream import OpenStream
 from include.plans.shared_jvm import is_small
 from include.registry import source_named
@@ -107,7 +108,8 @@ def pinned_entry(opened: OpenStream, start: Start, code: str, run_id: str) -> Ca
     lake, stream, fold = opened.lake, opened.stream, opened.fold
     settings = pinned_settings(stream, fold, opened.row) | start.pins
     events = event_ddl(fold)
-    pinned = pin_generation(lake, stream, opened.generation, settings, code, events)
+    key_code = key_fingerprint(fold)
+    pinned = pin_generation(lake, stream, opened.generation, settings, code, events, key_code)
 
     @cache
     def covered() -> Entry:

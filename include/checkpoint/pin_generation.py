@@ -129,23 +129,25 @@ def pin_generation(
     settings: dict[str, Any],
     code: str,
     event_schema: str | None = None,
+    key_code: str | None = None,
 ) -> Pinned:
     """Record what the generation stands on before its first batch; check it ever after.
 
     Raises SettingsError, before anything is read, when a pinned setting has changed.
     """
     row = {"stream": stream.name, "generation": generation, **settings}
+    made_by = {"code": code, "key_code": key_code, "event_schema": event_schema}
     first = append_ops(
         lake,
         "generations",
-        [row | {"started_at": datetime.now(UTC), "code": code, "event_schema": event_schema}],
+        [row | {"started_at": datetime.now(UTC), **made_by}],
         (f"{stream.name}/{generation}", 0),
     )
     pinned = read_generations(lake, stream.name).pinned(generation)
     if first:
         return Pinned(pinned, code_is_new=False)
     if not _is_begun(lake, pinned):
-        new = {"code": code, "event_schema": event_schema, "query_id": None}
+        new = {**made_by, "query_id": None}
         update_ops(lake, "generations", KEY, [row | new])
         return Pinned({**pinned, **row, **new}, code_is_new=False)
     refuse_other_settings(lake, pinned, settings)

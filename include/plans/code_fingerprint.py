@@ -12,6 +12,7 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from types import MappingProxyType
 
+from include.fold.definition import KeyedFold
 from include.savepoints.lineage import REJECTS
 from include.settings import Stream
 from include.stream_definition import load_definition, pinned_settings
@@ -50,10 +51,32 @@ def code_fingerprint(
     }
     if moved_paths:
         stands_on["moved_paths"] = dict(moved_paths)
-    text = json.dumps(stands_on, sort_keys=True)
-    name = hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+    name = _name_of(stands_on)
     # Behind the name, not in it: states that were made until the first failed call stay good.
     return name + REJECTS if stream.on_error == "quarantine" else name
+
+
+def key_fingerprint(fold: KeyedFold) -> str | None:
+    """Names the function that makes the keys of events: its code, what that needs of its module, and
+    the modules of `include.streams` that it imports. None for keys that are fields.
+
+    Of one that another function makes, all of the module.
+    """
+    if not callable(fold.key):
+        return None
+    module, name = fold.key.__module__, fold.key.__qualname__
+    file = _file_of(module)
+    tree = only_code(b"" if file is None else file.read_bytes())
+    tree.body = _needed_by(name, _WithoutTypes().visit(tree).body)
+    package = module.rpartition(".")[0]
+    others = [other for other in _imported(package, tree) if _is_of_streams(other)]
+    modules = {known: code for other in others for known, code in _modules(other).items()}
+    return _name_of([module, name, ast.unparse(tree), modules])
+
+
+def _name_of(stands_on: object) -> str:
+    text = json.dumps(stands_on, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
 
 def only_code(source: bytes) -> ast.Module:
@@ -141,6 +164,43 @@ def _assignment(name: str, value: ast.expr) -> ast.Assign:
 def _names_in(parts: Sequence[ast.AST]) -> set[str]:
     nodes = (node for part in parts for node in ast.walk(part))
     return {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def _needed_by(name: str, statements: list[ast.stmt]) -> list[ast.stmt]:
+    """Those that make what is called so, and what that needs; all of them where none makes it."""
+    names, found = {name, "*"}, list[ast.stmt]()
+    while more := [one for one in statements if one not in found and names & _about(one)]:
+        found += more
+        names |= _names_in(more)
+    is_made = any(name in _about(one) for one in found)
+    return [one for one in statements if one in found] if is_made else statements
+
+
+def _about(statement: ast.stmt) -> set[str]:
+    """The names of the module that it makes, or may change."""
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        return _names_in(
+            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        )
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return {statement.name}
+    nodes = list(ast.walk(statement))
+    made = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    return _names_in([statement]) | made | {name.partition(".")[0] for name in imported}
+
+
+class _WithoutTypes(ast.NodeTransformer):
+    """Without those of functions: another field of an event is no other function of it."""
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.returns = None
+        self.generic_visit(node)
+        return node
 
 
 class _WithoutImports(ast.NodeTransformer):

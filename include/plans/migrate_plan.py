@@ -11,6 +11,7 @@ from include.fold.definition import KeyedFold
 from include.fold.group_state import GroupStateTimeout
 from include.fold.timers import TIMERS
 from include.lake.generations import GenerationRow
+from include.plans.code_fingerprint import key_fingerprint
 from include.plans.open_stream import OpenStream
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base, choose_mapped_base
@@ -45,6 +46,17 @@ def refuse_migration(opened: OpenStream, recompute: bool) -> None:
             "migrate_state=migrate_state to STREAM, or give --recompute"
         )
     _refuse_other_keys(current, pinned_settings(opened.stream, definition.fold), name)
+    _refuse_other_key_code(current, definition.fold, name)
+
+
+def _refuse_other_key_code(current: GenerationRow, fold: KeyedFold, stream: str) -> None:
+    """A function of the same name may make other keys of the same events."""
+    if current["key_code"] != key_fingerprint(fold):
+        raise SettingsError(
+            f"{stream}: the code of the key {fold.keys.text()}, or what it needs, changed: its events may "
+            "have other keys than their states, and migrate_state maps states only: give --recompute in "
+            "place of --from-state, or put that code back"
+        )
 
 
 def _refuse_other_keys(current: GenerationRow, now: GenerationRow, stream: str) -> None:

@@ -24,6 +24,7 @@ from include.lake.paths import Lake
 from include.lake.table_seal import rows_by_date
 from include.landing.changed_bronze import refuse_changed_bronze
 from include.landing.clock_repair import refuse_before_reset
+from include.plans.code_fingerprint import key_fingerprint
 from include.plans.migrate_plan import MIGRATE, refuse_migration, what_is_not_kept
 from include.plans.open_stream import OpenStream, open_stream
 from include.plans.plan_recompute import estimate_seconds, rows_emitted
@@ -247,6 +248,7 @@ def intent_row(opened: OpenStream, plan: ReseedPlan) -> dict[str, Any]:
         "seed_excluded": plan.excluded,
         "seed_pending": plan.pending,
         "code": base.lineage(identity.code),
+        "key_code": key_fingerprint(opened.fold),
     }
 
 
