@@ -114,7 +114,7 @@ def pinned_entry(opened: OpenStream, start: Start, code: str, run_id: str) -> Ca
     @cache
     def covered() -> Entry:
         """What is recorded of a run before its first row, and not if it comes to none."""
-        row = note_code(lake, pinned, code, events)
+        row = note_code(lake, pinned, code, events, key_code)
         if pinned.code_is_new:
             record_findings(lake, run_id, stream.name, [code_changed(stream.name)])
         return begin_live(lake, row, code, run_id)

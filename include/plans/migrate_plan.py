@@ -51,12 +51,16 @@ def refuse_migration(opened: OpenStream, recompute: bool) -> None:
 
 def _refuse_other_key_code(current: GenerationRow, fold: KeyedFold, stream: str) -> None:
     """A function of the same name may make other keys of the same events."""
-    if current["key_code"] != key_fingerprint(fold):
-        raise SettingsError(
-            f"{stream}: the code of the key {fold.keys.text()}, or what it needs, changed: its events may "
-            "have other keys than their states, and migrate_state maps states only: give --recompute in "
-            "place of --from-state, or put that code back"
-        )
+    known, now = current["key_code"], key_fingerprint(fold)
+    if known == now:
+        return
+    key = f"the code of the key {fold.keys.text()}, or what it needs,"
+    why = f"nothing says what {key} was" if known is None else f"{key} changed"
+    back = "put the older file back and run it once" if known is None else "put that code back"
+    raise SettingsError(
+        f"{stream}: {why}: its events may have other keys than their states, and migrate_state maps "
+        f"states only: give --recompute in place of --from-state, or {back}"
+    )
 
 
 def _refuse_other_keys(current: GenerationRow, now: GenerationRow, stream: str) -> None:
