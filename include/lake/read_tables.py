@@ -5,6 +5,7 @@ last checkpoint on: milliseconds on a disk, and in a store some twenty requests,
 """
 
 from collections import OrderedDict
+from threading import Lock
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ class _Open(NamedTuple):
 _open: OrderedDict[tuple[str, int | None], _Open] = (
     OrderedDict()
 )  # by path and version; None: newest
+_keeping = Lock()
 
 
 def table_to_read(path: str, version: int | None = None) -> DeltaTable:
@@ -49,10 +51,11 @@ def table_to_read(path: str, version: int | None = None) -> DeltaTable:
 
 
 def _keep(path: str, version: int | None, opened: _Open) -> None:
-    _open[path, version] = opened
-    _open.move_to_end((path, version))
-    while len(_open) > KEPT:
-        _open.popitem(last=False)
+    with _keeping:  # Airflow's pages ask from several threads
+        _open[path, version] = opened
+        _open.move_to_end((path, version))
+        while len(_open) > KEPT:
+            _open.popitem(last=False)
 
 
 def _log_of(path: str) -> _Log:
