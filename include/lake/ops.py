@@ -38,7 +38,7 @@ PROPERTIES = {
 }
 CLOCKS_APART = timedelta(hours=1)  # no two machines that are looked after differ by as much
 ATTEMPTS = 20
-COMMITS_BETWEEN_COMPACTIONS = 50
+COMMITS_BETWEEN_COMPACTIONS = 20
 Result = TypeVar("Result")
 
 
