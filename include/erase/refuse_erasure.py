@@ -15,26 +15,32 @@ from include.landing.clock_repair import open_repair
 from include.landing.erasures import Erasure
 from include.landing.ingest_position import read_position
 from include.landing.ingest_seal import how_tables_changed
+from include.landing.landed_files import landed_files
 from include.landing.older_seals import older_seals
 from include.landing.refusals import shown
 from include.landing.unique_files import half_reingested
-from include.registry import streams_of
+from include.registry import how_to_ingest, streams_of
 from include.savepoints.manifest import savepoints_of
-from include.settings import Stream
+from include.settings import Source, Stream
 
 
 def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
     """LakeError when a key cannot be erased as the lake is; `begun`: an erasure of it is open."""
     source = key.source
-    if not lake.is_delta_table(lake.bronze(source.name)):
-        raise LakeError(f"no bronze table at {lake.bronze(source.name)}: there is nothing to erase")
-    columns = delta_table(lake.bronze(source.name)).schema().fields
-    if lacks := set(key.values) - {column.name for column in columns}:
-        raise LakeError(f"bronze/{source.name} has no column {min(lacks)} yet: ingest once first")
     if aside := lying_aside(lake):
         raise LakeError(
             f"{lake.root}/{aside[0]} may have the key, as all that was set aside, or copied for a drill: "
             "move it out of the lake, or delete it"
+        )
+    if not lake.is_delta_table(lake.bronze(source.name)):
+        raise LakeError(
+            f"no bronze table at {lake.bronze(source.name)}: {_without_bronze(lake, source)}"
+        )
+    columns = delta_table(lake.bronze(source.name)).schema().fields
+    if lacks := set(key.values) - {column.name for column in columns}:
+        raise LakeError(
+            f"bronze/{source.name} has no column {min(lacks)} yet: ingest {source.name} first: "
+            f"{how_to_ingest(source.name)}"
         )
     _refuse_changed(lake, source.name, begun)
     position = read_position(lake, source.name)
@@ -52,6 +58,16 @@ def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
         raise LakeError(f"a repair of the clock of {source.name} is open: finish it first")
     for stream in streams_of(source.name):
         _refuse_stream(lake, stream, key, begun)
+
+
+def _without_bronze(lake: Lake, source: Source) -> str:
+    """What to do where nothing tells which rows have a key, though others may have it."""
+    paths = [lake.quarantine(source.name)]
+    for stream in streams_of(source.name):
+        paths += [lake.table(stream.name), lake.rejected(stream.name), lake.savepoints(stream.name)]
+    if not landed_files(lake, source.name) and not any(map(lake.is_delta_table, paths)):
+        return "there is nothing to erase"
+    return f"ingest {source.name} first: {how_to_ingest(source.name)}"
 
 
 def _refuse_changed(lake: Lake, source: str, begun: Erasure | None) -> None:
