@@ -53,8 +53,16 @@ class Options:
         for name in ("late_share", "malformed_share", "duplicate_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise SettingsError(f"--{name.replace('_', '-')} must be between 0 and 1")
+        if self.start > datetime.max.replace(tzinfo=UTC) - self._longest:
+            raise SettingsError("--start: the sample would go on beyond the year 9999")
         if self.format not in FORMATS:
             raise SettingsError(f"--format must be one of {', '.join(FORMATS)}")
+
+    @property
+    def _longest(self) -> timedelta:
+        """From the start until the last hour is over in which a row may arrive."""
+        hours = self.span_hours + LATE_BY_HOURS[1] + 1
+        return timedelta(hours=hours, minutes=self.disorder_minutes)
 
 
 class Summary(NamedTuple):

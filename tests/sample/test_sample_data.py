@@ -183,11 +183,17 @@ def test_landing_the_same_again_changes_nothing_and_other_content_is_refused(lak
         {"duplicate_share": float("nan")},
         {"span_hours": float("inf")},
         {"format": "xml"},
+        {"start": datetime(9999, 12, 31, 12, tzinfo=UTC)},
+        {"start": datetime(9999, 12, 1, tzinfo=UTC), "span_hours": 31 * 24},
     ],
 )
 def test_options_out_of_range_are_refused(changes: dict[str, object]):
     with pytest.raises(SettingsError, match="--"):
         replace(SMALL, **changes)
+
+
+def test_a_sample_may_end_with_the_last_year_that_an_instant_has(lake: Lake):
+    generate(lake, SIGNALS, replace(SMALL, start=datetime(9999, 12, 31, 10, tzinfo=UTC)))
 
 
 @pytest.mark.parametrize("option", [["--start", "soon"], ["--format", "xml"], ["--keys", "x"]])
