@@ -47,7 +47,8 @@ def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = N
     """
     if not lake.is_delta_table(lake.bronze(stream.source)):
         raise LakeError(
-            f"no bronze table at {lake.bronze(stream.source)}: ingest {stream.source} first"
+            f"no bronze table at {lake.bronze(stream.source)}: ingest {stream.source} first: "
+            f"`./stateful stream {stream.name}`"
         )
     with hold_lease(lake, f"stream-{stream.name}"):
         refuse_run(lake, stream)

@@ -19,6 +19,7 @@ from include.lake.delta_log import open_rows_of, open_table
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.lake.read_tables import table_to_read
+from include.registry import how_to_ingest
 from include.savepoints.bronze_files import INSTANT, BronzeFiles, known, read_files
 
 CLOCKS = pa.schema([("ingested_at", INSTANT), ("commit_watermark", INSTANT)])
@@ -50,7 +51,9 @@ def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin
     """
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
-        raise LakeError(f"no bronze table at {path}: ingest {source} first")
+        raise LakeError(
+            f"no bronze table at {path}: ingest {source} first: {how_to_ingest(source)}"
+        )
     table = open_table(path) if version is None else open_rows_of(lake, path, version)
     clocks = pa.Table.from_batches(
         read_files(table, _newest_files(table), ["ingested_at", "commit_watermark"]), CLOCKS

@@ -1,5 +1,6 @@
 """Pins and counts of bronze against plain Python, at the edges of what Delta's log rounds."""
 
+import re
 import tempfile
 from collections.abc import Sequence
 from datetime import timedelta
@@ -174,8 +175,11 @@ def delete_data(lake: Lake, days: range) -> None:
 
 
 def test_bronze_without_rows_cannot_be_pinned(lake, schema):
-    with pytest.raises(LakeError, match=r"no bronze table at .*user_events: ingest user_events"):
+    with pytest.raises(
+        LakeError, match=r"no bronze table at .*user_events: ingest user_events"
+    ) as bare:
         pin_bronze(lake, SOURCE)
+    assert re.search(r"first: `./stateful stream \w+`$", str(bare.value))
     create(lake, schema)
     with pytest.raises(LakeError, match="has no rows yet"):
         pin_bronze(lake, SOURCE)
