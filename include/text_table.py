@@ -21,6 +21,11 @@ def printable(text: str) -> str:
     return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def in_one_line(text: str) -> str:
+    """A name within a sentence: its line ends and tabs as escapes, too."""
+    return printable(text).replace("\n", r"\n").replace("\t", r"\t")
+
+
 def markdown_cell(text: str) -> str:
     """The text in one cell of a table of Markdown."""
     return text.replace("|", "\\|").replace("\n", " ")

@@ -13,7 +13,7 @@ from textwrap import shorten
 from pyarrow import ArrowException, fs
 
 from include.lake.s3 import arrow_uri, hadoop_uri, is_plain, is_s3, is_tls_missed
-from include.text_table import printable
+from include.text_table import in_one_line
 
 REASON_CHARACTERS = 300
 # Of a folder's path: delta-rs (1.6.6) cannot write there, or writes to another place.
@@ -121,7 +121,7 @@ def made_lake(root: str) -> Lake:
     except (OSError, ArrowException) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         reason = shorten(reason, REASON_CHARACTERS)
-        raise LakeError(f"the lake {root} cannot be made: {reason}") from error
+        raise LakeError(f"the lake {in_one_line(root)} cannot be made: {reason}") from error
     return open_lake(root)
 
 
@@ -131,7 +131,7 @@ def _refuse_odd_s3(root: str) -> None:
         return
     if not is_plain(root):
         raise LakeError(
-            f"the lake {printable(root)} is not one place for all that open it: give s3a://BUCKET/FOLDER "
+            f"the lake {in_one_line(root)} is not one place for all that open it: give s3a://BUCKET/FOLDER "
             "with letters of English, digits and any of ._=+@- alone"
         )
     if is_tls_missed():
@@ -154,10 +154,11 @@ def open_lake(root: str) -> Lake:
     """
     # Delta takes Hadoop's spelling of such a path, file:/x, for another place than file:///x.
     root = root.removeprefix("file://") if root.startswith("file:///") else root
+    told = in_one_line(root)
     odd = next((letter for letter in root if _is_odd(letter)), None)
     if odd and "://" not in root:
         raise LakeError(
-            f"the lake {printable(root)} has {printable(odd)} in its path, where no table can be "
+            f"the lake {told} has {in_one_line(odd)} in its path, where no table can be "
             f"written: give a folder without any of {ODD_LETTERS}, line ends and the like"
         )
     _refuse_odd_s3(root)
@@ -165,12 +166,12 @@ def open_lake(root: str) -> Lake:
     try:
         info = lake.filesystem.get_file_info(lake.path_in_filesystem(lake.root))
         if info.type == fs.FileType.NotFound:
-            raise LakeError(f"no lake at {root}: create the folder, or give another with --lake")
+            raise LakeError(f"no lake at {told}: create the folder, or give another with --lake")
         if info.type == fs.FileType.File:
-            raise LakeError(f"the lake {root} is a file: give a folder with --lake")
+            raise LakeError(f"the lake {told} is a file: give a folder with --lake")
         lake.filesystem.get_file_info(fs.FileSelector(lake.path_in_filesystem(lake.root)))
     except (OSError, ArrowException) as error:
         # Arrow tells of a hundred places where it looked for HDFS' libraries.
         reason = shorten(str(error), REASON_CHARACTERS)
-        raise LakeError(f"the lake {root} cannot be read: {reason}") from error
+        raise LakeError(f"the lake {told} cannot be read: {reason}") from error
     return lake

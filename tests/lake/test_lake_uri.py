@@ -55,8 +55,9 @@ def test_a_scheme_that_nobody_knows_is_one_line(uri):
 def test_a_folder_that_no_table_can_be_written_to_is_refused(tmp_path, letter):
     folder = tmp_path / f"a{letter}41b"
     folder.mkdir()
-    with pytest.raises(LakeError, match=r"in its path, where no table can be written"):
+    with pytest.raises(LakeError, match=r"in its path, where no table can be written") as error:
         open_lake(str(folder))
+    assert str(error.value).isprintable()
 
 
 @pytest.mark.parametrize("make", [open_lake, made_lake])
@@ -67,8 +68,11 @@ def test_a_folder_that_no_table_can_be_written_to_is_refused(tmp_path, letter):
 def test_a_place_on_s3_that_not_all_who_open_it_find_is_refused(monkeypatch, make, path):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nobody is asked
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    with pytest.raises(LakeError, match=r"give s3a://BUCKET/FOLDER with letters of English"):
+    with pytest.raises(
+        LakeError, match=r"give s3a://BUCKET/FOLDER with letters of English"
+    ) as error:
         make(f"s3a://{path}")
+    assert str(error.value).isprintable()
 
 
 @pytest.mark.parametrize("path", ["b", "b/", "my.bucket-1/lake/of_2026/team=a"])
