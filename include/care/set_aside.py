@@ -118,13 +118,21 @@ def _follows(lake: Lake, name: str, is_of_source: bool) -> list[str]:
 def _follows_of_source(lake: Lake, source: str) -> list[str]:
     streams = [stream.name for stream in streams_of(source)]
     again = "; ".join(f"`./stateful stream {name}`" for name in streams)
-    reseeds = "; ".join(f"`./stateful reseed {name} --apply`" for name in streams)
+    reseeds = [f"`./stateful reseed {name} --apply`" for name in streams if _has_run(lake, name)]
+    stopped = (
+        f"and its streams that have run, which stop until then, go on after {'; '.join(reseeds)}"
+    )
     return [
         *_not_again(lake, source),
         "rows that were corrected and taken in by reingest have to be so again",
         f"then {source} is ingested anew by {again}",
-        f"and its streams, which stop until then, go on after {reseeds}",
+        *([stopped] if reseeds else []),
     ]
+
+
+def _has_run(lake: Lake, stream: str) -> bool:
+    """By what is there: what is recorded of it may be what is damaged."""
+    return any(_exists(lake, f"{kind}/{stream}") for kind in ("checkpoints", "tables"))
 
 
 def _not_again(lake: Lake, source: str) -> list[str]:

@@ -38,6 +38,7 @@ def write(lake: Lake, *names: str) -> None:
 def test_a_source_is_ingested_anew_from_landing(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0), "{"])
     ingest(lake, SIGNALS)
+    write(lake, "checkpoints/device_signals/1/metadata")
     before = values_of(lake)
 
     plan = plan_set_aside(lake, ["quarantine/signals"], NOW)
@@ -49,6 +50,14 @@ def test_a_source_is_ingested_anew_from_landing(lake: Lake, landed: Landing):
     assert not any(name.startswith(plan.names) for name in names_below(lake))
     assert ingest(lake, SIGNALS) == RunCounts(1, 1, 2, 1, 1)
     assert values_of(lake) == before
+
+
+def test_a_stream_that_never_ran_goes_on_without_a_reseed(lake: Lake, landed: Landing):
+    landed.add("a.jsonl", [signal(0)])
+    ingest(lake, SIGNALS)
+    told = plan_set_aside(lake, ["bronze/signals"], NOW).text()
+    assert "`./stateful stream device_signals`" in told
+    assert "reseed" not in told
 
 
 def test_rows_that_will_not_come_again_are_counted(lake: Lake, landed: Landing):
