@@ -7,6 +7,7 @@ of script in each file. Colours are the page's own, by its style sheet, so light
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 
 from markupsafe import Markup
 
@@ -18,6 +19,7 @@ SPARK_BARS = 10  # room for as many at least: one run is no block
 
 Text = Callable[[float], str]
 Point = tuple[datetime, float | None]
+Given = tuple[datetime | None, float | None]  # as it was recorded
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Chart:
     """Series by name over the same time, and what to draw beside them."""
 
     title: str
-    series: Mapping[str, Sequence[Point]]
+    series: Mapping[str, Sequence[Given]]
     text: Text  # of a value
     limit: float | None = None
     marks: Sequence[datetime] = ()
@@ -101,10 +103,17 @@ def _most(values: Sequence[float], limit: float | None) -> float:
 
 
 def _within(chart: Chart, begin: datetime, end: datetime) -> dict[str, list[Point]]:
+    """Of rows that others have written a point may lack its instant, or be no number: not drawn."""
     return {
-        name: [(at, value) for at, value in points if begin <= at <= end]
+        name: [
+            (at, _finite(value)) for at, value in points if at is not None and begin <= at <= end
+        ]
         for name, points in chart.series.items()
     }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None
 
 
 def _line(frame: _Frame, points: Sequence[Point], number: int, text: Text) -> Iterator[Markup]:

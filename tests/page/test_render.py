@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from include.lake.ops import update_ops
 from include.lake.paths import Lake
 from include.page.charts import BINS, Chart, bars, lines, spark
 from include.page.overview import read_overview
@@ -166,6 +167,16 @@ def test_a_line_is_broken_where_a_value_is_missing():
     parts = [line["points"].split() for line in drawn(svg, "polyline")]
     assert [len(part) for part in parts] == [3, 4]
     assert len(drawn(svg, "circle")) == 7
+
+
+def test_what_others_recorded_without_a_number_or_an_instant_is_not_drawn(lake):
+    write_history(lake, STREAMS, 3)
+    run = {"run_id": "stream_001/1", "jvm_start_seconds": float("nan")}
+    update_ops(lake, "runs", ("run_id",), [run])
+    update_ops(lake, "savepoints", ("stream",), [{"stream": "stream_001", "until": None}])
+    html = stream_html(read_stream(lake, STREAMS[1], NOW, timedelta(days=2)))
+    assert "Keys, at savepoints. no data" in html
+    assert "JVM start: newest" not in html
 
 
 def test_bars_add_up_to_the_rows_whatever_their_number():
