@@ -5,6 +5,7 @@ file which breaks in the middle leaves none of its rows behind.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from include.settings import Source
 
 Item = Any  # one row as its format holds it: a line, some cells, or values
 ENDINGS = ".jsonl .ndjson .json .csv .parquet .avro"
+OBJECT = re.compile(r'\s*\{\s*["}]')  # how JSON's begin; a CSV's header may begin with a brace, too
 
 
 class LandedRows(Protocol):
@@ -73,7 +75,7 @@ def row_of_raw(name: str, raw: str, source: Source) -> Mapping[str, object]:
 
 def _is_csv(raw: str, source: Source) -> bool:
     """Without a header line before it, a row whose first cell is JSON begins as a correction does."""
-    return not raw.lstrip().startswith("{") or bool(source.csv.header and not _is_json(raw))
+    return not OBJECT.match(raw) or bool(source.csv.header and not _is_json(raw))
 
 
 def _is_json(raw: str) -> bool:

@@ -7,6 +7,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -521,3 +522,9 @@ def test_a_row_without_a_header_line_whose_first_cell_is_json_is_not_taken_for_a
     ]
     correction = json.dumps({"key": "k", "at": NOON})
     assert row_of_raw("a.csv", correction, source_of(csv=csv)) == json.loads(correction)
+
+
+def test_a_header_line_that_begins_with_a_brace_is_none_of_a_correction():
+    source = replace(SOURCE, fields=(Field(name="key", type="string", path="{k}", comment="Key"),))
+    content = f"{{k}},at\na,{NOON}\nb,x\n".encode()
+    assert taken("a.csv", content, source) == [("a",), "unreadable_time"]
