@@ -16,6 +16,7 @@ from include.landing.landed_json import JsonRows
 from include.landing.refusals import RefusedError
 from include.landing.row_as_json import raw_writer
 from include.landing.schema_registry import schema_of
+from include.landing.typed_texts import text_typer
 from include.origins import KafkaTopic, SchemaRegistry
 from include.settings import SettingsError, Source
 
@@ -70,6 +71,7 @@ class AvroValues:
 
     def __init__(self, schema_of: SchemaOf, source: Source) -> None:
         self._schema_of, self._raw = schema_of, raw_writer(source)
+        self._typed = text_typer(source)
 
     def values(self, value: bytes) -> Mapping[str, object]:
         schema, begins = self._schema_of(value)
@@ -81,7 +83,7 @@ class AvroValues:
             raise RefusedError("not_avro", f"no record of its schema: {broken(error)}") from None
         if rest := len(value) - data.tell():
             raise RefusedError("not_avro", f"{rest} bytes behind the record of its schema")
-        return row
+        return self._typed(row)
 
     def raw(self, value: bytes) -> str:
         try:

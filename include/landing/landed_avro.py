@@ -27,6 +27,7 @@ from include.landing.landed_content import what_it_is
 from include.landing.landed_row import check_columns
 from include.landing.refusals import UnreadableFileError
 from include.landing.row_as_json import raw_writer
+from include.landing.typed_texts import text_typer
 from include.settings import Source
 
 SYNC = {"type": "fixed", "name": "sync", "size": 16}
@@ -65,7 +66,7 @@ class AvroRows:
     """Avro: see `LandedRows` for what its methods promise."""
 
     def __init__(self, content: bytes, source: Source) -> None:
-        self._raw = raw_writer(source)
+        self._raw, self._typed = raw_writer(source), text_typer(source)
         if not content.startswith(b"Obj\x01"):
             raise UnreadableFileError(f"not an Avro file: it is {what_it_is(content)}")
         try:
@@ -91,10 +92,10 @@ class AvroRows:
                 raise ValueError("a block has more bytes than its records")
 
     def values(self, item: Mapping[str, object]) -> Mapping[str, object]:
-        return item
+        return self._typed(item)
 
     def raw(self, item: Mapping[str, object]) -> str:
-        return self._raw(item)
+        return self._raw(self._typed(item))
 
 
 def _schema_of(text: str) -> AvroSchema:

@@ -14,6 +14,7 @@ from include.landing.landed_times import Instant, LocalTime
 from include.landing.parquet_size import refuse_bomb
 from include.landing.refusals import UnreadableFileError
 from include.landing.row_as_json import Unreadable, raw_writer
+from include.landing.typed_texts import text_typer
 from include.settings import Source
 
 PER_MICROSECOND = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
@@ -28,7 +29,7 @@ class ParquetRows:
     """Parquet: see `LandedRows` for what its methods promise."""
 
     def __init__(self, content: bytes, source: Source) -> None:
-        self._raw = raw_writer(source)
+        self._raw, self._typed = raw_writer(source), text_typer(source)
         try:
             self._table = _read_parquet(content, source)
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -43,10 +44,10 @@ class ParquetRows:
                 yield dict(zip(names, row, strict=True))
 
     def values(self, item: Mapping[str, object]) -> Mapping[str, object]:
-        return item
+        return self._typed(item)
 
     def raw(self, item: Mapping[str, object]) -> str:
-        return self._raw(item)
+        return self._raw(self._typed(item))
 
 
 def _read_parquet(content: bytes, source: Source) -> pa.Table:

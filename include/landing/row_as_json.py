@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from include.fold.sql_types import SqlType, sql_type
 from include.landing.landed_times import Instant, LocalTime
+from include.landing.landed_values import TypedText
 from include.settings import Source
 
 
@@ -100,6 +101,7 @@ UNREADABLE = "<unreadable>"  # also what no field takes, such as a duration
 DOUBLE = "<double>"  # nan, inf, -inf; of others where they would be taken for decimals
 INSTANT, LOCAL_TIME = "<instant>", "<local time>"
 DATE, TIME, DECIMAL = "<date>", "<time>", "<decimal>"
+TEXT = "<text>"  # where a text would be taken for Base64
 RESTORE: dict[str, Callable[[str], object]] = {
     BYTES: partial(base64.b64decode, validate=True),
     UNREADABLE: Unreadable,
@@ -109,6 +111,7 @@ RESTORE: dict[str, Callable[[str], object]] = {
     DATE: date.fromisoformat,
     TIME: time.fromisoformat,
     DECIMAL: Decimal,
+    TEXT: TypedText,
 }
 MAP = "<map>"  # pairs of keys and values, as Parquet has it
 
@@ -195,7 +198,13 @@ def _as_text(value: object, marks: Marks) -> object:
     text = value.isoformat() if isinstance(value, date | time) else str(value)
     if isinstance(value, Unreadable):
         return {UNREADABLE: text}
-    known = ((DATE, date), (TIME, time), (DECIMAL, Decimal), (UNREADABLE, object))
+    known = (
+        (TEXT, TypedText),
+        (DATE, date),
+        (TIME, time),
+        (DECIMAL, Decimal),
+        (UNREADABLE, object),
+    )
     mark = next(mark for mark, kind in known if isinstance(value, kind))
     return {mark: text} if marks.types else text
 

@@ -153,19 +153,49 @@ def test_raw_is_as_people_write_it_where_its_field_reads_the_same():
     }
 
 
-def test_what_is_no_text_in_avro_is_no_text_in_raw():
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("binary", pa.array(["abcd"])),
+        ("array<binary>", pa.array([["abcd"]])),
+        ("struct<a: binary>", pa.array([{"a": "abcd"}])),
+        ("map<string, binary>", pa.array([[("k", "abcd")]], pa.map_(pa.string(), pa.string()))),
+        ("map<binary, string>", pa.array([[("abcd", "v")]], pa.map_(pa.string(), pa.string()))),
+    ],
+)
+def test_a_text_is_no_base64(kind: str, values: pa.Array):
+    assert judged_twice(source_of(kind), values) == ["wrong_type"] * 2
+
+
+def test_a_text_beside_bytes_is_that_text():
+    values = pa.array([{"a": b"A", "b": "abcd", "c": "abcd"}])
+    source = source_of("struct<a: binary, b: string>")
+    assert judged_twice(source, values) == [({"a": b"A", "b": "abcd"},)] * 2
+    (item,) = (rows := open_rows("a.parquet", parquet(values), source)).items()
+    for row in (rows.values(item), row_of_raw("a.parquet", rows.raw(item), source)):
+        assert Rescue(source).text(row) == '{"value.c": "abcd"}'
+
+
+def test_a_correction_of_parquet_has_its_bytes_in_base64():
+    source = source_of("binary")
+    values = row_of_raw("a.parquet", '{"at": "2026-01-01T00:00:00Z", "value": "QQ=="}', source)
+    assert judged(source, values) == (b"A",)
+
+
+def test_values_of_avro_are_in_raw_what_they_are():
     kinds = [("int", "date"), ("int", "time-millis"), ("long", "timestamp-millis")]
     types = [{"type": of, "logicalType": logical} for of, logical in kinds]
-    for kind, value in zip(types, (date(2026, 1, 1), time(1), AT), strict=True):
+    given = [("string", date(2026, 1, 1)), ("string", time(1)), ("string", AT), ("binary", "abcd")]
+    for kind, (declared, value) in zip([*types, "string"], given, strict=True):
         fields = [{"name": "at", "type": "string"}, {"name": "value", "type": kind}]
         sink = io.BytesIO()
         record = {"at": AT.isoformat(), "value": value}
         fastavro.writer(sink, {"type": "record", "name": "r", "fields": fields}, [record])
-        source = source_of("string")
+        source = source_of(declared)
         rows = open_rows("a.avro", sink.getvalue(), source)
         (item,) = rows.items()
         again = row_of_raw("a.avro", rows.raw(item), source)
-        assert [judged(source, item), judged(source, again)] == ["wrong_type"] * 2
+        assert [judged(source, rows.values(item)), judged(source, again)] == ["wrong_type"] * 2
 
 
 @pytest.mark.parametrize(
