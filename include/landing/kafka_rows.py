@@ -3,7 +3,6 @@
 import base64
 import json
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from include.landing import kafka_client
@@ -11,7 +10,7 @@ from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
 from include.landing.kafka_client import Headers, Message
 from include.landing.kafka_offsets import range_named
-from include.landing.kafka_values import values_of
+from include.landing.kafka_values import CorrectedValues, Values, values_of
 from include.landing.landed_row import reader_of_events
 from include.landing.landed_times import Instant
 from include.landing.landed_values import Text, is_read_of_text
@@ -67,13 +66,15 @@ def outcomes_of_range(
     yield file_outcome(name, rows, rescue) | {"rows_skipped": skipped}
 
 
-def judge_of(source: Source, rescue: Rescue, events: Events | None = None) -> Judge:
+def judge_of(
+    source: Source, rescue: Rescue, events: Events | None = None, read: Values | None = None
+) -> Judge:
     """What makes an outcome of a message and when it was taken in; types are looked up once.
 
     `events`: what bronze has of a batch that is repeated. No other message is one now; and of these
     each is, though a registry has deleted its schema: then it has no values, which nobody writes.
     """
-    to_event, read = reader_of_events(source), values_of(source)
+    to_event, read = reader_of_events(source), read or values_of(source)
     with_message = _with_message(source)
     assert isinstance(source.origin, KafkaTopic)
     topic = source.origin.topic
@@ -179,10 +180,10 @@ def judged_again(
 ) -> Outcome:
     """What becomes of a row of quarantine now; a correction is JSON, whatever the topic has."""
     origin = source.origin
-    if corrected is not None and isinstance(origin, KafkaTopic):
-        as_json_topic = replace(origin, format="json", schema=None, schema_registry=None)
-        source = replace(source, origin=as_json_topic)
-    return judge_of(source, Rescue(source))(message_of(row, corrected), at_us)
+    assert isinstance(origin, KafkaTopic)
+    is_of_record = corrected is not None and origin.format != "json"
+    read = CorrectedValues(source) if is_of_record else None
+    return judge_of(source, Rescue(source), read=read)(message_of(row, corrected), at_us)
 
 
 def message_of(row: Mapping[str, Any], corrected: str | None) -> Message:

@@ -12,7 +12,7 @@ from include.landing.avro_schema import (
     read_record,
     read_schema,
 )
-from include.landing.landed_json import JsonRows
+from include.landing.landed_json import JsonRows, RawRows
 from include.landing.refusals import RefusedError
 from include.landing.row_as_json import raw_writer
 from include.landing.schema_registry import schema_of
@@ -60,6 +60,13 @@ class JsonValues:
 
     def raw(self, value: bytes) -> str:
         return _as_text(value)
+
+
+class CorrectedValues(JsonValues):
+    """Of records, each corrected as JSON: what their `raw` marks is what it was."""
+
+    def __init__(self, source: Source) -> None:
+        self._rows = RawRows("", source)
 
 
 # Of a value: its schema, and where its record begins.

@@ -13,10 +13,9 @@ from include.landing.landed_avro import AvroRows
 from include.landing.landed_content import AVRO, PARQUET, text_of, unpacked, what_it_is
 from include.landing.landed_csv import CsvRows, csv_row
 from include.landing.landed_folder import InFolder, folder_values
-from include.landing.landed_json import DEEP, JsonRows, json_rows
+from include.landing.landed_json import JsonRows, RawRows, json_rows
 from include.landing.landed_parquet import ParquetRows
 from include.landing.refusals import RefusedError, UnreadableFileError
-from include.landing.row_as_json import has_marks, restored
 from include.settings import Source
 
 Item = Any  # one row as its format holds it: a line, some cells, or values
@@ -89,13 +88,8 @@ def _is_json(raw: str) -> bool:
 
 
 def _json_values(name: str, raw: str, source: Source) -> Mapping[str, object]:
-    values = JsonRows("", source).values(raw)
-    if opener_of(name) is _json or not has_marks(raw):  # (the former has but what JSON has)
-        return values
-    try:
-        return {column: restored(value) for column, value in values.items()}
-    except RecursionError:
-        raise RefusedError("not_json", DEEP) from None
+    rows = JsonRows if opener_of(name) is _json else RawRows  # (the former has but what JSON has)
+    return rows("", source).values(raw)
 
 
 def _json(content: bytes, source: Source) -> LandedRows:

@@ -10,6 +10,7 @@ from typing import NoReturn, TypeAlias
 
 from include.landing.refusals import RefusedError, UnreadableFileError, shown
 from include.landing.rescue import Rescue
+from include.landing.row_as_json import has_marks, restored
 from include.settings import Source
 
 EOL = "\r\n"
@@ -52,6 +53,19 @@ class JsonRows:
 
     def raw(self, item: str) -> str:
         return item
+
+
+class RawRows(JsonRows):
+    """`raw` of rows whose values had types, or corrections of them: with what is marked there."""
+
+    def values(self, item: str) -> Mapping[str, object]:
+        row = super().values(item)
+        if not has_marks(item):
+            return row
+        try:
+            return {column: restored(value) for column, value in row.items()}
+        except RecursionError:
+            raise RefusedError("not_json", DEEP) from None
 
 
 # By how the parser's own words begin.

@@ -226,6 +226,21 @@ def test_a_refused_record_is_kept_as_json_that_can_be_corrected(
     assert (again["kind"], again) == ("accepted", expected)
 
 
+def test_what_raw_marks_is_the_same_value_in_a_correction(serving: FakeRegistry):
+    kinds = {"at": AT, "seen": "bytes", "count": ["null", "long"]}
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    schema = {"type": "record", "name": "Seen", "fields": fields}
+    seen = Field(name="seen", type="binary", comment="What was seen")
+    count = Field(name="count", type="bigint", comment="How often")
+    source = Source(name="signals", time_field="at", comment="Signals", fields=(seen, count))
+    source = of_topic(source, format="avro", schema=json.dumps(schema))
+    value = serving.body(serving.add(schema), {"at": START, "seen": b"alice", "count": None})
+    row = judge_of(source, Rescue(source))(message(value), FAR)
+    mended = json.dumps(json.loads(row["raw"]) | {"count": 7})
+    again = judged_again(source, row, mended, FAR)
+    assert (again["kind"], again.get("value_seen")) == ("accepted", b"alice")
+
+
 # What is refused, alone
 
 
