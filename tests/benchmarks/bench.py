@@ -1,8 +1,9 @@
 """The speed tables of docs/speed.md: every contender on the same files, in turns, in one run.
 
-    make bench ARGS="--only dense --rounds 3"    # also: sparse, stock, peers (PyFlink, bytewax),
-                                                 # shapes (sessions, alerts, ...), price, history,
-                                                 # backfill, kafka; plot draws what there is
+    make bench ARGS="--only dense --rounds 3"    # also: sparse, replay, stock, peers
+                                                 # (PyFlink, bytewax), shapes (sessions, alerts,
+                                                 # ...), price, history, backfill, kafka; plot
+                                                 # draws what there is
     make bench ARGS="--only sparse --match '32 buckets'"    # Scala, and lines that say this
     make bench                                   # the first five; an hour and a half
 
@@ -27,47 +28,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from include.settings import PROJECT
+from include.spark.conf import FORKLESS
 from include.spark.submit import job_environment
 from tests.benchmarks import backfill, history, kafka, price
 from tests.benchmarks.contender import settings
-from tests.benchmarks.data import Shape, write_batches
+from tests.benchmarks.data import write_batches
+from tests.benchmarks.entries import FILES, REFERENCES, TABLES, WARM_UP, Entry
 from tests.benchmarks.peak_memory import peak_memory
 from tests.benchmarks.peers import PACKAGES, peer_command, plot_command
-from tests.benchmarks.workloads import WORKLOADS, expected_result
+from tests.benchmarks.workloads import expected_result
 
 BENCH = PROJECT / ".bench"
 SCALA = PROJECT / "tests" / "benchmarks" / "flat_map_groups.scala"
-# The first batches start Python and warm the JVM up; four are measured.
-WARM_UP = 2
-DENSE = [Shape(events=500_000, keys=100_000, active_keys=100_000)] * (WARM_UP + 4)
-# Stock Python per-key APIs take minutes a batch at full size: a tenth, scaled.
-TENTH = [Shape(events=50_000, keys=10_000, active_keys=10_000)] * (WARM_UP + 4)
-SPARSE = [
-    Shape(events=1_000_000, keys=1_000_000, active_keys=1_000_000),
-    *[Shape(events=10_000, keys=1_000_000, active_keys=1_000)] * (WARM_UP + 3),
-]
-# Of other workloads than a count; a fifth of the events, for there are many contenders.
-SHAPES = {
-    "even": [Shape(events=100_000, keys=20_000, active_keys=20_000)] * (WARM_UP + 4),
-    "zipf": [Shape(events=100_000, keys=20_000, active_keys=20_000, zipf=1.1)] * (WARM_UP + 4),
-    "once": [Shape(events=100_000, keys=100_000, active_keys=100_000)] * (WARM_UP + 4),
-    "four": [Shape(events=100_000, keys=25_000, active_keys=25_000)] * (WARM_UP + 4),
-}
-
 # Beyond this share of the median a ratio would say more than was measured.
 WIDEST_SPREAD = 0.25
 MIB = 1024**2
-
-
-class Entry(NamedTuple):
-    """A line of the table: who runs, on which files, and what its time is multiplied by."""
-
-    label: str
-    contender: str
-    files: str
-    buckets: int = 32
-    scale: int = 1
-    workload: str = "counts"
 
 
 class Measured(NamedTuple):
@@ -94,44 +69,6 @@ class Measured(NamedTuple):
         return f"{median:.2f} ({between})" if is_steady else f"spread too wide: {between}"
 
 
-DENSE_ENTRIES = (
-    Entry("Spark's native `groupBy().count()` (no user code)", "native", "dense"),
-    Entry("Scala `flatMapGroupsWithState`", "scala", "dense"),
-    Entry("**plain Python function, live engine, 32 buckets**", "ours", "dense", 32),
-    *(Entry(f"the same, {n} buckets", "ours", "dense", n) for n in (8, 256)),
-)
-STOCK_ENTRIES = (
-    DENSE_ENTRIES[1],
-    DENSE_ENTRIES[2],
-    Entry("PySpark `transformWithState` (Row) by key", "transform_with_state", "tenth", scale=10),
-    Entry("PySpark `applyInPandasWithState` by key", "apply_in_pandas", "tenth", scale=10),
-)
-PEER_ENTRIES = (
-    DENSE_ENTRIES[1],
-    DENSE_ENTRIES[2],
-    Entry("bytewax 0.21.1, two processes, a snapshot a batch", "bytewax", "dense"),
-    Entry("PyFlink 2.3.0, RocksDB, a checkpoint each 5 s", "pyflink", "tenth", scale=10),
-)
-SPARSE_ENTRIES = (
-    Entry("Scala `flatMapGroupsWithState`", "scala", "sparse"),
-    *(
-        Entry(f"live engine, {n} buckets", "ours", "sparse", n)
-        for n in (8, 16, 32, 256, 1024, 4096)
-    ),
-)
-
-
-def shape_entries(files: str, workload: str) -> tuple[Entry, ...]:
-    """Scala's function, ours, and Spark's own where it has one."""
-    entries = [
-        Entry("Scala `flatMapGroupsWithState`", "scala", files, workload=workload),
-        Entry("live engine, 32 buckets", "ours", files, workload=workload),
-    ]
-    if WORKLOADS[workload].native is not None:
-        entries.append(Entry("Spark's own, no user code", "native", files, workload=workload))
-    return tuple(entries)
-
-
 def run_entry(entry: Entry) -> dict[str, Any]:
     """One contender's result (see contender.py), checked against DuckDB's."""
     files, result = BENCH / entry.files, _last_json(command_of(entry), entry)
@@ -143,8 +80,8 @@ def run_entry(entry: Entry) -> dict[str, Any]:
 
 
 def command_of(entry: Entry) -> list[str]:
-    if entry.contender == "scala":
-        return scala_command()
+    if entry.contender in REFERENCES:
+        return scala_command(of_ours=entry.contender == "scala")
     if entry.contender in PACKAGES:
         return peer_command(entry.contender, BENCH)
     command = [sys.executable, "-m", "tests.benchmarks.contender", entry.contender]
@@ -152,10 +89,14 @@ def command_of(entry: Entry) -> list[str]:
     return [*command, "--workload", entry.workload]
 
 
-def scala_command() -> list[str]:
-    """The Scala contender through the same package's spark-shell, under the same settings."""
+def scala_command(of_ours: bool) -> list[str]:
+    """The Scala contender through the same package's spark-shell, under the same settings.
+
+    `of_ours`: with our file systems, too.
+    """
     shell = Path(job_environment()["SPARK_HOME"]) / "bin" / "spark-shell"
-    conf = [part for item in settings().items() for part in ("--conf", "=".join(item))]
+    given = {k: v for k, v in settings().items() if of_ours or k not in FORKLESS}
+    conf = [part for item in given.items() for part in ("--conf", "=".join(item))]
     return [str(shell), "--master", "local[2]", *conf]
 
 
@@ -184,7 +125,7 @@ def measure(entries: tuple[Entry, ...], rounds: int) -> list[Measured]:
     for number in range(rounds):
         for each in measured:
             result = run_entry(each.entry)
-            each.seconds.append(statistics.median(result["seconds"][WARM_UP:]) * each.entry.scale)
+            each.seconds.append(_figure(each.entry, result["seconds"]))
             sizes = result["state_files_bytes"][WARM_UP - 1 :]
             each.written.extend(b - a for a, b in itertools.pairwise(sizes))
             each.peak_mib.append(result["peak_mib"])
@@ -192,17 +133,24 @@ def measure(entries: tuple[Entry, ...], rounds: int) -> list[Measured]:
     return measured
 
 
-def table(measured: list[Measured], reference: str) -> str:
-    """Markdown: medians, spread, and the ratio to the reference contender if that is steady."""
-    base = next(each for each in measured if each.entry.contender == reference)
+def _figure(entry: Entry, seconds: list[float]) -> float:
+    if entry.is_whole:
+        return sum(seconds)
+    return statistics.median(seconds[WARM_UP:]) * entry.scale
+
+
+def table(measured: list[Measured]) -> str:
+    """Markdown: medians, spread, and the ratios to the references in a round if these are steady."""
+    bases = [each for each in measured if each.entry.contender in REFERENCES]
+    ratios = " | ".join(f"ratio to {REFERENCES[base.entry.contender]}" for base in bases)
     lines = [
-        f"| what runs | seconds per batch (median) | spread | ratio to {reference} "
-        "in a round | state files written per batch | peak memory, MiB |",
-        "|---|---|---|---|---|---|",
+        f"| what runs | seconds per batch (median) | spread | {ratios} "
+        "| state files written per batch | peak memory, MiB |",
+        "|---|---|---|" + "---|" * len(bases) + "---|---|",
     ]
     for each in measured:
         spread = f"{min(each.seconds):.2f} - {max(each.seconds):.2f}"
-        ratio = each.ratio_to(base)
+        ratio = " | ".join(map(each.ratio_to, bases))
         size = f"{statistics.median(each.written) / 1e6:.2f} MB" if each.written else "-"
         peak = f"{statistics.median(each.peak_mib):,.0f}"
         lines.append(
@@ -231,22 +179,6 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-FILES = {"dense": DENSE, "tenth": TENTH, "sparse": SPARSE, **SHAPES}
-TABLES = {
-    "dense": DENSE_ENTRIES,
-    "stock": STOCK_ENTRIES,
-    "sparse": SPARSE_ENTRIES,
-    "peers": PEER_ENTRIES,
-} | {
-    f"shapes/{files}/{workload}": shape_entries(files, workload)
-    for files, workload in [
-        *(("even", workload) for workload in WORKLOADS),
-        *((files, "counts") for files in ("zipf", "once", "four")),
-        ("zipf", "sessions"),
-    ]
-}
-
-
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
@@ -273,12 +205,14 @@ def main() -> None:
 
 
 def compare(name: str, rounds: int, match: str) -> None:
-    entries = tuple(e for e in TABLES[name] if e.contender == "scala" or re.search(match, e.label))
+    entries = tuple(
+        e for e in TABLES[name] if e.contender in REFERENCES or re.search(match, e.label)
+    )
     for files in {entry.files for entry in entries}:
         write_batches(BENCH / files, FILES[files])
     measured = measure(entries, rounds)
     record(name, measured)
-    _say(f"\n{name}\n{table(measured, 'scala')}\n")
+    _say(f"\n{name}\n{table(measured)}\n")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from include.fold.admission import NEVER_US
 from include.fold.ddl import output_ddl
 from include.registry import stream_named
 from include.spark.conf import BASE, FORKLESS, STATE, class_path, driver_java_options
@@ -26,6 +28,7 @@ from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.packed_files import pack_files
 from spark_jobs.engines.packing import unpack
+from spark_jobs.engines.replay import replay_fold
 from tests.benchmarks.workloads import WORKLOADS, Workload
 
 DELAY = stream_named("user_counts").watermark_delay
@@ -143,6 +146,19 @@ def run(name: str, files: Path, workload: Workload, buckets: int) -> dict[str, A
     return result
 
 
+def replay(files: Path, workload: Workload, buckets: int) -> dict[str, Any]:
+    """All files at once, without a checkpoint, as backfills and reseeds fold them."""
+    spark = session()
+    began = time.monotonic()
+    replayed = replay_fold(spark.read.parquet(str(files)), workload.fold, buckets, NEVER_US)
+    replayed.folded.persist()
+    _consumed(replayed.outputs, workload.counts_outputs)
+    _consumed(replayed.states, False)
+    seconds = time.monotonic() - began
+    ((result,),) = replayed.states.selectExpr(workload.states).collect()
+    return {"seconds": [seconds], "state_files_bytes": [], "result": result, "waiting": 0}
+
+
 def _consumed(frame: DataFrame, is_counted: bool) -> int:
     """Write a batch to nowhere. How many rows it had, if that is asked for: else 0."""
     observed = Observation()
@@ -180,12 +196,16 @@ def _waiting(spark: SparkSession, checkpoint: Path) -> int:
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("contender", choices=sorted(CONTENDERS))
+    parser.add_argument("contender", choices=sorted({*CONTENDERS, "replay"}))
     parser.add_argument("files", type=Path)
     parser.add_argument("--buckets", type=int, default=32)
     parser.add_argument("--workload", choices=sorted(WORKLOADS), default="counts")
     args = parser.parse_args()
-    result = run(args.contender, args.files, WORKLOADS[args.workload], args.buckets)
+    workload = WORKLOADS[args.workload]
+    if args.contender == "replay":
+        result = replay(args.files, workload, args.buckets)
+    else:
+        result = run(args.contender, args.files, workload, args.buckets)
     sys.stdout.write(json.dumps(result) + "\n")
 
 
