@@ -15,6 +15,7 @@ from include.fold.bucket import no_events, settle
 from include.fold.buckets import bucket_ids
 from include.fold.ddl import REJECTED_DDL, output_ddl, state_rows_ddl
 from include.fold.definition import KeyedFold
+from include.fold.schemas import state_schema
 from spark_jobs.engines.packing import (
     Admission,
     bucket_of,
@@ -53,25 +54,23 @@ def replay_fold(
     `state_rows_ddl(fold)`; None is the empty state. Rows at or after `until_us` are left out,
     and so must be those that `base` stands for: give `bronze` without them.
     """
-    session = bronze.sparkSession
-    states = base
-    if states is None:
-        states = session.createDataFrame([], state_rows_ddl(fold))
-    partitions = session.conf.get("spark.sql.shuffle.partitions")
+    partitions = bronze.sparkSession.conf.get("spark.sql.shuffle.partitions")
     ids = bucket_ids(buckets, int(str(partitions)))
-    # Whoever wrote the base may have had other buckets.
-    states = states.withColumn("bucket", bucket_of(ids, "key"))
+    before = bronze.where(F.unix_micros(INSTANTS[fold.time_us]) < F.lit(until_us))
+    packed = pack_events(before, fold, ids, Admission()).groupBy("bucket")
 
-    def fold_bucket(key: tuple[pa.Scalar, ...], packed: pa.Table, states: pa.Table) -> pa.Table:
+    def fold_onto(key: tuple[pa.Scalar, ...], packed: pa.Table, states: pa.Table) -> pa.Table:
         return _replay_bucket(fold, key[0].as_py(), packed, states, until_us)
 
-    before = bronze.where(F.unix_micros(INSTANTS[fold.time_us]) < F.lit(until_us))
-    folded = (
-        pack_events(before, fold, ids, Admission())
-        .groupBy("bucket")
-        .cogroup(states.groupBy("bucket"))
-        .applyInArrow(fold_bucket, REPLAYED_DDL)
-    )
+    def fold_bucket(key: tuple[pa.Scalar, ...], packed: pa.Table) -> pa.Table:
+        return fold_onto(key, packed, state_schema(fold).empty_table())
+
+    if base is None:  # nothing to shuffle beside the events
+        folded = packed.applyInArrow(fold_bucket, REPLAYED_DDL)
+    else:
+        # Whoever wrote the base may have had other buckets.
+        states = base.withColumn("bucket", bucket_of(ids, "key")).groupBy("bucket")
+        folded = packed.cogroup(states).applyInArrow(fold_onto, REPLAYED_DDL)
     return Replayed(
         folded,
         unpack(folded, "outputs", output_ddl(fold)),

@@ -148,9 +148,9 @@ def run(name: str, files: Path, workload: Workload, buckets: int) -> dict[str, A
 
 def replay(files: Path, workload: Workload, buckets: int) -> dict[str, Any]:
     """All files at once, without a checkpoint, as backfills and reseeds fold them."""
-    spark = session()
+    events = session().read.parquet(str(files))
     began = time.monotonic()
-    replayed = replay_fold(spark.read.parquet(str(files)), workload.fold, buckets, NEVER_US)
+    replayed = replay_fold(events, workload.fold, buckets, NEVER_US)
     replayed.folded.persist()
     _consumed(replayed.outputs, workload.counts_outputs)
     _consumed(replayed.states, False)
