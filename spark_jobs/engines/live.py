@@ -14,6 +14,7 @@ from spark_jobs.engines.deferred_processor import DeferredProcessor
 from spark_jobs.engines.engine import Seed
 from spark_jobs.engines.live_of_0_5 import FrameProcessor
 from spark_jobs.engines.packing import Admission, pack_events
+from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.engines.state_rows import group_states
 
 Pack = Callable[[DataFrame, KeyedFold, Sequence[int], Admission], DataFrame]
@@ -68,12 +69,12 @@ def _clocked(packed: DataFrame, delay_us: int) -> DataFrame:
 
 
 def _seed_rows(
-    states: DataFrame, waiting: DataFrame | None, fold: KeyedFold, ids: Sequence[int]
+    states: DataFrame, waiting: BronzeEvents | None, fold: KeyedFold, ids: Sequence[int]
 ) -> DataFrame:
     """Rows of `bucket, states, events`, of which one is null: what buckets begin with."""
     nothing = F.lit(None).cast("binary")
     rows = group_states(states, fold, ids).select("bucket", "states", nothing.alias("events"))
     if waiting is None:
         return rows
-    packed = pack_events(waiting, fold, ids, Admission())
+    packed = waiting.pack(fold, ids)
     return rows.union(packed.select("bucket", nothing.alias("states"), "events"))

@@ -5,7 +5,7 @@ reader. So for each row no more leaves the JVM than where it lies: in which part
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -24,6 +24,7 @@ from include.fold.failures import BrokenInvariantError
 from include.fold.schemas import event_schema
 from include.fold.spark_hash import buckets_of
 from include.lake.columns import INSTANT
+from include.lake.read_tables import table_to_read
 from include.landing.late_fields import LateField, with_late_fields
 from spark_jobs.engines.bronze_fields import check_types
 from spark_jobs.engines.packing import (
@@ -43,6 +44,16 @@ from spark_jobs.engines.packing import (
 )
 from spark_jobs.engines.worker_garbage import leave_imports_alone
 
+# With one of these a file's rows are not the table's.
+UNREADABLE_FEATURES = frozenset({"columnMapping", "deletionVectors"})
+
+
+def workers_can_read(bronze: str) -> bool:
+    """Whether the table's files lie where each worker opens them, and have its rows as they are."""
+    if "://" in bronze:
+        return False
+    return UNREADABLE_FEATURES.isdisjoint(table_to_read(bronze).protocol().reader_features or ())
+
 
 class FilePart(NamedTuple):
     """What a task of Spark's scan takes of a file: the row groups with their middle in it."""
@@ -50,6 +61,10 @@ class FilePart(NamedTuple):
     url: str
     start: int  # bytes
     length: int
+
+    @property
+    def path(self) -> str:
+        return unquote(urlsplit(self.url).path)
 
 
 def pack_files(
@@ -71,7 +86,7 @@ def pack_files(
         leave_imports_alone()
         parts = _rows_by_part(batches)
         read = (_read(part, count, fold, late) for part, count in parts.items())
-        rows = [_columns(_Rows(found), fold, ids, admission) for found in read]
+        rows = [packed_columns(BronzeRows(found), fold, ids, admission) for found in read]
         return packed_rows(pa.concat_tables(rows), event_schema(fold)) if rows else iter(())
 
     return placed.mapInArrow(pack, PACKED_DDL)
@@ -88,22 +103,26 @@ def _rows_by_part(batches: Iterable[pa.RecordBatch]) -> Counter[FilePart]:
 
 
 def _read(part: FilePart, count: int, fold: KeyedFold, late: Sequence[LateField]) -> pa.Table:
-    """The part's rows, with all columns of bronze that are asked for.
-
-    BrokenInvariantError unless they are `count` rows, as many as Spark saw.
-    """
-    path = unquote(urlsplit(part.url).path)
-    # Spark's writers of old have stamped with nanoseconds in 96 bits, and years beyond them.
-    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-        clocks = {clock_column(fold), INSTANTS[fold.time_us], "event_time", "arrival_watermark"}
-        wanted = event_names(fold) | clocks | {"is_clock"}
-        wanted = wanted.union(*(field.columns() for field in late))
-        rows = file.read_row_groups(_row_groups(file.metadata, part), wanted, use_threads=False)
+    """BrokenInvariantError unless the part has `count` rows, as many as Spark saw."""
+    rows = read_part(part, fold, late)
     if rows.num_rows != count:
         raise BrokenInvariantError(
-            f"{path} has {rows.num_rows} rows from byte {part.start} on, but Spark read {count}: "
+            f"{part.path} has {rows.num_rows} rows from byte {part.start} on, but Spark read {count}: "
             "it was changed while it was read, or is damaged. No row of it is folded"
         )
+    return rows
+
+
+def read_part(
+    part: FilePart, fold: KeyedFold, late: Sequence[LateField], more: Collection[str] = ()
+) -> pa.Table:
+    """The part's rows, with all columns of bronze that are asked for, and `more` of them."""
+    # Spark's writers of old have stamped with nanoseconds in 96 bits, and years beyond them.
+    with pq.ParquetFile(part.path, coerce_int96_timestamp_unit="us") as file:
+        clocks = {clock_column(fold), INSTANTS[fold.time_us], "event_time", "arrival_watermark"}
+        wanted = event_names(fold) | clocks | {"is_clock", *more}
+        wanted = wanted.union(*(field.columns() for field in late))
+        rows = file.read_row_groups(_row_groups(file.metadata, part), wanted, use_threads=False)
     return with_late_fields(rows, late)
 
 
@@ -123,7 +142,7 @@ def _middle(group: pq.RowGroupMetaData) -> int:
     return int(begin + size // 2)
 
 
-class _Rows:
+class BronzeRows:
     """Rows of a file by column, as the table has them today."""
 
     def __init__(self, rows: pa.Table) -> None:
@@ -140,7 +159,10 @@ class _Rows:
         return self.of(name, INSTANT).cast(pa.int64())
 
 
-def _columns(rows: _Rows, fold: KeyedFold, ids: Sequence[int], admission: Admission) -> pa.Table:
+def packed_columns(
+    rows: BronzeRows, fold: KeyedFold, ids: Sequence[int], admission: Admission
+) -> pa.Table:
+    """What `packed_rows` packs of a file's rows."""
     schema = event_schema(fold)
     events = {
         field.name: rows.micros(INSTANTS[field.name])
@@ -162,7 +184,7 @@ def _columns(rows: _Rows, fold: KeyedFold, ids: Sequence[int], admission: Admiss
     return table if keys is not None else with_derived_keys(table, fold, ids)
 
 
-def _kinds(rows: _Rows, fold: KeyedFold, admission: Admission) -> Any:
+def _kinds(rows: BronzeRows, fold: KeyedFold, admission: Admission) -> Any:
     """ADMITTED or another, as `pack_events` has Spark decide it."""
     is_clock = rows.of("is_clock", pa.bool_()).fill_null(False).to_numpy()
     kinds = np.full(len(is_clock), ADMITTED, np.int8)

@@ -8,22 +8,19 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from include.fold.bronze_events import INSTANTS
 from include.fold.bucket import no_events, settle
 from include.fold.buckets import bucket_ids
 from include.fold.ddl import REJECTED_DDL, output_ddl, state_rows_ddl
 from include.fold.definition import KeyedFold
 from include.fold.schemas import state_schema
 from spark_jobs.engines.packing import (
-    Admission,
     bucket_of,
     from_stream,
-    pack_events,
     to_stream,
     unpack,
 )
+from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
 
 REPLAYED_DDL = (
@@ -42,22 +39,21 @@ class Replayed(NamedTuple):
 
 
 def replay_fold(
-    bronze: DataFrame,
+    events: BronzeEvents,
     fold: KeyedFold,
     buckets: int,
     until_us: int,
     base: DataFrame | None = None,
 ) -> Replayed:
-    """Fold all rows of the bounded frame `bronze` before `until_us`, starting from `base`.
+    """Fold all of `events` before `until_us`, starting from `base`.
 
     Timeouts before `until_us` fire as well; both are on the fold's clock. `base` has
     `state_rows_ddl(fold)`; None is the empty state. Rows at or after `until_us` are left out,
-    and so must be those that `base` stands for: give `bronze` without them.
+    and so must be those that `base` stands for: give `events` without them.
     """
-    partitions = bronze.sparkSession.conf.get("spark.sql.shuffle.partitions")
+    partitions = events.rows.sparkSession.conf.get("spark.sql.shuffle.partitions")
     ids = bucket_ids(buckets, int(str(partitions)))
-    before = bronze.where(F.unix_micros(INSTANTS[fold.time_us]) < F.lit(until_us))
-    packed = pack_events(before, fold, ids, Admission()).groupBy("bucket")
+    packed = events.pack(fold, ids, until_us).groupBy("bucket")
 
     def fold_onto(key: tuple[pa.Scalar, ...], packed: pa.Table, states: pa.Table) -> pa.Table:
         return _replay_bucket(fold, key[0].as_py(), packed, states, until_us)

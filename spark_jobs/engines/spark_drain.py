@@ -9,22 +9,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from include.checkpoint.state_operator import committed_operator, forget_begun_operator
-from include.lake.read_tables import table_to_read
 from include.landing.late_fields import late_fields_of
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.folded_batch import FoldedFrame, fetch
 from spark_jobs.engines.late_columns import fill_late_fields
 from spark_jobs.engines.live import Pack, live_fold
 from spark_jobs.engines.live_of_0_5 import OPERATOR
-from spark_jobs.engines.packed_files import pack_files
+from spark_jobs.engines.packed_files import pack_files, workers_can_read
 from spark_jobs.engines.packing import pack_events
 from spark_jobs.engines.session_settings import session_settings
 
 # A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
 NO_FILE_LIMIT = str(2**31 - 1)
 ONE_FILE = "1"
-# With one of these a file's rows are not the table's.
-UNREADABLE_FEATURES = frozenset({"columnMapping", "deletionVectors"})
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -86,13 +83,6 @@ def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
         of_0_5=operator is not None and operator.name == OPERATOR,
         pack=pack,
     )
-
-
-def workers_can_read(bronze: str) -> bool:
-    """Whether the table's files lie where each worker opens them, and have its rows as they are."""
-    if "://" in bronze:
-        return False
-    return UNREADABLE_FEATURES.isdisjoint(table_to_read(bronze).protocol().reader_features or ())
 
 
 def measured(progress: Sequence[StreamingQueryProgress]) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ from spark_jobs.engines.migrated_state import migrated_states
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_checks import judge_rows, refuse_wrong
 from spark_jobs.engines.spark_drain import run_query
-from spark_jobs.engines.spark_events import count_by_step, events_between
+from spark_jobs.engines.spark_events import BronzeEvents, count_by_step, events_between
 from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
 from spark_jobs.engines.state_rows import project_states
 from spark_jobs.tables import savepoint_rows
@@ -67,11 +67,11 @@ class SparkEngine:
         ingested_at_us: int,
         from_us: int | None,
         until_us: int | None,
-    ) -> DataFrame:
+    ) -> BronzeEvents:
         path = lake.bronze(source)
         return events_between(self._spark, path, fold, ingested_at_us, from_us, until_us)
 
-    def count_by_step(self, events: DataFrame, fold: KeyedFold, step_us: int) -> dict[int, int]:
+    def count_by_step(self, events: BronzeEvents, fold: KeyedFold, step_us: int) -> dict[int, int]:
         return count_by_step(events, fold, step_us)
 
     def append_still_row(self, lake: Lake, source: Source) -> None:
@@ -122,7 +122,7 @@ class SparkEngine:
 
     def fold(
         self,
-        events: DataFrame,
+        events: BronzeEvents,
         fold: KeyedFold,
         buckets: int,
         until_us: int,

@@ -1,4 +1,7 @@
-"""Rows of bronze that Spark reads and counts, for a replay and for what a reseed brings along."""
+"""Rows of bronze between two instants, for a replay and for what a reseed brings along."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -6,7 +9,28 @@ from pyspark.sql import functions as F
 from include.fold.bronze_events import INSTANTS
 from include.fold.definition import KeyedFold
 from include.landing.late_fields import late_fields_of
+from spark_jobs.engines.bronze_fields import check_types
 from spark_jobs.engines.late_columns import fill_late_fields
+from spark_jobs.engines.packed_files import workers_can_read
+from spark_jobs.engines.packing import Admission, pack_events
+from spark_jobs.engines.planned_files import Bounds, PlannedFiles, plan_files
+
+
+class BronzeEvents(NamedTuple):
+    """Rows of bronze as Spark reads them, and the files with them if workers open these themselves."""
+
+    rows: DataFrame
+    files: PlannedFiles | None = None
+
+    def pack(self, fold: KeyedFold, ids: Sequence[int], until_us: int | None = None) -> DataFrame:
+        """All of them, or those before an instant on the fold's clock, as packed rows (PACKED_DDL)."""
+        if self.files is not None:
+            check_types(dict(self.rows.dtypes), fold)
+            return self.files.pack(self.rows.sparkSession, fold, ids, until_us)
+        rows = self.rows
+        if until_us is not None:
+            rows = rows.where(_at(INSTANTS[fold.time_us]) < until_us)
+        return pack_events(rows, fold, ids, Admission())
 
 
 def events_between(
@@ -16,14 +40,14 @@ def events_between(
     ingested_at_us: int,
     from_us: int | None,
     until_us: int | None,
-) -> DataFrame:
+) -> BronzeEvents:
     """Rows of bronze, all that were ingested by then, from one instant on and before another.
 
     On the fold's clock; None is no bound. Clock rows are left out.
     """
-    time = INSTANTS[fold.time_us]
+    late, time = late_fields_of(bronze, fold), INSTANTS[fold.time_us]
     rows = spark.read.format("delta").load(bronze)
-    rows = fill_late_fields(rows, late_fields_of(bronze, fold))
+    rows = fill_late_fields(rows, late)
     rows = rows.where((_at("ingested_at") <= ingested_at_us) & ~F.col("is_clock"))
     if from_us is not None:
         rows = rows.where(_at(time) >= from_us)
@@ -34,13 +58,17 @@ def events_between(
             rows = rows.where(F.col("event_date") >= _date(from_us))
         if until_us is not None:
             rows = rows.where(F.col("event_date") <= _date(until_us))
-    return rows
+    if not workers_can_read(bronze):
+        return BronzeEvents(rows)
+    bounds = Bounds(ingested_at_us, from_us, until_us)
+    cores = spark.sparkContext.defaultParallelism
+    return BronzeEvents(rows, plan_files(bronze, fold, bounds, late, cores))
 
 
-def count_by_step(events: DataFrame, fold: KeyedFold, step_us: int) -> dict[int, int]:
+def count_by_step(events: BronzeEvents, fold: KeyedFold, step_us: int) -> dict[int, int]:
     """The events of each step of time, counted from the epoch on the fold's clock."""
     step = F.floor(_at(INSTANTS[fold.time_us]) / step_us)
-    return dict(map(tuple, events.groupBy(step).count().collect()))
+    return dict(map(tuple, events.rows.groupBy(step).count().collect()))
 
 
 def _at(name: str) -> Column:

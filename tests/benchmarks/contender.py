@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
@@ -28,12 +30,14 @@ from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.packed_files import pack_files
 from spark_jobs.engines.packing import unpack
+from spark_jobs.engines.planned_files import Bounds, plan_files
 from spark_jobs.engines.replay import replay_fold
+from spark_jobs.engines.spark_events import BronzeEvents
 from tests.benchmarks.workloads import WORKLOADS, Workload
 
 DELAY = stream_named("user_counts").watermark_delay
 COUNTED = "user_id string, total_count bigint"
-PARTITIONS = 4
+PARTITIONS, CORES = 4, 2
 OF_GROUPS = "value.groupState."
 
 
@@ -106,7 +110,7 @@ def settings(checkpoint_conf: dict[str, str] | None = None) -> dict[str, str]:
 
 def session() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("bench")
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("bench")
     for name, value in settings().items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -148,7 +152,18 @@ def run(name: str, files: Path, workload: Workload, buckets: int) -> dict[str, A
 
 def replay(files: Path, workload: Workload, buckets: int) -> dict[str, Any]:
     """All files at once, without a checkpoint, as backfills and reseeds fold them."""
-    events = session().read.parquet(str(files))
+    with tempfile.TemporaryDirectory(dir=files.parent) as bronze:
+        for path in sorted(files.glob("*.parquet")):
+            rows = pq.read_table(path)
+            rows = rows.append_column("ingested_at", rows["commit_watermark"])
+            write_deltalake(bronze, rows, mode="append")
+        planned = plan_files(bronze, workload.fold, Bounds(NEVER_US, None, None), (), CORES)
+        return _replayed(
+            BronzeEvents(session().read.parquet(str(files)), planned), workload, buckets
+        )
+
+
+def _replayed(events: BronzeEvents, workload: Workload, buckets: int) -> dict[str, Any]:
     began = time.monotonic()
     replayed = replay_fold(events, workload.fold, buckets, NEVER_US)
     replayed.folded.persist()

@@ -13,6 +13,7 @@ from include.plans.open_stream import open_stream
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.engines.state_rows import states_from_rows
 from spark_jobs.live_savepoint import write_live_savepoint
 from spark_jobs.savepoints import read_savepoint, savepoint_at
@@ -49,6 +50,6 @@ def test_live_and_a_replay_from_its_savepoint_come_to_what_the_local_engine_does
     rest = admitted_live(bronze, fold, delay_us).where(
         F.unix_micros("event_time") >= savepoint.until_us
     )
-    replayed = replay_fold(rest, fold, 4, given.until_us, base)
+    replayed = replay_fold(BronzeEvents(rest), fold, 4, given.until_us, base)
     assert known_in(replayed.states, fold) == given.local.states
     assert seen_in(states_from_rows(fold, replayed.states.toArrow())) == seen

@@ -16,6 +16,7 @@ from include.streams import device_signals, user_counts
 from spark_jobs.engines import live_batch
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
 from tests.engines.live_lakes import (
@@ -107,9 +108,9 @@ def test_replay_of_what_live_admitted_gives_the_same(spark, lake, stream, fold, 
     until = until_us(stamped[-1][-1].commit_us - DELAY_US)
 
     half = (START_US + until) // 2
-    first = replay_fold(admitted, fold, 5, half)
+    first = replay_fold(BronzeEvents(admitted), fold, 5, half)
     rest = admitted.where(F.unix_micros("event_time") >= half)
-    second = replay_fold(rest, fold, 5, until, base=first.states)
+    second = replay_fold(BronzeEvents(rest), fold, 5, until, base=first.states)
 
     states = {
         row["key"]: (row["state"][0], row["changed_at_us"]) for row in second.states.collect()

@@ -23,6 +23,7 @@ from include.streams import device_signals, user_counts
 from include.streams.device_signals import Signal
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp
 from tests.engines.live_lakes import (
@@ -158,7 +159,7 @@ def test_an_event_field_that_bronze_does_not_have_is_refused_before_anything_run
     append_commit(lake, "signals", device_signals.FOLD, stamp([[Signal(1, START_US, 0)]])[0])
     bronze = spark.read.format("delta").load(lake.bronze("signals"))
     with pytest.raises(DefinitionError, match=r"UserEvent.user_id is string.*no such column"):
-        replay_fold(bronze, user_counts.FOLD, 5, START_US)
+        replay_fold(BronzeEvents(bronze), user_counts.FOLD, 5, START_US)
     as_text = bronze.withColumn("device_id", F.col("device_id").cast("string"))
     with pytest.raises(DefinitionError, match=r"device_id is bigint, but bronze has string"):
-        replay_fold(as_text, device_signals.FOLD, 5, START_US)
+        replay_fold(BronzeEvents(as_text), device_signals.FOLD, 5, START_US)

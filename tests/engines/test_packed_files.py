@@ -215,4 +215,4 @@ def _noted(asked: list[str], pack: Pack, *arguments: Any, **more: Any) -> DataFr
 
 
 def test_workers_read_no_object_store():
-    assert not spark_drain.workers_can_read("s3a://bucket/lake/bronze/user_events")
+    assert not packed_files.workers_can_read("s3a://bucket/lake/bronze/user_events")

@@ -18,6 +18,7 @@ from include.registry import stream_named
 from include.settings import SavepointRules, Stream
 from spark_jobs import stream_drain
 from spark_jobs.engines.replay import replay_fold
+from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.tables import savepoint_rows
 from tests.bronze import stamp
 from tests.declared import with_fold
@@ -108,12 +109,12 @@ def test_a_replay_goes_on_from_a_savepoint(spark, lake, name):
     middle_us = stamped[2][0].time_us
 
     with with_conf(spark, "spark.sql.shuffle.partitions", "2"):
-        first = replay_fold(admitted, fold, 3, middle_us)
+        first = replay_fold(BronzeEvents(admitted), fold, 3, middle_us)
         path = savepoint_rows.write_rows(lake, first.states, fold, "middle", middle_us)
         assert savepoint_rows.read_contents(spark, lake, path, "middle").keys > 0
         base = savepoint_rows.read_rows(spark, lake, path, "middle")
         rest = admitted.where(f"unix_micros(event_time) >= {middle_us}")
-        second = replay_fold(rest, fold, 4, end_us, base=base)
+        second = replay_fold(BronzeEvents(rest), fold, 4, end_us, base=base)
         emitted = outputs_of(first.outputs, fold) + outputs_of(second.outputs, fold)
         assert emitted == Counter(table_of(lake, stream, fold))
         assert known_in(second.states, fold) == stored(spark, lake, stream, fold)

@@ -26,6 +26,7 @@ from include.streams.service_health import LogLine
 from include.streams.user_sessions import UserEvent
 from spark_jobs.engines.replay import Replayed, replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.run_stream import drain
 from tests.bronze import ClockAt, StampedRow, append_commit, rows_for, stamp
 from tests.declared import with_fold
@@ -203,15 +204,17 @@ def test_replay_in_one_pass_or_in_two_gives_the_local_engines_rows_and_states(sp
     delay_us = given.stream.watermark_delay // MICROSECOND
     admitted = admitted_live(bronze, fold, delay_us).where("NOT is_clock").persist()
 
-    whole = replay_fold(admitted, fold, 5, given.until_us)
+    whole = replay_fold(BronzeEvents(admitted), fold, 5, given.until_us)
     check_replayed(fold, local, [whole])
     # Where something is emitted: at S it belongs to the second part, before S to the first.
     emitted_us = sorted({at_us for _, at_us in emitted_in(local)})
     middle_us = emitted_us[len(emitted_us) // 2]
     for split_us in (middle_us, middle_us + 1):
-        first = replay_fold(admitted, fold, 3, split_us)
+        first = replay_fold(BronzeEvents(admitted), fold, 3, split_us)
         rest = admitted.where(F.unix_micros(INSTANTS[fold.time_us]) >= split_us)
-        second = replay_fold(rest, fold, 4, given.until_us, base=first.states.persist())
+        second = replay_fold(
+            BronzeEvents(rest), fold, 4, given.until_us, base=first.states.persist()
+        )
         check_replayed(fold, local, [first, second], split_us)
 
 

@@ -432,7 +432,7 @@ def test_a_stream_reads_late_fields_live_in_replays_and_from_savepoints(
     assert live == [(1, 1), (2, 1), (3, 11), (4, 11), (5, 111), (6, 111), (7, 1_111), (8, 11_111)]
     assert values_read(lake) == [1, None, 10, None, 100, None, 1_000, 10_000]
     events = SparkEngine(spark).events(lake, "signals", FOLD, FAR_AHEAD_US, None, None)
-    rows = events.orderBy("event_time").select("value").collect()
+    rows = events.rows.orderBy("event_time").select("value").collect()
     assert [each["value"] for each in rows] == values_read(lake)
     for number in range(1, 4):
         start = START + timedelta(days=number)

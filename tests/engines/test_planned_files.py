@@ -1,0 +1,124 @@
+"""Workers that are told which files a replay needs pack what Spark's scan would have given them."""
+
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from include.fold.buckets import bucket_ids
+from include.lake.paths import Lake
+from include.streams import device_signals, service_health, user_counts
+from spark_jobs.engines import planned_files
+from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.engines.spark_events import BronzeEvents
+from tests.engines.live_lakes import START_US
+from tests.engines.test_packed_files import INSTANT, by_bucket, rows_of
+
+IDS = bucket_ids(8, 2)
+SECOND_US, DAY_US = 1_000_000, 86_400_000_000
+FOLDS = {
+    "user_counts": user_counts.FOLD,
+    "device_signals": device_signals.FOLD,
+    "by_ingestion": service_health.define(stale_after=timedelta(minutes=5), time="processing"),
+}
+SOURCE = "events"
+ALL_US = START_US + 30 * SECOND_US  # of the instants of ingestion
+# Ingested by, from, until, and before: on the fold's clock.
+BOUNDS = [
+    (ALL_US, None, None, None),
+    (START_US, None, START_US + DAY_US, None),
+    (ALL_US, START_US - SECOND_US, START_US + DAY_US, START_US + 5 * SECOND_US),
+    (ALL_US, START_US + DAY_US, None, START_US + 2 * DAY_US),
+    (ALL_US, START_US + 9 * DAY_US, None, None),
+]
+
+
+def over_days(rows: pa.Table, rng: np.random.Generator) -> pa.Table:
+    """Rows of bronze, over four days of event time, with the date that it is partitioned by."""
+    days = rng.integers(-1, 3, rows.num_rows) * DAY_US
+    micros = rows["event_time"].cast(pa.int64()).to_numpy() + days
+    times = pa.array(micros).cast(INSTANT)
+    rows = rows.set_column(rows.column_names.index("event_time"), "event_time", times)
+    return rows.append_column("event_date", times.cast(pa.date32()))
+
+
+@pytest.fixture
+def lake(tmp_path) -> Lake:
+    return Lake(str(tmp_path / "a b=c#ü"))
+
+
+def fill(lake: Lake, fold, commits: int = 3) -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(commits):
+        rows = over_days(rows_of(fold, rng, 300), rng)
+        write_deltalake(lake.bronze(SOURCE), rows, mode="append", partition_by=["event_date"])
+
+
+def events_of(spark: SparkSession, lake: Lake, fold, *bounds: int | None) -> BronzeEvents:
+    ingested_us, from_us, until_us = bounds
+    assert ingested_us is not None
+    return SparkEngine(spark).events(lake, SOURCE, fold, ingested_us, from_us, until_us)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", FOLDS)
+def test_they_pack_what_spark_would_have_given_them(spark: SparkSession, lake, monkeypatch, name):
+    fold = FOLDS[name]
+    fill(lake, fold)
+    monkeypatch.setattr(planned_files, "LEAST_BYTES", 500)
+    monkeypatch.setattr(planned_files, "MOST_BYTES", 9_000)  # parts of files, and several tasks
+    seen = []
+    for *bounds, before_us in BOUNDS:
+        events = events_of(spark, lake, fold, *bounds)
+        assert events.files is not None
+        expected = by_bucket(BronzeEvents(events.rows).pack(fold, IDS, before_us))
+        assert by_bucket(events.pack(fold, IDS, before_us)) == expected
+        seen.append(len(expected))
+    assert seen[0] == len(IDS)
+    assert seen[-1] == 0
+
+
+@pytest.mark.spark
+def test_a_day_reads_the_files_of_its_dates_alone(spark: SparkSession, lake):
+    fill(lake, user_counts.FOLD)
+    day = START_US // DAY_US * DAY_US
+    events = events_of(spark, lake, user_counts.FOLD, ALL_US, day, day + 1)
+    assert events.files is not None
+    read = {part.path for task in events.files.tasks for part in task}
+    assert len(read) == 3
+    assert len({path.split("event_date=")[1][:10] for path in read}) == 1
+
+
+@pytest.mark.spark
+def test_rows_that_are_marked_as_deleted_are_left_to_spark(spark: SparkSession, lake):
+    fill(lake, user_counts.FOLD)
+    spark.sql(
+        f"ALTER TABLE delta.`{lake.bronze(SOURCE)}` "
+        "SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)"
+    )
+    events = events_of(spark, lake, user_counts.FOLD, ALL_US, None, None)
+    assert events.files is None
+    assert by_bucket(events.pack(user_counts.FOLD, IDS))
+
+
+@given(st.lists(st.integers(1, 3_000), max_size=8), st.integers(1, 4))
+def test_tasks_have_each_byte_once_and_none_too_many(sizes, cores):
+    least, most = planned_files.LEAST_BYTES, planned_files.MOST_BYTES
+    try:
+        planned_files.LEAST_BYTES, planned_files.MOST_BYTES = 100, 1_000
+        tasks = planned_files._tasks([(str(n), size) for n, size in enumerate(sizes)], cores)
+    finally:
+        planned_files.LEAST_BYTES, planned_files.MOST_BYTES = least, most
+    share = min(1_000, max(100, sum(sizes) // cores))
+    assert all(sum(part.length for part in task) <= share for task in tasks)
+    assert all(tasks)
+    read: dict[str, int] = {}
+    for part in (part for task in tasks for part in task):
+        assert part.start == read.get(part.url, 0)
+        read[part.url] = part.start + part.length
+    assert read == {str(n): size for n, size in enumerate(sizes)}
