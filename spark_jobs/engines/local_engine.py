@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from include.data_checks import Check, Verdict
-from include.fold.bronze_events import INSTANTS, as_events, event_names
+from include.fold.bronze_events import INSTANTS, as_events, dates_within, event_names
 from include.fold.bucket import settle
 from include.fold.definition import (
     EMITTED_AT_US,
@@ -22,7 +22,6 @@ from include.fold.definition import (
     KeyedFold,
     MigrateState,
 )
-from include.fold.instants import instant_of
 from include.fold.schemas import REJECTED, event_schema, output_schema
 from include.fold.state_arrays import kept_without_timeout
 from include.fold.states import States
@@ -110,7 +109,11 @@ class LocalEngine:
         time = INSTANTS[fold.time_us]
         # Files by their partition alone: Delta cuts the instants of its statistics to
         # milliseconds, and Arrow takes them for exact.
-        dates = _dates_within(from_us, until_us) if time == "event_time" else None
+        dates = (
+            dates_within(pc.field("event_date"), from_us, until_us)
+            if time == "event_time"
+            else None
+        )
         names = {*event_names(fold), "ingested_at", "is_clock"}
         names = names.union(*(field.columns() for field in late))
         rows = files.to_table(columns=sorted(names), filter=dates)
@@ -236,15 +239,6 @@ class LocalEngine:
                 "a local engine runs no live queries by itself: give LocalEngine(live=...) what does"
             )
         return self._runner
-
-
-def _dates_within(from_us: int | None, until_us: int | None) -> pc.Expression:
-    within = pc.scalar(True)
-    if from_us is not None:
-        within &= pc.field("event_date") >= instant_of(from_us).date()
-    if until_us is not None:
-        within &= pc.field("event_date") <= instant_of(until_us).date()
-    return within
 
 
 class ArrowProductTable(ArrowProduct):

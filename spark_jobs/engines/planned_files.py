@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from include.fold.admission import NEVER_US
-from include.fold.bronze_events import INSTANTS
+from include.fold.bronze_events import INSTANTS, dates_within
 from include.fold.definition import KeyedFold
-from include.fold.instants import instant_of
 from include.fold.schemas import event_schema
 from include.lake.read_tables import table_to_read
 from include.landing.late_fields import LateField
@@ -65,19 +64,10 @@ def plan_files(
     """The files of the local table at `bronze` that may have rows within `bounds`."""
     adds = pa.table(table_to_read(bronze).get_add_actions(flatten=True))
     if INSTANTS[fold.time_us] == "event_time" and DATES in adds.column_names:
-        adds = adds.filter(_dates_within(bounds))
+        adds = adds.filter(dates_within(pc.field(DATES), bounds.from_us, bounds.until_us))
     sizes = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True)
     files = [(Path(bronze, path).absolute().as_uri(), size) for path, size in sizes]
     return PlannedFiles(_tasks(files, cores), bounds, late)
-
-
-def _dates_within(bounds: Bounds) -> pc.Expression:
-    date, within = pc.field(DATES), pc.scalar(True)
-    if bounds.from_us is not None:
-        within &= date >= instant_of(bounds.from_us).date()
-    if bounds.until_us is not None:
-        within &= date <= instant_of(bounds.until_us).date()
-    return within
 
 
 def _tasks(files: Sequence[tuple[str, int]], cores: int) -> list[list[FilePart]]:
