@@ -4,6 +4,7 @@ Spark's scan, and its rows' way to Python, were a fifth of a replay.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,7 +118,4 @@ def _within(rows: BronzeRows, fold: KeyedFold, bounds: Bounds) -> pa.ChunkedArra
         wanted.append(pc.greater_equal(time_us, bounds.from_us))
     if bounds.until_us is not None:
         wanted.append(pc.less(time_us, bounds.until_us))
-    within = wanted[0]
-    for each in wanted[1:]:
-        within = pc.and_(within, each)
-    return within
+    return reduce(pc.and_, wanted)

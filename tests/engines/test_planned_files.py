@@ -1,7 +1,5 @@
 """Workers that are told which files a replay needs pack what Spark's scan would have given them."""
 
-from datetime import timedelta
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,22 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from include.fold.buckets import bucket_ids
 from include.lake.paths import Lake
-from include.streams import device_signals, service_health, user_counts
+from include.streams import user_counts
 from spark_jobs.engines import planned_files
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.spark_events import BronzeEvents
 from tests.engines.live_lakes import START_US
-from tests.engines.test_packed_files import INSTANT, by_bucket, rows_of
+from tests.engines.test_packed_files import FOLDS, IDS, INSTANT, SECOND_US, by_bucket, rows_of
 
-IDS = bucket_ids(8, 2)
-SECOND_US, DAY_US = 1_000_000, 86_400_000_000
-FOLDS = {
-    "user_counts": user_counts.FOLD,
-    "device_signals": device_signals.FOLD,
-    "by_ingestion": service_health.define(stale_after=timedelta(minutes=5), time="processing"),
-}
+DAY_US = 86_400_000_000
 SOURCE = "events"
 ALL_US = START_US + 30 * SECOND_US  # of the instants of ingestion
 # Ingested by, from, until, and before: on the fold's clock.
