@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from include.lake.errors import StatefulError
 from include.settings_error import SettingsError
 from include.text_table import did_you_mean
 
@@ -79,8 +80,10 @@ class Verdict(NamedTuple):
         return self.failing == 0
 
 
-class DataCheckError(Exception):
+class DataCheckError(StatefulError):
     """Rows do not meet a check of severity error, and were not published; the message says what to do."""
+
+    code = "check_failed"
 
 
 def _names(condition: str) -> Iterator[str]:

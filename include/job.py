@@ -15,14 +15,12 @@ from uuid import uuid4
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from include.data_checks import DataCheckError
 from include.lake.delta_log import told_of
-from include.lake.lease import LeaseTakenError
+from include.lake.errors import StatefulError, last_line
 from include.lake.open_delta import panics_as_errors
 from include.lake.ops import append_ops
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.memory import MemorySampler, jvm_start_seconds
-from include.settings import SettingsError
 from include.short_memory import short_memory
 from include.text_table import printable
 
@@ -41,8 +39,6 @@ TOO_BUSY = "Python worker failed to connect back"
 OF_PY4J = "An error occurred while calling "
 # Of reading and writing without a JVM: delta-rs puts the cause, and the file, below the first line.
 OF_FILES = (DeltaError, OSError, pa.ArrowException)
-# What the caller can mend: said in one line, with exit code 2 and no traceback.
-CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError, DataCheckError)
 
 
 def job_parser(doc: str | None, subject: str) -> ArgumentParser:
@@ -127,9 +123,8 @@ def _summary(record: RunRecord) -> str:
 
 
 def exit_with_main(main: Callable[[], None]) -> None:
-    """Run an entry point: exit 0 when it returns, 2 with one line when the caller can mend it.
-
-    Else 1, with the cause as the last line.
+    """Run an entry point: exit 0 when it returns; with one line, and the error's own exit code, for a
+    StatefulError; else 1, with the cause as the last line.
     """
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
@@ -138,9 +133,9 @@ def exit_with_main(main: Callable[[], None]) -> None:
     try:
         with panics_as_errors():
             main()
-    except CALLER_ERRORS as error:
-        sys.stderr.write(printable(f"error: {error}\n"))
-        sys.exit(2)
+    except StatefulError as error:
+        sys.stderr.write(printable(f"{last_line(error)}\n"))
+        sys.exit(error.exit_code)
     except Exception as error:
         sys.stderr.write(printable(f"{_traceback(error)}error: {_cause(error)}\n"))
         raise SystemExit(1) from error

@@ -138,4 +138,4 @@ def test_what_is_not_of_spark_keeps_its_traceback(monkeypatch, capsys):
     lines = said_of(KeyError("rows"), capsys)[1]
     assert lines[0].startswith("Traceback")
     assert "in fail" in "".join(lines)
-    assert said_of(LakeError("no lake"), capsys) == (2, ["error: no lake"])
+    assert said_of(LakeError("no lake"), capsys) == (2, ["error: no lake (unreadable_lake)"])

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from include.care.check_checkpoint import check_checkpoint, record_check
 from include.care.table_figures import lost_files
 from include.checkpoint.checksums import unlike_their_checksums
-from include.job import CALLER_ERRORS
 from include.lake.delta_log import first_line, is_of_machine, open_table
+from include.lake.errors import StatefulError
 from include.lake.generations import read_generations
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
@@ -40,7 +40,7 @@ def told_why(lake: Lake, stream: Stream) -> Iterator[None]:
     """
     try:
         yield
-    except CALLER_ERRORS:
+    except StatefulError:
         raise
     except Exception as error:
         if is_of_machine(error) or (found := why_failed(lake, stream, error)) is None:

@@ -15,11 +15,10 @@ import typer
 from deltalake.exceptions import DeltaError
 
 from include.checkpoint.row_counts import RowCountError
-from include.fold.records import DefinitionError
 from include.lake.delta_log import told_of
-from include.lake.lease import LeaseTakenError
+from include.lake.errors import StatefulError, last_line
 from include.lake.open_delta import panics_as_errors
-from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.paths import Lake, open_lake
 from include.plans.plan_recompute import parse_instant
 from include.registry import source_named, source_names, stream_named, stream_names
 from include.savepoints.contents import SavepointError
@@ -27,8 +26,6 @@ from include.settings import PROJECT, SettingsError, Source, Stream, absolute_la
 from include.text_table import printable
 
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
-# What the caller can mend.
-CALLER_ERRORS = (SettingsError, LakeError, LeaseTakenError, DefinitionError)
 # What the lake, or the machine, is in the way of: their words say enough.
 FAILURES = (RowCountError, SavepointError, OSError, DeltaError)
 T = TypeVar("T")
@@ -42,8 +39,10 @@ app = typer.Typer(
 )
 
 
-class MistakeError(Exception):
+class MistakeError(StatefulError):
     """What was asked for cannot be. Not a ValueError, which typer would word anew."""
+
+    code = "wrong_argument"
 
 
 def command(
@@ -65,17 +64,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except typer.TyperException as error:
-        sys.stderr.write(printable(f"error: {error.format_message()}\n"))
-        return REFUSED
-    except (MistakeError, *CALLER_ERRORS) as error:
-        sys.stderr.write(printable(f"error: {error}\n"))
-        return REFUSED
+        return _refused(MistakeError(error.format_message()), given)
+    except StatefulError as error:
+        return _refused(error, given)
     except FAILURES as error:
         sys.stderr.write(printable(f"error: {told_of(error)}\n"))
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     return as_exit_code(code or DONE)
+
+
+def _refused(error: StatefulError, given: Sequence[str]) -> int:
+    """Tell the error, with `--json` as an object on stdout, too; its exit code."""
+    if "--json" in given:
+        show_json(error.record())
+    sys.stderr.write(printable(f"{last_line(error)}\n"))
+    return error.exit_code
 
 
 def as_exit_code(code: int) -> int:

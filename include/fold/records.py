@@ -33,6 +33,7 @@ from include.fold.shapes import (
     Shape,
 )
 from include.fold.sql_types import SqlType, SqlTypeError, sql_type
+from include.lake.errors import StatefulError
 
 __all__ = ["MAX_INT", "MIN_INT", "Column", "DefinitionError", "Instant", "columns_of"]
 
@@ -48,8 +49,10 @@ KINDS: dict[Any, str] = {**SCALARS, bytes: "binary", date: "date"}
 ANY_DECIMAL = "decimal(38,18)"
 
 
-class DefinitionError(TypeError):
+class DefinitionError(StatefulError, TypeError):
     """A stream's records or functions do not fit together; found when it is defined."""
+
+    code = "wrong_definition"
 
 
 class Column(NamedTuple):

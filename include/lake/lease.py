@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 from pyarrow import fs
 
+from include.lake.errors import StatefulError
 from include.lake.paths import Lake
 from include.lake.process_tree import PROC, wait_until
 
@@ -32,8 +33,10 @@ ATTEMPTS, ASKED_S = 50, 0.01
 _EXPIRING: list[Callable[[], None]] = []
 
 
-class LeaseTakenError(Exception):
+class LeaseTakenError(StatefulError):
     """Another process works on the same source or stream."""
+
+    code = "lease_taken"
 
 
 @contextmanager

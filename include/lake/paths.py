@@ -12,6 +12,7 @@ from textwrap import shorten
 
 from pyarrow import ArrowException, fs
 
+from include.lake.errors import StatefulError
 from include.lake.s3 import arrow_uri, hadoop_uri, is_plain, is_s3, is_tls_missed
 from include.text_table import in_one_line
 
@@ -20,8 +21,10 @@ REASON_CHARACTERS = 300
 ODD_LETTERS = "%[\\]^|"
 
 
-class LakeError(Exception):
+class LakeError(StatefulError):
     """The lake, or a table in it, is not there or cannot be read."""
+
+    code = "unreadable_lake"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ FILES_A_BATCH = 10_000
 class OriginError(LakeError):
     """Where a source's rows come from cannot be read, or has lost some that were not taken."""
 
+    code = "lost_input"
+
 
 class Cut(NamedTuple):
     """What the next batch is to take: files or ranges by name, and the id of what they are of."""

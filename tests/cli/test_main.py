@@ -84,7 +84,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, said, lake, monkeypatch, c
     assert main(words) == 2
     out, error = capsys.readouterr()
     assert said in error
-    assert (error[:7], error.count("\n"), out) == ("error: ", 1, "")
+    assert (error[:7], error.count("\n"), bool(out)) == ("error: ", 1, "--json" in words)
 
 
 def test_what_was_done_is_0_and_what_failed_is_1(lake, monkeypatch, capsys):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from include.care.why_failed import BrokenLakeError, told_why
-from include.job import CALLER_ERRORS
+from include.lake.errors import StatefulError
 from include.lake.paths import Lake
 from include.streams import user_counts
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -17,7 +17,7 @@ from tests.engines.live_lakes import COUNTED, COUNTS, expected_rows, local_run, 
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.xdist_group("loud stops")]
 
-OURS = (BrokenLakeError, *CALLER_ERRORS)
+OURS = (BrokenLakeError, StatefulError)
 WAY_OUT = re.compile(r"`\./stateful [a-z-]+")
 CHECKPOINT = "checkpoints/user_counts/1"
 

@@ -1,0 +1,25 @@
+"""What is refused, asserted by data: the error's code, its subject and the command that mends it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from include.lake.errors import StatefulError
+
+
+@contextmanager
+def refused(
+    code: str,
+    *,
+    subject: str | None = None,
+    command: str | None = None,
+    error: type[StatefulError] = StatefulError,
+) -> Iterator[pytest.ExceptionInfo[StatefulError]]:
+    """The body raises a StatefulError of this code, subject and command (as far as they are given)."""
+    with pytest.raises(error) as raised:
+        yield raised
+    found = raised.value
+    assert found.code == code, found
+    assert subject in (None, found.subject), found
+    assert command in (None, found.command), found
