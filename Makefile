@@ -12,9 +12,6 @@ ONCE ?=
 SEEDS ?= 10
 FIRST ?= 1
 STEPS ?= 20
-# Of rehearse-upgrade: the releases to go to.
-SPARK ?= 4.2.1
-DELTA ?= 4.4.0
 # Of test-e2e: which third of the tests that take turns, by the number of commits; empty: all of them.
 TURN ?= $(shell git rev-list --count HEAD 2>/dev/null)
 # Options of simulate, bench, faults and rehearse, as they stand in their --help.
@@ -26,7 +23,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help test-setup run compose-env test test-fast test-e2e test-s3 test-ui test-full check simulate chaos bench faults rehearse rehearse-short rehearse-upgrade screenshots
+.PHONY: help test-setup run compose-env test test-fast test-e2e test-s3 test-ui test-full check simulate chaos bench faults rehearse rehearse-short screenshots
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +88,3 @@ rehearse: test-setup ## Run docker-compose.yaml without containers, break it, co
 
 rehearse-short: test-setup ## The same in a few minutes: two streams, fewer steps [ARGS=]
 	@$(RUN) tests.rehearsal.rehearse --short $(ARGS)
-
-rehearse-upgrade: test-setup ## Take lakes to another Spark and Delta, and back, beside the project [SPARK= DELTA= ARGS=]
-	@$(RUN) tests.upgrades --spark '$(SPARK)' --delta '$(DELTA)' $(ARGS)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from include.settings import SettingsError
 from include.spark.home import JARS
 
-# Each went through `make rehearse-upgrade` and the tests; the first is what requirements.in asks for.
+# Each went through the tests, on lakes of the other; the first is what requirements.in asks for.
 TRIED = (("4.2.0", "4.4.0"), ("4.2.1", "4.4.0"))  # Spark, Delta
 # In the environment, the version of Spark that is to run though its series was never tried.
 UNTRIED = "SPARK_UNTRIED"
@@ -69,8 +69,7 @@ def refuse_unfit(found: Versions) -> None:
     raise SettingsError(
         f"{_named(found)} was never tried with this project, which was with {_tried()}: whether it "
         "reads checkpoints that are there, and whether an older one reads what it leaves, is not "
-        f"known. `make rehearse-upgrade SPARK={found.spark} DELTA={found.delta}` tries it on copies; "
-        f"{UNTRIED}={found.spark} in the environment runs jobs all the same"
+        f"known. Try it on a copy of the lake: {UNTRIED}={found.spark} in the environment runs jobs"
     )
 
 
@@ -104,7 +103,7 @@ def untried(found: Versions) -> str | None:
     if (found.spark, found.delta) not in TRIED:
         return (
             f"{_named(found)} was not tried with this project, which was with {_tried()}: "
-            f"`make rehearse-upgrade SPARK={found.spark} DELTA={found.delta}` does, on copies of lakes"
+            "try it on a copy of the lake"
         )
     if found.delta_python not in ("", found.delta):
         return (

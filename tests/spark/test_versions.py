@@ -73,7 +73,6 @@ def test_a_release_of_a_tried_series_runs_with_a_warning(found):
     assert said is not None
     assert said.startswith(f"Spark {found.spark} with Delta {found.delta} was not tried")
     assert f"{SPARK} with {DELTA}" in said
-    assert f"`make rehearse-upgrade SPARK={found.spark} DELTA={found.delta}`" in said
 
 
 def test_a_package_of_delta_beside_another_jar_is_said():
