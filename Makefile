@@ -23,7 +23,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help test-setup run compose-env test test-fast test-e2e test-s3 test-ui test-full check simulate chaos bench faults rehearse rehearse-short screenshots
+.PHONY: help sizes test-setup run compose-env test test-fast test-e2e test-s3 test-ui test-full check simulate chaos bench faults rehearse rehearse-short screenshots
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ check: test-setup ## Lint, formatting, types
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
+
+sizes: test-setup ## Lines of each room, what one ingest, drain, check and rebuild enter [ARGS=--lower]
+	@$(RUN) tests.sizes $(ARGS)
 
 simulate: test-setup ## Simulate sequences of operations without a JVM [SEEDS= FIRST= ARGS="--plant L1"]
 	@$(RUN) tests.simulator.simulate --seeds '$(SEEDS)' --first '$(FIRST)' $(ARGS)

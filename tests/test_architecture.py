@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import sizes
+
 ROOT = Path(__file__).resolve().parents[1]
 # A room imports from its own line and from those above it.
 ORDER = (
@@ -162,3 +164,20 @@ def test_no_name_of_a_test_holds_gzip(request: pytest.FixtureRequest):
     """Its header has the time: two processes would collect tests of different names."""
     header = r"\x1f\x8b"
     assert [item.nodeid for item in request.session.items if header in item.nodeid] == []
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, int]:
+    return sizes.sizes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", sizes.budgets())
+def test_the_house_does_not_grow(measured, figure):
+    budget, aim = sizes.budgets()[figure]
+    assert measured[figure] <= budget, f"{figure}: {measured[figure]}, and {budget} are budgeted"
+    assert aim <= budget
+
+
+def test_each_figure_has_a_budget(measured):
+    assert measured.keys() == sizes.budgets().keys()
