@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
-from include.erase.erase_rows import landed_files
+from include.erase.erase_rows import files_in_landing
 from include.erase.erased_key import ErasedKey, streams_by_key
 from include.erase.found_rows import LEAST_TEXT, Found, find
 from include.erase.refuse_erasure import refuse_erasure
@@ -136,7 +136,7 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
     return ErasePlan(
         key,
         found,
-        tuple(landed_files(lake, source, found.files)),
+        tuple(files_in_landing(lake, source, found.files)),
         tuple(stream.name for stream in own),
         tuple(stream.name for stream in others),
         0 if key.source.origin else files_waiting(lake, source),

@@ -29,7 +29,7 @@ def erase_rows(lake: Lake, key: ErasedKey, found: Found) -> None:
     _rewrite_bronze(lake, key, found.dates)
 
 
-def landed_files(lake: Lake, source: str, names: Sequence[str]) -> list[str]:
+def files_in_landing(lake: Lake, source: str, names: Sequence[str]) -> list[str]:
     """Those of the files that are still there."""
     return [
         name for name in names if lake.filesystem.get_file_info(_landed(lake, source, name)).is_file
@@ -37,7 +37,7 @@ def landed_files(lake: Lake, source: str, names: Sequence[str]) -> list[str]:
 
 
 def _delete_landed(lake: Lake, source: str, names: Sequence[str]) -> None:
-    for name in landed_files(lake, source, names):
+    for name in files_in_landing(lake, source, names):
         lake.filesystem.delete_file(_landed(lake, source, name))
 
 

@@ -29,7 +29,7 @@ from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
 from include.text_table import counted
 
-KEPT = "do not have these rows sent again: bronze has their events"
+SENT_AGAIN = "do not have these rows sent again: bronze has their events"
 Closed = tuple[Batch, int, int]  # with its rows in bronze and in quarantine
 
 
@@ -127,11 +127,11 @@ def _written_but_for_its_end(
     done = ((batch, *begun),)
     if quarantined:
         words = f"batch {batch.number} is written but for its end; {what}"
-        return SkipPlan(words, len(gone), (batch,), done, action=KEPT)
+        return SkipPlan(words, len(gone), (batch,), done, action=SENT_AGAIN)
     words = f"bronze has the events of batch {batch.number}, and quarantine nothing yet; {what}"
     left = tuple(name for name in batch.files if name not in gone)
     rest = replace(batch, files=left) if left else None
-    action = f"{KEPT}. What was refused in these files is in no table"
+    action = f"{SENT_AGAIN}. What was refused in these files is in no table"
     return SkipPlan(words, len(gone), (batch,), done, rest, action)
 
 

@@ -38,7 +38,7 @@ COUNTED = (
     "rows_duplicate",
     "rows_out",
 )
-REJECTED = ("rows_rejected", "timeouts_rejected")
+REJECTIONS = ("rows_rejected", "timeouts_rejected")
 
 
 class CountsError(RuntimeError):
@@ -180,7 +180,7 @@ class BatchWriter:
     def totals(self, newest: int | None) -> dict[str, int]:
         """The counts of the run's `committed` batches, as `ops/runs` names them."""
         done = self.committed(newest)
-        totals = {name: sum(row[name] for row in done) for name in (*COUNTED, *REJECTED)}
+        totals = {name: sum(row[name] for row in done) for name in (*COUNTED, *REJECTIONS)}
         return totals | {"batches": len(done)}
 
 
