@@ -104,5 +104,3 @@ class TableCare:
 
 
 TABLE_CARE = TableCare()
-# When the Dag recovery_drill restores a copy of each stream, UTC: once a month, after the tables' care.
-DRILL_SCHEDULE = "40 4 1 * *"

@@ -84,11 +84,6 @@ KNOWN: dict[str, Known] = {
     "coverage_unreadable": _error(
         "check", "the ledger or bronze cannot be read", "mend what it names"
     ),
-    "drill_failed": _warning(
-        "check",
-        "the last recovery drill failed, or came to other rows",
-        "find out why; `./stateful drill NAME` tries again",
-    ),
     # Rows of a run.
     "late_rows": _warning(
         "run_stream", "rows behind the watermark", "see late_rows_not_recomputed"

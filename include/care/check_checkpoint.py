@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from include.care.damage_findings import damage_findings
-from include.care.last_drill import drill_findings
 from include.care.limit_findings import limit_findings
 from include.care.plan_compaction import Decision, plan_compaction
 from include.care.recorded_sizes import Occasion, read_recorded, record_sizes
@@ -37,7 +36,6 @@ HOLDS_WHILE_WRITTEN = frozenset(
         "state_lacks_rows",
         "table_not_right",
         "rss_bytes",
-        "drill_failed",
     }
 )
 
@@ -63,7 +61,7 @@ def check_checkpoint(lake: Lake, stream: Stream) -> CheckResult:
     except LakeError as error:
         return _unreadable(lake, stream.name, generation, recorded.run_id, error)
     findings = damage_findings(size, recorded) + limit_findings(stream, size, recorded)
-    findings += _coverage(lake, stream) + drill_findings(lake, stream)
+    findings += _coverage(lake, stream)
     holder = holder or lease_holder(lake, lease)  # it may have begun in between
     if holder:
         findings = [f for f in findings if f.finding in HOLDS_WHILE_WRITTEN]

@@ -153,14 +153,10 @@ def _not_again(lake: Lake, source: str) -> list[str]:
 
 
 def lying_aside(lake: Lake) -> list[str]:
-    """What was set aside, or copied for a drill, and is still in the lake: folders below it."""
-    return [name for kind in ("set_aside", "drills") for name in _folders(lake, kind)]
-
-
-def _folders(lake: Lake, kind: str) -> list[str]:
-    root = lake.path_in_filesystem(f"{lake.root}/{kind}")
+    """The folders, below the lake's, of what was set aside and is still there."""
+    root = lake.path_in_filesystem(f"{lake.root}/set_aside")
     found = lake.filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
-    return sorted(f"{kind}/{info.base_name}" for info in found)
+    return sorted(f"set_aside/{info.base_name}" for info in found)
 
 
 def apply_set_aside(lake: Lake, plan: SetAside) -> None:

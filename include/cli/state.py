@@ -13,8 +13,6 @@ from typing import Annotated
 
 import typer
 
-from include.care.drill_result import DrillError, finish_drill
-from include.care.recovery_drill import begin_drill, drill_lake
 from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.cli.app import (
     ApplyOption,
@@ -151,20 +149,6 @@ def reseed(
         say(UNCHANGED)
         return 0
     return _run("reseed_stream", lake, stream, reseed_arguments(vars(options)))
-
-
-@command("drill", "drill user_counts", PANEL)
-def drill(stream: StreamArgument, lake: LakeOption) -> int:
-    """Restore a stream on a copy, and compare; 1 when it fails, or comes to other rows."""
-    begun = begin_drill(lake, stream)
-    say(begun.text())
-    _run("reseed_stream", drill_lake(lake, stream), stream, begun.arguments)
-    try:
-        say(finish_drill(lake, stream))
-    except DrillError as error:
-        say(f"error: {error}")
-        return 1
-    return 0
 
 
 @command("repair-clock", "repair-clock user_events --to 2026-11-20T10:00:00Z --apply", PANEL)

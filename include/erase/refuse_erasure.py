@@ -29,7 +29,7 @@ def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
     source = key.source
     if aside := lying_aside(lake):
         raise LakeError(
-            f"{lake.root}/{aside[0]} may have the key, as all that was set aside, or copied for a drill: "
+            f"{lake.root}/{aside[0]} may have the key, as all that was set aside: "
             "move it out of the lake, or delete it"
         )
     if not lake.is_delta_table(lake.bronze(source.name)):

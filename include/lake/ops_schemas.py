@@ -81,12 +81,6 @@ RUNS = pa.schema(
             pa.float64(),
             "From its JVM's start to its own; null without one, and of another run's JVM",
         ),
-        ops_column("savepoint_id", pa.string(), "Drill: the savepoint that it restored from"),
-        ops_column(
-            "is_equal",
-            pa.bool_(),
-            "Drill: whether the restored rows (rows_out) are those of the table; null: not restored",
-        ),
         ops_column(
             "told_at", INSTANT, "Stream: when the Asset's event had told of it; null: never"
         ),

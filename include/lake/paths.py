@@ -70,10 +70,6 @@ class Lake:
     def checkpoint(self, stream: str, generation: int) -> str:
         return f"{self.root}/checkpoints/{stream}/{generation}"
 
-    def drill(self, stream: str) -> str:
-        """A lake in the lake, for as long as a recovery drill takes: no job writes there."""
-        return f"{self.root}/drills/{stream}"
-
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
         return _open_uri(self.root)

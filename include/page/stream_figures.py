@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from include.care.last_drill import last_drill
 from include.coverage.judge import Coverage, Span
 from include.coverage.table_coverage import findings_on, table_coverage
 from include.lake.delta_log import first_line
@@ -55,7 +54,6 @@ class StreamFigures:
     savepoints: tuple[Row, ...] = ()  # the newest first
     profiles: tuple[Row, ...] = ()  # of RocksDB, the newest first
     recomputes: tuple[Row, ...] = ()  # the newest first
-    drill: Row | None = None  # the last recovery drill: COLUMNS of last_drill
     checks: tuple[
         Row, ...
     ] = ()  # what each of the stream's said last; nothing yet: its words alone
@@ -88,7 +86,6 @@ def read_stream(
         "savepoints": lambda: _rows(lake, "savepoints", stream, "until"),
         "profiles": lambda: _rows(lake, "rocksdb_profiles", stream, "profile"),
         "recomputes": lambda: _rows(lake, "intervals", stream, "recomputed_at"),
-        "drill": lambda: last_drill(lake, stream.name),
         "checks": lambda: _checks(recorded, stream),
         "findings": lambda: tuple(open_findings(recorded, stream)),
         "keys": lambda: biggest_keys(lake, stream.name),

@@ -58,12 +58,7 @@ def test_these_dags_and_no_others(dags, tmp_path):
     names = "device_signals user_counts user_sessions threshold_alerts service_health"
     assert set(dags) == {f"stream_{name}" for name in names.split()}
     assert set(dags) == {f"stream_{stream.name}" for stream in all_streams()}
-    assert set(load_dags(str(tmp_path), "dags")) == {
-        *dags,
-        "table_maintenance",
-        "state_admin",
-        "recovery_drill",
-    }
+    assert set(load_dags(str(tmp_path), "dags")) == {*dags, "table_maintenance", "state_admin"}
 
 
 def test_a_stream_is_ingested_run_cared_for_and_published(dags):

@@ -1,6 +1,5 @@
 """A stream's figures through time against SQL over `ops`, and its biggest keys against plain Python."""
 
-import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -252,38 +251,3 @@ def test_skew_is_what_stands_out_of_buckets_and_of_each_stores_partitions(lake):
         "State partition, in times",
     ):
         assert said in page
-
-
-def test_the_last_drill_is_the_one_that_ended_last(lake):
-    assert read_stream(lake, STREAMS[0], NOW, WINDOW).drill is None
-    page = stream_html(read_stream(lake, STREAMS[0], NOW, WINDOW))
-    assert tile_of_drill(page) == "none"
-    drill = {"job": "recovery_drill", "subject": "stream_000", "started_at": NOW - 90 * MINUTE}
-    good = {"outcome": "succeeded", "is_equal": True, "rows_out": 1_234, "savepoint_id": "a"}
-    bad = {"outcome": "failed", "is_equal": False, "rows_out": 5, "error": "not equal: <b>"}
-    append_ops(lake, "runs", [drill | bad | {"ended_at": NOW - 60 * MINUTE}])
-    page = stream_html(read_stream(lake, STREAMS[0], NOW, WINDOW))
-    assert tile_of_drill(page) == "2026-11-24 11:30 failed not equal: &lt;b&gt; ; 30.0 minutes"
-    append_ops(lake, "runs", [drill | good | {"ended_at": NOW - 87 * MINUTE}])
-    append_ops(lake, "runs", [drill | good | {"ended_at": NOW}])
-    figures = read_stream(lake, STREAMS[0], NOW, WINDOW)
-    assert figures.drill["is_equal"] is True
-    assert tile_of_drill(stream_html(figures)) == "2026-11-24 12:30 equal, 1,234 rows; 90.0 minutes"
-    assert figures.runs == ()
-
-
-def test_a_drill_that_failed_with_equal_rows_is_shown_with_its_error(lake):
-    """As one does that an older savepoint has saved from a damaged one."""
-    times = {"started_at": NOW - 30 * MINUTE, "ended_at": NOW}
-    drill = {"job": "recovery_drill", "subject": "stream_000", "is_equal": True, "rows_out": 5}
-    failed = {"outcome": "failed", "error": "equal, but by an older savepoint: s1 is damaged"}
-    append_ops(lake, "runs", [drill | failed | times])
-    tile = tile_of_drill(stream_html(read_stream(lake, STREAMS[0], NOW, WINDOW)))
-    assert "failed equal, but by an older savepoint: s1 is damaged" in tile
-    assert "5 rows" not in tile
-
-
-def tile_of_drill(page: str) -> str:
-    """The text of it."""
-    tile = page.partition("Last recovery drill</dt>")[2].partition("</div>")[0]
-    return " ".join(re.sub("<[^>]*>", " ", tile).split())
