@@ -92,7 +92,6 @@ class Source:
     max_file_bytes: int = 512 * MIB
     # The share of a batch's rows that may be refused before people are told; of a whole file always.
     max_quarantined: float = 0.1
-    unique_files: bool = False  # a file with the content of one that was taken gives no rows
     # More waiting is parsed by Spark, in a JVM; less by processes here, as fast: docs/scale.md.
     spark_bytes: int = 1 * GIB
     # A silent source moves no watermark, so no timeout would fire. With a grace, each ingest
@@ -131,8 +130,6 @@ class Source:
             )
         if kept := {field.was for field in self.fields} & names:
             raise SettingsError(f"source {self.name}: was={min(map(str, kept))!r} is still a field")
-        if self.unique_files and self.origin is not None:
-            raise SettingsError(f"source {self.name}: unique_files is for files in landing alone")
         if self.spark_bytes < 0:
             raise SettingsError(f"source {self.name}: spark_bytes must not be negative")
         for span in ("max_future", "clock_grace"):

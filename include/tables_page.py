@@ -45,8 +45,7 @@ def _sources() -> Iterator[str]:
     for source in all_sources():
         yield _section(f"bronze/{source.name}", source.comment, bronze_columns(source))
     yield _section("quarantine/<source>", "Rows and files that are no events", QUARANTINE_COLUMNS)
-    columns = (*position_rows.COLUMNS, *position_rows.CONTENT_COLUMNS)
-    yield _section("ingested_files/<source>", position_rows.COMMENT, columns)
+    yield _section("ingested_files/<source>", position_rows.COMMENT, position_rows.COLUMNS)
 
 
 def _of_all_streams() -> Iterator[str]:

@@ -10,7 +10,7 @@ reason of today. A file that was refused as a whole is read again from landing: 
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,6 @@ from include.landing.open_rows import judge_again, outcomes_again
 from include.landing.origin import reader_of_parts
 from include.landing.origin_columns import refused_columns
 from include.landing.parse_files import ACCEPTED, FILE, REFUSED
-from include.landing.unique_files import copies_of_mended, read_but
 from include.registry import source_named
 from include.settings import Source
 from spark_jobs.engines.session_settings import session_settings
@@ -74,8 +73,7 @@ def reingest(
     refuse_corrections(corrections, corrected_rows(quarantine, corrections))
     now_us = (now - EPOCH) // MICROSECOND
     rows = with_corrections(quarantine, source, corrections)
-    copies = copies_of_mended(lake, source, now)
-    judged = judge(spark, lake, source, rows, now_us, frozenset(copies))
+    judged = judge(lake, source, rows, now_us)
     judged.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counts = summarize(judged)
@@ -87,7 +85,7 @@ def reingest(
     finally:
         judged.unpersist()
     seal_tables(lake, source.name)
-    return replace(counts, files_duplicate=len(copies))
+    return counts
 
 
 def with_corrections(
@@ -107,20 +105,10 @@ def with_corrections(
     )
 
 
-def judge(
-    spark: SparkSession,
-    lake: Lake,
-    source: Source,
-    rows: DataFrame,
-    now_us: int,
-    copies: frozenset[str] = frozenset(),
-) -> DataFrame:
-    """What changes: for open rows, and for each row of the files that can be read now.
-
-    `copies`: files whose rows have been taken of others.
-    """
+def judge(lake: Lake, source: Source, rows: DataFrame, now_us: int) -> DataFrame:
+    """What changes: for open rows, and for each row of the files that can be read now."""
     schema = outcomes_again(source)
-    read = partial(read_but, copies, reader_of_parts(lake, source, Batch("", 0, (), now_us)))
+    read = reader_of_parts(lake, source, Batch("", 0, (), now_us))
     parse = partial(judge_again, read, source, now_us)
     return rows.mapInArrow(in_arrow(parse, schema), ddl(schema))
 

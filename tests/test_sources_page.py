@@ -144,17 +144,6 @@ def test_what_nested_values_have_beside_their_types_is_kept_as_shown():
     assert json.loads(kept) == json.loads(shown[1])
 
 
-def test_an_invoice_is_taken_once(lake):
-    source = declared("INVOICES")
-    landing = Path(lake.landing("invoices"))
-    landing.mkdir(parents=True)
-    for name in ("a.jsonl", "b.jsonl"):
-        (landing / name).write_text('{"invoice": "1", "at": "2026-03-01T12:00:00Z"}\n')
-        counts = ingest(lake, source)
-    assert (counts.files_duplicate, counts.rows_bronze) == (1, 0)
-    assert len(rows_of(lake.bronze("invoices"))) == 1
-
-
 def test_every_type_has_its_line():
     listed = PAGE[PAGE.index("`type` is") : PAGE.index("`path` is")]
     assert all(f"`{name}`" in listed for name in SCALARS)

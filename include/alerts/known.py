@@ -161,15 +161,9 @@ KNOWN: dict[str, Known] = {
     "file_given_up": _warning(
         "ingest", "`skip-file` gave up a landed file", "as it says: land it anew, or do not"
     ),
-    "copies_not_taken": _warning(
-        "ingest",
-        "the file that they are copies of was replaced before it was read",
-        "land them under other names",
-    ),
     "file_log_damaged": _warning(
         "ingest", "the log of taken files lacks some, as after a power cut", "look at the disk"
     ),
-    "files_duplicate": _info("ingest", "copies of files that were taken before"),
     "tombstones_skipped": _info("ingest", "messages without a value"),
     "unknown_field": _info("ingest", "producers send a field that is not declared", "declare it"),
     # The checkpoint.

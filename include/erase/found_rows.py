@@ -54,7 +54,6 @@ def find(lake: Lake, key: ErasedKey) -> Found:
     if lake.is_delta_table(lake.quarantine(source)):
         refused = {row["quarantine_id"]: row["source_file"] for row in _refused(lake, key)}
     named = files | set(refused.values())
-    named |= _copies(lake, source, named)
     return Found(counts, tuple(sorted(dates)), tuple(sorted(refused)), tuple(sorted(named)))
 
 
@@ -62,16 +61,6 @@ def landed_file_of(name: str) -> str:
     """The landed file that a row of bronze came in, by its `source_file`: FILE, or of a row that was
     taken in again FILE#QUARANTINE_ID. A file's own name may have a # too."""
     return TAKEN_AGAIN.sub("", name)
-
-
-def _copies(lake: Lake, source: str, names: set[str]) -> set[str]:
-    """Landed files of the same content as one of these: of a source with `unique_files`."""
-    path = lake.ingested_files(source)
-    dataset = dataset_of(path) if lake.is_delta_table(path) else None
-    if dataset is None or "copy_of" not in dataset.schema.names:
-        return set()
-    of = pc.field("copy_of").cast(pa.string()).isin(pa.array(sorted(names), pa.string()))
-    return set(dataset.to_table(columns=["source_file"], filter=of)["source_file"].to_pylist())
 
 
 def rows_and_mask(

@@ -1,5 +1,7 @@
 """What stands in the way of an erasure, before anything is written."""
 
+import pyarrow.compute as pc
+
 from include.care.old_generations import find_old_generations
 from include.care.set_aside import lying_aside
 from include.checkpoint.offsets import newest_planned
@@ -17,8 +19,8 @@ from include.landing.ingest_position import read_position
 from include.landing.ingest_seal import how_tables_changed
 from include.landing.landed_files import landed_files
 from include.landing.older_seals import older_seals
+from include.landing.parse_files import REINGESTED_ROW, WHOLE_FILE
 from include.landing.refusals import shown
-from include.landing.unique_files import half_reingested
 from include.registry import how_to_ingest, streams_of
 from include.savepoints.manifest import savepoints_of
 from include.settings import Source, Stream
@@ -49,7 +51,7 @@ def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
             f"a batch of {source.name} was begun and is not done: its files may be needed. Let it be "
             "ingested first"
         )
-    if begun is None and (half := half_reingested(lake, source.name)):
+    if begun is None and (half := _half_reingested(lake, source.name)):
         raise LakeError(
             f"a re-ingestion of {shown(min(half))} died before quarantine had what it refuses: with the "
             f"file, that would be lost. Finish it first: `./stateful reingest {source.name}`"
@@ -58,6 +60,22 @@ def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
         raise LakeError(f"a repair of the clock of {source.name} is open: finish it first")
     for stream in streams_of(source.name):
         _refuse_stream(lake, stream, key, begun)
+
+
+def _half_reingested(lake: Lake, source: str) -> frozenset[str]:
+    """The files that quarantine has as a whole, and of which bronze has rows all the same: a
+    re-ingestion died before it wrote what it refused of them."""
+    is_open = (pc.field("row_number") == WHOLE_FILE) & pc.field("resolved_at").is_null()
+    refused = _names_of(lake.quarantine(source), is_open)
+    if not refused:
+        return frozenset()
+    again = pc.match_substring_regex(pc.field("source_file"), REINGESTED_ROW)
+    return refused & {name.rpartition("#")[0] for name in _names_of(lake.bronze(source), again)}
+
+
+def _names_of(table: str, wanted: pc.Expression) -> frozenset[str]:
+    rows = dataset_of(table).to_table(columns=["source_file"], filter=wanted)
+    return frozenset(rows["source_file"].to_pylist())
 
 
 def _without_bronze(lake: Lake, source: Source) -> str:

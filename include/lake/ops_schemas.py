@@ -40,7 +40,6 @@ RUNS = pa.schema(
         ops_column("rows_bronze", pa.int64(), "Ingest: rows appended to bronze"),
         ops_column("rows_quarantined", pa.int64(), "Ingest: rows (and whole files) refused"),
         ops_column("rows_rescued", pa.int64(), "Ingest: of bronze's, those with unknown fields"),
-        ops_column("files_duplicate", pa.int64(), "Ingest: copies of files that were taken before"),
         ops_column(
             "rows_in",
             pa.int64(),

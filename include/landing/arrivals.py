@@ -23,8 +23,6 @@ class Cut(NamedTuple):
 
     files: tuple[str, ...]
     origin_id: str | None = None
-    hashes: Mapping[str, str] = {}  # as those of a Batch
-    copies: Mapping[str, str] = {}
 
 
 class GoesOn(NamedTuple):

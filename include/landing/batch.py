@@ -27,9 +27,6 @@ class Batch:
     files: tuple[str, ...]
     ingested_at_us: int
     origin_id: str | None = None  # of the topic or table; None: files in landing
-    # Of a source with unique_files: SHA-256 of the files, and what are copies of which file.
-    hashes: Mapping[str, str] = field(default_factory=dict)
-    copies: Mapping[str, str] = field(default_factory=dict)
     # Those of the files that are not read any more: GIVEN_UP or KEPT.
     given_up: Mapping[str, str] = field(default_factory=dict)
 
@@ -53,10 +50,8 @@ class Position:
     # The newest batch that gave rows to bronze and to quarantine, where that is recorded.
     gave: Mapping[str, int] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()  # `taken`, of a topic or a table, by batch
-    # Of `taken` and `planned`, those whose SHA-256 is known, by that; none is a copy of another.
-    contents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def planned(self) -> frozenset[str]:
-        """The files of the open batch, copies included."""
-        return frozenset((*self.open.files, *self.open.copies) if self.open else ())
+        """The files of the open batch."""
+        return frozenset(self.open.files if self.open else ())

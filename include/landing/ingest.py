@@ -40,7 +40,6 @@ from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_he
 from include.landing.planned_entry import entry_hash, planned_entry
 from include.landing.quarantined_rows import quarantine_findings
 from include.landing.spark_position import lost_files
-from include.landing.unique_files import copy_findings, ensure_hashes, untaken_findings
 from include.landing.unknown_fields import new_fields
 from include.landing.watermark_jump import Jump, find_jump, jump_findings
 from include.origins import KafkaTopic
@@ -62,7 +61,6 @@ class RunCounts:
     rows_bronze: int = 0
     rows_quarantined: int = 0
     rows_rescued: int = 0
-    files_duplicate: int = 0
 
     def __add__(self, other: "RunCounts") -> "RunCounts":
         theirs = asdict(other)
@@ -81,7 +79,6 @@ class BatchWriter:
         self.jumps: list[Jump] = []  # of the watermark, by this run's commits
         self.skipped = 0  # messages that are passed over by declaration
         self.unknown: Counter[str] = Counter()  # of each that is no field, its rows
-        self.copies: dict[str, str] = {}  # files that were not taken, and of which they are one
 
     def write(self, batch: Batch, sizes: Mapping[str, int]) -> None:
         """Parse the batch, commit it to both tables, and say that it is done."""
@@ -93,15 +90,13 @@ class BatchWriter:
             accepted = self._rows_of("bronze", batch, summary.accepted)
             found = self._append_refused(parsed, batch, summary)
         refused = self._rows_of("quarantine", batch, summary.refused)
-        found += untaken_findings(self._lake, self._source, batch.copies)
         # Before the batch is done: who dies before says it again, and no position is ahead of a seal.
         record_findings(self._lake, self.run_id, self._source.name, found)
         seal_tables(self._lake, self._source.name)
         finish(self._lake, self._source.name, batch, accepted, refused)
         self.unknown.update(summary.unknown)
-        self.copies |= batch.copies
         rows = (accepted + refused, accepted, refused, summary.rescued)
-        self.counts += RunCounts(1, summary.files, *rows, len(batch.copies))
+        self.counts += RunCounts(1, summary.files, *rows)
         self.skipped += summary.skipped
 
     def _append_accepted(self, parsed: Parsed, batch: Batch) -> None:
@@ -202,7 +197,6 @@ def ingest(
             record |= asdict(writer.counts)
         found = [*jump_findings(source, writer.jumps), *skip_findings(source, writer.skipped)]
         found += new_fields(lake, source, writer.unknown)
-        found += copy_findings(source, writer.copies)
         record_findings(lake, run_id, source.name, found)
     bounded = write_clock_row(lake, source, interval_end, datetime.now(UTC))
     record_findings(
@@ -234,8 +228,6 @@ def _prepare_landing(lake: Lake, source: Source, run_id: str | None) -> None:
         lost, findings = lost_files(lake, source.name)
         record_findings(lake, run_id, source.name, findings)
         ensure_position(lake, source.name, lost)
-    if source.unique_files:
-        ensure_hashes(lake, source.name)
 
 
 def drain(lake: Lake, source: Source, writer: BatchWriter) -> None:

@@ -92,10 +92,10 @@ def next_batch(lake: Lake, source: Source, arrived: Arrivals, now: datetime) -> 
         if position.open is not None:
             return position.open
         cut = arrived.cut(source, position)
-        if not cut.files and not cut.copies:
+        if not cut.files:
             return None
         at_us = micros_of(now) // 1000 * 1000
-        batch = Batch(position.id, position.newest + 1, cut.files, at_us, *cut[1:])
+        batch = Batch(position.id, position.newest + 1, cut.files, at_us, cut.origin_id)
         _commit_plan(table, source, batch)
         return batch
 

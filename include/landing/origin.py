@@ -15,7 +15,6 @@ from include.landing.file_repeat import as_begun, files_without_events
 from include.landing.ingest_position import bytes_waiting, files_waiting, read_position
 from include.landing.landed_files import landed_files, landing_root
 from include.landing.parse_files import Outcome, outcomes_of_file
-from include.landing.unique_files import UniqueFiles
 from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
 
@@ -33,8 +32,7 @@ def arrivals_of(lake: Lake, source: Source) -> Arrivals:
         return _topic_arrivals(source.origin)
     if isinstance(source.origin, DeltaTable):
         return _table_arrivals(source.origin)
-    listed = Listed(landed_files(lake, source.name))
-    return UniqueFiles(lake, listed) if source.unique_files else listed
+    return Listed(landed_files(lake, source.name))
 
 
 def reader_of_parts(lake: Lake, source: Source, batch: Batch) -> ReadPart:

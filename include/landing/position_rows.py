@@ -1,6 +1,5 @@
 """The rows of `ingested_files/<source>`: what they say of its batches, and how they are read."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -31,12 +30,6 @@ COMMENT = "The landed files that ingestion has taken, batch by batch: its positi
 # Of a source whose rows come from a topic or a table (include/origins.py).
 ORIGIN_ID = Column("origin_id", "string", "The id of the topic or table that it is taken of")
 ORIGIN_FIELD = without_comments(documented([ORIGIN_ID])).field(0)
-# Of a source with unique_files, from the first batch on that it has been planned with.
-CONTENT_COLUMNS = (
-    Column("content_hash", "string", "Of a source with unique_files: SHA-256 of its bytes"),
-    Column("copy_of", "string", "The file whose content it is a copy of: it gave no rows"),
-)
-CONTENT_FIELDS = list(without_comments(documented(CONTENT_COLUMNS)))
 
 
 def _id_of(path: str, table: DeltaTable) -> str:
@@ -60,7 +53,6 @@ def position_of(path: str, table: DeltaTable) -> Position:
         newest=newest,
         taken=frozenset(taken["source_file"].to_pylist()),
         parts=_parts_of(taken),
-        contents=_contents_of(named),
         open=None
         if newest == done
         else _open_batch(position_id, newest, named.filter(pc.invert(is_done))),
@@ -73,8 +65,8 @@ def position_of(path: str, table: DeltaTable) -> Position:
 
 def _read(path: str, table: DeltaTable) -> pa.Table:
     files = table.to_pyarrow_dataset(filesystem=files_of(path))
-    more = [f for f in (ORIGIN_FIELD, *CONTENT_FIELDS) if f.name in files.schema.names]
-    schema = pa.schema([*SCHEMA, *more])
+    has_origin = ORIGIN_ID.name in files.schema.names
+    schema = SCHEMA.append(ORIGIN_FIELD) if has_origin else SCHEMA
     try:
         return files.to_table(columns=schema.names).cast(schema)
     except (OSError, pa.ArrowException) as error:
@@ -92,24 +84,6 @@ def _parts_of(taken: pa.Table) -> tuple[Part, ...]:
     return tuple(sorted(map(Part, *(taken[name].to_pylist() for name in names))))
 
 
-def _contents_of(planned: pa.Table) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    # One that was mended is there twice: as it was last is what it gave. 0.5 has noted no time.
-    nulls_first = [("", "ascending", "at_start")]  # a column by itself has no name to sort by
-    by_time = pc.sort_indices(planned["ingested_at"], sort_keys=nulls_first)
-    for name, (content, copy_of) in dict(_contents(planned.take(by_time))).items():
-        if content is not None and copy_of is None:
-            found[content] = (*found.get(content, ()), name)
-    return found
-
-
-def _contents(rows: pa.Table) -> Iterator[tuple[str, tuple[str | None, str | None]]]:
-    """Of files what they have, and what they are a copy of."""
-    if {field.name for field in CONTENT_FIELDS} <= {*rows.column_names}:
-        known = (rows[field.name].to_pylist() for field in CONTENT_FIELDS)
-        yield from zip(rows["source_file"].to_pylist(), zip(*known, strict=True), strict=True)
-
-
 def _most(rows: pa.Table) -> int:
     most = pc.max(rows["batch"]).as_py()
     return -1 if most is None else int(most)
@@ -117,24 +91,17 @@ def _most(rows: pa.Table) -> int:
 
 def _open_batch(position_id: str, number: int, rows: pa.Table) -> Batch:
     ingested_at_us = micros_of(pc.max(rows["ingested_at"]).as_py())
-    contents = dict(_contents(rows))
-    hashes = {name: content for name, (content, _) in contents.items() if content is not None}
-    copies = {name: copy_of for name, (_, copy_of) in contents.items() if copy_of is not None}
-    names = {*rows["source_file"].to_pylist()} - copies.keys()
+    names = {*rows["source_file"].to_pylist()}
     files = tuple(sorted(name for name in names if not name.startswith(GIVEN_UP)))
     has_origin = ORIGIN_ID.name in rows.column_names
     origin_id = rows[ORIGIN_ID.name][0].as_py() if has_origin else None
-    about = (ingested_at_us, origin_id, hashes, copies, marks_among(names))
-    return Batch(position_id, number, files, *about)
+    return Batch(position_id, number, files, ingested_at_us, origin_id, marks_among(names))
 
 
 def plan_rows(batch: Batch) -> pa.Table:
     """The rows that begin a batch."""
-    files, at = [*batch.files, *batch.copies], instant_of(batch.ingested_at_us)
+    files, at = list(batch.files), instant_of(batch.ingested_at_us)
     rows = _rows([batch.number] * len(files), files, [at] * len(files))
-    if batch.hashes:
-        for field, known in zip(CONTENT_FIELDS, (batch.hashes, batch.copies), strict=True):
-            rows = rows.append_column(field, pa.array(map(known.get, files), field.type))
     if batch.origin_id is None:
         return rows
     ids = pa.array([batch.origin_id] * len(files), ORIGIN_FIELD.type)

@@ -35,18 +35,11 @@ class FilePlan(NamedTuple):
         """For people."""
         told = f"{shown(self.name)} of batch {self.batch.number} is given up: it is not read any more. "
         if self.mark == GIVEN_UP:
-            return f"{told}Quarantine will have it as a whole{self._copies()}"
+            return f"{told}Quarantine will have it as a whole"
         return (
             f"{told}The tables keep what a run has written of it; its refused rows may be missing in "
             "quarantine"
         )
-
-    def _copies(self) -> str:
-        copies = [name for name, of in self.batch.copies.items() if of == self.name]
-        if not copies:
-            return ""
-        named = ", ".join(map(shown, sorted(copies)))
-        return f". As its copies, of the same content, give no rows either: {named}"
 
     def action(self) -> str:
         """What is to be done when it is given up."""

@@ -160,17 +160,6 @@ def test_results_of_tasks_and_lines_of_logs_are_replaced(tmp_path: Path):
     assert WHO.encode() not in database.read_bytes()
 
 
-def test_copies_of_a_file_with_such_rows_are_found_too(lake: Lake):
-    source = replace(source_named("signals"), unique_files=True)
-    landing = Landing(lake)
-    for name in ("a.jsonl", "copy.jsonl"):
-        landing.add(name, [signal(1, device_id=7)])
-    landing.add("b.jsonl", [signal(1, device_id=8)])
-    ingest(lake, source)
-    found = find(lake, erased_key("device_signals", "7"))
-    assert (found.rows, found.files) == (1, ("a.jsonl", "copy.jsonl"))
-
-
 @pytest.mark.parametrize("word", ["succeeded", "device_signals", "complete_word"])
 def test_words_that_records_are_read_by_stay_whatever_a_row_says(lake: Lake, word: str):
     """A value of the key's rows may be a word of ours: a status, or a stream's name."""

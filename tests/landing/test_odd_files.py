@@ -3,7 +3,6 @@
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,5 +140,5 @@ def test_a_pipe_that_has_taken_the_place_of_a_file_is_refused_and_not_waited_for
     path.unlink()
     os.mkfifo(path)
     monkeypatch.setattr("include.landing.origin.landed_files", lambda *_: listed)
-    ingest(lake, replace(SIGNALS, unique_files=True))
+    ingest(lake, SIGNALS)
     assert "no regular file" in refusals(lake)["a.jsonl"]

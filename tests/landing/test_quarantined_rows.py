@@ -66,7 +66,7 @@ def test_who_dies_behind_the_rows_leaves_the_finding_to_the_next(
 ):
     landed.add("a.jsonl", ["{", *WELL])
     with monkeypatch.context() as patch:
-        patch.setattr(ingestion, "untaken_findings", die)
+        patch.setattr(ingestion, "quarantine_findings", die)
         with pytest.raises(KilledError):
             ingest(lake, SIGNALS)
     assert (len(quarantine_of(lake)), found_in(lake)) == (1, [])

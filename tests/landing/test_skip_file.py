@@ -1,7 +1,6 @@
 """A landed file that its producer has deleted stops its source until it is given up."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from include.landing.ingest import RowsLostError, RunCounts, ingest
 from include.landing.ingest_position import files_waiting
 from include.landing.open_landed import FileGoneError
 from include.landing.parsed_batch import ParsedHere
-from include.landing.skip_file import apply_skip_file, plan_skip_file
+from include.landing.skip_file import plan_skip_file
 from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, other_findings, quarantine_of, values_of
 from tests.landed_files import Landing, signal
@@ -125,26 +124,6 @@ def test_only_what_was_not_read_is_to_land_again(
     skip(lake, "gone.jsonl", "--apply")
     (found,) = other_findings(lake)
     assert re.search(action, found["action"])
-
-
-def test_of_a_file_with_copies_these_are_named_as_they_give_no_rows(lake: Lake, landed: Landing):
-    unique = replace(SIGNALS, unique_files=True)
-    gone = landed.add("gone.jsonl", [signal(0, value=1)])
-    landed.add("same.jsonl", [signal(0, value=1)])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(*DIED["nothing"], die)
-        with pytest.raises(KilledError):
-            ingest(lake, unique)
-    gone.unlink()
-    plan = plan_skip_file(lake, unique, "gone.jsonl")
-    assert plan is not None
-    assert plan.text().endswith('of the same content, give no rows either: "same.jsonl"')
-    apply_skip_file(lake, unique, plan)
-    ingest(lake, unique)
-    assert values_of(lake) == []
-    landed.add("anew.jsonl", [signal(0, value=1)])
-    ingest(lake, unique)
-    assert values_of(lake) == [("anew.jsonl", 1)]
 
 
 def test_it_is_said_though_the_command_was_killed(

@@ -11,7 +11,6 @@ from include.landing import bronze_commits, group_clock
 from include.landing.clock import Clock
 from include.landing.group_clock import Groups, counted_us
 from include.landing.late_fields import late_fields
-from include.landing.unique_files import copies_among
 from tests.simulator.replaced import everywhere
 
 
@@ -72,10 +71,6 @@ def rescued_values_are_lost(patch: pytest.MonkeyPatch) -> None:
     everywhere(patch, late_fields, lambda table, names: [])
 
 
-def copies_are_taken(patch: pytest.MonkeyPatch) -> None:
-    everywhere(patch, copies_among, lambda *asked: {})
-
-
 def batches_are_taken_again(patch: pytest.MonkeyPatch) -> None:
     """A run that is repeated after a kill appends what is there already."""
     everywhere(patch, is_written, lambda *asked: False)
@@ -89,6 +84,5 @@ LANDING: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "groups-repair": groups_stay_ahead_of_a_repair,
     "groups-go-back": a_group_goes_back,
     "rescued-lost": rescued_values_are_lost,
-    "files-copies": copies_are_taken,
     "files-again": batches_are_taken_again,
 }

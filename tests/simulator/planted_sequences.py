@@ -151,6 +151,5 @@ CASES = {
     ),
     "groups-go-back": Case(in_turn(of("b", 9), of("a"), of("a", 5), of("b")), source=GROUPED),
     "rescued-lost": Case(a_stream_that_asks_for_more, Shape(late_value=True)),
-    "files-copies": Case(runs(4), Shape(format="jsonl", copies=True)),
     "files-again": Case(runs(4), Shape(format="csv")),
 }

@@ -27,8 +27,7 @@ def shaped_source(source: Source, shape: Shape) -> Source:
         for n, kind in enumerate(shape.fields)
     )
     own = [field for field in source.fields if field.name != "value" or not shape.late_value]
-    files = {"times": Times(format=shape.times), "unique_files": shape.copies}
-    return replace(source, fields=(*own, *more), **files)
+    return replace(source, fields=(*own, *more), times=Times(format=shape.times))
 
 
 def with_value(source: Source) -> Source:

@@ -51,7 +51,6 @@ class Shape:
     within: int = 60  # minutes
     timers: tuple[int, ...] = ()  # minutes: t0, t1, ...; those with an odd number are set once
     late_value: bool = False  # the source declares `value` when a stream first asks for it
-    copies: bool = False  # files land again, by other names
     format: str | None = None  # of landed files; None: rows go straight to bronze
     times: str = "iso"
     seed: int = 0
@@ -197,7 +196,6 @@ def shapes(draw_one: st.DrawFn) -> Shape:
         within=draw_one(st.sampled_from((3, 60, 600, 600))),
         timers=draw_one(st.sampled_from(TIMERS)),
         late_value=draw_one(st.booleans()),
-        copies=draw_one(st.booleans()),
         format=draw_one(st.sampled_from(FORMATS)),
         times=draw_one(st.sampled_from(("iso", "epoch_us"))),
         seed=draw_one(st.integers(0, 999)),

@@ -198,8 +198,8 @@ class World:
 
     def _ingest_file(self, rows: Sequence[Landed], kill: int) -> None:
         """Of files that are written at one instant by a run, which may be killed and repeated."""
-        is_new = self.landing.write(rows, Random(f"{self.shape.seed} {len(self.commits)}"))
-        self.landed = Commit(self.now_us, tuple(rows)) if is_new else None
+        self.landing.write(rows)
+        self.landed = Commit(self.now_us, tuple(rows))
         if kill > 0 and not is_killing():
             killed_at(kill, self.take_landed)
         self.take_landed()
