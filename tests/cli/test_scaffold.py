@@ -104,7 +104,7 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch, *fields: Field) -> An
 
 def test_a_key_that_need_not_be_there_may_be_none(tmp_path, monkeypatch):
     fold = written(tmp_path, monkeypatch, replace(COUNTRY, required=False)).FOLD
-    check_fold(fold, other_process=False, examples=40)
+    check_fold(fold, examples=40)
 
 
 NOT_FOR_KEYS = ("Events", "emitted_at", "emitted_date", "removed", "class", "_id")
@@ -115,7 +115,7 @@ def test_names_that_python_or_the_table_has_are_passed_over(tmp_path, monkeypatc
     module = written(tmp_path, monkeypatch, *fields, COUNTRY)
     assert module.FOLD.keys.names == ("country",)
     assert module.Event._fields == (*NOT_FOR_KEYS[:-2], "country", "event_time_us")
-    check_fold(module.FOLD, other_process=False, examples=40)
+    check_fold(module.FOLD, examples=40)
 
 
 @pytest.mark.parametrize("name", NOT_FOR_KEYS)

@@ -292,5 +292,5 @@ def test_states_of_every_type_are_measured_and_their_folds_go_to_other_processes
     assert run(there, [an_order(1, "a", started), of_none]).outputs == ran.outputs
 
 
-def test_a_fold_by_several_columns_keeps_the_law_in_another_process():
+def test_a_fold_by_several_columns_keeps_the_law():
     check_fold(FOLDS["update by two columns"])

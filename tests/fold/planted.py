@@ -182,20 +182,6 @@ def random_identifier(user_id, purchases, state):
         yield spent_by(user_id, state, purchase.value, uuid.uuid4().int >> 66)
 
 
-@is_wrong(APPEND)
-def hash_of_a_text(user_id, purchases, state):
-    for purchase in purchases:
-        yield spent_by(user_id, state, purchase.value, hash(purchase.event_type) % 7)
-
-
-@is_wrong(KINDS, map_groups_with_state)
-def order_of_a_set(user_id, purchases, state):
-    kinds = set(state.get.kinds if state.exists else ())
-    kinds.update(purchase.event_type for purchase in purchases)
-    state.update(Kinds(tuple(kinds)))
-    return project_kinds(user_id, state.get)
-
-
 @is_wrong(KINDS, map_groups_with_state)
 def order_of_a_dict_of_the_call(user_id, purchases, state):
     kinds = Counter(purchase.event_type for purchase in purchases)

@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import strategies as st
 
-from include.fold.definition import flat_map_groups_with_state
 from include.fold.records import Instant
 from include.fold.testing.check import BrokenLawError, check_fold
-from include.fold.testing.other_process import UnknownThereError
 from include.streams import user_counts
 from include.streams.user_counts import Total
-from tests.fold.planted import APPEND, WRONG, spent_by
+from tests.fold.planted import WRONG
 from tests.fold.right_folds import RIGHT
 
 pytestmark = pytest.mark.slow
@@ -32,8 +30,6 @@ SAYS = {
     "silence_by_the_wall_clock": "asks time.monotonic()",
     "sampled_at_random": "asks the module random",
     "random_identifier": "urandom()",
-    "hash_of_a_text": "depends on the process that it runs in",
-    "order_of_a_set": "depends on",  # the process, or with texts whose hashes collide the cut
     "order_of_a_dict_of_the_call": "depends on how its input is cut into runs",
     "arrival_order_among_ties": ":\n  called with",  # by which law is up to the memory
     "count_of_calls": "depends on how its input is cut into runs",
@@ -167,22 +163,6 @@ def test_a_migration_that_takes_the_values_of_the_old_record_is_found(migrate, s
 def test_a_migration_needs_the_record_of_the_old_states():
     with pytest.raises(ValueError, match="give both, or neither"):
         check_fold(user_counts.FOLD, migrate_state=migrate_state)
-
-
-def test_a_fold_that_another_process_cannot_import_is_refused():
-    class Local(NamedTuple):
-        user_id: str
-        event_time_us: int
-        value: float
-
-    def spend(user_id, events, state):
-        for event in events:
-            yield spent_by(user_id, state, event.value, 1)
-
-    fold = flat_map_groups_with_state(spend, **{**APPEND, "event": Local})
-    with pytest.raises(UnknownThereError, match="other_process=False"):
-        check_fold(fold, examples=1)
-    check_fold(fold, examples=50, other_process=False)
 
 
 def test_calls_that_are_rejected_must_not_depend_on_the_cut_either():

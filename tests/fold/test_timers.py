@@ -172,7 +172,7 @@ def test_a_failure_names_the_timer():
 
 
 def test_check_fold_knows_them():
-    check_fold(FOLD, may_keep=True, other_process=False, examples=50)
+    check_fold(FOLD, may_keep=True, examples=50)
 
 
 @pytest.mark.parametrize(

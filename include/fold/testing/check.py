@@ -7,7 +7,6 @@ The law: what a stream comes to is a function of its events alone. Not of which 
 in, in which order, what came too late, what the process was before, or when it is run.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import localcontext
 from random import Random
@@ -24,7 +23,6 @@ from include.fold.failures import function_name
 from include.fold.records import columns_of
 from include.fold.states import States
 from include.fold.testing.cases import Case, Drawn, Part, Values, case_of, drawn_cases
-from include.fold.testing.other_process import OtherProcess
 from include.fold.testing.restart import restarted
 from include.fold.testing.tell import Told, tell
 from include.fold.testing.watched import Watched
@@ -56,12 +54,6 @@ CUT = Law(
     "A run may end after any event, and the next begins with the stored state. Add to the state "
     "event by event, in a loop: nothing per call (no sum, maximum or count of calls).",
 )
-ELSEWHERE = Law(
-    "depends on the process that it runs in",
-    "in another process",
-    "The order of a set of texts, and hash() of a text, are others in each process: sort them. What "
-    "is kept in a global or a cache is not there.",
-)
 FAILS = (
     "Such an event stops the stream. Let the function take it; or if there are none, say which "
     "values occur: check_fold(..., values={'field': strategy})."
@@ -79,7 +71,6 @@ def check_fold(
     migrate_state: MigrateState | None = None,
     old_state: type | None = None,
     may_keep: bool = False,
-    other_process: bool = True,
     examples: int = 200,
     seed: int = 0,
 ) -> None:
@@ -92,13 +83,8 @@ def check_fold(
     """
     if (migrate_state is None) != (old_state is None):
         raise ValueError("migrate_state= and old_state= go together: give both, or neither")
-    looking = _Search(fold, migrate_state, may_keep)
     drawn = drawn_cases(fold, values or {}, old_state)
-    looking.through(drawn, looking.in_this_process, examples, seed)
-    if other_process:
-        with OtherProcess(fold) as other:
-            elsewhere = looking.compared_with(other)
-            looking.through(drawn, elsewhere, max(examples // 4, 1), seed)
+    _Search(fold, migrate_state, may_keep).through(drawn, examples, seed)
 
 
 @dataclass
@@ -108,17 +94,11 @@ class _Search:
     may_keep: bool
     problem: str | None = None  # of the last case that had one
 
-    def through(
-        self,
-        drawn: SearchStrategy[Drawn],
-        problem_of: Callable[[Case], str | None],
-        examples: int,
-        seed: int,
-    ) -> None:
+    def through(self, drawn: SearchStrategy[Drawn], examples: int, seed: int) -> None:
         """Look for a case with a problem; raise it in its smallest form."""
 
         def has_problem(case: Drawn) -> bool:
-            problem = problem_of(case_of(self.fold, case))
+            problem = self.problem_of(case_of(self.fold, case))
             self.problem = problem or self.problem
             return problem is not None
 
@@ -130,9 +110,9 @@ class _Search:
             raise BrokenLawError(self.problem) from None
         while smaller := next(filter(has_problem, smallest.fewer()), None):
             smallest = smaller  # Hypothesis takes few steps at once, and an event is many
-        raise BrokenLawError(problem_of(case_of(self.fold, smallest)) or self.problem)
+        raise BrokenLawError(self.problem_of(case_of(self.fold, smallest)) or self.problem)
 
-    def in_this_process(self, case: Case) -> str | None:
+    def problem_of(self, case: Case) -> str | None:
         """What is wrong with the fold, if this case shows it."""
         begin, wrong = self._migrated(case)
         if wrong is not None:
@@ -155,20 +135,6 @@ class _Search:
                     case, seen, law.broken, _but(first, second, part, law), law.advice
                 )
         return None
-
-    def compared_with(self, process: OtherProcess) -> Callable[[Case], str | None]:
-        """What is wrong, if the other process comes to something else."""
-
-        def problem_of(case: Case) -> str | None:
-            begin, _ = self._migrated(case)
-            here = tell(self.fold, [case.in_order()], begin)
-            there = process.tell([case.in_order()], begin)
-            if (part := here.differs(there)) is None:
-                return None
-            but = _but(here, there, part, ELSEWHERE)
-            return self._says(case, [case.in_order()], ELSEWHERE.broken, but, ELSEWHERE.advice)
-
-        return problem_of
 
     def _migrated(self, case: Case) -> tuple[dict[Key, Any], str | None]:
         """The states to begin with, and what is wrong with them."""

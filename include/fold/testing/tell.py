@@ -13,7 +13,7 @@ WRONG_VALUE = (TypeError, ValueError, OverflowError)
 
 
 class Told(NamedTuple):
-    """Each part as text, so -0.0 is not 0.0, True is not 1, and it can be sent anywhere."""
+    """Each part as text, so -0.0 is not 0.0, and True is not 1."""
 
     outputs: list[str]
     states: list[str]
