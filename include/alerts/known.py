@@ -207,9 +207,7 @@ KNOWN: dict[str, Known] = {
     ),
     "replay_versions": _info("check", "above `limits.replay_versions`: compacted after the run"),
     "garbage_share": _info("check", "above `limits.garbage_share`: compacted after the run"),
-    "trial_rolled_back": _warning(
-        "tuner", "a RocksDB setting was tried, and taken back", "hold it by hand, if it recurs"
-    ),
+    "trial_rolled_back": _info("tuner", "other memory for RocksDB was tried, and taken back"),
     # Tables, once a day.
     "files_lost": _error(
         "table_maintenance",

@@ -1,7 +1,7 @@
 """Profiles: under which settings a stream's state store runs, numbered in `ops/rocksdb_profiles`.
 
-A profile is all of it: our fixed values, the two tuned ones, and what is held by hand. Its
-number is in each row of `ops/batches`, so that like can be compared with like. Whoever
+A profile is all of it: our fixed values, the tuned one, and what is held by hand. Its number is in
+each row of `ops/batches`, so that runs before a change and after it can be told apart. Whoever
 changes code, hand settings or machine gets a new number.
 
 Its memory is by the machine and the stream: Spark's limit is for the process (an executor; in
@@ -23,7 +23,6 @@ from include.care.rocksdb.settings import (
     MAX_MEMORY_MB,
     RATIOS_TOGETHER,
     SETTINGS,
-    TUNED,
     WRITE_BUFFER_RATIO,
     hand_settings,
 )
@@ -51,6 +50,7 @@ class Profile:
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     created_at: datetime | None = field(default=None, compare=False)  # when put on record
+    judged_at: datetime | None = field(default=None, compare=False)
     held: frozenset[str] = frozenset()  # what the stream's entry holds by hand
 
     @property
@@ -135,9 +135,8 @@ def complete_settings(tuned: Settings, stream: Stream, machine_bytes: int) -> Se
     """All settings: what is tuned, as far as it still fits, over ours; by hand over both."""
     ours = {name: setting.value for name, setting in SETTINGS.items()}
     ours[MAX_MEMORY_MB] = str(memory_limit_mb(machine_bytes, stream.state_partitions))
-    for name in TUNED:
-        if name in tuned and tuned[name] in SETTINGS[name].allowed:
-            ours[name] = tuned[name]
+    if (memory := tuned.get(MAX_MEMORY_MB)) and memory in SETTINGS[MAX_MEMORY_MB].allowed:
+        ours[MAX_MEMORY_MB] = memory
     ours[MAX_MEMORY_MB] = str(min(int(ours[MAX_MEMORY_MB]), memory_ceiling_mb(machine_bytes)))
     held = dict(hand_settings(stream))
     most = RATIOS_TOGETHER - float((ours | held)[HIGH_PRIORITY])
@@ -180,6 +179,7 @@ def read_profiles(lake: Lake, stream: Stream) -> list[Profile]:
             reason=row["reason"] or "",
             evidence=_object(row["evidence"]),
             created_at=row["created_at"],
+            judged_at=row["judged_at"],
         )
         for row in sorted(rows, key=lambda row: row["profile"])
     ]

@@ -14,13 +14,11 @@ from include.settings import SettingsError, Stream
 from include.spark.conf import STATE_STORE
 
 MAX_MEMORY_MB, WRITE_BUFFER_RATIO = "maxMemoryUsageMB", "writeBufferCacheRatio"
-TUNED = (MAX_MEMORY_MB, WRITE_BUFFER_RATIO)
 BOUNDED, HIGH_PRIORITY = "boundedMemoryUsage", "highPriorityPoolRatio"
 # What all stores of a process have together, as the first of them had it.
 OF_PROCESS = (BOUNDED, MAX_MEMORY_MB, WRITE_BUFFER_RATIO, HIGH_PRIORITY)
 # Spark refuses 1 for the two ratios together, when a store opens; and blocks need some.
 RATIOS_TOGETHER = 0.9
-WRITE_BUFFER_RATIO_CEILING = 0.8
 NUMBER = re.compile(r"-?\d+(\.\d+)?")  # Python reads more as a number than Spark does
 
 
@@ -70,7 +68,7 @@ class Setting:
 
 
 KNOWN = (
-    # --- Memory: the two that are tuned ---
+    # --- Memory: the first is tuned ---
     Setting(
         MAX_MEMORY_MB,
         "500",  # of no stream: `profile` takes it from the machine
@@ -81,7 +79,7 @@ KNOWN = (
     Setting(
         WRITE_BUFFER_RATIO,
         "0.5",
-        Range(0.1, WRITE_BUFFER_RATIO_CEILING, whole=False),
+        Range(0.1, 0.8, whole=False),
         "the part of it for what is written: replay fills that, while a batch reads each of our "
         "large values once, so that a cache of blocks is of little use",
     ),

@@ -1,18 +1,20 @@
-"""Tune the RocksDB settings of a stream: judge the trial that runs, or begin one.
+"""Size the memory of a stream's state stores by what its last runs have measured, one change at a time.
 
-Works from what runs have recorded, without a JVM, and from nothing else: the same record gives
-the same decision. At most one setting changes at a time. A change runs as a trial, is judged
-against like batches before it, and is kept or rolled back; `ops/rocksdb_profiles` has it all.
+Too little memory for what is written shows: a run flushes and compacts, on the local disk, what it
+has just written or replayed. The formula is `wanted_mb`. A change is a numbered profile on trial
+(`ops/rocksdb_profiles`); the next run with data decides whether it stays. Works without a JVM, from
+the record alone: the same record gives the same decision.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from statistics import median
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-from include.care.rocksdb.history import Batch, History, noise, read_history
 from include.care.rocksdb.profile import (
+    FLOOR_MB,
     Profile,
     choose_profile,
     machine_memory_bytes,
@@ -21,21 +23,23 @@ from include.care.rocksdb.profile import (
     record_profile,
     record_verdict,
 )
-from include.care.rocksdb.settings import SETTINGS, TUNED
-from include.care.rocksdb.trial import Judgement, Proposal, Situation, judge, propose
+from include.care.rocksdb.settings import BOUNDED, MAX_MEMORY_MB, SETTINGS
 from include.lake.findings import Finding
 from include.lake.generations import read_generations
+from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.settings import Stream
+from include.settings import MIB, Stream
 from include.text_table import bytes_text, counted, text_table
 
-# The newest batches of a profile, that rules and trials look at: some weeks of state at most.
-WINDOW = 40
-# By these of them a rule sees how things are: about the runs between two compactions.
-NEWEST = 10
-# With fewer, nothing is known of how things are.
-MIN_BATCHES = 3
-# A change that was rolled back is not proposed again for so many runs.
+# By the newest batches with data under one profile, as many as these.
+BATCHES = 3
+# A batch that flushes and compacts less than this has memory enough.
+LEAST_REWRITTEN = 1 * MIB
+# A smaller change of the memory is not worth a trial.
+LEAST_CHANGE = 1.25
+# A change stays if its figure is this part of what it was, or less.
+MARGIN = 0.8
+# After a change was taken back none is tried for so many runs.
 PATIENCE_RUNS = 20
 
 TITLES = {
@@ -45,24 +49,47 @@ TITLES = {
     "waiting": "waiting",
     "nothing": "nothing to do",
 }
+# Of Spark's operator, for people and for the formula.
+BYTES = {
+    "written to the stores": "rocksdbTotalBytesWritten",
+    "flushed": "rocksdbTotalBytesWrittenByFlush",
+    "compacted": "rocksdbTotalBytesWrittenByCompaction",
+    "files of the stores": "rocksdbSstFileSize",
+}
 TIMES = {
-    "batch_ms": "the whole batch",
-    "load_ms": "load of the stores",
-    "replay_ms": "- of it replay of change logs",
-    "get_ms": "get",
-    "put_ms": "put",
-    "flush_ms": "flush",
-    "snapshot_ms": "making snapshots",
-    "upload_ms": "upload",
-    "compaction_ms": "compaction, beside the batch",
+    "load of the stores": "rocksdbLoadLatencyMs",
+    "- of it replay of change logs": "rocksdbReplayChangeLogLatencyMs",
+    "get": "rocksdbGetLatency",
+    "put": "rocksdbPutLatency",
+    "flush": "rocksdbCommitFlushLatency",
+    "making snapshots": "rocksdbCommitCheckpointLatency",
+    "upload": "rocksdbCommitFileSyncLatencyMs",
+    "compaction, beside the batch": "rocksdbTotalCompactionLatencyMs",
 }
-SIZES = {
-    "bytes_written": "written to the stores",
-    "bytes_rewritten": "flushed and compacted",
-    "sst_bytes": "files of the stores",
-    "store_memory": "memory of the stores",
-    "rss_bytes": "memory of the run, JVM and Python",
-}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What a batch has measured, or several on average; of the run's memory the most that it held."""
+
+    written: float
+    rewritten: float
+    store_memory: float
+    rss: float
+    metrics: Mapping[str, float]
+
+    @property
+    def rewriting(self) -> float:
+        """How often the stores write anew what was written to them."""
+        return self.rewritten / max(self.written, 1)
+
+
+class Batch(NamedTuple):
+    """A batch of an ordinary run with data, and the profile that it ran with."""
+
+    number: int
+    profile: int | None
+    figures: Figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +97,15 @@ class Record:
     """All that a decision stands on."""
 
     stream: Stream
-    history: History
+    batches: Sequence[Batch]  # of the generation, in order
+    runs: Sequence[Mapping[str, Any]]  # rows of `ops/runs`, of run_stream
     profiles: Sequence[Profile]
     machine_bytes: int
 
     @property
     def active(self) -> Profile:
         """The profile that the next run has, if nothing is decided."""
-        failed = self.history.failed
+        failed = [run["started_at"] for run in self.runs if run["outcome"] == "failed"]
         return choose_profile(self.profiles, failed, self.stream, self.machine_bytes)
 
     @property
@@ -85,15 +113,20 @@ class Record:
         """The profile whose trial has no verdict yet."""
         return next((p for p in reversed(self.profiles) if p.verdict == "trial"), None)
 
+    def measured(self, profile: int) -> Figures | None:
+        """By the newest batches under that profile; None without any."""
+        found = [batch.figures for batch in self.batches if batch.profile == profile]
+        return _mean(found[-BATCHES:]) if found else None
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was decided. `profile` is what runs next, `judged` the trial that it is about."""
+    """The decision. `profile` is what runs next, `judged` the trial that it is about."""
 
     kind: Literal["proposed", "kept", "rolled_back", "waiting", "nothing"]
     text: str
     profile: Profile
-    batches: Sequence[Batch]  # the newest under one profile, for people
+    figures: Figures | None  # the newest under one profile, for people
     judged: int | None = None
 
 
@@ -109,146 +142,178 @@ def tune_rocksdb(
     A dry run only decides. SettingsError when the stream's entry holds an impossible setting.
     `machine_bytes` and `now` are of this machine unless given.
     """
-    record = Record(
-        stream=stream,
-        history=read_history(lake, stream, read_generations(lake, stream.name).number),
-        profiles=read_profiles(lake, stream),
-        machine_bytes=machine_memory_bytes() if machine_bytes is None else machine_bytes,
-    )
-    outcome = decide(record)
+    machine = machine_memory_bytes() if machine_bytes is None else machine_bytes
+    outcome = decide(read_record(lake, stream, machine))
     if not dry_run and outcome.kind == "proposed":
         outcome = replace(outcome, profile=record_profile(lake, stream, outcome.profile, now))
-    if not dry_run and outcome.kind in ("kept", "rolled_back") and outcome.judged is not None:
+    if not dry_run and outcome.judged is not None and outcome.kind != "waiting":
         record_verdict(lake, stream, outcome.judged, outcome.kind, outcome.text, now)
     return outcome
 
 
-def decide(record: Record) -> Outcome:
-    """Judge the trial if there is one, else propose a change if a rule asks for one."""
-    if record.trial is not None:
-        return _judge_trial(record, record.trial)
-    active, history = record.active, record.history
-    batches = history.under(active.number)[-WINDOW:]
-    if not active.is_recorded or len(batches) < MIN_BATCHES:
-        has_run = history.batches or history.unmeasured
-        text = _too_early(active, history, len(batches))
-        return Outcome("waiting" if has_run else "nothing", text, active, batches)
-    refused = _refused(record)
-    proposal = propose(_situation(record, active, batches), refused)
-    if proposal is None:
-        return Outcome("nothing", _why_nothing(active, refused), active, batches)
-    if noise(batches, proposal.figure) is None:
-        text = f"{proposal.reason}; a change waits until enough batches are like each other"
-        return Outcome("waiting", text, active, batches)
-    trial = _trial(record, active, proposal)
-    return Outcome("proposed", trial.reason, trial, batches)
-
-
-def _situation(record: Record, active: Profile, batches: Sequence[Batch]) -> Situation:
-    return Situation(
-        profile=active,
-        batches=batches[-NEWEST:],
-        memory_ceiling_mb=memory_ceiling_mb(record.machine_bytes),
-        rss_limit_bytes=record.stream.limits.rss_bytes,
+def read_record(lake: Lake, stream: Stream, machine_bytes: int) -> Record:
+    """What is on record of the stream's ordinary runs; those of a compaction have other settings."""
+    generation = read_generations(lake, stream.name).number
+    rows = read_ops(lake, "batches", {"stream": stream.name, "generation": generation})
+    runs = read_ops(lake, "runs", {"job": "run_stream", "subject": stream.name}).to_pylist()
+    return Record(
+        stream=stream,
+        batches=batches_of(rows.to_pylist(), runs),
+        runs=runs,
+        profiles=read_profiles(lake, stream),
+        machine_bytes=machine_bytes,
     )
 
 
-def _trial(record: Record, active: Profile, proposal: Proposal) -> Profile:
-    """The profile by which a change is tried."""
-    evidence = {
-        **proposal.evidence,
-        "setting": proposal.setting,
-        "is_increase": proposal.is_increase,
-        "figure": proposal.figure,
-        "before": active.number,
-        "generation": record.history.generation,
-        "batch_id": record.history.batches[-1].batch_id,
-    }
-    change = f"{proposal.setting} {proposal.before} to {proposal.value}"
+def batches_of(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> list[Batch]:
+    """The measured batches with data in rows of `ops/batches`; the first of all makes the stores."""
+    by_run = {run["run_id"]: run for run in runs}
+    found = []
+    for row in sorted(rows, key=lambda row: row["batch_id"]):
+        if row["run_id"] in by_run and row["batch_id"] and row["rows_in"]:
+            figures = _figures(row, by_run[row["run_id"]])
+            found += [] if figures is None else [Batch(row["batch_id"], row["profile"], figures)]
+    return found
+
+
+def _figures(row: Mapping[str, Any], run: Mapping[str, Any]) -> Figures | None:
+    """None when a killed run has left no metrics."""
+    try:
+        (metrics,) = json.loads(row["state_metrics"])
+        named = {name: float(metrics[name]) for name in (*BYTES.values(), *TIMES.values())}
+        store_memory = float(row["state_bytes"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    if not all(0 <= value < math.inf for value in (*named.values(), store_memory)):
+        return None
+    flushed, compacted = named[BYTES["flushed"]], named[BYTES["compacted"]]
+    return Figures(
+        written=named[BYTES["written to the stores"]],
+        rewritten=flushed + compacted,
+        store_memory=store_memory,
+        rss=float((run["jvm_rss_bytes"] or 0) + (run["python_rss_bytes"] or 0)),
+        metrics=named,
+    )
+
+
+def _mean(figures: Sequence[Figures]) -> Figures:
+    def mean(values: Sequence[float]) -> float:
+        return sum(values) / len(values)
+
+    return Figures(
+        written=mean([each.written for each in figures]),
+        rewritten=mean([each.rewritten for each in figures]),
+        store_memory=mean([each.store_memory for each in figures]),
+        rss=mean([each.rss for each in figures]),
+        metrics={n: mean([each.metrics[n] for each in figures]) for n in figures[0].metrics},
+    )
+
+
+def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: Figures) -> int:
+    """The memory that the stores of a process should have, in MiB:
+
+        memory x (written + rewritten) / written
+
+    as far as the machine, and the stream's limit on a run's memory, have room. Of a run above that
+    limit the stores give back what is over it, if they hold so much.
+    """
+    room = math.inf if rss_limit is None else (rss_limit - measured.rss) / MIB
+    if room < 0:
+        less = measured.store_memory / MIB + room
+        return min(memory_mb, int(less)) if less >= FLOOR_MB else memory_mb
+    if measured.rewritten < LEAST_REWRITTEN:
+        return memory_mb
+    most = min(ceiling_mb, memory_mb + room)
+    return max(memory_mb, int(min(memory_mb * (1 + measured.rewriting), most)))
+
+
+def decide(record: Record) -> Outcome:
+    """Judge the trial if there is one, else propose a change if the formula asks for one."""
+    if record.trial is not None:
+        return _judge_trial(record, record.trial)
+    active = record.active
+    measured = record.measured(active.number) if active.is_recorded else None
+    if measured is None:
+        text = f"no run with data was measured under profile {active.number} yet"
+        return Outcome("waiting" if record.runs else "nothing", text, active, None)
+    if (why := _why_not(record, active)) is not None:
+        return Outcome("nothing", why, active, measured)
+    memory = int(active.settings[MAX_MEMORY_MB])
+    limit = record.stream.limits.rss_bytes
+    wanted = wanted_mb(memory, memory_ceiling_mb(record.machine_bytes), limit, measured)
+    if max(wanted, memory) < LEAST_CHANGE * min(wanted, memory):
+        return Outcome("nothing", "no change is worth a trial", active, measured)
+    trial = _trial(record, active, wanted, measured)
+    return Outcome("proposed", trial.reason, trial, measured)
+
+
+def _why_not(record: Record, active: Profile) -> str | None:
+    if MAX_MEMORY_MB in active.held or active.settings[BOUNDED] != "true":
+        return "held by hand"
+    back = [p.judged_at for p in record.profiles if p.verdict == "rolled_back" and p.judged_at]
+    since = [run for run in record.runs if back and run["started_at"] >= max(back)]
+    if back and len(since) < PATIENCE_RUNS:
+        return f"the last change was taken back {counted(len(since), 'run')} ago: {PATIENCE_RUNS} are to pass"
+    return None
+
+
+def _trial(record: Record, active: Profile, wanted: int, measured: Figures) -> Profile:
+    """The profile by which a change is tried, with the figure that decides on it."""
+    before = active.settings[MAX_MEMORY_MB]
+    is_more = wanted > int(before)
+    figure = "rewriting" if is_more else "store_memory"
+    what = (
+        f"a batch flushes and compacts {bytes_text(measured.rewritten)}, and writes "
+        f"{bytes_text(measured.written)}"
+        if is_more
+        else f"a run holds {bytes_text(measured.rss)}, {bytes_text(measured.store_memory)} of it in "
+        "the state stores, which is above the stream's limit"
+    )
+    shown = {name: value for name, value in vars(measured).items() if name != "metrics"}
     return Profile(
         number=1 + max(known.number for known in record.profiles),
-        settings={**active.settings, proposal.setting: proposal.value},
+        settings={**active.settings, MAX_MEMORY_MB: str(wanted)},
         verdict="trial",
-        reason=f"{change}: {proposal.reason}",
-        evidence=evidence,
+        reason=f"{MAX_MEMORY_MB} {before} to {wanted}: {what}",
+        evidence={**shown, "figure": figure, "before": getattr(measured, figure)},
         held=active.held,
     )
 
 
 def _judge_trial(record: Record, trial: Profile) -> Outcome:
-    batches = record.history.under(trial.number)
-    verdict, why = _judgement(record, trial, batches)
+    measured = record.measured(trial.number)
+    verdict, why = _verdict(record, trial, measured)
     if verdict != "waiting":
         judged = [replace(p, verdict=verdict) if p is trial else p for p in record.profiles]
         record = replace(record, profiles=judged)
     text = f"{trial.reason.partition(':')[0]}: {why}"
-    return Outcome(verdict, text, record.active, batches[-WINDOW:], trial.number)
+    return Outcome(verdict, text, record.active, measured, trial.number)
 
 
-def _judgement(record: Record, trial: Profile, batches: Sequence[Batch]) -> Judgement:
-    if trial.is_broken_off(record.history.failed):
-        return Judgement("rolled_back", "a run failed during the trial, whatever the cause")
+def _verdict(
+    record: Record, trial: Profile, measured: Figures | None
+) -> tuple[Literal["waiting", "kept", "rolled_back"], str]:
+    failed = [run["started_at"] for run in record.runs if run["outcome"] == "failed"]
+    if trial.is_broken_off(failed):
+        return "rolled_back", "a run failed during the trial, whatever the cause"
     if record.active.number != trial.number:
-        text = "the stream's settings, or the machine, changed during the trial"
-        return Judgement("rolled_back", text)
+        return "rolled_back", "the stream's settings, or the machine, changed during the trial"
     figure, before = trial.evidence.get("figure"), trial.evidence.get("before")
-    known = record.history.under(before)[-WINDOW:] if isinstance(before, int) else ()
-    if not known or not isinstance(figure, str) or figure not in known[0].figures:
-        return Judgement("rolled_back", "what it should be compared with is not on record")
-    return judge(batches, known, figure, len({batch.run_id for batch in batches}))
-
-
-def _refused(record: Record) -> frozenset[tuple[str, bool]]:
-    """Settings, with whether they went up, whose trial was rolled back not long ago."""
-    return frozenset(
-        (str(known.evidence["setting"]), bool(known.evidence["is_increase"]))
-        for known in record.profiles
-        if known.verdict == "rolled_back"
-        and {"setting", "is_increase"} <= known.evidence.keys()
-        and _runs_since(record.history, known) < PATIENCE_RUNS
-    )
-
-
-def _runs_since(history: History, trial: Profile) -> int:
-    """How many runs there were since a trial ended, or since it was proposed if it never ran."""
-    ran = [batch.batch_id for batch in history.under(trial.number)]
-    proposed_after = trial.evidence.get("batch_id")
-    if not ran and trial.evidence.get("generation") == history.generation:
-        ran = [proposed_after] if isinstance(proposed_after, int) else []
-    return history.runs_after(max(ran, default=-1))
-
-
-def _too_early(active: Profile, history: History, batches: int) -> str:
-    if not active.is_recorded:
-        return "no run has had the present settings yet"
-    if not history.batches and history.unmeasured:
-        return f"no batch has metrics that can be read, {history.unmeasured} have not"
-    return f"{batches} of {MIN_BATCHES} measured batches with data under profile {active.number}"
-
-
-def _why_nothing(active: Profile, refused: frozenset[tuple[str, bool]]) -> str:
-    lately = sorted({setting for setting, _ in refused} - active.held)
-    held = sorted(set(TUNED) & active.held)
-    text = "no change is worth a trial"
-    if lately:
-        text += f"; not tried again for {PATIENCE_RUNS} runs: {', '.join(lately)}"
-    if held:
-        text += f"; held by hand: {', '.join(held)}"
-    return text
+    if figure not in ("rewriting", "store_memory") or not isinstance(before, int | float):
+        return "rolled_back", "what it should be compared with is not on record"
+    if measured is None:
+        return "waiting", "no run with data was measured under it yet"
+    after = getattr(measured, figure)
+    said = f"{figure} {before:,.2f} before and {after:,.2f} now, at most {MARGIN * before:,.2f} was to be reached"
+    return ("kept" if after <= MARGIN * before else "rolled_back"), said
 
 
 def trial_findings(outcome: Outcome) -> list[Finding]:
-    """Of a trial that was rolled back: a setting that was tried is not what the stream needs."""
+    """Of a trial that was rolled back: more or less memory is not what the stream needs."""
     if outcome.kind != "rolled_back":
         return []
-    return [
-        Finding(
-            finding="trial_rolled_back",
-            severity="warning",
-            detail=f"RocksDB: {outcome.text}. The settings before it are back",
-            action="nothing; to keep the tuner from it, hold the setting in the entry's `rocksdb`",
-        )
-    ]
+    detail = f"RocksDB: {outcome.text}. The settings before it are back"
+    return [Finding(finding="trial_rolled_back", severity="info", detail=detail)]
 
 
 def format_outcome(outcome: Outcome) -> str:
@@ -257,27 +322,25 @@ def format_outcome(outcome: Outcome) -> str:
 
 
 def _lines(outcome: Outcome) -> Iterator[str]:
-    profile, batches = outcome.profile, outcome.batches
+    profile = outcome.profile
     yield f"RocksDB settings: {TITLES[outcome.kind]}"
     yield f"  {outcome.text}"
     is_new = not profile.is_recorded and outcome.kind != "proposed"
     new = ", which the next run records" if is_new else ""
     yield f"the next run has profile {profile.number} ({profile.verdict}{new})"
     # What is tuned, and what is held; the rest is as `settings` says.
-    shown = sorted(set(TUNED) | profile.held, key=list(SETTINGS).index)
+    shown = sorted({MAX_MEMORY_MB} | profile.held, key=list(SETTINGS).index)
     rows = [(n, profile.settings[n], "hand" if n in profile.held else "tuner") for n in shown]
     yield from text_table(("setting", "value", "by"), rows, left=(0, 1, 2))
-    if batches:
-        yield f"medians of {counted(len(batches), 'batch')} with data, the newest of one profile"
-        yield from text_table(("", ""), list(_figures(batches)), left=(0,))[1:]
+    if (measured := outcome.figures) is not None:
+        yield f"a batch with data, by the newest {BATCHES} of one profile"
+        yield from text_table(("", ""), list(_told(measured)), left=(0,))[1:]
 
 
-def _figures(batches: Sequence[Batch]) -> Iterator[tuple[str, str]]:
-    def typical(figure: str) -> float:
-        return median(batch.figures[figure] for batch in batches)
-
-    for figure, title in TIMES.items():
-        yield title, f"{typical(figure):,.0f} ms"
-    yield "change logs replayed, all partitions", f"{typical('logs_replayed'):,.0f}"
-    for figure, title in SIZES.items():
-        yield title, bytes_text(typical(figure))
+def _told(measured: Figures) -> Iterator[tuple[str, str]]:
+    for title, metric in TIMES.items():
+        yield title, f"{measured.metrics[metric]:,.0f} ms"
+    for title, metric in BYTES.items():
+        yield title, bytes_text(measured.metrics[metric])
+    yield "memory of the stores", bytes_text(measured.store_memory)
+    yield "memory of the run, JVM and Python", bytes_text(measured.rss)

@@ -1,40 +1,301 @@
-"""The tuner over a lake: what it reads, writes, says; and a real series of runs."""
+"""The tuner over series of runs: a change, what becomes of it, its bounds; and over a lake."""
 
 import json
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from include.care.rocksdb.profile import active_profile, profile_for_run, record_profile
-from include.care.rocksdb.tune_rocksdb import format_outcome, tune_rocksdb
+from include.care.rocksdb.profile import (
+    FLOOR_MB,
+    Profile,
+    active_profile,
+    complete_settings,
+    memory_ceiling_mb,
+    profile_for_run,
+    record_profile,
+)
+from include.care.rocksdb.settings import MAX_MEMORY_MB, PINNED, SETTINGS
+from include.care.rocksdb.tune_rocksdb import (
+    BYTES,
+    PATIENCE_RUNS,
+    TIMES,
+    Figures,
+    Outcome,
+    Record,
+    batches_of,
+    decide,
+    format_outcome,
+    trial_findings,
+    tune_rocksdb,
+    wanted_mb,
+)
 from include.lake.ops import append_ops, read_ops
 from include.registry import stream_named
-from include.settings import GIB, SettingsError
-from tests.care.rocksdb.simulated import Simulation, needs_memory
+from include.settings import GIB, MIB, Limits, SettingsError, Stream
 
 STREAM = stream_named("user_counts")
 MACHINE = 16 * GIB
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
-
-def write_series(lake, batches, runs) -> None:
-    """Rows of `ops/batches` and `ops/runs` as a stream's runs leave them."""
-    known = {"stream": STREAM.name, "generation": 1}
-    append_ops(lake, "batches", [known | batch for batch in batches])
-    times = {"started_at": NOON, "ended_at": NOON, "subject": STREAM.name}
-    append_ops(lake, "runs", [times | run for run in runs])
+# Of the memory in MiB: what a batch writes, and what it flushes and compacts, in MiB.
+Store = Callable[[int], tuple[float, float]]
 
 
-def poor_lake(lake, runs: int = 20):
+def needs(memory_mb: int) -> Store:
+    """Rewrites as much as is missing."""
+    return lambda has: (4.0, max(0.0, 4.0 * (memory_mb - has) / has))
+
+
+def indifferent(has: int) -> tuple[float, float]:
+    """Rewrites much, whatever it has."""
+    return 4.0, 12.0
+
+
+@dataclass
+class Series:
+    """The runs of a stream, each followed by the tuner; as lists, without a lake."""
+
+    store: Store
+    memory_mb: int | None = None  # of the first profile; None: ours
+    stream: Stream = STREAM
+    rss_bytes: float = 1.5 * GIB
+    batches: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    profiles: list[Profile] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.memory_mb is not None:
+            tuned = {MAX_MEMORY_MB: str(self.memory_mb)}
+            settings = complete_settings(tuned, self.stream, MACHINE)
+            self._record(Profile(number=1, settings=settings, verdict="default", reason=""))
+
+    @property
+    def record(self) -> Record:
+        return Record(
+            stream=self.stream,
+            batches=batches_of(self.batches, self.runs),
+            runs=self.runs,
+            profiles=tuple(self.profiles),
+            machine_bytes=MACHINE,
+        )
+
+    @property
+    def memory(self) -> int:
+        return int(self.record.active.settings[MAX_MEMORY_MB])
+
+    def run(self, times: int = 1) -> Outcome:
+        for _ in range(times):
+            outcome = self.drain().tune()
+        return outcome
+
+    def drain(self) -> "Series":
+        """One run: a batch with data, and one without."""
+        active = self.record.active
+        if not active.is_recorded:
+            self._record(active)
+        run_id = self._end("succeeded")
+        for rows in (1_000, 0):
+            self.batches.append(self._batch(run_id, active, rows))
+        return self
+
+    def fail(self) -> "Series":
+        self._end("failed")
+        return self
+
+    def tune(self) -> Outcome:
+        """What the task does, on lists."""
+        outcome = decide(self.record)
+        if outcome.kind == "proposed":
+            self._record(outcome.profile)
+        elif outcome.judged is not None and outcome.kind != "waiting":
+            verdict = {"verdict": outcome.kind, "judged_at": self._now()}
+            self.profiles = [
+                replace(known, **verdict) if known.number == outcome.judged else known
+                for known in self.profiles
+            ]
+        return outcome
+
+    def _now(self) -> datetime:
+        return NOON + timedelta(hours=len(self.runs))
+
+    def _record(self, profile: Profile) -> None:
+        evidence = json.loads(json.dumps(dict(profile.evidence)))
+        made = replace(profile, created_at=self._now(), evidence=evidence, held=frozenset())
+        self.profiles.append(made)
+
+    def _end(self, outcome: str) -> str:
+        run = {"run_id": f"run-{len(self.runs)}", "job": "run_stream", "outcome": outcome}
+        rss = {"jvm_rss_bytes": int(self.rss_bytes), "python_rss_bytes": None}
+        self.runs.append(run | rss | {"started_at": self._now()})
+        return str(run["run_id"])
+
+    def _batch(self, run_id: str, profile: Profile, rows: int) -> dict[str, Any]:
+        has = int(profile.settings[MAX_MEMORY_MB])
+        written, rewritten = self.store(has)
+        metrics = dict.fromkeys((*BYTES.values(), *TIMES.values()), 50)
+        metrics[BYTES["written to the stores"]] = round(written * MIB)
+        metrics |= {BYTES["flushed"]: round(rewritten * MIB), BYTES["compacted"]: 0}
+        return {
+            "batch_id": len(self.batches) + 1,
+            "run_id": run_id,
+            "profile": profile.number,
+            "rows_in": rows,
+            "state_bytes": has * MIB,
+            "state_metrics": json.dumps([metrics]),
+        }
+
+
+def test_too_little_memory_becomes_enough_and_stays():
+    series = Series(needs(300), memory_mb=64)
+    kinds = [series.run().kind for _ in range(6)]
+    assert kinds == ["proposed", "kept", "nothing", "nothing", "nothing", "nothing"]
+    assert series.memory == 300
+    assert [profile.verdict for profile in series.profiles] == ["default", "kept"]
+
+
+def test_the_defaults_are_left_alone_where_they_do():
+    series = Series(needs(30))
+    assert {series.run().kind for _ in range(10)} == {"nothing"}
+    assert [profile.number for profile in series.profiles] == [1]
+
+
+def test_a_worse_run_takes_the_change_back_and_no_other_is_tried_for_a_while():
+    series = Series(needs(300), memory_mb=64)
+    assert series.run().kind == "proposed"
+    series.store = lambda has: (4.0, 40.0)
+    outcome = series.run()
+    assert (outcome.kind, outcome.judged, series.memory) == ("rolled_back", 2, 64)
+    assert [found.finding for found in trial_findings(outcome)] == ["trial_rolled_back"]
+    assert {series.run().kind for _ in range(PATIENCE_RUNS - 1)} == {"nothing"}
+    assert series.run().kind == "proposed"
+
+
+def test_memory_that_gains_nothing_is_given_back():
+    series = Series(indifferent, memory_mb=64)
+    assert [series.run().kind for _ in range(2)] == ["proposed", "rolled_back"]
+    assert series.memory == 64
+
+
+def test_a_run_above_the_streams_limit_gets_less():
+    limited = replace(STREAM, limits=Limits(rss_bytes=4 * GIB))
+    series = Series(needs(30), 2_048, limited, rss_bytes=5 * GIB)
+    assert series.run().kind == "proposed"
+    assert series.memory == 1_024
+    series.rss_bytes = 4 * GIB
+    assert [series.run().kind for _ in range(2)] == ["kept", "nothing"]
+
+
+def test_a_run_that_fails_takes_the_change_back():
+    series = Series(needs(300), memory_mb=64)
+    series.run()
+    series.fail()
+    assert series.memory == 64
+    assert series.tune().kind == "rolled_back"
+
+
+def test_hands_that_change_something_end_the_trial_and_what_they_hold_is_not_tuned():
+    series = Series(needs(300), memory_mb=64)
+    series.run()
+    series.stream = replace(STREAM, rocksdb={"compression": "lz4"})
+    assert [series.run().kind for _ in range(2)] == ["rolled_back", "nothing"]
+    assert series.record.active.settings["compression"] == "lz4"
+    held = Series(needs(300), 64, replace(STREAM, rocksdb={MAX_MEMORY_MB: "64"}))
+    free = Series(needs(300), 64, replace(STREAM, rocksdb={"boundedMemoryUsage": "false"}))
+    assert {series.run(3).kind for series in (held, free)} == {"nothing"}
+
+
+@pytest.mark.parametrize("metrics", [None, "{", "[{}]", '[{"rocksdbGetLatency": NaN}]'])
+def test_without_a_measured_run_with_data_it_waits(metrics: str | None):
+    assert decide(Series(needs(300)).record).kind == "nothing"
+    series = Series(needs(300), memory_mb=64)
+    series.drain()
+    measured = series.batches
+    series.batches = [row | {"state_metrics": metrics} for row in measured]
+    assert series.tune().kind == "waiting"
+    series.batches = [row | {"profile": None} for row in measured]
+    assert series.tune().kind == "waiting"
+    series.batches = measured
+    assert series.tune().kind == "proposed"
+    assert series.tune().kind == "waiting"
+
+
+@pytest.mark.parametrize("evidence", [{}, {"figure": "written", "before": 1}, {"figure": [1]}])
+def test_a_trial_whose_figures_are_lost_is_rolled_back(evidence: dict[str, Any]):
+    series = Series(needs(300), memory_mb=64)
+    series.run()
+    series.profiles[-1] = replace(series.profiles[-1], evidence=evidence)
+    assert series.run().kind == "rolled_back"
+
+
+sizes = st.floats(0, 1e18)
+
+
+@given(
+    memory=st.integers(16, 100_000),
+    machine=st.integers(1, 4_096 * GIB),
+    limit=st.none() | st.integers(0, 10**13),
+    figures=st.tuples(sizes, sizes, sizes, sizes),
+)
+def test_the_memory_has_its_bounds_whatever_was_measured(memory, machine, limit, figures):
+    written, rewritten, store_memory, rss = figures
+    measured = Figures(
+        written=written, rewritten=rewritten, store_memory=store_memory, rss=rss, metrics={}
+    )
+    ceiling = memory_ceiling_mb(machine)
+    wanted = wanted_mb(memory, ceiling, limit, measured)
+    assert min(memory, FLOOR_MB) <= wanted <= max(memory, ceiling)
+    if wanted > memory:
+        assert rewritten >= MIB
+        assert limit is None or rss + (wanted - memory) * MIB <= limit
+    if wanted < memory:
+        assert limit is not None
+        assert rss > limit
+
+
+@given(
+    answers=st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), min_size=1, max_size=5),
+    memory=st.integers(16, 8_192),
+    held=st.sampled_from([{}, {MAX_MEMORY_MB: "128"}, {"compression": "lz4"}]),
+    fails=st.sets(st.integers(0, 14)),
+)
+def test_whatever_happens_one_setting_changes_within_its_bounds(answers, memory, held, fails):
+    store = lambda has: answers[has % len(answers)]  # noqa: E731
+    series = Series(store, memory, replace(STREAM, rocksdb=held))
+    for number in range(15):
+        before = series.record.active.settings
+        outcome = series.fail().tune() if number in fails else series.run()
+        after = series.record.active.settings
+        changed = {name for name in before if before[name] != after[name]}
+        assert changed <= {MAX_MEMORY_MB} - held.keys()
+        assert after.keys() == SETTINGS.keys()
+        assert not after.keys() & PINNED.keys()
+        assert held.items() <= after.items()
+        assert after[MAX_MEMORY_MB] in SETTINGS[MAX_MEMORY_MB].allowed
+        assert (outcome.kind == "proposed") <= (len(changed) == 1)
+        assert decide(series.record) == decide(series.record)
+        assert sum(profile.verdict == "trial" for profile in series.profiles) <= 1
+
+
+# On a lake
+
+
+def poor_lake(lake, runs: int = 3):
     """A lake after runs under a profile with too little memory."""
-    simulation = Simulation.starting_from({"maxMemoryUsageMB": "16"}, needs_memory(60))
+    series = Series(needs(300), memory_mb=64)
     for _ in range(runs):
-        simulation.drain()
+        series.drain()
     profile = active_profile(lake, STREAM, MACHINE)
-    poor = replace(profile, settings={**profile.settings, "maxMemoryUsageMB": "16"})
+    poor = replace(profile, settings={**profile.settings, MAX_MEMORY_MB: "64"})
     record_profile(lake, STREAM, poor, now=NOON)
-    write_series(lake, simulation.batches, simulation.runs)
+    known = {"stream": STREAM.name, "generation": 1}
+    append_ops(lake, "batches", [known | batch for batch in series.batches])
+    times = {"started_at": NOON, "ended_at": NOON, "subject": STREAM.name}
+    append_ops(lake, "runs", [run | times for run in series.runs])
     return lake
 
 
@@ -44,70 +305,49 @@ def profiles(lake):
 
 
 def test_a_stream_that_never_ran_has_an_outcome_too(lake):
-    outcome = tune_rocksdb(lake, STREAM)
-    assert outcome.kind == "nothing"
-    assert "which the next run records" in format_outcome(outcome)
+    assert tune_rocksdb(lake, STREAM).kind == "nothing"
     assert not lake.is_delta_table(lake.ops("rocksdb_profiles"))
-
-
-def test_a_proposal_is_on_record_and_the_next_run_has_it(lake):
-    outcome = tune_rocksdb(poor_lake(lake), STREAM, machine_bytes=MACHINE, now=NOON)
-    assert outcome.kind == "proposed"
-    default, trial = profiles(lake)
-    assert (default["verdict"], trial["verdict"], trial["profile"]) == ("default", "trial", 2)
-    assert "writeBufferCacheRatio 0.5 to 0.8: a batch flushes" in trial["reason"]
-    assert json.loads(trial["evidence"])["figure"] == "bytes_rewritten"
-    assert active_profile(lake, STREAM, MACHINE).number == 2
-    again = tune_rocksdb(lake, STREAM, machine_bytes=MACHINE)
-    assert (again.kind, len(profiles(lake))) == ("waiting", 2)
 
 
 def test_a_dry_run_decides_the_same_and_writes_nothing(lake):
     poor_lake(lake)
     before = profiles(lake)
     dry = tune_rocksdb(lake, STREAM, dry_run=True, machine_bytes=MACHINE)
-    assert profiles(lake) == before
+    assert (dry.kind, profiles(lake)) == ("proposed", before)
     assert active_profile(lake, STREAM, MACHINE).number == 1
     assert tune_rocksdb(lake, STREAM, machine_bytes=MACHINE) == dry
 
 
-def test_a_verdict_is_on_record_with_its_judgement(lake):
+def test_a_change_and_its_verdict_are_on_record(lake):
     tune_rocksdb(poor_lake(lake), STREAM, machine_bytes=MACHINE, now=NOON)
+    default, trial = profiles(lake)
+    assert (default["verdict"], trial["verdict"], trial["profile"]) == ("default", "trial", 2)
+    assert json.loads(trial["evidence"])["figure"] == "rewriting"
+    assert json.loads(trial["settings"])[MAX_MEMORY_MB] == "300"
+    assert active_profile(lake, STREAM, MACHINE).number == 2
+    assert tune_rocksdb(lake, STREAM, machine_bytes=MACHINE).kind == "waiting"
+
     failed = {"run_id": "x", "job": "run_stream", "subject": STREAM.name, "outcome": "failed"}
     append_ops(lake, "runs", [failed | {"started_at": NOON, "ended_at": NOON}])
-    outcome = tune_rocksdb(lake, STREAM, machine_bytes=MACHINE, now=NOON + timedelta(hours=1))
-    assert outcome.kind == "rolled_back"
-    row = profiles(lake)[1]
-    assert (row["verdict"], row["judged_at"]) == ("rolled_back", NOON + timedelta(hours=1))
-    assert "a run failed" in row["judgement"]
+    judged_at = NOON + timedelta(hours=1)
+    assert tune_rocksdb(lake, STREAM, machine_bytes=MACHINE, now=judged_at).kind == "rolled_back"
+    assert (profiles(lake)[1]["verdict"], profiles(lake)[1]["judged_at"]) == (
+        "rolled_back",
+        judged_at,
+    )
 
 
-def test_the_table_shows_decision_settings_and_where_the_time_goes(lake):
+def test_the_table_shows_settings_and_where_the_time_goes(lake):
+    shown = format_outcome(tune_rocksdb(poor_lake(lake), STREAM, dry_run=True)).splitlines()
+    assert all(any(title in line for line in shown) for title in (*TIMES, *BYTES))
     stream = replace(STREAM, rocksdb={"compression": "lz4", "writeBufferCacheRatio": "0.5"})
-    profile_for_run(poor_lake(lake), stream)
-    text = format_outcome(tune_rocksdb(lake, stream, dry_run=True))
-    lines = [line.split() for line in text.splitlines()]
-    assert ["compression", "lz4", "hand"] in lines
-    assert ["writeBufferCacheRatio", "0.5", "hand"] in lines
-    assert ["maxMemoryUsageMB", "16", "tuner"] in lines
-
-
-def test_a_table_of_figures_has_times_counters_and_sizes(lake):
-    text = format_outcome(tune_rocksdb(poor_lake(lake), STREAM, dry_run=True))
-    for title in ("load of the stores", "get", "upload", "flushed and compacted", "memory of"):
-        assert title in text
-    assert "the whole batch" in text
-    assert "3,000 ms" in text
+    profile_for_run(lake, stream)
+    shown = format_outcome(tune_rocksdb(lake, stream, dry_run=True)).splitlines()
+    rows = [line.split() for line in shown]
+    assert ["compression", "lz4", "hand"] in rows
+    assert [MAX_MEMORY_MB, "64", "tuner"] in rows
 
 
 def test_an_impossible_hand_setting_is_an_error_of_the_caller(lake):
-    with pytest.raises(SettingsError, match="unknown rocksdb setting"):
+    with pytest.raises(SettingsError):
         tune_rocksdb(lake, replace(STREAM, rocksdb={"blockSize": "1"}))
-
-
-def test_a_dry_run_says_what_it_would_do_and_records_nothing(lake):
-    poor_lake(lake)
-    assert "a change to try" in format_outcome(tune_rocksdb(lake, STREAM, dry_run=True))
-    assert len(profiles(lake)) == 1
-    tune_rocksdb(lake, STREAM)
-    assert len(profiles(lake)) == 2
