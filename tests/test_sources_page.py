@@ -138,7 +138,7 @@ def test_the_sale_is_taken_as_it_is():
 def test_what_nested_values_have_beside_their_types_is_kept_as_shown():
     kinds = dict(re.findall(r"`(\w+) ((?:struct|array)<.*?>)`", PAGE))
     fields = [Field(name=n, type=kinds[n], comment="It") for n in ("payload", "items")]
-    source = replace(declared("INVOICES"), fields=tuple(fields))
+    source = replace(declared("CLICKS"), fields=tuple(fields))
     shown = [text for text in blocks("json") if "payload" in text]
     kept = Rescue(source).text(row_of_raw("a.jsonl", shown[0], source))
     assert json.loads(kept) == json.loads(shown[1])
