@@ -1,32 +1,29 @@
-"""The ledger through the life of a lake: begun late, cut off, lost, doubted."""
+"""What is known of a table through the life of a lake: of late rows, kills, others' changes, plans."""
 
 from collections.abc import Iterator
 from datetime import timedelta
-from shutil import rmtree
 
 import pytest
 from deltalake import DeltaTable
 
 from include.coverage.give_up import give_up_reseed
 from include.coverage.ledger import CoverageError
-from include.coverage.rebuild import apply_rebuilt, rebuild
-from include.coverage.table_coverage import coverage_text, find_coverage, table_coverage
+from include.coverage.table_coverage import find_coverage, table_coverage
 from include.lake.generations import read_generations
-from include.lake.ops import read_ops
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
 from include.plans.waiting_rows import has_waiting_rows
 from include.settings import SettingsError
 from spark_jobs import reseed_stream
 from spark_jobs.compact_state import compact
-from spark_jobs.engines import live_batch
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import savepoint
 from tests.simulator.auditor import Auditor
 from tests.simulator.oracle import Landed
-from tests.simulator.world import MINUTE_US, START_US, World, open_world
+from tests.simulator.world import START_US, World, open_world
+from tests.simulator.writes import killed_at
 
 pytestmark = pytest.mark.slow
 
@@ -71,71 +68,6 @@ def at_hour(hour: int):
     return instant_of(START_US + hour * HOUR_US)
 
 
-def test_a_lake_of_an_earlier_release_goes_on_and_says_what_is_not_recorded(world, monkeypatch):
-    with monkeypatch.context() as patched:  # 0.5 marked nothing, and kept no ledger
-        patched.setattr(live_batch, "mark_of", lambda entry: "")
-        patched.setattr("spark_jobs.stream_drain.reconcile", lambda *_: [])
-        some_hours(world)
-    for table in ("coverage", "tables"):
-        rmtree(world.lake.ops(table), ignore_errors=True)
-    assert names(world) == ["table_not_right"]
-    land(world, 5)
-    run(world)
-    assert names(world) == ["table_not_right"]
-    check(world)
-    coverage = table_coverage(world.lake, world.streams[KIND]).coverage
-    assert [span.reason for span in coverage.spans] == ["not recorded", None]
-    reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
-    assert names(world) == []
-    check(world)
-
-
-@pytest.mark.parametrize("lost", [("coverage", "tables"), ("coverage",)], ids=str)
-def test_what_is_not_recorded_is_said_of_a_stream_too_that_has_emitted_nothing(world, lost):
-    """Its state lacks late rows, and its table, right as it is without a row, is to come of that."""
-    stream = world.streams[KIND]
-    for minute in (0, 9, -5):  # what has come by then waits ten minutes; the last is late
-        world.now_us = START_US + 10 * MINUTE_US
-        world.ingest([Landed("a", START_US + minute * MINUTE_US, 1)])
-        run(world)
-    assert not DeltaTable(world.lake.table(stream.name)).to_pyarrow_table().num_rows
-    assert names(world) == ["late_rows_not_recomputed"]
-    for table in lost:
-        rmtree(world.lake.ops(table))
-    assert "table_not_right" in names(world)
-    reseed(world.engine, world.lake, stream, ReseedOptions())
-    assert names(world) == []
-
-
-def test_a_ledger_that_was_lost_is_made_again_from_the_marks(world):
-    some_hours(world)
-    recompute(world.engine, world.lake, world.streams[KIND], at_hour(0), at_hour(2))
-    land(world, 4, late=1)
-    run(world)
-    reseed(world.engine, world.lake, world.streams[KIND], ReseedOptions())
-    before = table_coverage(world.lake, world.streams[KIND]).coverage
-    rmtree(world.lake.ops("coverage"))
-    assert table_coverage(world.lake, world.streams[KIND]).coverage == before
-    land(world, 5)
-    run(world)
-    check(world)
-    assert names(world) == []
-
-
-def test_old_rows_of_ops_batches_may_be_deleted(world):
-    some_hours(world, hours=3)
-    land(world, 3, late=0)
-    run(world)
-    before = table_coverage(world.lake, world.streams[KIND]).coverage
-    assert names(world) == ["late_rows_not_recomputed"]
-    newest = max(read_ops(world.lake, "batches")["batch_id"].to_pylist())
-    DeltaTable(world.lake.ops("batches")).delete(f"batch_id < {newest}")
-    assert table_coverage(world.lake, world.streams[KIND]).coverage == before
-    land(world, 4)
-    run(world)
-    check(world)
-
-
 def test_rows_that_somebody_deletes_stop_the_stream_until_a_reseed(world):
     some_hours(world)
     DeltaTable(world.lake.table(world.streams[KIND].name)).delete("key = 'a'")
@@ -168,49 +100,12 @@ def test_what_a_plan_says_before_it_is_carried_out(world):
     assert "makes anew what is right already. It takes away" in rewind
 
 
-def test_the_ledger_and_the_log_of_its_table_can_be_compared(world):
-    some_hours(world)
-    stream = world.streams[KIND]
-    assert rebuild(world.lake, stream).differences == []
-    assert "right until there" in coverage_text(world.lake, stream)
-    path = world.lake.ops("coverage")
-    DeltaTable(path).update(updates={"generation": "7"})
-    made = rebuild(world.lake, stream)
-    assert [line[0] for line in made.differences] == ["-", "+"]
-    apply_rebuilt(world.lake, stream)
-    assert rebuild(world.lake, stream).differences == []
-    land(world, 4)
-    run(world)
-    check(world)
-    assert names(world) == []
-
-
 class KilledError(Exception):
     pass
 
 
 def killed(*_: object) -> None:
     raise KilledError
-
-
-def test_a_stream_whose_first_reseed_is_given_up_begins_as_if_there_had_been_none(
-    world, monkeypatch
-):
-    land(world, 1)
-    stream = world.streams[KIND]
-    with monkeypatch.context() as patched:
-        patched.setattr(reseed_stream, "replayed", killed)
-        with pytest.raises(KilledError):
-            reseed(world.engine, world.lake, stream, ReseedOptions())
-    give_up_reseed(world.lake, stream)
-    for hour in (2, 3):
-        land(world, hour)
-        run(world)
-        check(world)
-    row = read_generations(world.lake, stream.name).current
-    assert row is not None
-    assert row["status"] is None
-    assert names(world) == []
 
 
 @pytest.mark.parametrize("step", ["replayed", "_switch"])
@@ -259,3 +154,21 @@ def test_a_state_of_another_schema_is_not_read_by_the_file_of_now(world, job):
     world.deploy(KIND, "d")
     with pytest.raises(SettingsError, match=r"state was made with .* --from-state maps"):
         job(world.engine, world.lake, world.streams[KIND])
+
+
+def test_an_update_table_that_a_killed_run_left_ahead_is_not_right_until_the_next_one(world):
+    stream = world.streams["counts_per_key"]
+    auditor, killed = Auditor(world, "counts_per_key"), 0
+    for hour in range(3):
+        land(world, hour)
+        if hour < 2:
+            drain(world.engine, world.lake, stream)
+    for write in range(4, 14):
+        killed += killed_at(write, lambda: drain(world.engine, world.lake, stream))
+        auditor.check()
+        if table_coverage(world.lake, stream).coverage.wrong:
+            assert [f.finding for f in find_coverage(world.lake, stream)] == ["table_not_right"]
+    assert killed
+    drain(world.engine, world.lake, stream)
+    auditor.check()
+    assert find_coverage(world.lake, stream) == []

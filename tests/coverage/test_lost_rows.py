@@ -1,7 +1,7 @@
-"""Sequences of operations by which release 0.5 lost rows without a word (issue 13, L1 to L7).
+"""Sequences of operations by which release 0.5 lost rows without a word (L1 to L8 of the simulator).
 
 After each the table is what an oracle says, or the check names what is wrong and what mends it,
-and that mends it. `test_older_copies.py` has L8.
+and that mends it.
 """
 
 import shutil
@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from deltalake import DeltaTable
 
 from include.lake.generations import read_generations
 from include.lake.paths import LakeError
@@ -247,3 +248,20 @@ def test_a_promote_does_not_give_a_mapped_state_up(spark, lake, files):
     assert table_of(lake, CHANGED, second) == mapped
     reseed(SparkEngine(spark), lake, CHANGED, ReseedOptions(recompute=True))
     assert is_right(lake, CHANGED, stamped)
+
+
+# L8: a table that is older than its checkpoint.
+
+
+@pytest.mark.full
+def test_a_restored_table_stops_the_run_and_is_made_anew(spark, lake):
+    stamped, path = days(2, seed=50), lake.table(SIGNALS.name)
+    in_runs(spark, lake, SIGNALS, stamped, runs=2)
+    older = DeltaTable(path).version() - 2
+    spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {older}")
+    assert has_waiting_rows(lake, SIGNALS)
+    assert found(lake, SIGNALS) == {"table_changed"}
+    with pytest.raises(LakeError, match=WAY_OUT):
+        drain(SparkEngine(spark), lake, SIGNALS)
+    reseed(SparkEngine(spark), lake, SIGNALS, ReseedOptions())
+    assert is_right(lake, SIGNALS, stamped)

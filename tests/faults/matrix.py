@@ -6,12 +6,12 @@ from itertools import chain
 from pathlib import Path
 from random import Random
 
+from tests.fault_model import Fault
 from tests.faults import harms
 from tests.faults.lakes import STREAMS
 
 # Of files the newest of a pattern, of folders all of it; below the lake.
 LOG = "_delta_log/[0-9]*[0-9].json"
-FILES = harms.OF_FILES
 CHECKPOINT = "checkpoints/{stream}/1"
 CHECKPOINT_FILES = (
     f"{CHECKPOINT}/metadata",
@@ -21,25 +21,25 @@ CHECKPOINT_FILES = (
 )
 # What only Spark's own engine writes and reads as it is.
 STATE_FILES = (f"{CHECKPOINT}/state/0/**/*.changelog", f"{CHECKPOINT}/state/0/**/*.zip")
-TABLES = (
-    "bronze/{source}",
-    "quarantine/{source}",
-    "ingested_files/{source}",
-    "tables/{stream}",
-    "savepoints/{stream}",
-    "ops/batches",
-    "ops/checkpoint_sizes",
-    "ops/coverage",
-    "ops/findings",
-    "ops/generations",
-    "ops/rocksdb_profiles",
-    "ops/runs",
-    "ops/savepoints",
-    "ops/tables",
-)
+INGESTED = ("bronze/{source}", "quarantine/{source}", "ingested_files/{source}")
+TABLES = (*INGESTED, "tables/{stream}")
 # Of a table with a checkpoint of its log (`with_log_checkpoints`).
-OF_TABLE = (LOG, "**/*[0-9a-f]-c000*.parquet", "_delta_log/*.checkpoint.parquet")
-LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
+JSON = (LOG, "_delta_log/_last_checkpoint")
+OF_TABLE = (*JSON, "**/*[0-9a-f]-c000*.parquet", "_delta_log/*.checkpoint.parquet")
+# With a bit flipped these may be as valid as before.
+TEXTS = (*CHECKPOINT_FILES, *(f"{table}/{part}" for table in TABLES for part in JSON))
+# Folders that are harmed together.
+AND = " + "
+OF_STREAM = ("tables/{stream}", "checkpoints/{stream}", "ops")
+OF_LAKE = ("bronze", "quarantine", "ingested_files", "savepoints", "tables", "checkpoints", "ops")
+WHOLE = {
+    AND.join(OF_STREAM): {"older": Fault.STREAM_OF_ONE_TIME},
+    AND.join(OF_LAKE): {"older": Fault.ONE_TIME},
+    "ops": {"deleted": Fault.OPS, "older": Fault.OPS},
+    "savepoints": {"deleted": Fault.SAVEPOINTS},
+}
+# The others ask for a day that is complete by then.
+AFTER_WHOLE = ("batch", "no data", "reseed", "compaction", "maintenance")
 
 # What is done to a harmed lake. {day}: an interval that is settled.
 OPERATIONS = {
@@ -50,7 +50,6 @@ OPERATIONS = {
     "reseed": "reseed {stream} --apply",
     "compaction": "care {stream} --compact",
     "maintenance": "maintain-tables",
-    "ledger": "coverage {stream} --rebuild --apply",
 }
 # Only Spark does these in earnest.
 READ_BY_SPARK = ("checkpoints/", "bronze/", "tables/", "savepoints/")
@@ -71,6 +70,17 @@ class Row:
         return " | ".join((self.stream, self.operation, self.fault, self.place))
 
     @property
+    def of_model(self) -> Fault:
+        """The row of the fault model that it tries."""
+        if self.fault in DISTURBED:
+            return DISTURBED[self.fault]
+        if self.place in WHOLE:
+            return WHOLE[self.place][self.fault]
+        if self.place.startswith(INGESTED):
+            return Fault.INGESTED
+        return Fault.OTHER_TIMES if self.place in FOLDERS else Fault.UNREADABLE
+
+    @property
     def group(self) -> str:
         """For the summary."""
         return self.fault
@@ -89,11 +99,14 @@ def rows() -> list[Row]:
     return list(chain(_harmed(), _disturbed()))
 
 
+FOLDERS = (*TABLES, CHECKPOINT)
+
+
 def _harmed() -> Iterator[Row]:
     files = [*CHECKPOINT_FILES, *STATE_FILES]
-    files += [f"{table}/{part}" for table in TABLES for part in (*OF_TABLE, LAST_CHECKPOINT)]
-    places = [(place, harm) for place in files for harm in FILES]
-    places += [(table, harm) for table in (*TABLES, CHECKPOINT) for harm in harms.OF_FOLDERS]
+    files += [f"{table}/{part}" for table in TABLES for part in OF_TABLE]
+    places = [(place, harm) for place in files for harm in harms_of(place)]
+    places += [(table, harm) for table in FOLDERS for harm in harms.OF_FOLDERS]
     for place, harm in places:
         for stream in STREAMS:
             for operation in ("batch", "no data"):
@@ -102,6 +115,17 @@ def _harmed() -> Iterator[Row]:
         random = Random(f"{place} {harm}")
         others = sorted(OPERATIONS.keys() - {"batch", "no data"})
         yield Row(random.choice(sorted(STREAMS)), random.choice(others), harm, place)
+    for place, how in WHOLE.items():
+        for harm in how:
+            for stream in STREAMS:
+                for operation in AFTER_WHOLE:
+                    yield Row(stream, operation, harm, place)
+
+
+def harms_of(file: str) -> list[str]:
+    """Those by which it is another file than it can be."""
+    left_out = {"older", *(["one bit flipped"] if file in TEXTS else [])}
+    return [harm for harm in harms.OF_FILES if harm not in left_out]
 
 
 # Before which write a run dies or is stopped, on average of all that it has.
@@ -112,19 +136,27 @@ MOST_WRITES = {
     "recompute": 16,
     "reseed": 24,
     "compaction": 20,
-    "ledger": 6,
 }
-DISTURBANCES = ("disk full", "read-only", "file descriptors", "clock +400 days", "clock -400 days")
+DISTURBED = {
+    "killed": Fault.KILLED,
+    "two drivers": Fault.TWO_DRIVERS,
+    "disk full": Fault.NO_ROOM,
+    "read-only": Fault.NO_ROOM,
+    "file descriptors": Fault.NO_ROOM,
+    "clock +400 days": Fault.CLOCK,
+    "clock -400 days": Fault.CLOCK,
+}
 
 
 def _disturbed() -> Iterator[Row]:
+    disturbances = [fault for fault in DISTURBED if fault not in ("killed", "two drivers")]
     for stream in STREAMS:
         for operation, most in MOST_WRITES.items():
             for number in range(1, most + 1):
                 yield Row(stream, operation, "killed", f"write {number}")
             for number in range(1, most + 1, 5):
                 yield Row(stream, operation, "two drivers", f"write {number}")
-            for fault in DISTURBANCES:
+            for fault in disturbances:
                 yield Row(stream, operation, fault)
 
 

@@ -25,6 +25,7 @@ from watchfiles.main import FileChange
 from include.lake.lease import lease_holder
 from include.lake.ops import read_ops
 from include.lake.process_tree import PROC, wait_until
+from tests.fault_model import Fault
 from tests.faults.command_line import CommandLine, Told
 from tests.faults.lakes import STREAMS
 from tests.faults.matrix import OPERATIONS, Row
@@ -49,6 +50,10 @@ class Pair(Row):
     seed: int = 0
     second: str = ""
     after_files: int = 1
+
+    @property
+    def of_model(self) -> Fault:
+        return Fault.KILLED if self.fault == KILLED else Fault.TWO_DRIVERS
 
     @property
     def name(self) -> str:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from include.lake.paths import Lake
+from tests.fault_model import LOUD
 from tests.faults.command_line import CommandLine, Told
 from tests.faults.disturb import disturb
 from tests.faults.harms import OF_FILES, harm
 from tests.faults.lakes import STREAMS, Story, time_of
-from tests.faults.matrix import OPERATIONS, Row, newest
+from tests.faults.matrix import AND, OPERATIONS, Row, newest
 from tests.simulator.damage import clean_log
 
 EQUAL, MENDED, WRONG, MISSED = "equal", "loud and mended", "wrong", "not reached"
@@ -103,11 +104,11 @@ class Trial:
 
     def _harmed(self) -> bool:
         root, older = self._story.root, self._older.root
-        path = newest(root, self._filled(self._row.place))
-        if path is None:
-            return False
-        harm(self._row.fault, path, older / path.relative_to(root))
-        return True
+        places = self._filled(self._row.place).split(AND)
+        paths = [path for path in (newest(root, place) for place in places) if path]
+        for path in paths:
+            harm(self._row.fault, path, older / path.relative_to(root))
+        return paths != []
 
     def _settled(self, told: Told | None) -> tuple[str, str]:
         """What is said from here on, and what comes of doing it. None: nothing was said yet."""
@@ -116,7 +117,7 @@ class Trial:
             if told is None or told.code == 0:
                 told = self._do(self._filled(OPERATIONS["batch"]))
                 if told.code == 0 and not self._wrong():
-                    return (MENDED if said else EQUAL), " // ".join(said)
+                    return self._right(said)
                 if told.code == 0:
                     told = self._surveyed()
                 if told.code == 0:
@@ -126,6 +127,12 @@ class Trial:
                 return WRONG, " // ".join(["no command", *said])
             told = self._obeyed(told.commands, said)
         return WRONG, " // ".join(["not mended", *self._wrong(), *said])
+
+    def _right(self, said: list[str]) -> tuple[str, str]:
+        if not said:
+            return EQUAL, ""
+        is_loud = self._row.of_model.outcome == LOUD
+        return (MENDED if is_loud else WRONG), " // ".join(said)
 
     def _obeyed(self, commands: list[str], said: list[str]) -> Told | None:
         """Do as we are told, up to the first command that fails."""

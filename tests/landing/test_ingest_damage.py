@@ -104,34 +104,6 @@ def test_an_older_copy_of_a_table_is_refused(lake: Lake, landed: Landing, table:
     assert ingest(lake, SIGNALS).rows_bronze == 1
 
 
-def test_an_older_copy_of_the_position_is_refused_without_a_seal_too(lake: Lake, landed: Landing):
-    path = Path(lake.ingested_files("signals"))
-    ingest_runs(lake, landed, range(1))
-    copy = shutil.copytree(path, path.with_name("copy"))
-    ingest_runs(lake, landed, range(1, 2))
-    shutil.rmtree(lake.ops("tables"))
-    shutil.rmtree(path)
-    copy.rename(path)
-    with pytest.raises(LakeError, match=r"ends at batch 0, but .* has batch 1: it is an old copy"):
-        ingest(lake, SIGNALS)
-
-
-@pytest.mark.parametrize("table", ["bronze/signals", "quarantine/signals"])
-def test_an_older_copy_of_a_table_is_refused_without_a_seal_too(
-    lake: Lake, landed: Landing, table: str
-):
-    path = Path(lake.root, table)
-    ingest_runs(lake, landed, range(1))
-    copy = shutil.copytree(path, path.with_name("copy"))
-    ingest_runs(lake, landed, range(1, 2))
-    shutil.rmtree(lake.ops("tables"))
-    shutil.rmtree(path)
-    copy.rename(path)
-    told = rf"batch 1 of signals gave rows to {lake.root}/{table}, which ends at batch 0"
-    with pytest.raises(LakeError, match=told):
-        ingest(lake, SIGNALS)
-
-
 @pytest.mark.parametrize("table", TABLES)
 def test_an_emptied_newest_commit_is_refused(lake: Lake, landed: Landing, table: str):
     ingest_runs(lake, landed, range(2))

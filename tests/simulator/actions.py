@@ -5,6 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.fault_model import Fault
+
 DAYS = 4  # how far back rows come late, and backfills reach
 
 KEYS = st.sampled_from(["a", "b"])
@@ -15,24 +17,10 @@ EDGES = st.integers(0, 5)  # which of the spans that a shape has
 KILLS = st.integers(-80, 30).map(lambda write: write if write > 0 else None)
 # One that is cut off between its steps is what the next operation has to understand.
 RESEED_KILLS = st.integers(-20, 20).map(lambda write: write if write > 0 else None)
-# Tables and checkpoints come to harm more often than one of many ops tables.
-PARTS = st.sampled_from(
-    ["table", "checkpoint", "savepoint rows"] * 3
-    + ["ops/coverage", "ops/tables", "ops/generations", "ops/savepoints", "ops/batches"]
-)
+PARTS = st.sampled_from(["table", "checkpoint", "table", "checkpoint", "savepoints", "ops"])
 # What a backup of the lake holds of a stream. Bronze is its source's.
-RESTORED = (
-    "table",
-    "checkpoint",
-    "savepoint rows",
-    "ops/coverage",
-    "ops/tables",
-    "ops/generations",
-    "ops/savepoints",
-    "ops/batches",
-)
-
-CARED = st.sampled_from(["table", "bronze", "savepoint rows", "ops/coverage", "ops/generations"])
+OF_STREAM = ("table", "checkpoint", "savepoints", "ops")
+CARED = st.sampled_from(["table", "bronze"])
 
 
 @dataclass(frozen=True)
@@ -99,20 +87,18 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "recompute_all": {"kill": RESEED_KILLS},
     "rewind": {"kill": RESEED_KILLS, "ago": HOURS},
     "migrate": {"kill": RESEED_KILLS},
-    "give_up": {},
     "way_out": {},
     "repair_clock": {"kill": KILLS, "ago": st.sampled_from([0, 5, 30, 240])},
     "change_delay": {"minutes": st.sampled_from([0, 10, 60, 600])},
     "usual_delay": {},
     "deploy": {"variant": st.sampled_from(["a", "b", "c", "d"])},
     "deploy_failing": {},
-    "back_up": {"part": PARTS},
-    "put_back": {"part": PARTS},
-    "back_up_lake": {},
-    "put_back_parts": {"parts": st.frozensets(st.sampled_from(RESTORED), min_size=2)},
+    "back_up": {},
+    "put_back_stream": {},
+    "put_back": {"part": st.sampled_from(["table", "checkpoint"])},
     "lose": {"part": PARTS},
     "power_cut": {},
-    "write_to": {"part": st.sampled_from(["table", "rejected", "savepoint rows"])},
+    "write_to": {"part": st.sampled_from(["table", "rejected"])},
     "write_to_bronze": {
         "job": st.sampled_from(
             ["run", "reseed", "rewind", "backfill", "compact", "savepoint", "repair_clock"]
@@ -137,9 +123,8 @@ WEIGHTS = {
     "rewind": 2,
     "compact": 2,
     "put_back": 3,
-    "back_up": 2,
-    "back_up_lake": 2,
-    "put_back_parts": 3,
+    "back_up": 3,
+    "put_back_stream": 2,
     "lose": 2,
     "deploy": 2,
     "deploy_failing": 2,
@@ -147,11 +132,52 @@ WEIGHTS = {
     "migrate": 2,
     "write_to_bronze": 2,
 }
+# The row of the fault model that each of them tries.
+FAULTS = {
+    "land_in_time": Fault.ANY_ORDER,
+    "land_tied": Fault.ANY_ORDER,
+    "land_on_edge": Fault.ANY_ORDER,
+    "settle_on_edge": Fault.ANY_ORDER,
+    "land_late": Fault.LATE,
+    "land_ahead": Fault.ANY_ORDER,
+    "land_meanwhile": Fault.ANY_ORDER,
+    "cut_off": Fault.KILLED,
+    "land_of_one": Fault.ANY_ORDER,
+    "land_far_ahead": Fault.CLOCK,
+    "pass_time": Fault.ANY_ORDER,
+    "clock_row": Fault.ANY_ORDER,
+    "run": Fault.KILLED,
+    "run_other": Fault.KILLED,
+    "compact": Fault.KILLED,
+    "savepoint": Fault.KILLED,
+    "backfill": Fault.KILLED,
+    "promote": Fault.KILLED,
+    "reseed": Fault.KILLED,
+    "rescale": Fault.KILLED,
+    "recompute_all": Fault.KILLED,
+    "rewind": Fault.KILLED,
+    "migrate": Fault.KILLED,
+    "way_out": Fault.OTHER_TIMES,
+    "repair_clock": Fault.CLOCK,
+    "change_delay": Fault.CHANGED,
+    "usual_delay": Fault.CHANGED,
+    "deploy": Fault.CHANGED,
+    "deploy_failing": Fault.CHANGED,
+    "back_up": Fault.STREAM_OF_ONE_TIME,
+    "put_back_stream": Fault.STREAM_OF_ONE_TIME,
+    "put_back": Fault.OTHER_TIMES,
+    "lose": Fault.OTHER_TIMES,
+    "power_cut": Fault.UNREADABLE,
+    "write_to": Fault.OTHERS,
+    "write_to_bronze": Fault.OTHERS,
+    "optimize": Fault.MAINTENANCE,
+    "clean_log": Fault.MAINTENANCE,
+}
 # Of these a simulation has some, or none: a lake that is always being harmed never gets far.
 FEATURES = {
     "others": {"write_to", "write_to_bronze"},
     "harm": {"back_up", "put_back", "lose", "power_cut"},
-    "restores": {"back_up_lake", "put_back_parts"},
+    "restores": {"back_up", "put_back_stream"},
     "changes": {"deploy", "migrate"},
     "rejections": {"deploy_failing"},
     "clocks": {"land_far_ahead", "repair_clock"},

@@ -9,19 +9,18 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.simulator.world import World
 
-OPS = ("coverage", "tables", "generations", "savepoints", "batches")
-
 
 def parts_of(world: World, kind: str) -> dict[str, Path]:
     """What of a lake can come to harm, by name."""
     root, name = Path(world.lake.root), world.streams[kind].name
-    parts = {
+    return {
         "table": root / "tables" / name,
+        "rejected": root / "rejected" / name,
         "checkpoint": root / "checkpoints" / name,
-        "savepoint rows": root / "savepoints" / name,
+        "savepoints": root / "savepoints" / name,
         "bronze": root / "bronze" / world.streams[kind].source,
+        "ops": root / "ops",
     }
-    return parts | {f"ops/{table}": root / "ops" / table for table in OPS}
 
 
 class Copies:
@@ -30,25 +29,22 @@ class Copies:
     def __init__(self, world: World, folder: Path) -> None:
         self._world = world
         self._folder = folder
-        self.made: dict[str, Path] = {}
+        self.made: dict[str, Path | None] = {}
 
-    def take(self, kind: str, part: str) -> None:
-        """Copy a part as it is now; nothing where it is not there."""
-        source = parts_of(self._world, kind)[part]
-        if source.exists():
-            target = self._folder / f"{len(self.made)}-{part.replace('/', '-')}"
+    def take(self, kind: str) -> None:
+        """Copy each part as it is now, in the place of the copies of before."""
+        for part, source in parts_of(self._world, kind).items():
+            target = self._folder / part
             shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(source, target)
-            self.made[part] = target
+            self.made[part] = shutil.copytree(source, target) if source.exists() else None
 
-    def has(self, part: str) -> bool:
-        return part in self.made
-
-    def put_back(self, kind: str, part: str) -> None:
-        """The copy in the place of what is there now."""
-        target = parts_of(self._world, kind)[part]
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(self.made[part], target)
+    def put_back(self, kind: str, *parts: str) -> None:
+        """The copies in the place of what is there now; what there was none of then is gone."""
+        for part in parts:
+            target = parts_of(self._world, kind)[part]
+            shutil.rmtree(target, ignore_errors=True)
+            if copy := self.made[part]:
+                shutil.copytree(copy, target)
 
 
 def lose(world: World, kind: str, part: str) -> None:

@@ -1,7 +1,6 @@
 """What is done in a world that has a key which is to be forgotten, and what must be left of it."""
 
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from deltalake import DeltaTable
 from include.care.check_checkpoint import check_checkpoint
 from include.coverage.table_coverage import table_coverage
 from include.erase.erased_key import erased_key
-from include.lake.read_tables import dataset_of
 from include.landing.ingest import prepare
 from include.landing.ingest_seal import seal_tables
 from spark_jobs import erase_key
@@ -86,19 +84,3 @@ def cut_off_before(world: World, tmp: Path, step: str, patched: pytest.MonkeyPat
         patch.setattr(erase_key, step, cut_off)
         with pytest.raises(KeyboardInterrupt):
             forget(world, tmp)
-
-
-def keep_copy(world: World, tmp: Path) -> None:
-    shutil.copytree(world.lake.root, tmp / "copy")
-
-
-def put_back(world: World, tmp: Path, *parts: str) -> None:
-    """Parts of the lake as they were when they were copied."""
-    for part in parts:
-        shutil.rmtree(Path(world.lake.root, part), ignore_errors=True)
-        shutil.copytree(tmp / "copy" / part, Path(world.lake.root, part))
-
-
-def is_in_bronze(world: World) -> bool:
-    keys = dataset_of(world.lake.bronze("sent")).to_table(columns=["key"])["key"]
-    return SECRET in keys.to_pylist()

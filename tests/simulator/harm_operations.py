@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from include.landing.ingest_seal import seal_tables
+from tests.simulator.actions import OF_STREAM
 from tests.simulator.damage import (
     Copies,
     append_again,
@@ -32,26 +33,23 @@ class HarmOperations:
     _audit: Callable[[], None]
     _start: Callable[[str, int], None]
 
-    def back_up(self, part: str) -> None:
-        self.copies.take(self.kind, part)
+    def back_up(self) -> None:
+        self.copies.take(self.kind)
 
     def put_back(self, part: str) -> None:
-        if self.copies.has(part):
+        """A part that is older than the others."""
+        self.put_back_parts(part)
+
+    def put_back_stream(self) -> None:
+        """All of the stream, as of one time; bronze is newer."""
+        self.put_back_parts("rejected", *OF_STREAM)
+
+    def put_back_parts(self, *parts: str) -> None:
+        if self.copies.made:
             self.harmed = True
-            self.copies.put_back(self.kind, part)
+            self.copies.put_back(self.kind, *parts)
+            self.restart()
             self._audit()
-
-    def back_up_lake(self) -> None:
-        for part in parts_of(self.world, self.kind):
-            self.back_up(part)
-
-    def put_back_parts(self, parts: frozenset[str]) -> None:
-        """Some of one backup, as whoever misses a part restores too little or too much."""
-        for part in sorted(parts):
-            if self.copies.has(part):
-                self.harmed = True
-                self.copies.put_back(self.kind, part)
-        self._audit()
 
     def lose(self, part: str) -> None:
         self.harmed = True
@@ -60,9 +58,7 @@ class HarmOperations:
 
     def write_to(self, part: str) -> None:
         """Somebody else has a hand in it: a row is there once more."""
-        path = parts_of(self.world, self.kind).get(part) or Path(
-            self.world.lake.rejected(self.world.streams[self.kind].name)
-        )
+        path = parts_of(self.world, self.kind)[part]
         with suppress(DeltaError):  # of a table that came to harm
             self.harmed = append_again(path) or self.harmed
         self.restart()

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from include.coverage.give_up import give_up_reseed
 from include.fold.instants import instant_of, micros_of
 from include.lake.generations import read_generations
 from include.lake.lease import LeaseTakenError, hold_lease
@@ -228,10 +227,6 @@ class Operations(DataOperations, HarmOperations):
         begun = open_repair(lake, SOURCE.name)
         to = None if begun else instant_of(self._ago(ago))
         self._do(lambda: repair_clock(self.world.engine, lake, self.world.source, to), kill)
-
-    def give_up(self) -> None:
-        if read_generations(self.world.lake, self.stream.name).intent is not None:
-            self._do(lambda: give_up_reseed(self.world.lake, self.stream), None)
 
     # Changes
 

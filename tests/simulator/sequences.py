@@ -123,15 +123,12 @@ def mapped_states_then_a_row_from_before_the_mapping(do: Operations) -> None:
 
 def older_table_then_compaction(do: Operations) -> None:
     days_in_time(do)
-    parts = ("table", "ops/tables", "ops/coverage")
-    for part in parts:
-        do.back_up(part)
+    do.back_up()
     do.land_in_time("a", [2], 1)
     do.pass_time(60)
     do.land_in_time("b", [2], 1)
     do.run(None)
-    for part in parts:
-        do.put_back(part)
+    do.put_back("table")
     do.compact(None)  # is refused
     do.reseed(None)
     do.compact(None)
@@ -139,48 +136,26 @@ def older_table_then_compaction(do: Operations) -> None:
 
 def older_table_from_before_a_reseed(do: Operations) -> None:
     days_in_time(do)
-    parts = ("table", "ops/tables", "ops/coverage")
-    for part in parts:
-        do.back_up(part)
+    do.back_up()
     do.land_late("a", [40], 1)
     do.reseed(None)
-    for part in parts:
-        do.put_back(part)
+    do.put_back("table")
     do.run(None)  # is refused
     do.reseed(None)
     do.run(None)
 
 
-def a_finished_reseed_that_a_copy_does_not_know(do: Operations) -> None:
-    with do.dying_before(SWITCH):
-        do.rescale(None, buckets=3)
-    do.back_up("ops/generations")  # it has the intent
-    do.reseed(None)
-    do.land_in_time("a", [1], 1)
-    do.run(None)
-    do.put_back("ops/generations")
-    do.run(None)
-    do.recompute_all(None)
-
-
-def lost_ledger_behind_a_cleaned_log(do: Operations) -> None:
+def lost_ops_behind_a_cleaned_log(do: Operations) -> None:
     do.deploy("b")
     do.land_in_time("a", [1], 1)
     do.pass_time(60)
     do.land_in_time("a", [1], 1)
     do.run(None)
     do.deploy("a")
-    do.lose("ops/coverage")
+    do.lose("ops")
     do.clean_log("table")
     do.run(None)
     do.reseed(None)
-
-
-def lost_ledger_and_generations(do: Operations) -> None:
-    do.reseed(kill=2)  # its intent is there
-    do.rewind(None, ago=30)
-    do.lose("ops/generations")
-    do.lose("ops/coverage")  # only the table's own log knows of generation 3 now
 
 
 def changed_event_then_compaction(do: Operations) -> None:
@@ -279,9 +254,7 @@ SEQUENCES: tuple[Sequence, ...] = (
     mapped_states_then_a_row_from_before_the_mapping,
     older_table_then_compaction,
     older_table_from_before_a_reseed,
-    a_finished_reseed_that_a_copy_does_not_know,
-    lost_ledger_behind_a_cleaned_log,
-    lost_ledger_and_generations,
+    lost_ops_behind_a_cleaned_log,
     changed_event_then_compaction,
     batch_cut_off_then_rewind,
     clock_that_ran_ahead,

@@ -22,7 +22,7 @@ from spark_jobs.repair_clock import repair_clock
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from spark_jobs.write_savepoint import savepoint
-from tests.simulator.damage import append_again, clean_log
+from tests.simulator.damage import append_again
 from tests.simulator.data_operations import HOUR
 from tests.simulator.steps import all_rows, land, some_rows, table_of
 from tests.simulator.world import START_US, World, open_world
@@ -116,14 +116,3 @@ def test_no_clock_is_set_back_in_bronze_that_others_have_changed(world):
         repair_clock(world.engine, world.lake, world.source, START + HOUR)
     assert read_ops(world.lake, "clock_repairs").num_rows == 0
     assert DeltaTable(world.lake.bronze("sent")).version() == version
-
-
-def test_a_log_that_was_cleaned_since_an_older_seal_is_no_change_while_rows_are_only_more(world):
-    older = Path(world.lake.ops("tables"))
-    shutil.copytree(older, older.with_name("kept"))
-    land(world, [("a", 0, 1), ("b", 1, 2)], minutes=60)
-    seal_tables(world.lake, "sent")
-    _put_back(str(older), older.with_name("kept"))
-    clean_log(Path(world.lake.bronze("sent")))
-    assert "bronze_changed" not in found(world)
-    JOBS["run"](world)

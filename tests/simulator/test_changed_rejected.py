@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.coverage.give_up import give_up_reseed
-from include.coverage.rebuild import apply_rebuilt
 from include.coverage.table_coverage import find_coverage
 from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions
@@ -78,31 +76,6 @@ def test_rejected_rows_that_others_have_changed_are_named_and_made_anew(kind, ha
         anew(world, kind)
         assert world.rejected(kind) == before
         assert found(world, kind) == []
-
-
-def test_a_ledger_that_knows_of_a_change_is_not_made_anew_from_the_tables_log():
-    """Which says nothing of the rejected rows, of which the reseed was begun, and given up."""
-    for world in made("counts"):
-        stream = world.streams["counts"]
-        deleted(world.lake.rejected(stream.name))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("spark_jobs.reseed_stream._carry_out", cut_off)
-            with pytest.raises(KeyboardInterrupt):
-                anew(world, "counts")
-        give_up_reseed(world.lake, stream)
-        for _ in range(2):  # also once live has gone on
-            assert found(world, "counts") == ["table_not_right"]
-            with pytest.raises(LakeError, match=r"is not ours and changes its data.*--apply"):
-                apply_rebuilt(world.lake, stream)
-            land(world, [("a", 0, 1)], minutes=60)
-            run(world, "counts")
-        anew(world, "counts")
-        assert found(world, "counts") == []
-        assert apply_rebuilt(world.lake, stream).proved  # it is mended
-
-
-def cut_off(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_rejected_rows_that_are_lost_are_not_missed_by_a_function_that_rejects_none():

@@ -28,7 +28,6 @@ from tests.examples import examples
 from tests.simulator import oracle
 from tests.simulator.checkpoint_log import CheckpointError
 from tests.simulator.steps import (
-    fold_of,
     land,
     live_table,
     run,
@@ -153,22 +152,6 @@ def test_a_compaction_changes_nothing_and_leaves_the_newest_versions(world):
     land(world, some_rows(rng))
     run(world, "silences")
     assert world.table("silences") == live_table(world, "silences")
-
-
-def test_an_older_copy_of_the_checkpoint_has_the_older_state(world):
-    stream = world.streams["silences"]
-    checkpoint = world.lake.checkpoint(stream.name, 1)
-    land(world, [("a", 0, 1)])
-    run(world, "silences")
-    before = world.engine.fingerprint_state(checkpoint, fold_of(world, "silences"))
-    shutil.copytree(checkpoint, f"{checkpoint}.copy")
-    land(world, [("a", 0, 1), ("b", 0, 1)])
-    run(world, "silences")
-    after = world.engine.fingerprint_state(checkpoint, fold_of(world, "silences"))
-    shutil.rmtree(checkpoint)
-    shutil.move(f"{checkpoint}.copy", checkpoint)
-    again = world.engine.fingerprint_state(checkpoint, fold_of(world, "silences"))
-    assert before == again != after
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -11,9 +10,6 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.coverage import ledger
-from include.coverage.entries import Entry
-from include.coverage.give_up import give_up_reseed
 from include.coverage.ledger import CoverageError
 from include.coverage.table_coverage import (
     coverage_record,
@@ -23,13 +19,11 @@ from include.coverage.table_coverage import (
 )
 from include.fold.admission import EPOCH
 from include.fold.instants import instant_of
-from include.lake.ops import update_ops
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import LakeError
 from include.landing import changed_bronze
 from include.landing.ingest import ingest
 from include.landing.ingest_seal import how_tables_changed, seal_tables
 from include.plans.reseed_options import ReseedOptions
-from include.settings import SettingsError
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
@@ -37,11 +31,10 @@ from tests.simulator import writes
 from tests.simulator.auditor import Auditor
 from tests.simulator.damage import append_again
 from tests.simulator.sequences import one_more_run
-from tests.simulator.steps import land, live_table, run
+from tests.simulator.steps import land, run
 from tests.simulator.test_changed_bronze import appended, deleted, updated
 from tests.simulator.test_rejected_rows import FAILS, two_days
 from tests.simulator.world import MINUTE_US, START_US, World, open_world
-from tests.simulator.writes import killed_at
 
 KIND = "counts"
 START = instant_of(START_US)
@@ -198,42 +191,6 @@ def test_a_commit_of_others_that_a_run_has_read_and_that_is_gone_then(rows, trie
         run(world, KIND)
         assert table_coverage(world.lake, world.streams[KIND]).is_right
         auditor.check()
-
-
-@pytest.mark.parametrize("at", [2, 3, 4, 5, 6])
-def test_a_reseed_that_mends_it_and_is_killed_and_given_up_has_mended_nothing(at):
-    with open_world(quick=False) as world:
-        auditor, stream = Auditor(world, KIND), world.streams[KIND]
-        auditor.note_code()
-        read_what_is_gone_then(world, 1, tried_before=False)
-        assert killed_at(at, lambda: reseed(world.engine, world.lake, stream, ReseedOptions()))
-        with suppress(SettingsError, LakeError):  # (nothing is open yet, or it cannot be told)
-            give_up_reseed(world.lake, stream)
-        with suppress(LakeError):
-            run(world, KIND)
-        auditor.check()
-        land(world, [("a", 0, 1)], minutes=60)
-        seal_tables(world.lake, "sent")
-        with suppress(LakeError):
-            run(world, KIND)
-        auditor.check()
-
-
-def change_without_commit(lake: Lake, entry: Entry) -> None:
-    row = {name: value for name, value in entry.row().items() if name != "read_commit"}
-    update_ops(lake, "coverage", ["stream", "number"], [row])
-
-
-def test_code_that_knows_no_commits_of_bronze_may_run_in_between():
-    """As where an upgrade was taken back, and made once more."""
-    with open_world(quick=False) as world:
-        for changes in [ledger.change_entry, change_without_commit, ledger.change_entry]:
-            land(world, [("a", 0, 1), ("b", MINUTE_US, 1)], minutes=60)
-            with pytest.MonkeyPatch.context() as older:
-                older.setattr(ledger, "change_entry", changes)
-                run(world, KIND)
-        assert table_coverage(world.lake, world.streams[KIND]).is_right
-        assert world.table(KIND) == live_table(world, KIND)
 
 
 def test_coverage_for_scripts_says_of_changed_bronze_what_it_says_to_people():

@@ -13,7 +13,7 @@ from include.lake.paths import LakeError
 from include.plans.reseed_options import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from tests.simulator.damage import parts_of
+from tests.simulator.actions import OF_STREAM
 from tests.simulator.operations import Operations
 from tests.simulator.sequences import ENTERED, SWITCH, one_more_run, ordinary_days
 from tests.simulator.steps import all_rows
@@ -136,9 +136,9 @@ def test_a_backfill_of_a_later_day_hides_no_rejected_row_of_an_update_stream():
 
 def test_a_run_refuses_a_checkpoint_that_is_older_than_the_rejected_rows():
     with two_days("counts") as do:
-        do.back_up_lake()
+        do.back_up()
         one_more_run(do, "a", FAILS)
-        do.put_back_parts(frozenset(parts_of(do.world, do.kind)) - {"bronze"})
+        do.put_back_parts(*OF_STREAM)
         with pytest.raises(LakeError, match=r"rejected/sim_counts has batch .* --apply"):
             drain(do.world.engine, do.world.lake, do.stream)
         do.reseed(None)
@@ -195,30 +195,3 @@ def test_a_backfill_by_other_code_that_died_where_nothing_was_ever_rejected_leav
             do.backfill(ago=24, span=24, kill=None)
         do.deploy("e")
         assert find_coverage(do.world.lake, do.stream) == []
-
-
-@pytest.mark.parametrize("older", [False, True])
-@pytest.mark.parametrize(
-    "step", ["spark_jobs.recompute_interval.interval_row", "spark_jobs.reseed_stream.reconcile"]
-)
-def test_rejected_rows_of_a_replay_that_died_before_its_end_are_missed(step, older, tmp_path):
-    with two_days("counts") as do:
-        path = Path(do.world.lake.rejected(do.stream.name))
-        if older:
-            one_more_run(do, "a", FAILS)
-            shutil.copytree(path, tmp_path / "copy")
-        fail_late(do)
-        with do.dying_before(step):
-            if "reseed" in step:
-                do.reseed(None)
-            else:
-                do.backfill(ago=48, span=48, kill=None)
-        assert do.world.rejected(do.kind) == failing(do.world, do.kind, all_rows(do.world))
-        shutil.rmtree(path)
-        if older:
-            shutil.copytree(tmp_path / "copy", path)
-        assert "table_changed" in [f.finding for f in find_coverage(do.world.lake, do.stream)]
-        with pytest.raises(LakeError, match=str(path)):
-            drain(do.world.engine, do.world.lake, do.stream)
-        do.reseed(None)
-        check(do, 1 + older)

@@ -280,25 +280,6 @@ def test_a_stream_that_did_not_take_part_runs_once_it_is_reseeded(world, kind):
     check_tables(world)
 
 
-def test_a_generation_from_before_a_repair_that_was_put_back_does_not_run(world, tmp_path):
-    before_us = poisoned(world)
-    generations = world.lake.ops("generations")
-    shutil.copytree(generations, tmp_path / "generations")
-    repair(world, before_us)
-    world.note_repairs()
-    shutil.rmtree(generations)
-    shutil.copytree(tmp_path / "generations", generations)
-    land(world, [("a", 0)])
-    for stream in world.streams.values():
-        assert has_waiting_rows(world.lake, stream)
-        with pytest.raises(LakeError, match=rf"./stateful reseed {stream.name} --apply"):
-            drain(world.engine, world.lake, stream)
-        reseed(world.engine, world.lake, stream, ReseedOptions())
-    land(world, [("b", 0)])
-    run_all(world)
-    check_tables(world)
-
-
 def test_savepoints_ahead_of_the_clock_go_so_that_others_are_written(world):
     before_us = poisoned(world, ahead=30 * 24 * 60, minutes=31 * 24 * 60)
     name = world.streams["counts"].name

@@ -1,23 +1,62 @@
 """An older bronze, behind which mended files land: who has read what was there before is not of it."""
 
+import json
+import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from include.coverage.table_coverage import find_coverage, table_coverage
 from include.fold.instants import instant_of
 from include.lake.paths import LakeError
+from include.landing.ingest import ingest
 from include.plans.reseed_options import ReseedOptions
-from spark_jobs.recompute_interval import recompute
+from include.streams import sources
 from spark_jobs.reseed_stream import reseed
-from tests.simulator.older_bronze import back_up, put_back, take
-from tests.simulator.older_bronze import world as world
 from tests.simulator.steps import run
-from tests.simulator.world import MINUTE_US, START_US, World
+from tests.simulator.world import MINUTE_US, SOURCE, START_US, World, open_world
+
+OLDER = ("bronze/sent", "quarantine/sent", "ingested_files/sent", "ops/tables")
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Each file is a commit of bronze, and nothing but rows moves the watermark."""
+    with open_world() as made:
+        made.source = replace(SOURCE, commit_bytes=1, clock_grace=None)
+        sources.SOURCES = (made.source,)
+        yield made
+
+
+def take(world: World, number: int, key: str, minutes: list[int]) -> None:
+    """Land a file of that number with a row for each of the minutes, and ingest it."""
+    path = Path(world.lake.landing("sent"), f"{number}.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    at = [instant_of(START_US + m * MINUTE_US).isoformat() for m in minutes]
+    rows = [{"key": key, "value": 1, "sent_at": each} for each in at]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    os.utime(path, (1_700_000_000 + number,) * 2)
+    world.pass_time(timedelta(minutes=1))
+    ingest(world.lake, world.source)
+
+
+def back_up(world: World) -> None:
+    root = Path(world.lake.root)
+    for part in OLDER:
+        shutil.copytree(root / part, root.parent / "copy" / part)
+
+
+def put_back(world: World) -> None:
+    root = Path(world.lake.root)
+    for part in OLDER:
+        shutil.rmtree(root / part)
+        shutil.move(root.parent / "copy" / part, root / part)
 
 
 def counted(rows: Sequence[tuple[str, int]]) -> Counter[tuple[str, int, int]]:
@@ -67,57 +106,6 @@ def test_a_reseed_goes_on_with_the_rows_that_bronze_has(world: World, kind: str,
     others = [("b", 45), ("b", 50), ("b", 58), ("a", 150), ("b", 300)]
     expected = counted([*firsts, *others])
     assert emitted(world, kind) == (expected if kind == "counts" else newest(expected))
-
-
-@pytest.mark.parametrize("again", [100, 105])  # the same file, or mended
-def test_a_generation_that_has_not_run_yet_passes_over_nothing(world: World, again: int):
-    """It would go on behind the version of bronze that its reseed has read: by now another commit."""
-    stream = world.streams["counts"]
-    world.pass_time(timedelta(days=4))
-    take(world, 0, "a", [30, 60])
-    run(world, "counts")
-    back_up(world)
-    take(world, 1, "a", [100, 130])
-    reseed(world.engine, world.lake, stream, ReseedOptions())
-    put_back(world)
-    take(world, 1, "a", [again, 130])
-    take(world, 2, "a", [200])
-    take(world, 3, "a", [300])
-    with pytest.raises(LakeError, match=r"`./stateful reseed sim_counts --apply`"):
-        run(world, "counts")
-    reseed(world.engine, world.lake, stream, ReseedOptions())
-    run(world, "counts")
-    expected = counted([("a", minute) for minute in (30, 60, again, 130, 200)])
-    assert emitted(world, "counts") == expected
-
-
-@pytest.mark.parametrize("mended_by", ["recompute", "reseed"])
-def test_what_only_a_backfill_made_of_rows_that_are_gone_is_not_called_right(
-    world: World, mended_by: str
-):
-    """Live has left the late row out: what it has read is in the older bronze, too."""
-    stream = world.streams["counts"]
-    hour_us = START_US, START_US + 60 * MINUTE_US
-    hour = [instant_of(edge) for edge in hour_us]
-    world.pass_time(timedelta(days=4))
-    take(world, 0, "a", [10, 20, 500])
-    run(world, "counts")
-    settled = [("a", 10), ("a", 20)]
-    back_up(world)
-    take(world, 1, "a", [5])
-    recompute(world.engine, world.lake, stream, *hour)
-    assert emitted(world, "counts") != counted(settled)
-    put_back(world)
-    take(world, 1, "a", [700])  # mended: it was of a later hour
-    (span,) = table_coverage(world.lake, stream).coverage.wrong
-    assert (span.from_us, span.until_us, span.reason) == (*hour_us, "other bronze")
-    if mended_by == "recompute":
-        recompute(world.engine, world.lake, stream, *hour)
-    else:
-        reseed(world.engine, world.lake, stream, ReseedOptions())
-        settled.append(("a", 500))
-    assert emitted(world, "counts") == counted(settled)
-    assert table_coverage(world.lake, stream).coverage.wrong == ()
 
 
 @pytest.mark.parametrize("kind", ["counts", "counts_per_key"])

@@ -1,0 +1,78 @@
+"""The rows of docs/guarantees.md: what may happen to a lake, and what comes of it.
+
+Whatever a test does to a lake names one of these. What is in none of them, or out of scope, has no test.
+"""
+
+from enum import Enum
+
+SURVIVED, LOUD, OUT_OF_SCOPE = "survived", "loud", "out of scope"
+
+
+class Fault(Enum):
+    """One row: what happens, what comes of it, and the command that mends it, if there is one."""
+
+    ANY_ORDER = "rows in any order, cut into any files, batches and runs", SURVIVED, ""
+    ANY_BYTES = "any bytes that land", SURVIVED, ""
+    KILLED = "a job killed at any write, a task that is repeated or runs twice", SURVIVED, ""
+    ONE_TIME = "the whole lake put back from one time", SURVIVED, ""
+    SAVEPOINTS = "savepoints lost", SURVIVED, ""
+    MAINTENANCE = (
+        "others' OPTIMIZE, VACUUM of 7 days or more, other table properties; logs cleaned up",
+        SURVIVED,
+        "",
+    )
+    LATE = "late rows", LOUD, "recompute NAME FROM UNTIL"
+    CHANGED = (
+        "another function, state, setting, field or output column",
+        LOUD,
+        "reseed NAME --apply",
+    )
+    NO_ROOM = "disk full or read-only, no more open files, a worker killed", LOUD, ""
+    STREAM_OF_ONE_TIME = (
+        "a stream's table, rejected rows, checkpoint and all of `ops` put back from one time, "
+        "bronze newer",
+        LOUD,
+        "reseed NAME --recompute --apply",
+    )
+    OTHER_TIMES = (
+        "table, rejected rows, checkpoint and bronze of different times, or one of them lost",
+        LOUD,
+        "reseed NAME --recompute --apply",
+    )
+    OPS = "all of `ops` lost or older", LOUD, "reseed NAME --recompute --apply"
+    UNREADABLE = (
+        "a checkpoint, a log or a data file that cannot be read",
+        LOUD,
+        "reseed NAME --apply",
+    )
+    INGESTED = (
+        "bronze, quarantine or ingestion's position lost, unreadable or of different times",
+        LOUD,
+        "set-aside bronze/SOURCE --apply",
+    )
+    OTHERS = (
+        "others' DELETE, UPDATE, append, RESTORE, or a column that they dropped",
+        LOUD,
+        "reseed NAME --apply",
+    )
+    TWO_DRIVERS = "two drivers of one stream, or of one source", LOUD, ""
+    CLOCK = "a clock that is or was wrong", LOUD, "repair-clock SOURCE --to INSTANT --apply"
+    LOST_INPUT = (
+        "offsets or versions that Kafka or a Delta table has lost",
+        LOUD,
+        "skip-lost SOURCE --apply",
+    )
+    VALID_JSON = "bytes of a log changed so that its JSON stays valid", OUT_OF_SCOPE, ""
+    VALID_FILE = (
+        "a data file exchanged for another valid one, or changed and still readable",
+        OUT_OF_SCOPE,
+        "",
+    )
+    SINGLE_TABLES = "single tables of `ops`, or savepoints, older than the rest", OUT_OF_SCOPE, ""
+    HDFS = "two drivers on HDFS", OUT_OF_SCOPE, ""
+    ERASED = "copies from before an erasure put back", OUT_OF_SCOPE, "erase NAME KEY --apply"
+    NOT_DETERMINISTIC = "functions that are not deterministic", OUT_OF_SCOPE, ""
+    MEMORY = "whose memory was short", OUT_OF_SCOPE, ""
+
+    def __init__(self, happens: str, outcome: str, command: str) -> None:
+        self.happens, self.outcome, self.command = happens, outcome, command
