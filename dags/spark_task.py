@@ -5,7 +5,6 @@ No Dag is defined here: those that are import it.
 
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
@@ -23,7 +22,6 @@ from airflow.sdk.exceptions import (
 )
 
 from include.settings import PROJECT, SettingsError, Stream
-from include.short_memory import of_exit_code
 from include.spark.conf import conf_on
 from include.spark.master import (
     MasterUnreachableError,
@@ -36,7 +34,6 @@ from include.spark.submit import SPARK_SUBMIT, conf_of, jars_to_ship, job_enviro
 log = logging.getLogger(__name__)
 
 CONNECTION = "spark_default"
-EXIT_CODE = re.compile(r"Error code is: (-?\d+)")  # as SparkSubmitHook tells it
 SETTING = f"the host of Airflow's connection {CONNECTION}"
 
 
@@ -58,19 +55,16 @@ class SparkJobOperator(SparkSubmitOperator):
     """spark-submit where the connection says, once that is known to be a master that answers.
 
     `start`: what there is to do this time. Its context is left when the job has ended.
-    `lineage`: of a Dag run's id, what the task has read and written in it.
     """
 
     def __init__(
         self,
         *,
         start: Callable[[Any], AbstractContextManager[Start]] = always_a_jvm,
-        lineage: Callable[[str], Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self._starting = start
-        self._lineage = lineage
         self._start = Start()
         self._held = ExitStack()
         self._process = SubprocessHook()
@@ -84,27 +78,12 @@ class SparkJobOperator(SparkSubmitOperator):
             elif self._start.command:
                 self._run_here([*self._start.command, *self.application_args])
             else:
-                self._run_on_jvm(context)
-
-    def _run_on_jvm(self, context: Any) -> None:
-        """What a job's log cannot say of its end is what the task fails with."""
-        try:
-            super().execute(context)
-        except AirflowException as error:
-            code = EXIT_CODE.search(str(error))
-            told = of_exit_code(int(code[1])) if code else None
-            if told is None:
-                raise
-            raise AirflowException(told) from error
+                super().execute(context)
 
     def _run_here(self, command: list[str]) -> None:
         ended = self._process.run_command(command, cwd=str(PROJECT))
         if ended.exit_code:
             raise AirflowException(f"exit code {ended.exit_code}: {ended.output}")
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Asked by Airflow's provider for OpenLineage, where that is installed."""
-        return None if self._lineage is None else self._lineage(task_instance.run_id)
 
     def on_kill(self) -> None:
         if self._start.command:

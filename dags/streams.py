@@ -226,7 +226,6 @@ def job_task(step: JobStep, stream: Stream, lake: str) -> Any:
         pre_execute=partial(before, lake=lake, stream=stream, step=step),
         start=partial(start, lake=lake, stream=stream, step=step),
         trigger_rule=trigger_rule(step),
-        lineage=partial(lineage, lake, stream, step.name),
         **edges(step, stream, lake),
     )
 
@@ -237,13 +236,6 @@ def edges(step: JobStep, stream: Stream, lake: str) -> dict[str, Any]:
         return {}
     source = source_named(stream.source)
     return {"inlets": [source_asset(source, lake)], "outlets": [bronze_asset(source, lake)]}
-
-
-def lineage(lake: str, stream: Stream, step: str, dag_run_id: str) -> Any:
-    """For Airflow's provider for OpenLineage, which asks when a task has ended."""
-    from include.airflow.lineage import as_openlineage, lineage_of
-
-    return as_openlineage(lineage_of(lake, stream, step, dag_run_id))
 
 
 def look_task(step: LookStep, stream: Stream, lake: str) -> Any:

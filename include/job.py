@@ -21,7 +21,6 @@ from include.lake.open_delta import panics_as_errors
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.memory import MemorySampler, jvm_start_seconds
-from include.short_memory import short_memory
 from include.text_table import printable
 
 log = logging.getLogger("job")
@@ -94,8 +93,6 @@ def _cause(error: Exception) -> str:
             f"{TOO_BUSY}: the machine was too busy to start it in time. Run it again, with fewer "
             "jobs at once"
         )
-    if (told := short_memory(f"{type(error).__name__}: {error}")) is not None:
-        return told
     if isinstance(error, OF_FILES):
         return told_of(error)
     lines = str(error).splitlines() or [type(error).__name__]

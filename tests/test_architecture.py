@@ -13,7 +13,7 @@ from tests import sizes
 ROOT = Path(__file__).resolve().parents[1]
 # A room imports from its own line and from those above it.
 ORDER = (
-    "include/fold include/lake include/short_memory.py include/text_table.py",
+    "include/fold include/lake include/text_table.py",
     "include/settings_error.py",
     "include/landed_formats.py include/origins.py include/data_checks.py include/limits.py",
     "include/settings.py include/settings_text.py include/stream_definition.py",

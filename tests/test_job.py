@@ -45,52 +45,6 @@ def test_on_a_terminal_a_busy_machine_is_one_line(monkeypatch, capsys):
 OF_CALL = (
     "An error occurred while calling o405.collectToPython.\n: org.apache.spark.SparkException: "
 )
-IN_TASK = f"{OF_CALL}Job aborted due to stage failure: Task 0 in stage 18.0 failed 1 times: "
-IN_FUNCTION = "StateFunctionError: stream a: add failed for user_id 'ann': MemoryError"
-OF_MEMORY = {
-    "a worker is killed": (
-        f"{IN_TASK}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed){JAVA}",
-        "a Python worker was killed (Python worker exited unexpectedly)",
-        "more buckets",
-    ),
-    "a worker's memory": (
-        f"An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
-        f'  File "/lake/a.py", line 1, in a\nMemoryError\n\nJVM stacktrace:{JAVA}',
-        "MemoryError: Python had too little memory",
-        "more buckets",
-    ),
-    "Arrow's memory": (
-        f"{WORKER.replace('TypeError: no number', '')}\npyarrow.lib.ArrowMemoryError: malloc of 9 failed",
-        "pyarrow.lib.ArrowMemoryError: malloc of 9 failed: Python had too little memory",
-        "more buckets",
-    ),
-    "a function's memory": (
-        f"An exception was thrown:\ninclude.fold.failures.{IN_FUNCTION}: {JAVA}",
-        f"include.fold.failures.{IN_FUNCTION}: Python had too little memory",
-        "more buckets",
-    ),
-    "the heap": (
-        f"{OF_CALL}Job aborted{JAVA}\nCaused by: java.lang.OutOfMemoryError: Java heap space{JAVA}",
-        "the JVM had too little memory (java.lang.OutOfMemoryError: Java heap space)",
-        "spark.driver.memory",
-    ),
-    "the JVM's end": (
-        "An error occurred while calling o7.run. Trace:\nAnswer from Java side is empty",
-        "the JVM has ended without a word",
-        "with more memory",
-    ),
-}
-
-
-@pytest.mark.parametrize("of", OF_MEMORY)
-def test_too_little_memory_is_one_line_with_what_to_do(capsys, of):
-    said, cause, way = OF_MEMORY[of]
-    code, lines = said_of(RuntimeError(said), capsys)
-    assert code == 1
-    assert lines[-1].startswith(f"error: {cause}")
-    assert "Nothing is lost" in lines[-1]
-    assert way in lines[-1]
-    assert "repeat the command" in lines[-1]
 
 
 def test_an_error_of_the_jvm_is_told_and_not_the_call_that_it_came_of(capsys):
@@ -115,11 +69,6 @@ def test_a_damaged_file_is_not_said_to_be_well(tmp_path, capsys):
     with pytest.raises(DeltaError) as raised:
         DeltaTable(tmp_path)
     assert "known to be damaged" not in said_of(raised.value, capsys)[1][-1]
-
-
-def test_a_value_that_has_the_words_is_no_lack_of_memory(capsys):
-    said = f"{WORKER.replace('no number', 'the MemoryError of ann')}"
-    assert said_of(RuntimeError(said), capsys)[1][-1] == f"error: {said.splitlines()[-1]}"
 
 
 @pytest.mark.parametrize("level", [None, "warn"])

@@ -13,7 +13,6 @@ from include.lake.generations import read_generations
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 from include.settings import Stream
-from include.short_memory import short_memory
 from include.text_table import first_names
 
 # A file, and not a folder: those Spark names in the words for any failure.
@@ -26,6 +25,8 @@ FOLDERS, FILES = (
 # Spark's class of error; of a damaged change log it names no file.
 NO_STATE = "CANNOT_LOAD_STATE_STORE"
 CAUSED_BY = "Caused by: "
+# Of Python, Arrow and the JVM (OutOfMemoryError); and of a worker that was killed.
+OF_MEMORY = ("MemoryError", "Python worker exited unexpectedly")
 
 
 class BrokenLakeError(Exception):
@@ -69,7 +70,7 @@ def why_failed(lake: Lake, stream: Stream, error: Exception) -> str | None:
 
 def _of_what_it_names(lake: Lake, stream: Stream, error: Exception) -> str | None:
     """What only the error's own words say: of a file that was at hand when memory ran out, nothing."""
-    if short_memory(str(error)) is not None:
+    if any(words in str(error) for words in OF_MEMORY):
         return None
     return _of_file_named(lake, error) or _of_state(lake, stream, error)
 

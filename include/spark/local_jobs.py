@@ -12,13 +12,13 @@ from rich.highlighter import RegexHighlighter
 from rich.theme import Theme
 
 from include.settings import Stream
-from include.short_memory import of_exit_code
 from include.spark.master import check_reachable
 from include.spark.submit import default_master, job_environment, submit_command
 from include.text_table import printable
 
 LOG_LEVEL = "SPARK_LOG_LEVEL"
 # For log4j2.properties and include/job.py: errors alone, each in a line.
+HEAP_FULL = 3  # of a JVM, by ExitOnOutOfMemoryError
 QUIET = {LOG_LEVEL: "error", "SPARK_LOG_TRACE": "none"}
 # What no level keeps away: a JVM's greeting, and what PySpark prints of each query.
 NOISE = re.compile(
@@ -52,7 +52,7 @@ def run_job(
     job: str, args: Sequence[str], stream: Stream | None = None, stdout: TextIO | None = None
 ) -> int:
     """Run a job to its end; its exit code. What it says goes to `stdout`, if not to ours.
-    Of one that could not say itself why it ended, that is the last line.
+    Of one that was killed, or whose heap was full, the last line says with which code.
 
     Of Spark it says errors, unless SPARK_LOG_LEVEL in the environment says otherwise.
     Raises SettingsError, before a JVM starts, when SPARK_MASTER is no master or does not answer.
@@ -61,8 +61,8 @@ def run_job(
     check_reachable(master)
     command = submit_command(job, args, stream, master)
     code = _run(command, os.environ | job_environment(master), stdout)
-    if (told := of_exit_code(code)) is not None:
-        sys.stderr.write(f"error: {told}\n")
+    if code == HEAP_FULL or not 0 <= code < 128:
+        sys.stderr.write(f"error: {job} has ended abruptly, with exit code {code}\n")
     return code
 
 

@@ -6,11 +6,10 @@
     make faults ARGS="--only fuzz --minutes 1"
     make faults ARGS="--only kafka --cuts 20 --first 7"
     make faults ARGS="--only pairs --count 5 --first 7"          # two real drivers, one stopped
-    make faults ARGS="--only memory --choose 1 10"
 
 The parts: `matrix`, rows without a JVM; `spark`, those whose harm Spark comes upon, in one session;
 `fuzz`, files with changed bytes; `kafka`, random cuts of ingestion from a real broker; `pairs`, two
-drivers of one stream; `memory`, real jobs that have too little. Results are lines of files in .bench: started again, only what has none, or a
+drivers of one stream. Results are lines of files in .bench: started again, only what has none, or a
 wrong one, is tried.
 """
 
@@ -33,7 +32,7 @@ from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores
 from tests.e2e import kafka_faults
-from tests.faults import fuzz_runs, matrix, pairs, shortages
+from tests.faults import fuzz_runs, matrix, pairs
 from tests.faults.command_line import CommandLine
 from tests.faults.lakes import registered
 from tests.faults.matrix import Row
@@ -159,7 +158,6 @@ PARTS: dict[str, Callable[[Namespace, Path], int]] = {
     "fuzz": _fuzz,
     "kafka": _kafka,
     "pairs": _pairs,
-    "memory": _of_matrix(shortages.rows, on_spark, shortages.result_of),
 }
 
 

@@ -24,7 +24,6 @@ from include.job import exit_with_main
 from include.settings import PROJECT, Stream
 from include.spark import local_jobs
 from include.spark.submit import job_path, submit_command
-from tests.faults import short_memory
 from tests.faults.lakes import registered
 
 HERE = Path(__file__)
@@ -57,8 +56,6 @@ def main() -> None:
             _lose_patience(patch)
         patch.setattr(sys, "argv", words)
         module = importlib.import_module(words[0])
-        if short_memory.HEAP_LEFT_MB in os.environ and kind == "job":
-            patch.setattr(module, "spark_session", short_memory.of_short_heap(module.spark_session))
         _exit_of(kind)(module.main)
 
 
@@ -84,8 +81,7 @@ def _submit_command(
     """As the real one, with this file in the place of the job's."""
     command = submit_command(job, args, stream, master)
     at = command.index(str(job_path(job)))
-    options = [*command[:at], *short_memory.options()]
-    return [*options, str(HERE), "job", f"spark_jobs.{job}", *args]
+    return [*command[:at], str(HERE), "job", f"spark_jobs.{job}", *args]
 
 
 class _Here:

@@ -150,25 +150,3 @@ def test_a_task_in_a_jvm_that_is_killed_ends_that(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(task._hook, "on_kill", lambda: killed.append("jvm"))
     task.on_kill()
     assert killed == ["jvm"]
-
-
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        (3, "the JVM had too little memory"),
-        (-9, "the job has ended with exit code -9"),
-        (1, "Cannot execute"),
-    ],
-)
-def test_a_job_that_could_not_say_why_it_ended_has_that_as_the_task_s_error(
-    monkeypatch: pytest.MonkeyPatch, code: int, said: str
-):
-    def submit(hook: SparkSubmitHook, application: str) -> None:
-        raise AirflowException(f"Cannot execute: spark-submit a.py. Error code is: {code}.")
-
-    monkeypatch.setattr(SparkSubmitHook, "submit", submit)
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
-    task = a_task(lambda context: [])
-    task.pre_execute({})
-    with pytest.raises(AirflowException, match=f"^{said}"):
-        task.execute({})
