@@ -14,7 +14,7 @@ FIRST ?= 1
 STEPS ?= 20
 # Of test-e2e: which third of the tests that take turns, by the number of commits; empty: all of them.
 TURN ?= $(shell git rev-list --count HEAD 2>/dev/null)
-# Options of simulate, bench, faults and rehearse, as they stand in their --help.
+# Options of simulate, bench and faults, as they stand in their --help.
 ARGS ?=
 # The interpreter to make .venv with; found on PATH when not given.
 PYTHON ?=
@@ -23,7 +23,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export LAKE PORT PYTHON
 
-.PHONY: help sizes test-setup run compose-env test test-fast test-e2e test-s3 test-ui test-full check simulate chaos bench faults rehearse rehearse-short screenshots
+.PHONY: help sizes test-setup run compose-env test test-fast test-e2e test-s3 test-ui test-full check simulate chaos bench faults screenshots
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,7 +49,7 @@ test: test-setup ## Run the tests (12 to 14 minutes on 2 cores, and those of set
 test-fast: test-setup ## Run those of a few hundredths of a second, with few examples (under a minute)
 	@$(TESTS) -m "not spark and not airflow and not slow and not full and not e2e" --ignore=tests/simulator --ignore=tests/airflow --hypothesis-profile=few
 
-test-e2e: test-setup rehearse-short ## Fresh clones, Airflow with JVMs, kills, a cluster, the short rehearsal [TURN=]
+test-e2e: test-setup ## Fresh clones, Airflow with JVMs, kills, clusters, what compose starts [TURN=]
 	@$(GROUPS) -m "e2e and not full" $(if $(TURN),--turn '$(TURN)')
 
 test-s3: test-setup ## Of these, the lake on S3: a store on this machine, two writers, leases that expire
@@ -85,9 +85,3 @@ chaos: test-setup ## Sequences of operations on real Spark, with real kills [SEE
 
 faults: test-setup ## Try all faults that we can think of: kills, losses, damage, cuts of a real Kafka [ARGS=]
 	@$(RUN) tests.faults $(ARGS)
-
-rehearse: test-setup ## Run docker-compose.yaml without containers, break it, compare the tables [ARGS=]
-	@$(RUN) tests.rehearsal.rehearse $(ARGS)
-
-rehearse-short: test-setup ## The same in a few minutes: two streams, fewer steps [ARGS=]
-	@$(RUN) tests.rehearsal.rehearse --short $(ARGS)

@@ -50,3 +50,9 @@ def mebibytes(text: str) -> int:
     match = re.fullmatch(r"(\d+)([mg])", text)
     assert match, text
     return int(match[1]) * {"m": 1, "g": 1024}[match[2]]
+
+
+def seconds(text: str) -> int:
+    """Of a duration like `1h10m`."""
+    units = {"h": 3600, "m": 60, "s": 1}
+    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([hms])", text))

@@ -2,8 +2,7 @@
 
     make bench ARGS="--only dense --rounds 3"    # also: sparse, replay, stock, peers
                                                  # (PyFlink, bytewax), shapes (sessions, alerts,
-                                                 # ...), price, history, backfill, kafka; plot
-                                                 # draws what there is
+                                                 # ...), price, history, backfill, kafka
     make bench ARGS="--only sparse --match '32 buckets'"    # Scala, and lines that say this
     make bench                                   # the first five; an hour and a half
 
@@ -35,7 +34,7 @@ from tests.benchmarks.contender import settings
 from tests.benchmarks.data import write_batches
 from tests.benchmarks.entries import FILES, REFERENCES, TABLES, WARM_UP, Entry
 from tests.benchmarks.peak_memory import peak_memory
-from tests.benchmarks.peers import PACKAGES, peer_command, plot_command
+from tests.benchmarks.peers import PACKAGES, peer_command
 from tests.benchmarks.workloads import expected_result
 
 BENCH = PROJECT / ".bench"
@@ -183,7 +182,7 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--only", choices=[*TABLES, "shapes", "price", "history", "backfill", "kafka", "plot"]
+        "--only", choices=[*TABLES, "shapes", "price", "history", "backfill", "kafka"]
     )
     parser.add_argument("--messages", type=int, default=1_000_000, help="of the topic of `kafka`")
     parser.add_argument("--match", default="", help="lines of a table that have this (a regex)")
@@ -194,9 +193,6 @@ def main() -> None:
         _say(price.table(price.measure(BENCH, args.rounds)))
     elif args.only == "kafka":
         _say(kafka.measure(BENCH, args.messages, args.rounds))
-    elif args.only == "plot":
-        subprocess.run(plot_command(BENCH), check=True)
-        _say(f"drawn: {BENCH / 'speed.svg'}")
     elif args.only == "history":
         _say(history.measure(BENCH, args.rounds))
     else:

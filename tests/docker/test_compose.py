@@ -1,17 +1,16 @@
 """docker-compose.yaml: valid by the specification, and what each service must have.
 
-What it does when it runs is the rehearsal's to show (tests/rehearsal).
+That what it starts works together is for tests/e2e/test_compose_processes.py.
 """
 
-import copy
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from jsonschema import Draft7Validator
 
 from include.docker.compose_env import generated_environment
 from include.limits import TABLE_CARE
@@ -27,44 +26,18 @@ from tests.compose import (
     SPARK,
     SPARK_CONF,
     mebibytes,
+    seconds,
     strings,
     variables,
     with_defaults,
 )
-from tests.rehearsal.compose_file import seconds
-
-# Of the Compose specification, https://github.com/compose-spec/compose-spec (Apache-2.0; its
-# licence is beside it), commit 170098b.
-SCHEMA = json.loads((ROOT / "tests" / "data" / "compose-spec.json").read_text())
-
-
-def errors(compose: Any) -> list[str]:
-    return [
-        f"{each.json_path}: {each.message}" for each in Draft7Validator(SCHEMA).iter_errors(compose)
-    ]
 
 
 def test_the_file_is_valid_by_the_specification():
-    Draft7Validator.check_schema(SCHEMA)
-    assert errors(COMPOSE) == []
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("restarts", "always"), ("ports", "8080:8080"), ("depends_on", {"x": {"condition": "ready"}})],
-)
-def test_the_specification_refuses_what_is_wrong(key, value):
-    wrong = copy.deepcopy(COMPOSE)
-    wrong["services"]["postgres"][key] = value
-    assert errors(wrong)
-
-
-def test_these_services_and_no_others():
-    airflow = {"apiserver", "scheduler", "dag-processor", "triggerer", "init"}
-    spark = {"master", "worker-1", "worker-2"}
-    assert set(SERVICES) == {"postgres"} | {f"airflow-{a}" for a in airflow} | {
-        f"spark-{s}" for s in spark
-    }
+    """As check-jsonschema brings it along: nothing is fetched."""
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run([*check, ROOT / "docker-compose.yaml"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -203,21 +176,6 @@ def test_every_volume_is_declared_and_used():
     # Two workers in one folder would take each other's applications for their own.
     work = [volume for volume in mounted if volume.startswith("spark-work")]
     assert sorted(work) == ["spark-work-1", "spark-work-2"]
-
-
-def test_every_address_is_of_a_port_that_its_service_listens_on():
-    said = [
-        [service.get(key) for key in ("command", "environment", "healthcheck")]
-        for service in SERVICES.values()
-    ]
-    found = [
-        address
-        for text in map(with_defaults, strings(said))
-        for address in re.findall(rf"\b({'|'.join(SERVICES)}):(\d+)", text)
-    ]
-    assert {service for service, _ in found} == {"postgres", "airflow-apiserver", "spark-master"}
-    for service, port in found:
-        assert port in SERVICES[service]["expose"]
 
 
 def test_as_many_applications_as_tasks_fit_into_the_workers():

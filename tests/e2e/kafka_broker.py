@@ -21,7 +21,7 @@ from include.settings import PROJECT
 from include.setup.install import VENV_PYTHON
 from include.setup.jars import checksum_of, resolve
 from include.spark.submit import job_environment
-from tests.rehearsal.translate import free_ports
+from tests.e2e.make_run import free_ports
 
 PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
 # What reads topics in Spark: only benchmarks do.

@@ -1,7 +1,9 @@
 """`make run` as a person starts it, in a fresh copy: what tests of it have in common."""
 
 import ipaddress
+import itertools
 import os
+import random
 import re
 import shutil
 import signal
@@ -17,17 +19,34 @@ from include.lake.paths import Lake
 from include.registry import all_streams
 
 PROC = Path("/proc")
+PORTS = range(20_000, 32_000)
 ROOT = Path(__file__).resolve().parents[2]
 WHAT_RUN_NEEDS = ("Makefile", "stateful", "requirements.txt", "include", "dags", "spark_jobs")
 
 
+def free_ports(count: int) -> list[int]:
+    """So many different ports that nothing uses.
+
+    Below those that the kernel gives to outgoing calls: one of these could take a port while
+    its server is stopped.
+    """
+    return list(itertools.islice(filter(is_free, random.sample(PORTS, len(PORTS))), count))
+
+
 def free_port() -> int:
+    return free_ports(1)[0]
+
+
+def is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
-def processes_of(project: Path) -> dict[int, str]:
+def processes_of(project: Path, variable: str = "AIRFLOW_HOME") -> dict[int, str]:
     """The command lines of what runs with this project's folders in its environment, by pid."""
     found = {}
     for folder in PROC.glob("[0-9]*"):
@@ -36,7 +55,7 @@ def processes_of(project: Path) -> dict[int, str]:
             command = (folder / "cmdline").read_bytes()
         except OSError:
             continue  # ended meanwhile, or another user's
-        if f"AIRFLOW_HOME={project}/".encode() in environment:
+        if f"{variable}={project}/".encode() in environment:
             found[int(folder.name)] = command.replace(b"\0", b" ").decode(errors="replace")
     return found
 

@@ -24,7 +24,7 @@ from include.lake.process_tree import wait_until
 from include.setup import s3
 from include.setup.install import VENV_PYTHON
 from tests.e2e.kafka_broker import JARS
-from tests.rehearsal.translate import free_ports
+from tests.e2e.make_run import free_ports
 
 REQUIREMENTS = Path(__file__).parents[1] / "seaweedfs.txt"
 DEADLINE_S = 60.0
