@@ -182,17 +182,15 @@ class DeltaTable:
     """A Delta table that others write: the rows that are appended to it, and first those it has."""
 
     uri: str
-    # A commit that deletes or updates rows stops ingestion; or it is passed over, with a finding; or,
-    # of a table with a change data feed, all of it but the rows that it inserts.
-    on_change: Literal["stop", "ignore", "inserts"] = "stop"
+    # A commit that deletes or updates rows stops ingestion; or it is passed over, with a finding.
+    on_change: Literal["stop", "ignore"] = "stop"
 
     def __post_init__(self) -> None:
         if not self.uri.strip():
             raise SettingsError("Delta table: uri is empty")
-        if self.on_change not in ("stop", "ignore", "inserts"):
+        if self.on_change not in ("stop", "ignore"):
             raise SettingsError(
-                f"Delta table {self.uri}: on_change must be stop, ignore or inserts, not "
-                f"{self.on_change!r}"
+                f"Delta table {self.uri}: on_change must be stop or ignore, not {self.on_change!r}"
             )
 
 

@@ -35,11 +35,8 @@ def values_of(lake: Lake) -> list[int]:
 class Theirs:
     """The table of somebody else; `rows` is what it was ever given."""
 
-    def __init__(
-        self, folder: Path, partition_by: list[str] | None = None, has_feed: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, partition_by: list[str] | None = None) -> None:
         self.uri, self._partition_by, self.given = str(folder / "theirs"), partition_by, 0
-        self.has_feed = has_feed
 
     def source(self, **changes: Any) -> Source:
         return replace(SIGNALS, origin=origins.DeltaTable(uri=self.uri, **changes))
@@ -62,7 +59,6 @@ class Theirs:
             pa.table(rows, schema),
             mode=mode,
             partition_by=self._partition_by,  # type: ignore[arg-type]
-            configuration={"delta.enableChangeDataFeed": "true"} if self.has_feed else None,
         )
 
     def optimize(self) -> None:
@@ -70,21 +66,6 @@ class Theirs:
 
     def delete(self, value: int) -> None:
         DeltaTable(self.uri).delete(f"value = {value}")
-
-    def upsert(self, value: int) -> None:
-        """A new row, and another value of the device 7 of an old one: in one version."""
-        at = pa.array([START + timedelta(seconds=self.given)] * 2, pa.timestamp("us", "UTC"))
-        rows = pa.table(
-            {"device_id": [7, self.given % 2], "timestamp": at, "value": [value, self.given]}
-        )
-        self.given += 1
-        (
-            DeltaTable(self.uri)
-            .merge(rows, "t.value = s.value", source_alias="s", target_alias="t")
-            .when_matched_update_all()
-            .when_not_matched_insert_all()
-            .execute()
-        )
 
     def merge_new(self, count: int) -> None:
         """A MERGE that only inserts."""
@@ -117,9 +98,5 @@ def remember_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_logs() -> None:
     """What this process knows of logs: the next run is another one."""
-    for known in (
-        delta_partitions.schema_at,
-        delta_partitions._files_at,
-        delta_partitions._changes_of,
-    ):
+    for known in (delta_partitions.schema_at, delta_partitions._files_at):
         known.cache_clear()

@@ -6,9 +6,8 @@ version is taken, with a mark of its commit: `12/` alone where that could not be
 
 from typing import NamedTuple
 
-# In place of a file: the version deletes or updates rows, and is passed over as a whole; or but for
-# the rows that it inserts.
-PASSED_OVER, INSERTS = "?passed-over", "?ignored"
+# In place of a file: the version deletes or updates rows, and is passed over.
+PASSED_OVER = "?passed-over"
 # Before a file: it is gone from the table's folder, and given up.
 GONE = "?gone/"
 # Before the mark of a version's commit.

@@ -11,7 +11,6 @@ from include.lake.delta_log import first_line, is_of_machine
 from include.lake.paths import files_of
 from include.landing.arrivals import OriginError
 from include.landing.batch import Batch
-from include.landing.delta_feed import inserted_rows, is_of_feed
 from include.landing.delta_partitions import LostPartitionError, partition_values, schema_at
 from include.landing.delta_parts import GONE, VersionPart, part_named
 from include.landing.parse_files import Outcome, file_outcome, outcomes_of_content
@@ -58,13 +57,11 @@ def _content(source: Source, part: VersionPart) -> bytes:
     except LostPartitionError as error:
         raise OriginError(f"{error}: {_way_on(source)}") from error
     try:
-        if is_of_feed(part.path):
-            content = _as_parquet(inserted_rows(content))
         return _completed(content, origin.uri, part, values)
     except (pa.ArrowException, OSError, ValueError) as error:
         if is_of_machine(error):
             raise
-        # Not as it is: of the fields it may lack some, and of a feed its rows are not all inserted.
+        # Not as it is: of the fields it may lack some.
         raise UnreadableFileError(f"not a whole Parquet file: {first_line(error)}") from None
 
 

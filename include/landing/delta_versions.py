@@ -25,6 +25,7 @@ from include.landing.delta_commits import (
     LostCommitError,
     actions_of,
     added_files,
+    bodies,
     is_mapped_at,
     is_whole,
     log_file,
@@ -32,10 +33,9 @@ from include.landing.delta_commits import (
     open_table,
     table_at,
 )
-from include.landing.delta_feed import inserted_files, is_restore
 from include.landing.delta_marks import end_of, is_another, newest_same
 from include.landing.delta_partitions import has_values
-from include.landing.delta_parts import BEGINS, GONE, INSERTS, PASSED_OVER, VersionPart, part_named
+from include.landing.delta_parts import BEGINS, GONE, PASSED_OVER, VersionPart, part_named
 from include.landing.delta_taken import Taken
 from include.origins import DeltaTable
 from include.settings import Source
@@ -188,7 +188,7 @@ class TableArrivals:
             complete = self.newest if known.begun is None else known.begun
             yield complete, self._untaken(complete, self._backlog(complete), taken), None
         for version, actions, is_mapped in self._commits(complete + 1):
-            files = self._appended(version, actions, VersionPart(version, INSERTS) in taken)
+            files = self._appended(version, actions)
             if is_mapped and any(VersionPart(version, path).is_file for path in files):
                 raise OriginError(
                     f"version {version} of {self.origin.uri} was written while its columns had other names in "
@@ -232,15 +232,10 @@ class TableArrivals:
         by_age = sorted(files, key=lambda path: (files[path]["modification_time"], path))
         return {path: files[path]["size_bytes"] for path in by_age}
 
-    def _appended(self, version: int, actions: Actions, is_begun: bool) -> dict[str, int]:
-        """`is_begun`: some of what it inserts is taken, and so is the rest, whatever the origin says
-        by now."""
-        if is_begun or is_restore(actions) or any(map(_takes_away, actions)):
-            if self.origin.on_change == "ignore" and not is_begun:
+    def _appended(self, version: int, actions: Actions) -> dict[str, int]:
+        if is_restore(actions) or any(map(_takes_away, actions)):
+            if self.origin.on_change == "ignore":
                 return {PASSED_OVER: 0}
-            if self.origin.on_change == "inserts" or is_begun:
-                at_version = open_table(self.origin.uri, version)
-                return {INSERTS: 0} | inserted_files(at_version, self.origin.uri, actions)
             what = commit_info(actions).get("operation", "a commit")
             does = "restores" if is_restore(actions) else "deletes or updates"
             raise OriginError(
@@ -269,6 +264,13 @@ class TableArrivals:
         while version < self.newest and not self._opens(version):
             version += 1
         return version
+
+
+def is_restore(actions: Actions) -> bool:
+    """Whether a version takes files back that the table had before: no row of them is a new one."""
+    infos = bodies(actions, "commitInfo")
+    is_named = any(info.get("operation") == "RESTORE" for info in infos)
+    return is_named and changes_data(actions)
 
 
 def _takes_away(action: Mapping[str, Any]) -> bool:

@@ -57,29 +57,6 @@ def test_files_that_the_table_still_has_are_taken(
     assert ingest(lake, source) == RunCounts()
 
 
-@pytest.mark.parametrize("partition_by", [None, ["device_id"]])
-@pytest.mark.parametrize("before", ["append_accepted", "finish"])
-def test_changes_are_taken_unless_only_the_log_has_told_their_partition(
-    lake: Lake, tmp_path: Path, partition_by: list[str] | None, before: str
-):
-    theirs = Theirs(tmp_path, partition_by, has_feed=True)
-    source = theirs.source(on_change="inserts")
-    theirs.append(2)
-    ingest(lake, source)
-    theirs.upsert(1)  # and inserts 2
-    die_in_a_run(lake, source, before)
-    theirs.append(1)
-    clean_up(theirs)
-    if partition_by:
-        with pytest.raises(OriginError, match=r"partition .* cannot be told .*skip-lost signals"):
-            ingest(lake, source)
-        assert "_change_data" in skip_lost(lake, source).what
-    ingest(lake, source)
-    is_lost = partition_by and before == "append_accepted"
-    assert values_of(lake) == ([0, 1, 3] if is_lost else [0, 1, 2, 3])
-    assert ingest(lake, source) == RunCounts()
-
-
 def test_a_file_that_was_compacted_is_given_up_where_nothing_tells_its_partition(
     lake: Lake, tmp_path: Path
 ):

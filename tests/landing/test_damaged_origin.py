@@ -14,7 +14,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from include import origins
-from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.arrivals import OriginError
 from include.landing.ingest import RunCounts, ingest
@@ -61,24 +60,6 @@ def is_refused_by(error: type[Exception]) -> Callable[[bytes], bool]:
 
 
 @pytest.mark.parametrize("error", [pa.ArrowInvalid, OSError])
-@pytest.mark.parametrize("rescue", [True, False])
-def test_a_damaged_file_of_the_feed_gives_no_row(
-    lake: Lake, tmp_path: Path, error: type[Exception], rescue: bool
-):
-    uri = str(tmp_path / "theirs")
-    table(uri)
-    origin = origins.DeltaTable(uri=uri, on_change="inserts")
-    source = replace(SIGNALS, origin=origin, rescue=rescue)
-    ingest(lake, source)
-    DeltaTable(uri).update({"value": "value + 10"}, predicate="device_id = 1")
-    (changes,) = Path(uri, "_change_data").rglob("*.parquet")
-    changes.write_bytes(next(filter(is_refused_by(error), damaged(changes))))
-    ingest(lake, source)
-    assert [row["value"] for row in bronze_of(lake)] == [0, 1]
-    assert [row["reason_code"] for row in quarantine_of(lake)] == ["unreadable_file"]
-
-
-@pytest.mark.parametrize("error", [pa.ArrowInvalid, OSError])
 def test_a_damaged_file_of_a_partition_gives_no_row_without_its_fields(
     lake: Lake, tmp_path: Path, error: type[Exception]
 ):
@@ -89,29 +70,6 @@ def test_a_damaged_file_of_a_partition_gives_no_row_without_its_fields(
     ingest(lake, replace(SIGNALS, origin=origins.DeltaTable(uri=uri), rescue=False))
     assert [row["value"] for row in bronze_of(lake)] == [1]
     assert [row["reason_code"] for row in quarantine_of(lake)] == ["unreadable_file"]
-
-
-def without_changes() -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"value": [7]}), sink)
-    return bytes(sink.getvalue())
-
-
-@pytest.mark.parametrize("content", [b"PAR1 no Parquet", b"", without_changes()])
-def test_a_file_of_the_feed_that_is_none_is_refused(lake: Lake, tmp_path: Path, content: bytes):
-    theirs = Theirs(tmp_path, has_feed=True)
-    source = theirs.source(on_change="inserts")
-    theirs.append(3)
-    ingest(lake, source)
-    theirs.upsert(1)
-    (changes,) = Path(theirs.uri, "_change_data").glob("*.parquet")
-    changes.write_bytes(content)
-    theirs.append(1)
-    ingest(lake, source)
-    assert values_of(lake) == [0, 1, 2, 4]
-    assert [row["reason_code"] for row in quarantine_of(lake)] == ["unreadable_file"]
-    told = [row["detail"] for row in read_ops(lake, "findings").to_pylist()]
-    assert any("that they insert: changes of version 1" in detail for detail in told)
 
 
 @pytest.mark.parametrize("version", [1, 2, 4])

@@ -129,25 +129,3 @@ def test_names_that_are_mapped_are_refused(lake: Lake, spark: SparkSession, uri:
     write(spark, uri, insert(1))
     with pytest.raises(OriginError, match="columnMapping"):
         ingest(lake, source_of(uri))
-
-
-@pytest.mark.parametrize("has_vectors", [pytest.param(False, marks=pytest.mark.full), True])
-def test_inserted_rows_are_taken_of_the_feed_that_spark_writes(
-    lake: Lake, spark: SparkSession, uri: str, has_vectors: bool
-):
-    vectors = f"'delta.enableDeletionVectors' = '{str(has_vectors).lower()}'"
-    make(spark, uri, "'delta.enableChangeDataFeed' = 'true'")
-    write(spark, uri, f"ALTER TABLE {{table}} SET TBLPROPERTIES ({vectors})", insert(*range(4)))
-    source = source_of(uri, on_change="inserts")
-    ingest(lake, source)
-    merge = (
-        "MERGE INTO {table} t USING (SELECT 0L device_id, TIMESTAMP '2026-03-01 12:00:00' timestamp, "
-        "value, DATE '2026-03-01' day FROM VALUES (0L), (6L) AS v(value)) s ON t.value = s.value "
-        "WHEN MATCHED THEN UPDATE SET device_id = 77 WHEN NOT MATCHED THEN INSERT *"
-    )
-    update = "UPDATE {table} SET device_id = 88 WHERE value = 1"
-    write(spark, uri, merge, update, "DELETE FROM {table} WHERE value = 2", insert(7))
-    write(spark, uri, "DELETE FROM {table}", insert(8))
-    assert ingest(lake, source).rows_bronze == 3
-    assert taken(lake) == given(0, 1, 2, 3, 6, 7, 8)
-    assert ingest(lake, source) == RunCounts()

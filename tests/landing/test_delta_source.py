@@ -4,16 +4,13 @@ import json
 import shutil
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import unquote
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,10 +21,6 @@ from include.landing import ingest as ingestion
 from include.landing import skip_lost
 from include.landing.arrivals import OriginError
 from include.landing.clock import why_not_ingest
-from include.landing.delta_commits import actions_of
-from include.landing.delta_feed import inserted_files
-from include.landing.delta_partitions import _files_at, _values_of_feed
-from include.landing.delta_parts import VersionPart
 from include.landing.ingest import RunCounts, ingest
 from include.landing.origin import is_little, waiting
 from include.landing.parsed_batch import ParsedHere
@@ -36,7 +29,6 @@ from include.settings import SettingsError
 from tests.deaths import Dying, KilledError, die
 from tests.examples import examples
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
-from tests.landed_files import START
 from tests.theirs import Theirs, values_of
 
 pytestmark = pytest.mark.slow
@@ -113,91 +105,9 @@ def test_a_version_that_takes_rows_away_stops_or_is_ignored_with_a_finding(
     assert ingest(lake, theirs.source()) == RunCounts()
 
 
-@pytest.mark.parametrize("partition_by", [None, ["device_id"]])
-def test_the_rows_that_a_version_inserts_are_taken_of_its_feed(
-    lake: Lake, tmp_path: Path, partition_by: list[str] | None
-):
-    theirs = Theirs(tmp_path, partition_by, has_feed=True)
-    source = theirs.source(on_change="inserts")
-    theirs.append(4)
-    ingest(lake, source)
-    theirs.upsert(2)
-    theirs.delete(0)
-    theirs.append(2)
-    assert ingest(lake, source).rows_bronze == 3
-    assert values_of(lake) == list(range(7))
-    assert {row["device_id"] for row in bronze_of(lake)} == {0, 1}  # 7 is of the update
-    assert "rescued" not in bronze_of(lake)[0]
-    (found,) = read_ops(lake, "findings").to_pylist()
-    assert (found["finding"], found["count"]) == ("versions_ignored", 2)
-    assert (
-        "but for the rows that they insert: 2 rows of version 1, 1 rows of version 2"
-        in found["detail"]
-    )
-    theirs.append(2, mode="overwrite")
-    assert ingest(lake, source).rows_bronze == 2
-    assert values_of(lake) == list(range(9))
-    assert ingest(lake, source) == RunCounts()
-
-
-def test_a_version_without_a_feed_stops_and_says_the_way_out(lake: Lake, theirs: Theirs):
-    theirs.append(3)
-    source = theirs.source(on_change="inserts")
-    ingest(lake, source)
-    theirs.delete(0)
-    theirs.append(1)
-    with pytest.raises(OriginError, match=r'without a change data feed.*on_change="ignore"'):
-        ingest(lake, source)
-    assert ingest(lake, theirs.source(on_change="ignore")).rows_bronze == 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        (pa.timestamp("us", "UTC"), [START + timedelta(microseconds=1_004), None]),
-        (pa.timestamp("us"), [datetime(2026, 3, 1, 12), None]),  # noqa: DTZ001
-        (pa.date32(), [START.date(), None]),
-        (pa.string(), ["a/b c=d", "", None]),
-        (pa.decimal128(9, 2), [Decimal("1.50"), None]),
-        (pa.bool_(), [True, None]),
-    ],
-)
-def test_partitions_of_the_feed_are_read_as_those_of_rows(
-    tmp_path: Path, kind: pa.DataType, values: list[Any]
-):
-    uri = str(tmp_path / "theirs")
-    rows = pa.table({"p": pa.array(values, kind), "n": [*range(len(values))]})
-    feed = {"delta.enableChangeDataFeed": "true"}
-    write_deltalake(uri, rows, partition_by=["p"], configuration=feed)
-    DeltaTable(uri).update({"n": "n + 10"})
-    _, schema = _files_at(uri, 0)
-    changes = [action["cdc"] for action in actions_of(uri, 1) if "cdc" in action]
-    parts = [VersionPart(1, unquote(change["path"])) for change in changes]
-    found = [_values_of_feed(uri, part, schema)["p"][0].as_py() for part in parts]
-    assert set(found) == {value or None for value in values}
-
-
-@pytest.mark.parametrize(
-    ("before", "after"), [(None, 1), (2, 1)], ids=["a file with deleted rows", "a shorter vector"]
-)
-def test_a_restored_file_never_gives_the_rows_that_are_deleted_in_it(
-    tmp_path: Path, before: int | None, after: int
-):
-    theirs = Theirs(tmp_path, has_feed=True)
-    theirs.append(3)
-
-    def file(rows: int) -> dict[str, Any]:
-        vector = {"storageType": "u", "pathOrInlineDv": "ab", "cardinality": rows}
-        return {"path": "part-0.parquet", "size": 9, "deletionVector": vector, "dataChange": True}
-
-    restored = [{"add": file(after)}] + [{"remove": file(rows)} for rows in [before] if rows]
-    with pytest.raises(OriginError, match=r'RESTORE.*on_change="ignore"'):
-        inserted_files(DeltaTable(theirs.uri), theirs.uri, restored)
-
-
-@pytest.mark.parametrize("on_change", ["stop", "ignore", "inserts"])
+@pytest.mark.parametrize("on_change", ["stop", "ignore"])
 def test_a_restore_gives_no_row_again(lake: Lake, tmp_path: Path, on_change: str):
-    theirs = Theirs(tmp_path, has_feed=on_change == "inserts")
+    theirs = Theirs(tmp_path)
     theirs.append(2)
     theirs.append(2)
     ignoring = theirs.source(on_change="ignore")
@@ -219,8 +129,8 @@ def test_a_restore_gives_no_row_again(lake: Lake, tmp_path: Path, on_change: str
 def test_a_restore_that_only_takes_rows_away_is_passed_over_as_other_deletes_are(
     lake: Lake, tmp_path: Path
 ):
-    theirs = Theirs(tmp_path, has_feed=True)
-    source = theirs.source(on_change="inserts")
+    theirs = Theirs(tmp_path)
+    source = theirs.source(on_change="ignore")
     theirs.append(2)
     version = DeltaTable(theirs.uri).version()
     theirs.append(2)
@@ -230,24 +140,6 @@ def test_a_restore_that_only_takes_rows_away_is_passed_over_as_other_deletes_are
     ingest(lake, source)
     assert values_of(lake) == [0, 1, 2, 3, 4]
     assert read_ops(lake, "findings")["finding"].to_pylist() == ["versions_ignored"]
-
-
-def test_changes_that_were_vacuumed_stop_until_they_are_given_up(lake: Lake, tmp_path: Path):
-    theirs = Theirs(tmp_path, has_feed=True)
-    source = theirs.source(on_change="inserts")
-    theirs.append(3)
-    ingest(lake, source)
-    theirs.upsert(1)
-    (changes,) = Path(theirs.uri, "_change_data").glob("*.parquet")
-    changes.unlink()
-    with pytest.raises(OriginError, match="is gone, as after a VACUUM"):
-        ingest(lake, source)
-    plan = plan_skip(lake, source, NOW)
-    assert plan is not None
-    apply_skip(lake, source, plan)
-    theirs.append(1)
-    ingest(lake, source)
-    assert values_of(lake) == [0, 1, 2, 4]
 
 
 def test_a_table_made_anew_stops_until_it_is_begun_with(lake: Lake, theirs: Theirs, tmp_path: Path):
@@ -445,9 +337,7 @@ def test_a_table_that_is_not_there_is_said(lake: Lake, theirs: Theirs):
 
 
 def test_a_wrong_setting_is_refused_by_name():
-    with pytest.raises(
-        SettingsError, match="on_change must be stop, ignore or inserts, not 'drop'"
-    ):
+    with pytest.raises(SettingsError, match="on_change must be stop or ignore, not 'drop'"):
         origins.DeltaTable(uri="a", on_change="drop")  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="uri is empty"):
         origins.DeltaTable(uri=" ")
@@ -456,7 +346,7 @@ def test_a_wrong_setting_is_refused_by_name():
 steps = st.lists(
     st.tuples(st.just("append"), st.integers(1, 2), st.integers(0, 1))
     | st.tuples(st.just("optimize"))
-    | st.tuples(st.just("upsert"), st.integers(0, 1))
+    | st.tuples(st.just("merge_new"), st.integers(1, 2))
     | st.tuples(st.just("ingest"), st.booleans(), st.none() | st.integers(0, 13)),
     max_size=12,
 )
@@ -466,7 +356,7 @@ steps = st.lists(
 @given(steps)
 def test_every_appended_row_is_taken_once_wherever_runs_die(steps: list[Any]):
     with TemporaryDirectory() as root:
-        theirs = Theirs(Path(root), has_feed=True)
+        theirs = Theirs(Path(root))
         theirs.append(2)
         lake = Lake(f"{root}/lake")
         for name, *given_ in steps:
@@ -483,7 +373,7 @@ def test_every_appended_row_is_taken_once_wherever_runs_die(steps: list[Any]):
 
 
 def run(lake: Lake, theirs: Theirs, is_cut: bool, dies_at: int | None) -> None:
-    source = theirs.source(on_change="inserts")
+    source = theirs.source()
     source = replace(source, commit_bytes=1) if is_cut else source
     with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
         if dies_at is not None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Theirs:
-    return Theirs(tmp_path, has_feed=True)
+    return Theirs(tmp_path)
 
 
 def put_back(theirs: Theirs, version: int) -> None:
@@ -60,7 +60,7 @@ def test_a_copy_that_has_grown_stops_until_it_is_gone_on_with_where_it_is_the_sa
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["append", "upsert", "ingest", "optimize", "put_back"]), st.integers(0, 9)
+        st.sampled_from(["append", "merge_new", "ingest", "optimize", "put_back"]), st.integers(0, 9)
     ),
     min_size=4,
     max_size=14,
@@ -71,8 +71,8 @@ steps = st.lists(
 @given(steps)
 def test_each_row_of_each_branch_that_a_run_has_seen_is_taken_once(steps: list[tuple[str, int]]):
     with TemporaryDirectory() as root:
-        theirs, lake = Theirs(Path(root), has_feed=True), Lake(f"{root}/lake")
-        source = theirs.source(on_change="inserts")
+        theirs, lake = Theirs(Path(root)), Lake(f"{root}/lake")
+        source = theirs.source()
         theirs.append(1)
         versions, seen = [{0}], set[int]()
         for name, number in [("ingest", 0), *steps, ("ingest", 0)]:
@@ -84,7 +84,7 @@ def test_each_row_of_each_branch_that_a_run_has_seen_is_taken_once(steps: list[t
                 skip_and_ingest(lake, replace(source, commit_bytes=1 if number % 2 else 10**9))
                 seen |= set().union(*versions)
             else:
-                given_ = {"append": (1,), "upsert": (0,), "optimize": ()}[name]
+                given_ = {"append": (1,), "merge_new": (1,), "optimize": ()}[name]
                 getattr(theirs, name)(*given_)
                 versions += [{*range(before, theirs.given)}] * (
                     DeltaTable(theirs.uri).version() + 1 - len(versions)

@@ -59,7 +59,7 @@ def moves(folder: Path) -> Source:
             Field(name="item", type="string", comment="What was moved"),
             Field(name="place", type="string", comment="Where to"),
         ),
-        origin=origins.DeltaTable(uri=str(folder / "theirs"), on_change="inserts"),
+        origin=origins.DeltaTable(uri=str(folder / "theirs")),
     )
 
 
