@@ -26,26 +26,16 @@ TOLD_WHOLE = (str, bytes, Number, *OF_TIME, Enum, type, BuiltinFunctionType, Non
 PATTERN_LENGTH = 200  # of what Python writes of a pattern; the rest it leaves out
 
 
-def settings_text(stream: str, settings: Mapping[str, Any], pinned: str | None = None) -> str:
-    """JSON, by name; SettingsError for a setting that each process would write otherwise.
-
-    Or `pinned`, if an earlier release wrote that of these settings: it told fewer dicts apart. Their
-    fingerprint in the code is another then, so this is said once.
-    """
-    older = _object({name: _older_json(stream, name, settings[name]) for name in settings})
-    if older == pinned:
-        return pinned
-    return _object({name: _json(_with_order(settings[name])) for name in settings})
+def settings_text(stream: str, settings: Mapping[str, Any]) -> str:
+    """JSON, by name; SettingsError for a setting that each process would write otherwise."""
+    written = (f"{json.dumps(name)}: {_written(stream, name, settings[name])}" for name in settings)
+    return f"{{{', '.join(sorted(written))}}}"
 
 
-def _object(texts: Mapping[str, str]) -> str:
-    written = (f"{json.dumps(name)}: {texts[name]}" for name in sorted(texts))
-    return f"{{{', '.join(written)}}}"
-
-
-def _older_json(stream: str, name: str, value: object) -> str:
+def _written(stream: str, name: str, value: object) -> str:
     try:
-        return _json(value)
+        _json(value)  # which has no dict with other keys than texts and numbers
+        return _json(_with_order(value))
     except TypeError as error:
         raise SettingsError(
             f"stream {stream}: settings= {name} cannot be pinned: {error}; give texts, numbers, "

@@ -2,13 +2,12 @@
 
 import inspect
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from croniter import croniter
 
-from include.fold.ddl import beside_ddl, keys_ddl, states_ddl
+from include.fold.ddl import state_rows_ddl
 from include.fold.definition import (
     EMITTED_AT,
     EMITTED_DATE,
@@ -130,28 +129,22 @@ def _fold_of(stream: Stream) -> KeyedFold:
         raise SettingsError(f"stream {stream.name}: {error}") from error
 
 
-def pinned_settings(
-    stream: Stream, fold: KeyedFold, row: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """What the state and the table of a stream stand on, as `ops/generations` names it.
-
-    `row`, of a generation that may run on: settings are written as it has them, where they are
-    the same.
-    """
+def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
+    """What the state and the table of a stream stand on, as `ops/generations` names it."""
     return {
         "buckets": stream.buckets,
         "state_partitions": stream.state_partitions,
-        "state_schema": f"{keys_ddl(fold)}, {states_ddl(fold)}{beside_ddl(fold)}",
+        "state_schema": state_rows_ddl(fold),
         "source": stream.source,
         "key": fold.keys.text(),
         "output_mode": fold.output_mode,
         "watermark_delay_ms": stream.watermark_delay // MILLISECOND,
         "timeout": fold.timeout if fold.times_out else None,
-        "settings": _settings(stream, fold, None if row is None else row["settings"]),
+        "settings": _settings(stream, fold),
     }
 
 
-def _settings(stream: Stream, fold: KeyedFold, pinned: str | None = None) -> str | None:
+def _settings(stream: Stream, fold: KeyedFold) -> str | None:
     of_fold = {"ttl": fold.ttl, "deduplicate": fold.deduplicate}
     own = {name: value for name, value in of_fold.items() if value is not None}
     for name in own.keys() & stream.settings.keys():
@@ -162,4 +155,4 @@ def _settings(stream: Stream, fold: KeyedFold, pinned: str | None = None) -> str
             )
     known = {} if fold.deduplicate is None else {"deduplicate": str(fold.deduplicate)}
     settings = {**stream.settings, **own, **known}
-    return settings_text(stream.name, settings, pinned) if settings else None
+    return settings_text(stream.name, settings) if settings else None

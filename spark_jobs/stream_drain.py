@@ -9,7 +9,6 @@ from include.checkpoint.batches import complete_until, last_batch, record_progre
 from include.checkpoint.log_retention import needed_commit
 from include.checkpoint.offsets import newest_committed, newest_planned
 from include.checkpoint.pin_generation import (
-    is_other_code,
     note_code,
     note_query,
     pin_generation,
@@ -59,7 +58,7 @@ def drain_stream(
     start = plan_start(engine, opened)
     table = engine.product_table(lake, stream, opened.definition)
     if opened.row is not None:  # before the table, which does not fit other ones either
-        refuse_other_settings(lake, opened.row, pinned_settings(stream, fold, opened.row))
+        refuse_other_settings(lake, opened.row, pinned_settings(stream, fold))
     ensure(opened)
     checks = DataChecks(lake, stream, record, f"`./stateful stream {stream.name}` goes on")
     checks.refuse_wrong(table)
@@ -106,7 +105,7 @@ def pinned_entry(opened: OpenStream, start: Start, code: str, run_id: str) -> Ca
     Last before the run: what a failed first attempt got wrong must not be pinned.
     """
     lake, stream, fold = opened.lake, opened.stream, opened.fold
-    settings = pinned_settings(stream, fold, opened.row) | start.pins
+    settings = pinned_settings(stream, fold) | start.pins
     events = event_ddl(fold)
     key_code = key_fingerprint(fold)
     pinned = pin_generation(lake, stream, opened.generation, settings, code, events, key_code)
@@ -114,7 +113,7 @@ def pinned_entry(opened: OpenStream, start: Start, code: str, run_id: str) -> Ca
     @cache
     def covered() -> Entry:
         """What is recorded of a run before its first row, and not if it comes to none."""
-        row = note_code(lake, pinned, code, events, key_code)
+        row = note_code(lake, pinned, code, events)
         if pinned.code_is_new:
             record_findings(lake, run_id, stream.name, [code_changed(stream.name)])
         return begin_live(lake, row, code, run_id)
@@ -140,12 +139,7 @@ def refuse_unreadable_events(engine: Engine, opened: OpenStream) -> None:
     if newest_committed(opened.lake, checkpoint) is None:
         return
     pinned = opened.generations.pinned(opened.generation)
-    recorded = pinned["event_schema"]
-    if recorded is None:
-        # Of a generation of release 0.5 only the code says whether anything can have changed.
-        changed = is_other_code(pinned, opened.identity.code)
-    else:
-        changed = recorded != event_ddl(fold)
+    changed = pinned["event_schema"] != event_ddl(fold)
     if changed and (problem := engine.unreadable_events(checkpoint, fold)) is not None:
         raise SettingsError(problem)
 

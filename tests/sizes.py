@@ -29,11 +29,11 @@ from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
 from include.landing import ingest_here
 from include.plans.reseed_options import ReseedOptions
-from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.faults.lakes import STREAMS, Story, registered
 from tests.simulator.live_model import LiveModel
+from tests.simulator.local_engine import LocalEngine
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("include", "spark_jobs", "dags")

@@ -12,7 +12,7 @@ from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import PROJECT
 from include.stream_definition import load_definition
-from spark_jobs.engines.local_engine import ArrowProductTable
+from tests.simulator.local_engine import ArrowProductTable
 
 PAGE = (PROJECT / "docs" / "reading.md").read_text()
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -92,7 +92,7 @@ class Theirs:
 
 
 def remember_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a release did that kept the number of a version alone."""
+    """As where the log of a version can not be read."""
     monkeypatch.setattr(delta_versions, "end_of", lambda uri, version, *_: VersionPart(version, ""))
 
 

@@ -105,10 +105,7 @@ def free_port_or_error(text: str) -> int:
 
 
 def make_private_home() -> None:
-    """Airflow's folder, closed to other users; SettingsError when it is another user's.
-
-    So are logs, database and settings that a release before 0.6 left in it for all to read.
-    """
+    """Airflow's folder, closed to other users; SettingsError when it is another user's."""
     try:
         HOME.mkdir(exist_ok=True)
         HOME.chmod(PRIVATE_FOLDER)
@@ -122,7 +119,6 @@ def make_password() -> None:
     SettingsError for a file that has been cut off.
     """
     PASSWORDS.touch(PRIVATE_FILE)
-    PASSWORDS.chmod(PRIVATE_FILE)  # a release before 0.6 left it for all to read
     try:
         known = dict(json.loads(PASSWORDS.read_text() or "{}"))
     except (ValueError, TypeError) as error:

@@ -161,9 +161,6 @@ KNOWN: dict[str, Known] = {
     "file_given_up": _warning(
         "ingest", "`skip-file` gave up a landed file", "as it says: land it anew, or do not"
     ),
-    "file_log_damaged": _warning(
-        "ingest", "the log of taken files lacks some, as after a power cut", "look at the disk"
-    ),
     "tombstones_skipped": _info("ingest", "messages without a value"),
     "unknown_field": _info("ingest", "producers send a field that is not declared", "declare it"),
     # The checkpoint.

@@ -22,7 +22,7 @@ from include.landing.landed_files import landed_files
 from include.registry import all_sources, all_streams, source_names, streams_of
 from include.text_table import counted
 
-OF_SOURCE = "bronze/{0} quarantine/{0} ingested_files/{0} checkpoints/ingest/{0}"
+OF_SOURCE = "bronze/{0} quarantine/{0} ingested_files/{0}"
 PART = re.compile(
     r"(bronze|quarantine|ingested_files|tables|rejected|savepoints|ops)/([^/]+)"
     r"|(checkpoints)/([^/]+)/\d+(/[^/]+)*"

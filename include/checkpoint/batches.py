@@ -40,13 +40,7 @@ def running_totals(
     if newest is None:
         seeded = seed_levels(lake, stream, generation)
         return {total: seeded[total] for total in TOTALS}
-    if newest["total_in"] is not None:
-        # Null where an earlier release had no such count.
-        return {total: newest[total] or 0 for total in TOTALS}
-    # Release 0.1 wrote no totals: add up what it did write.
-    batches = read_ops(lake, "batches", {"stream": stream, "generation": generation})
-    rows = [row for row in batches.to_pylist() if row["batch_id"] <= newest["batch_id"]]
-    return {total: sum(row[name] or 0 for row in rows) for total, name in TOTALS.items()}
+    return {total: newest[total] for total in TOTALS}
 
 
 def seed_levels(lake: Lake, stream: str, generation: int) -> dict[str, int]:

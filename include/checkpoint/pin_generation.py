@@ -191,13 +191,11 @@ def is_other_code(pinned: GenerationRow, code: str) -> bool:
     return known is not None and not (same_code(known, code) or serves(known, code))
 
 
-def note_code(
-    lake: Lake, pinned: Pinned, code: str, event_schema: str, key_code: str | None = None
-) -> GenerationRow:
+def note_code(lake: Lake, pinned: Pinned, code: str, event_schema: str) -> GenerationRow:
     """Record before a run's first write what is new with it: events, and the state's code.
 
-    Returns the generation's row, as it is then. With new code the state is no one code's any more. A run that fails before it has written
-    anything has made nothing, so it changes nothing here.
+    Returns the generation's row, as it is then. With new code the state is no one code's any more.
+    A run that fails before it has written anything has made nothing, so it changes nothing here.
     """
     row, new = pinned.row, dict[str, Any]()
     if row["event_schema"] != event_schema:
@@ -206,9 +204,6 @@ def note_code(
         new["code_changed_at"] = datetime.now(UTC)
     elif _rejects_from_now_on(row, code):
         new["code"] = code
-    is_of_it = row["code_changed_at"] is None and same_code(row["code"], code)
-    if is_of_it and row["key_code"] != key_code:  # begun by an older release, which recorded none
-        new["key_code"] = key_code
     if new:
         update_ops(lake, "generations", KEY, [{name: row[name] for name in KEY} | new])
     return {**row, **new}

@@ -34,9 +34,7 @@ from include.lake.paths import Lake, LakeError
 from include.lake.rejected_calls import ours
 from include.lake.table_seal import read_seal, seal, seal_gone, seal_ours
 
-NEVER_RECORDED = (
-    "it was written before there was a ledger (release 0.5 or older), or the ledger was lost"
-)
+NEVER_RECORDED = "the ledger was lost"
 
 
 class CoverageError(LakeError):

@@ -25,33 +25,14 @@ def ddl(columns: tuple[Column, ...]) -> str:
     return ", ".join(f"`{column.name}` {column.kind}" for column in columns)
 
 
-def arrays_ddl(columns: tuple[Column, ...]) -> str:
-    """Fields of a struct that holds many records by column: `count: array<bigint>`."""
-    return ", ".join(f"`{column.name}`: array<{column.kind}>" for column in columns)
-
-
 def output_ddl(fold: KeyedFold) -> str:
     """`output_schema`, as Spark writes it."""
     text = f"{ddl(fold.output_columns)}, {EMITTED_AT_US} bigint"
     return f"{text}, {REMOVED} boolean" if fold.output_mode == "update" else text
 
 
-def keys_ddl(fold: KeyedFold) -> str:
-    """The keys of a bucket, as release 0.5 stored them: part of what pins a generation's schema."""
-    return f"key array<{fold.keys.kind}>"
-
-
-def states_ddl(fold: KeyedFold) -> str:
-    """Their states by column, as release 0.5 stored them: pinned, too.
-
-    What is absent is a number there (NEVER_US, NO_STATE_US).
-    """
-    text = f"state struct<{arrays_ddl(fold.state_columns)}>, changed_at_us array<bigint>"
-    return f"{text}, timeout_at_us array<bigint>" if fold.times_out else text
-
-
 def state_rows_ddl(fold: KeyedFold) -> str:
-    """One key's state as a row, in savepoints and in replay.
+    """One key's state as a row, in savepoints and in replay: part of what pins a generation.
 
     `state` is null for a key that has only a timeout, `timeout_at_us` for one that has none.
     """

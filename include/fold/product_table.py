@@ -82,8 +82,8 @@ def _create(path: str, definition: Definition, columns: Sequence[Column]) -> Non
 
 
 def _keep_properties(path: str, table: DeltaTable) -> None:
-    """Append tables of release 0.5 have no change feed, and what others have made anew has none of
-    ours: from here on they do. What somebody has set otherwise stays, but for the feed."""
+    """What others have made anew, or set otherwise, has our properties from here on. What somebody
+    has set otherwise stays, but for the feed."""
     found = table.metadata().configuration
     kept = CHECKPOINT_INTERVAL | PROPERTIES | found | CHANGE_FEED
     if kept != found:

@@ -4,10 +4,10 @@ import re
 
 PUT_BACK = "put it back from a copy of the lake that is not older"
 PART = re.compile(
-    r"(bronze|quarantine|ingested_files|tables|rejected|savepoints|ops|checkpoints/ingest|checkpoints)"
+    r"(bronze|quarantine|ingested_files|tables|rejected|savepoints|ops|checkpoints)"
     r"/([^/]+)"
 )
-OF_SOURCE = ("bronze", "quarantine", "ingested_files", "checkpoints/ingest")
+OF_SOURCE = ("bronze", "quarantine", "ingested_files")
 
 
 def how_to_mend(path: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from include.lake.columns import CHECKPOINT_INTERVAL
@@ -115,8 +115,7 @@ def compact(path: str, target_bytes: int | None = None) -> int:
 
 
 def _table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    # Without the comments: delta-rs refuses data whose comments are not those of the table,
-    # and a table of an earlier release has the earlier words.
+    # Without the comments: delta-rs refuses data whose comments are not those of the table.
     plain = pa.schema([field.remove_metadata() for field in schema])
     return pa.Table.from_pylist([dict(row) for row in rows], schema=plain)
 
@@ -209,12 +208,8 @@ def read_ops(
         return pa.schema(fields).empty_table()
     with unbroken(lake.ops(name)):
         dataset = dataset_without_bounds(lake.ops(name))
-        known = set(dataset.schema.names)
-        read = None if columns is None else [f.name for f in fields if f.name in known]
+        read = None if columns is None else [column.name for column in fields]
         rows = dataset.to_table(columns=read, filter=_between(since, before))
-    for column in fields:
-        if column.name not in known:  # written by an earlier release
-            rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
     # Not while it is read: to prepare that for each of many small files costs more than it spares.
     for column, value in (where or {}).items():
         rows = rows.filter(pc.equal(rows[column], value))
@@ -250,18 +245,10 @@ def _fields(name: str, columns: Collection[str] | None) -> list[pa.Field]:
 
 def _ensure_table(lake: Lake, name: str) -> DeltaTable:
     with unbroken(lake.ops(name)):
-        table = DeltaTable.create(
+        return DeltaTable.create(
             lake.ops(name),
             schema=SCHEMAS[name],
             mode="ignore",
             description=DESCRIPTIONS[name],
             configuration=PROPERTIES,
         )
-    known = {column.name for column in table.schema().fields}
-    new = [column for column in SCHEMAS[name] if column.name not in known]
-    if new:
-        table.alter.add_columns(Schema.from_arrow(pa.schema(new)).fields)
-    if not PROPERTIES.items() <= table.metadata().configuration.items():
-        # Of an earlier release. The commit is of no row, and made once.
-        table.alter.set_table_properties(PROPERTIES)
-    return table

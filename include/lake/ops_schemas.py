@@ -191,7 +191,7 @@ GENERATIONS = pa.schema(
         ops_column(
             "event_schema",
             pa.string(),
-            "The Event record of the newest run that wrote, as Spark DDL; null: of release 0.5",
+            "The Event record of the newest run that wrote, as Spark DDL",
         ),
         ops_column(
             "deleted_at",

@@ -113,27 +113,19 @@ TABLES = pa.schema(
         ops_column(
             "table",
             pa.string(),
-            "Key: a table below the lake, such as bronze/signals or ingested_files/signals; "
-            "checkpoints/ingest/<source>: of release 0.5, the file log of that",
+            "Key: a table below the lake, such as bronze/signals or ingested_files/signals",
         ),
-        ops_column("table_id", pa.string(), "Its Delta id; of a file log, the query's"),
-        ops_column(
-            "version", pa.int64(), "Its version after a commit of ours; of a file log, the offset"
-        ),
+        ops_column("table_id", pa.string(), "Its Delta id"),
+        ops_column("version", pa.int64(), "Its version after a commit of ours"),
         ops_column(
             "changed_version", pa.int64(), "At most that: the newest that may have changed rows"
         ),
         ops_column(
             "rows_by_date", pa.string(), "JSON: partition -> rows; unpartitioned: one, named ''"
         ),
-        ops_column("rows", pa.int64(), "All its rows; of a file log, the files that it has"),
+        ops_column("rows", pa.int64(), "All its rows"),
         ops_column("files_hash", pa.string(), "Of the names of the files of that version"),
-        ops_column(
-            "mark",
-            pa.string(),
-            "What the commit of that version says of itself, or null; of a file log, JSON: the "
-            "files that it has lost, and that are not taken again",
-        ),
+        ops_column("mark", pa.string(), "What the commit of that version says of itself, or null"),
         ops_column("recorded_at", INSTANT, "When this was seen"),
     ]
 )

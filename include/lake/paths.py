@@ -63,10 +63,6 @@ class Lake:
     def ingested_files(self, source: str) -> str:
         return f"{self.root}/ingested_files/{source}"
 
-    def ingest_checkpoint(self, source: str) -> str:
-        """Of release 0.5: ingestion's position was a checkpoint of Spark."""
-        return f"{self.root}/checkpoints/ingest/{source}"
-
     def checkpoint(self, stream: str, generation: int) -> str:
         return f"{self.root}/checkpoints/{stream}/{generation}"
 

@@ -7,7 +7,7 @@ of its commits, and asks `what_changed` before it builds on it: in milliseconds,
 A seal holds the table's id, its version, and the names of that version's data files (as a hash;
 names are unique). Later commits are gone through one by one: those that change no data are fine
 (OPTIMIZE, VACUUM, a property), and so are those that `is_ours` accepts, as a job may have died
-between its commit and the seal. A table without a seal is believed: lakes of 0.5 have none.
+between its commit and the seal. A table without a seal is believed.
 """
 
 import json

@@ -45,7 +45,7 @@ ROWS_A_GROUP = 50_000
 def read_clock(lake: Lake, source: Source) -> Clock:
     """The clock of bronze: from the table's log, or from its rows where the log is silent."""
     logged = read_logged_clock(lake, source)
-    if logged is None or (logged.watermark_us is None) != (logged.ingested_at_us is None):
+    if logged is None:
         logged = _clock_of_rows(lake.bronze(source.name))
     empty = no_groups(source)
     if empty is None or logged.groups is not None:
@@ -114,10 +114,10 @@ def clock_set_back(before: Clock, to_us: int, now_us: int) -> Clock:
 
 
 def _ingested_at_after(before: Clock, now_us: int) -> int:
-    """In whole milliseconds, as watermarks are; tables of version 0.1 have finer ones."""
+    """In whole milliseconds, as watermarks are."""
     if before.ingested_at_us is None:
         return floor_to_ms(now_us)
-    return max(floor_to_ms(now_us), floor_to_ms(before.ingested_at_us) + US_PER_MS)
+    return max(floor_to_ms(now_us), before.ingested_at_us + US_PER_MS)
 
 
 def append_next(

@@ -183,8 +183,7 @@ def read_logged_clock(lake: Lake, source: Source) -> Clock | None:
     """The clock as bronze's log has it; None when it does not say, and rows must be read.
 
     The newest commit that names it should name the latest. Of those before it, too, the latest
-    counts: release 0.5 could append a row behind a commit that it had not seen. Tables of
-    version 0.1 have no `ingested_at_us` in their logs: with such a newest commit it is None.
+    counts: a row may have been appended behind a commit that its writer had not seen.
     """
     path = lake.bronze(source.name)
     if not lake.is_delta_table(path):
@@ -205,7 +204,7 @@ def read_logged_clock(lake: Lake, source: Source) -> Clock | None:
 
 def _clock_in(metadata: Mapping[str, Any], source: Source) -> Clock:
     groups = logged_groups(metadata, source)
-    return Clock(metadata[WATERMARK_KEY], metadata.get(INGESTED_AT_KEY), groups)
+    return Clock(metadata[WATERMARK_KEY], metadata[INGESTED_AT_KEY], groups)
 
 
 def check_clock_order(lake: Lake, source: Source, before: Clock, after: Clock) -> None:

@@ -1,7 +1,7 @@
 """How the position names what was taken of somebody else's Delta table.
 
 Each file with the version that added it, `12/part-0.parquet`, and `12/?commit/5e1f...` once all of that
-version is taken, with a mark of its commit: `12/` alone where that could not be read, or by an older release.
+version is taken, with a mark of its commit: `12/` alone where that could not be read.
 """
 
 from typing import NamedTuple

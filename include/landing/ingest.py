@@ -39,7 +39,6 @@ from include.landing.origin_position import ensure_origin_position, refuse_other
 from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
 from include.landing.planned_entry import entry_hash, planned_entry
 from include.landing.quarantined_rows import quarantine_findings
-from include.landing.spark_position import lost_files
 from include.landing.unknown_fields import new_fields
 from include.landing.watermark_jump import Jump, find_jump, jump_findings
 from include.origins import KafkaTopic
@@ -188,7 +187,7 @@ def ingest(
     A `record` gets the counts, too, and also when it fails half-way.
     """
     run_id = (record or {}).get("run_id")
-    prepare(lake, source, run_id)
+    prepare(lake, source)
     writer = BatchWriter(lake, source, parse, run_id)
     try:
         drain(lake, source, writer)
@@ -206,7 +205,7 @@ def ingest(
     return writer.counts
 
 
-def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
+def prepare(lake: Lake, source: Source) -> None:
     """Make what a fresh lake lacks. LakeError where tables and position do not fit each other."""
     refuse_before_reset(lake, source.name, "ingestion")
     begins_anew = refuse_changed_tables(lake, source) is None
@@ -216,18 +215,15 @@ def prepare(lake: Lake, source: Source, run_id: str | None) -> None:
     if source.origin is not None:
         ensure_origin_position(lake, source.name)
     else:
-        _prepare_landing(lake, source, run_id)
+        _prepare_landing(lake, source)
     if begins_anew:
         seal_anew(lake, source.name)
 
 
-def _prepare_landing(lake: Lake, source: Source, run_id: str | None) -> None:
+def _prepare_landing(lake: Lake, source: Source) -> None:
     landing = lake.path_in_filesystem(lake.landing(source.name))
     lake.filesystem.create_dir(landing, recursive=True)  # a fresh lake has none: nothing landed
-    if not lake.is_delta_table(lake.ingested_files(source.name)):
-        lost, findings = lost_files(lake, source.name)
-        record_findings(lake, run_id, source.name, findings)
-        ensure_position(lake, source.name, lost)
+    ensure_position(lake, source.name)
 
 
 def drain(lake: Lake, source: Source, writer: BatchWriter) -> None:

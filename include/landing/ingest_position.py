@@ -6,8 +6,6 @@ is done. A run that dies anywhere leaves a plan without that row; the next one r
 with the same files and the same time, and both tables know whether they have it.
 
 The rows are the position: nothing of it is in a commit's info, which goes when a log is cleaned.
-A lake of release 0.5 has it in a checkpoint of Spark (spark_position.py), which the first run
-takes over, numbers and all: so whatever 0.5 has begun, this repeats as the same batch.
 """
 
 import json
@@ -17,13 +15,12 @@ from uuid import uuid4
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.fold.instants import micros_of
-from include.lake.columns import create_if_absent, documented
+from include.lake.columns import create_if_absent
 from include.lake.commits import is_written, transaction, write_once
 from include.lake.delta_log import open_table, table_to_write
 from include.lake.ops import compact_now_and_then, despite_others, with_all_columns
 from include.lake.paths import Lake
 from include.lake.read_tables import table_to_read
-from include.landing import spark_position
 from include.landing.arrivals import Arrivals
 from include.landing.batch import Batch, Position
 from include.landing.landed_files import landed_files
@@ -34,7 +31,6 @@ from include.landing.position_rows import (
     done_row,
     plan_rows,
     position_of,
-    rows_of,
 )
 from include.settings import Source
 
@@ -44,7 +40,7 @@ def read_position(lake: Lake, source: str) -> Position | None:
     path = lake.ingested_files(source)
     if lake.is_delta_table(path):
         return position_of(path, open_table(path))
-    return _of_checkpoint(lake, source)
+    return None
 
 
 def files_waiting(lake: Lake, source: str) -> int:
@@ -64,19 +60,9 @@ def bytes_waiting(lake: Lake, source: str) -> int:
     return sum(file.bytes for file in landed_files(lake, source) if file.name not in taken)
 
 
-def ensure_position(lake: Lake, source: str, lost: frozenset[str] = frozenset()) -> None:
-    """Make the table of landed files: empty, or with what a checkpoint of 0.5 has.
-
-    `lost`: files that the tables have, though that checkpoint has lost them. LakeError when the
-    checkpoint belongs to another landing folder.
-    """
-    path = lake.ingested_files(source)
-    position = _of_checkpoint(lake, source)
-    if position is None:
-        create_if_absent(path, COLUMNS, COMMENT, {}, name=uuid4().hex)
-        return
-    rows = rows_of(position, lost).cast(documented(COLUMNS))
-    write_deltalake(path, rows, description=COMMENT, name=position.id)
+def ensure_position(lake: Lake, source: str) -> None:
+    """Make the table of landed files, without a row."""
+    create_if_absent(lake.ingested_files(source), COLUMNS, COMMENT, {}, name=uuid4().hex)
 
 
 def next_batch(lake: Lake, source: Source, arrived: Arrivals, now: datetime) -> Batch | None:
@@ -143,17 +129,3 @@ def is_batch_in(lake: Lake, source: str, table: str, batch: Batch) -> bool:
 def app_prefix(source: str) -> str:
     """With what the names of all writes of the source's batches begin."""
     return f"ingest/{source}/"
-
-
-def _of_checkpoint(lake: Lake, source: str) -> Position | None:
-    """What a checkpoint of release 0.5 has left; None without one."""
-    position_id = spark_position.read_query_id(lake, source)
-    if position_id is None:
-        return None
-    newest = spark_position.newest_batch(lake, source)
-    done = spark_position.newest_committed_batch(lake, source)
-    taken = frozenset(spark_position.files_until(lake, source, done))
-    if newest == done:
-        return Position(position_id, newest, taken, None)
-    begun = spark_position.read_planned_batch(lake, source, newest)
-    return Position(position_id, newest, taken, Batch(position_id, newest, *begun))

@@ -96,7 +96,7 @@ def _refuse_missing_table(lake: Lake, source: str) -> None:
     for path in (lake.bronze(source), lake.quarantine(source)):
         if not lake.is_delta_table(path):
             raise LakeError(
-                f"{path} is missing, but {_kept_at(lake, source)} is there: what it has taken would "
+                f"{path} is missing, but {lake.ingested_files(source)} is there: what it has taken would "
                 f"not come again. Put the table back; or, {how_to_ingest_anew(source)}"
             )
 
@@ -110,7 +110,7 @@ def _refuse_other_times(
     newest = -1 if written is None else written
     if position.newest < newest:
         raise LakeError(
-            f"{_kept_at(lake, source)} ends at batch {position.newest}, but {path} has "
+            f"{lake.ingested_files(source)} ends at batch {position.newest}, but {path} has "
             f"batch {newest}: it is an old copy, and what it reads next would be lost. "
             f"Put back a copy that is not older than the table; or, {how_to_ingest_anew(source)}"
         )
@@ -119,15 +119,9 @@ def _refuse_other_times(
         raise LakeError(_older_than_position(lake, source, told))
 
 
-def _kept_at(lake: Lake, source: str) -> str:
-    """Where the position is: our table, or what release 0.5 has left."""
-    path = lake.ingested_files(source)
-    return path if lake.is_delta_table(path) else lake.ingest_checkpoint(source)
-
-
 def _older_than_position(lake: Lake, source: str, changed: str) -> str:
     return (
-        f"{changed}. Nothing is ingested, as what {_kept_at(lake, source)} has taken would not come "
+        f"{changed}. Nothing is ingested, as what {lake.ingested_files(source)} has taken would not come "
         f"again: put the table back from a copy that is not older; or, {how_to_ingest_anew(source)}"
     )
 

@@ -104,7 +104,7 @@ def _not_taken(name: str) -> str:
 
 
 def _is_hidden(name: str) -> bool:
-    # The rule of Hadoop's listing, with its exceptions: release 0.5 went by that.
+    # The rule of Hadoop's listing, with its exceptions.
     if name.startswith(("_common_metadata", "_metadata")):
         return False
     under_score = name.startswith("_") and "=" not in name

@@ -14,7 +14,6 @@ from include.lake.commits import transaction
 from include.lake.delta_log import open_table, table_to_write
 from include.lake.ops import with_all_columns
 from include.lake.paths import Lake
-from include.landing import spark_position
 from include.landing.batch import Batch
 from include.landing.ingest_position import app_id
 from include.landing.position_rows import COLUMNS, COMMENT, ORIGIN_ID, done_row, plan_rows
@@ -25,12 +24,9 @@ def refuse_other_origin(lake: Lake, source: Source) -> None:
     """SettingsError when what was taken for it until now came from elsewhere."""
     path = lake.ingested_files(source.name)
     if not lake.is_delta_table(path):
-        had_files = spark_position.read_query_id(lake, source.name) is not None
-        is_other = had_files and source.origin is not None
-    else:
-        names = [field.name for field in open_table(path).schema().fields]
-        is_other = (ORIGIN_ID.name in names) != (source.origin is not None)
-    if is_other:
+        return
+    names = [field.name for field in open_table(path).schema().fields]
+    if (ORIGIN_ID.name in names) != (source.origin is not None):
         raise SettingsError(
             f"source {source.name} has been taken from elsewhere ({path}): where it comes from is "
             "not changed. A source of another name can come from there"

@@ -1,6 +1,5 @@
 """The rows of `ingested_files/<source>`: what they say of its batches, and how they are read."""
 
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -117,15 +116,3 @@ def _rows(*columns: list[Any]) -> pa.Table:
     given = [*columns, *([None] * len(columns[0]) for _ in range(len(columns), len(SCHEMA)))]
     arrays = [pa.array(values, field.type) for values, field in zip(given, SCHEMA, strict=True)]
     return pa.table(arrays, schema=SCHEMA)
-
-
-def rows_of(position: Position, lost: frozenset[str]) -> pa.Table:
-    """The rows that say the same, with `lost` among the files that were taken."""
-    taken = sorted(position.taken | lost)
-    begun = position.open and replace(position.open, files=tuple(sorted(position.planned - lost)))
-    # With no file left of it the batch is done: its number is not given again.
-    done = position.newest - 1 if begun and begun.files else position.newest
-    parts = [_rows([done] * len(taken), taken), _rows([done], [None])]
-    if begun and begun.files:
-        parts.append(plan_rows(begun))
-    return pa.concat_tables(parts)

@@ -21,9 +21,9 @@ from include.stream_definition import load_definition, pinned_settings
 # the fold's own code is not looked at, as nearly all changes of it change no result.
 FOLD_SEMANTICS = 1
 STREAMS = "include.streams"
-# Where modules were when the lakes of 0.5 took up their fingerprints: a move changes no result.
-MOVED = {"include.fold": "spark_jobs.fold", "include.streams": "spark_jobs.streams"}
 LENGTH = 16  # hex characters
+# What of the entry is computed by; None: `**more`, which may have either.
+FUNCTIONS = ("fold", "migrate_state", None)
 # How state is spread, and which rows were in time: the fold of given events is the same.
 CHANGE_NO_RESULT = {"buckets", "state_partitions", "watermark_delay_ms"}
 
@@ -87,10 +87,9 @@ def only_code(source: bytes) -> ast.Module:
 
 
 def _without_entry(tree: ast.Module) -> ast.Module:
-    """As in 0.5, when a stream's entry was in another file: with `FOLD = ...`, if with any, and
-    with `MIGRATE_STATE = ...`.
+    """With `fold = ...` and `migrate_state = ...` in place of the stream's entry.
 
-    What results depend on of the entry is pinned. Imports that only the entry needs go with it.
+    What else results depend on of the entry is pinned. Imports that only the entry needs go with it.
     """
     rest: list[ast.stmt] = []
     needed_by_entry: set[str] = set()
@@ -104,7 +103,9 @@ def _without_entry(tree: ast.Module) -> ast.Module:
         needed_by_entry |= _names_in([statement])
         for keyword in value.keywords:
             (of_checks if keyword.arg == "checks" else of_others).append(keyword.value)
-        rest += _functions_of(value, tree)
+        rest += [
+            _assignment(k.arg or "more", k.value) for k in value.keywords if k.arg in FUNCTIONS
+        ]
     tree.body = _without_values(rest, _names_in(of_checks), _names_in(of_others))
     needed_by_entry |= _names_in(rest) if of_checks else set()
     return _WithoutImports(needed_by_entry - _names_in(tree.body)).visit(tree)  # type: ignore[no-any-return]
@@ -118,30 +119,6 @@ def _entry_in(statement: ast.stmt) -> ast.Call | None:
         return None
     name = value.func.attr if isinstance(value.func, ast.Attribute) else ast.unparse(value.func)
     return value if name == "Stream" else None
-
-
-def _functions_of(entry: ast.Call, tree: ast.Module) -> Iterator[ast.Assign]:
-    """What the entry computes by, as far as the file alone does not say it."""
-    for name, given_as, usual in (
-        ("FOLD", ("fold", None), ("FOLD", "define")),
-        ("MIGRATE_STATE", ("migrate_state",), ("migrate_state",)),
-    ):
-        given = (keyword.value for keyword in entry.keywords if keyword.arg in given_as)
-        yield from (_assignment(name, one) for one in given if not _is_usual(one, usual, tree))
-
-
-def _is_usual(function: ast.expr, names: Sequence[str], tree: ast.Module) -> bool:
-    """Whether it is what 0.5 took for it without a word: what the file itself calls so, or nothing.
-    Any other name has to be in the code: which it is, and with an import where it comes from."""
-    made = (name for name in names if any(_makes(one, name) for one in tree.body))
-    is_none = isinstance(function, ast.Constant) and function.value is None
-    return is_none or (isinstance(function, ast.Name) and function.id == next(made, None))
-
-
-def _makes(statement: ast.stmt, name: str) -> bool:
-    if isinstance(statement, ast.FunctionDef):
-        return statement.name == name
-    return isinstance(statement, ast.Assign | ast.AnnAssign) and _assigns(statement, name)
 
 
 def _without_values(
@@ -239,31 +216,14 @@ def _modules(name: str) -> dict[str, str]:
     waiting = [name]
     while waiting:
         module = waiting.pop()
-        file = None if _before(module) in found else _file_of(module)
+        file = None if module in found else _file_of(module)
         if file is not None:
             tree = only_code(file.read_bytes())
             tree = _without_entry(tree) if module == name else tree
             package = module if file.stem == "__init__" else module.rpartition(".")[0]
             waiting += [other for other in _imported(package, tree) if _is_of_streams(other)]
-            found[_before(module)] = ast.unparse(_AsBeforeMoves().visit(tree))
+            found[module] = ast.unparse(tree)
     return found
-
-
-class _AsBeforeMoves(ast.NodeTransformer):
-    def visit_Import(self, node: ast.Import) -> ast.Import:
-        node.names = [ast.alias(_before(alias.name), alias.asname) for alias in node.names]
-        return node
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
-        node.module = _before(node.module or "") or None
-        return node
-
-
-def _before(module: str) -> str:
-    for now, then in MOVED.items():
-        if f"{module}.".startswith(f"{now}."):
-            return then + module.removeprefix(now)
-    return module
 
 
 def _imported(package: str, tree: ast.Module) -> Iterator[str]:

@@ -3,18 +3,17 @@
 import atexit
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache, reduce
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from include.checkpoint.state_operator import committed_operator
 from include.fold.ddl import BUCKET_STATE, KEYS, state_rows_ddl
 from include.fold.definition import KeyedFold
-from include.lake.paths import LakeError
-from spark_jobs.engines import live_of_0_5
+from include.lake.paths import LakeError, files_of
 from spark_jobs.engines.packing import texts_of
 from spark_jobs.engines.pending import PendingEventsError, pending_events
 from spark_jobs.engines.stored_bucket import StoredBucket, unpacked_states
@@ -25,27 +24,15 @@ def read_states(
 ) -> DataFrame:
     """The states after the last batch, or that one, as rows of `state_rows_ddl(fold)`."""
     stored = _Stored(session, checkpoint, batch_id)
-    parts = []
-    if BUCKET_STATE in stored.variables:
-        states = stored.read(BUCKET_STATE).where("keys > 0").withColumnsRenamed({"keys": "count"})
-        keys = stored.read(KEYS)
-        parts.append(_unpacked(states.join(keys, "bucket", "left"), fold))
-    if live_of_0_5.STATES in stored.variables:  # of buckets that no batch has touched since then
-        keys, states = stored.read(live_of_0_5.KEYS), stored.read(live_of_0_5.STATES)
-        parts.append(live_of_0_5.read_old_states(keys, states, fold))
-    return reduce(DataFrame.union, parts)
+    states = stored.read(BUCKET_STATE).where("keys > 0").withColumnsRenamed({"keys": "count"})
+    return _unpacked(states.join(stored.read(KEYS), "bucket", "left"), fold)
 
 
 def read_waiting(session: SparkSession, checkpoint: str, batch_id: int | None = None) -> DataFrame:
     """`bucket, waiting, events` of each bucket that was ever touched, after the last batch or that
     one: how many events wait in it, and those as an Arrow stream (null for none)."""
-    stored = _Stored(session, checkpoint, batch_id)
-    parts = []
-    if BUCKET_STATE in stored.variables:
-        parts.append(stored.read(BUCKET_STATE).select("bucket", "waiting", "events"))
-    if live_of_0_5.PENDING in stored.variables:
-        parts.append(live_of_0_5.read_old_waiting(stored.read(live_of_0_5.PENDING)))
-    return reduce(DataFrame.union, parts)
+    stored = _Stored(session, checkpoint, batch_id).read(BUCKET_STATE)
+    return stored.select("bucket", "waiting", "events")
 
 
 def find_unreadable(session: SparkSession, checkpoint: str, fold: KeyedFold) -> str | None:
@@ -71,10 +58,9 @@ class _Stored:
     """The state variables of a checkpoint as of one batch."""
 
     def __init__(self, session: SparkSession, checkpoint: str, batch_id: int | None) -> None:
-        operator = committed_operator(checkpoint, batch_id)
-        if operator is None:
+        commits = fs.FileSelector("commits", allow_not_found=True)
+        if not files_of(checkpoint).get_file_info(commits):
             raise LakeError(f"no batch of {checkpoint} has stored a state yet")
-        self.variables = operator.variables
         # Starts what the state reader needs in a new session (SPARK-58973).
         _ = session.streams.active
         self._checkpoint = readable(checkpoint)

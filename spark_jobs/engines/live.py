@@ -12,7 +12,6 @@ from include.fold.definition import KeyedFold
 from spark_jobs.engines.bucket_processor import FOLDED_DDL
 from spark_jobs.engines.deferred_processor import DeferredProcessor
 from spark_jobs.engines.engine import Seed
-from spark_jobs.engines.live_of_0_5 import FrameProcessor
 from spark_jobs.engines.packing import Admission, pack_events
 from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.engines.state_rows import group_states
@@ -27,7 +26,6 @@ def live_fold(
     partitions: int,
     watermark_delay: timedelta,
     seed: Seed | None = None,
-    of_0_5: bool = False,
     pack: Pack = pack_events,
 ) -> DataFrame:
     """What each batch of the streaming frame `bronze` folds: FOLDED_DDL, one row per bucket call.
@@ -35,7 +33,7 @@ def live_fold(
     `partitions` is the number of state partitions of the checkpoint. `outputs` holds the
     emitted rows as an Arrow stream of `output_schema(fold)`, `rejected` the calls that were
     rejected as one of REJECTED; each is null without any. A `seed` is needed in every run.
-    `of_0_5`: release 0.5 has begun the checkpoint. `pack`: who reads the rows.
+    `pack`: who reads the rows.
     """
     delay_us = watermark_delay // MICROSECOND
     since_us = None if seed is None else seed.as_of_us
@@ -45,11 +43,8 @@ def live_fold(
         initial = _seed_rows(seed.states, seed.waiting, fold, ids).groupBy("bucket")
     packed = _clocked(pack(bronze, fold, ids, Admission(delay_us, since_us)), delay_us)
     # With rows: a frame of pandas costs a bucket a millisecond more.
-    grouped = packed.groupBy("bucket")
-    operator = grouped.transformWithStateInPandas if of_0_5 else grouped.transformWithState
-    processor = FrameProcessor if of_0_5 else DeferredProcessor
-    return operator(
-        processor(fold, delay_us, since_us),
+    return packed.groupBy("bucket").transformWithState(
+        DeferredProcessor(fold, delay_us, since_us),
         outputStructType=FOLDED_DDL,
         outputMode="Append",
         timeMode="EventTime",

@@ -185,8 +185,8 @@ class BatchWriter:
 
 
 def _level(before: dict[str, Any] | None, name: str, change: int, start: int = 0) -> int:
-    """A level after a batch that changed it; null in the row of an earlier release is 0."""
-    return (start if before is None else before[name] or 0) + change
+    """A level after a batch that changed it."""
+    return (start if before is None else before[name]) + change
 
 
 def _instant(micros: int) -> datetime:

@@ -8,13 +8,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from include.checkpoint.state_operator import committed_operator, forget_begun_operator
 from include.landing.late_fields import late_fields_of
 from spark_jobs.engines.engine import LiveQuery, WriteBatch
 from spark_jobs.engines.folded_batch import FoldedFrame, fetch
 from spark_jobs.engines.late_columns import fill_late_fields
 from spark_jobs.engines.live import Pack, live_fold
-from spark_jobs.engines.live_of_0_5 import OPERATOR
 from spark_jobs.engines.packed_files import pack_files, workers_can_read
 from spark_jobs.engines.packing import pack_events
 from spark_jobs.engines.session_settings import session_settings
@@ -66,8 +64,6 @@ def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
     reader = spark.readStream.format("delta").option("maxFilesPerTrigger", files_per_batch)
     if query.first_version is not None:
         reader = reader.option("startingVersion", str(query.first_version))
-    forget_begun_operator(query.checkpoint)
-    operator = committed_operator(query.checkpoint)
     bronze = query.lake.bronze(stream.source)
     rows, late = reader.load(bronze), late_fields_of(bronze, query.fold)
     pack: Pack = partial(pack_files, late=late)
@@ -80,7 +76,6 @@ def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
         stream.state_partitions,
         stream.watermark_delay,
         query.seed,
-        of_0_5=operator is not None and operator.name == OPERATOR,
         pack=pack,
     )
 

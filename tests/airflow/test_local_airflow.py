@@ -50,7 +50,7 @@ def test_airflow_is_told_everything_and_writes_below_the_project(lake):
 
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Path:
-    """Airflow's folder as a release before 0.6 left it: for all to read."""
+    """Airflow's folder, which all may read until then."""
     home = tmp_path / ".airflow"
     home.mkdir(mode=0o755)
     monkeypatch.setattr(module, "HOME", home)
@@ -61,8 +61,8 @@ def home(tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize("before", [None, '{"admin": "kept"}'])
 def test_airflows_folder_and_password_are_its_owners_alone(home, before):
     if before is not None:
+        module.PASSWORDS.touch(0o600)
         module.PASSWORDS.write_text(before)
-        module.PASSWORDS.chmod(0o644)
     module.make_private_home()
     module.make_password()
     made = module.password()

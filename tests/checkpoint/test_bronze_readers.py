@@ -96,11 +96,6 @@ def test_a_commit_that_the_log_no_longer_has_has_no_time(three_commits):
     assert (lag.version, lag.since) == (1, None)
 
 
-def test_the_checkpoints_of_ingestion_are_no_readers(three_commits):
-    Path(three_commits.ingest_checkpoint(SOURCE), "offsets").mkdir(parents=True)
-    assert lags(three_commits) == []
-
-
 def test_a_position_that_cannot_be_read_is_named(three_commits):
     write_position(three_commits, "user_counts", next_version=1)
     Path(three_commits.checkpoint("user_counts", 1), "offsets", "0").write_text("v1\n{}\n")

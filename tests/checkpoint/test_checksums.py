@@ -1,4 +1,4 @@
-"""Checksums as Hadoop has written them: those of a lake that release 0.5 left."""
+"""Checksums as Hadoop has written them: those of a checkpoint that Spark left on a local disk."""
 
 import tarfile
 from pathlib import Path
@@ -8,12 +8,12 @@ import pytest
 from include.checkpoint.checksums import unlike_their_checksums
 from include.lake.paths import Lake, open_lake
 
-ARCHIVE = Path(__file__).parents[1] / "e2e" / "lake_of_0_5" / "lake.tar.xz"
+ARCHIVE = Path(__file__).parent / "of_hadoop.tar.xz"
 
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory) -> tuple[Lake, list[Path]]:
-    folder = tmp_path_factory.mktemp("of_0_5")
+    folder = tmp_path_factory.mktemp("of_hadoop")
     with tarfile.open(ARCHIVE) as packed:
         packed.extractall(folder, filter="data")
     (found,) = folder.rglob("checkpoints")

@@ -1,4 +1,4 @@
-"""Sequences of operations by which release 0.5 lost rows without a word (L1 to L8 of the simulator).
+"""Sequences of operations by which rows were once lost without a word (L1 to L8 of the simulator).
 
 After each the table is what an oracle says, or the check names what is wrong and what mends it,
 and that mends it.

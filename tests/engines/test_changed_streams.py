@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 
 from include.fold.ddl import event_ddl
 from include.lake.generations import read_generations
-from include.lake.ops import read_ops, update_ops
+from include.lake.ops import read_ops
 from include.settings import SettingsError
 from include.streams import device_signals
 from include.streams.device_signals import Signal
@@ -95,12 +95,9 @@ class KilledError(Exception):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "of_release_0_5",
-    [pytest.param(False, marks=pytest.mark.full), pytest.param(True, marks=pytest.mark.e2e)],
-)
+@pytest.mark.full
 def test_the_code_is_marked_as_changed_when_it_writes_and_not_when_it_fails(
-    spark, lake, files, monkeypatch, of_release_0_5
+    spark, lake, files, monkeypatch
 ):
     times = [START_US + second * SECOND_US for second in range(4)]
     first, second = stamp(
@@ -110,9 +107,6 @@ def test_the_code_is_marked_as_changed_when_it_writes_and_not_when_it_fails(
     arrive(lake, first)
     run(spark, lake)
     assert read_generations(lake, NAME).pinned(1)["event_schema"] == event_ddl(old)
-    if of_release_0_5:
-        row = {"stream": NAME, "generation": 1, "event_schema": None}
-        update_ops(lake, "generations", ("stream", "generation"), [row])
     arrive(lake, second)
     before = table_rows(lake, STREAM, old)
 

@@ -28,7 +28,6 @@ from pyspark.sql import SparkSession
 
 from include.settings import PROJECT
 from include.spark.local_jobs import say
-from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import close_state_stores
 from tests.e2e import kafka_faults
@@ -38,6 +37,7 @@ from tests.faults.lakes import registered
 from tests.faults.matrix import Row
 from tests.faults.trial import EQUAL, MENDED, MISSED, WRONG, Bases, Result, Trial
 from tests.simulator.live_model import LiveModel
+from tests.simulator.local_engine import LocalEngine
 
 # How a row, or what is more than one, is tried.
 Try = Callable[[Any, Bases, CommandLine], Result]

@@ -93,29 +93,9 @@ def test_a_failed_run_is_recorded_with_its_cause(lake, message, recorded):
     assert run["started_at"] <= run["ended_at"] <= datetime.now(UTC)
 
 
-def test_a_table_of_an_earlier_release_gets_the_new_columns(lake, monkeypatch):
-    today = ops.SCHEMAS["runs"]
-    reworded = [column.with_metadata({"comment": "in other words"}) for column in today]
-    earlier = pa.schema([column for column in reworded if column.name != "rows_excluded"])
-    monkeypatch.setitem(ops.SCHEMAS, "runs", earlier)
-    append_ops(lake, "runs", [{"run_id": "old"}])
-    monkeypatch.setitem(ops.SCHEMAS, "runs", today)
-
-    assert read_ops(lake, "runs")["rows_excluded"].to_pylist() == [None]
-    append_ops(lake, "runs", [{"run_id": "new"}])
-    update_ops(lake, "runs", ["run_id"], [{"run_id": "new", "rows_excluded": 3}])
-    rows = {row["run_id"]: row["rows_excluded"] for row in read_ops(lake, "runs").to_pylist()}
-    assert rows == {"old": None, "new": 3}
-    comments = [field.metadata["comment"] for field in DeltaTable(lake.ops("runs")).schema().fields]
-    assert all(comments)
-
-
-@pytest.mark.parametrize("is_of_earlier_release", [False, True])
-def test_the_log_does_not_grow_with_all_that_was_ever_written(lake, is_of_earlier_release):
+def test_the_log_does_not_grow_with_all_that_was_ever_written(lake):
     """Who opens a table lists its log, and reads which files were replaced."""
     path = Path(lake.ops("batches"))
-    if is_of_earlier_release:
-        DeltaTable.create(path, schema=ops.SCHEMAS["batches"])
     for number in range(25):
         append_ops(lake, "batches", [batch("a", number)])
         update_ops(lake, "batches", ("stream", "batch_id"), [batch("a", number)])

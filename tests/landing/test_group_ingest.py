@@ -21,7 +21,6 @@ from include.landing.ingest_position import files_waiting
 from include.landing.parsed_batch import Parse, parsed_here
 from include.registry import stream_named
 from include.settings import FOLDER, Source
-from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.run_stream import drain
 from tests.clocked import GRACE, HOUR, WITHOUT_CLOCK
 from tests.clocked import SIGNALS as CLOCKED
@@ -30,6 +29,7 @@ from tests.ingested import bronze_of, one_file_a_commit, rows_of
 from tests.landed_files import START, Landing, signal
 from tests.parsers import HERE, ON_SPARK, both_parsers_at_length, parser
 from tests.simulator.live_model import LiveModel
+from tests.simulator.local_engine import LocalEngine
 
 pytestmark = pytest.mark.slow
 

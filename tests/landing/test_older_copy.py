@@ -60,7 +60,8 @@ def test_a_copy_that_has_grown_stops_until_it_is_gone_on_with_where_it_is_the_sa
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["append", "merge_new", "ingest", "optimize", "put_back"]), st.integers(0, 9)
+        st.sampled_from(["append", "merge_new", "ingest", "optimize", "put_back"]),
+        st.integers(0, 9),
     ),
     min_size=4,
     max_size=14,

@@ -29,7 +29,6 @@ from include.landing.refusals import RefusedError
 from include.landing.rescue import Rescue, read_rescued
 from include.registry import stream_named
 from include.settings import Field, SettingsError, Source, Stream, Times
-from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reingest_quarantine import reingest
@@ -39,6 +38,7 @@ from tests.engines.lake_runs import table_of
 from tests.ingested import SIGNALS
 from tests.landed_files import START, Landing
 from tests.parsers import both_parsers, both_parsers_at_length
+from tests.simulator.local_engine import LocalEngine
 
 pytestmark = pytest.mark.slow
 

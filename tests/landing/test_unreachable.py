@@ -14,11 +14,11 @@ from include.checkpoint.snapshot_contents import read_snapshots
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.settings import MIB
-from spark_jobs.tables.arrow_savepoints import read_contents
 from tests.checkpoint.spark_checkpoint import SparkCheckpoint
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START, Landing
 from tests.open_files import no_more_files
+from tests.simulator.arrow_savepoints import read_contents
 from tests.unreachable import MEMORY_LEFT, no_more_memory, store_that_answers
 
 ROWS = MEMORY_LEFT // 8 + MIB  # of 8 bytes a column

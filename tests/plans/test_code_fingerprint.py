@@ -20,15 +20,6 @@ from include.stream_definition import load_definition, pinned_settings
 from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table
 from tests.tried_stream import HELPER, IMPORT, SOURCE, STREAM, changed, files_in
 
-# What lakes of release 0.5 hold of its streams, whose functions have not changed since.
-OF_0_5 = {
-    "device_signals": "5e45e189313288aa",
-    "user_counts": "fc58b36807b3930d",
-    "user_sessions": "4c6b2e4b31bffad1",
-    "threshold_alerts": "46d61181a498a230",
-    "service_health": "8bec302f03d1573b",
-}
-
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
@@ -52,11 +43,6 @@ def files(tmp_path, monkeypatch):
 )
 def test_words_and_formatting_do_not_count(files, old, new):
     assert files.fingerprint(changed(SOURCE, old, new)) == files.fingerprint()
-
-
-@pytest.mark.parametrize("name", OF_0_5)
-def test_a_lake_of_0_5_knows_the_functions_again(name):
-    assert code_fingerprint(stream_named(name), None) == OF_0_5[name]
 
 
 def test_words_in_what_it_imports_do_not_count(files):

@@ -124,12 +124,6 @@ def test_a_mapping_that_another_module_of_the_streams_has_counts(files, mapping)
     assert files.fingerprint(source, other) != files.fingerprint(source, helper)
 
 
-def test_a_mapping_of_the_usual_name_is_code_of_its_file_alone(files):
-    """As before entries were looked at for one: such a stream's code keeps its name."""
-    for mapping in ("migrate_state", "None"):
-        assert files.fingerprint(SOURCE + MAPPING.format(mapping)) == "a86462e22c831873"
-
-
 ANOTHER_STREAM = """
 from include.settings import Check, Stream
 {constant}

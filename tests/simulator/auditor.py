@@ -32,8 +32,8 @@ from include.plans.stream_identity import stream_identity
 from include.savepoints.lineage import code_of, is_mapped, rejects
 from include.savepoints.manifest import savepoints_of
 from include.settings import Source, Stream
-from spark_jobs.tables.arrow_savepoints import read_rows
 from tests.simulator import oracle
+from tests.simulator.arrow_savepoints import read_rows
 from tests.simulator.oracle import Emitted, Folded, Marks
 from tests.simulator.shapes import FLAT, Landed, Shape
 from tests.simulator.world import World

@@ -1,5 +1,5 @@
-"""Bugs, planted one by one: the simulator must find each of them. Here are those that release 0.5
-had; those of planted_folds.py and planted_landing.py are only what could have been.
+"""Bugs, planted one by one: the simulator must find each of them. Here are those that the project
+once had; those of planted_folds.py and planted_landing.py are only what could have been.
 """
 
 from collections.abc import Callable, Iterator, Sequence

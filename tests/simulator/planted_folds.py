@@ -16,7 +16,7 @@ from include.fold.shapes import Items, Money, Nested, Pairs
 from include.fold.states import States
 from include.fold.timer_calls import RejectingTimerCalls, TimerCalls
 from include.fold.timers import TIMERS, TimedGroupState
-from spark_jobs.tables import arrow_savepoints
+from tests.simulator import arrow_savepoints
 from tests.simulator.replaced import everywhere
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -1,4 +1,4 @@
-"""Sequences that went wrong once, here or in release 0.5, by name: what `make simulate` has found.
+"""Sequences that went wrong once, by name: what `make simulate` has found.
 
 Each begins after some ordinary days (`Operations.some_days`), and each step is audited.
 """
@@ -231,7 +231,7 @@ def bronze_that_others_changed_then_reseed(do: Operations) -> None:
     do.reseed(None)
 
 
-# A bug of release 0.5 (see `planted.py`), and what brings it out.
+# A bug that there once was (see `planted.py`), and what brings it out.
 FINDS: dict[str, Sequence] = {
     "L1": rewind_cut_off_then_other_buckets,
     "L2": lost_table_then_reseed_cut_off,

@@ -14,10 +14,10 @@ from include.fold.schemas import output_schema
 from include.registry import stream_named
 from include.savepoints.manifest import savepoints_of
 from include.stream_definition import load_definition
-from spark_jobs.engines.local_engine import ArrowProductTable, LocalEngine
 from spark_jobs.engines.spark_engine import SparkEngine
 from tests.bronze import FIRST_INGESTED_US, append_commit, stamp
 from tests.engines.live_lakes import DELAY_US, make_commits, signal, user_event
+from tests.simulator.local_engine import ArrowProductTable, LocalEngine
 from tests.simulator.steps import land, run
 
 pytestmark = pytest.mark.spark

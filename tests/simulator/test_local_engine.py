@@ -22,11 +22,11 @@ from include.plans.waiting_rows import has_waiting_rows
 from include.savepoints.contents import SavepointError
 from include.savepoints.manifest import savepoints_of
 from spark_jobs.compact_state import compact
-from spark_jobs.engines.local_engine import LocalEngine
 from spark_jobs.run_stream import drain, drain_others
 from tests.examples import examples
 from tests.simulator import oracle
 from tests.simulator.checkpoint_log import CheckpointError
+from tests.simulator.local_engine import LocalEngine
 from tests.simulator.steps import (
     land,
     live_table,

@@ -178,7 +178,7 @@ def test_a_backfill_by_other_code_that_died_behind_its_rejected_rows_is_told_of(
         one_more_run(do, "a", FAILS)
         one_more_run(do, "b", 1)
         do.deploy("a")  # it fails for none
-        with do.dying_before("spark_jobs.engines.local_engine.ArrowProductTable.replace_range"):
+        with do.dying_before("tests.simulator.local_engine.ArrowProductTable.replace_range"):
             do.backfill(ago=24, span=24, kill=None)
         assert not do.world.rejected(do.kind)
         do.deploy("e")
@@ -191,7 +191,7 @@ def test_a_backfill_by_other_code_that_died_behind_its_rejected_rows_is_told_of(
 def test_a_backfill_by_other_code_that_died_where_nothing_was_ever_rejected_leaves_all_right():
     with two_days("counts") as do:
         do.deploy("a")
-        with do.dying_before("spark_jobs.engines.local_engine.ArrowProductTable.replace_range"):
+        with do.dying_before("tests.simulator.local_engine.ArrowProductTable.replace_range"):
             do.backfill(ago=24, span=24, kill=None)
         do.deploy("e")
         assert find_coverage(do.world.lake, do.stream) == []

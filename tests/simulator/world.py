@@ -44,11 +44,11 @@ from include.landing.ingest import ingest
 from include.landing.ingest_seal import WATERMARK_KEY
 from include.settings import RESCUED, Field, SavepointRules, Source, Stream
 from include.streams import sources
-from spark_jobs.engines.local_engine import LocalEngine
 from tests.declared import NOT_WRITTEN, deploy
 from tests.simulator import shaped_rows
 from tests.simulator.landing_folder import LandingFolder
 from tests.simulator.live_model import LiveModel
+from tests.simulator.local_engine import LocalEngine
 from tests.simulator.oracle import Commit, Emitted
 from tests.simulator.quick_tables import QuickTables
 from tests.simulator.shapes import FLAT, Landed, Shape

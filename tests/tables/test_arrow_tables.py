@@ -21,9 +21,9 @@ from include.lake.commits import transaction
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
 from include.lake.range_change import RangeChange
-from spark_jobs.engines.local_engine import ArrowProductTable
 from spark_jobs.engines.state_rows import states_to_rows
 from spark_jobs.tables import arrow_commits, arrow_tables
+from tests.simulator.local_engine import ArrowProductTable
 
 FEED = "delta.enableChangeDataFeed"
 DAY_US = 24 * 3_600_000_000
@@ -198,7 +198,7 @@ def changed_by_feed(table: ArrowProductTable, begun: int) -> Counter[tuple[str, 
     return +followed
 
 
-def test_an_append_table_of_0_5_gets_a_change_feed(lake):
+def test_an_append_table_whose_change_feed_others_have_turned_off_gets_it_back(lake):
     table = table_in(lake, "append")
     DeltaTable(table.path).alter.set_table_properties({FEED: "false"})
     table.write_once(emitted([("a", 1, 0)]), "x", 0, "m")

@@ -45,9 +45,9 @@ from spark_jobs.engines.engine import InitialStates, LiveQuery, ProductTable, St
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.pending import PendingEventsError, pending_events
 from spark_jobs.engines.state_rows import projected, states_from_rows, states_to_rows
-from spark_jobs.tables import arrow_savepoints
 from spark_jobs.tables.arrow_rejected import ArrowRejected
 from spark_jobs.tables.arrow_tables import ArrowProduct
+from tests.simulator import arrow_savepoints
 
 
 class LiveRunner(Protocol):
