@@ -44,9 +44,13 @@ class Check:
 
     def __post_init__(self) -> None:
         if (self.each_row is None) == (self.together is None) or not self.condition.strip():
-            raise SettingsError(f"check {self.name}: give one condition, each_row= or together=")
+            raise SettingsError(
+                f"check {self.name}: give one condition, each_row= or together=", subject=self.name
+            )
         if self.severity not in ("warning", "error"):
-            raise SettingsError(f"check {self.name}: severity must be warning or error")
+            raise SettingsError(
+                f"check {self.name}: severity must be warning or error", subject=self.name
+            )
 
     @property
     def condition(self) -> str:
@@ -62,7 +66,8 @@ class Check:
             if name.lower() not in known:
                 raise SettingsError(
                     f"check {self.name}: {name} is no column of the table, which has "
-                    f"{', '.join(columns)}{did_you_mean(name, columns)}"
+                    f"{', '.join(columns)}{did_you_mean(name, columns)}",
+                    subject=name,
                 )
 
 

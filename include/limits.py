@@ -34,7 +34,9 @@ class Limits:
     def __post_init__(self) -> None:
         for limit, value in vars(self).items():
             if value is not None and value < 0:
-                raise SettingsError(f"limit {limit} must not be negative: None is no limit")
+                raise SettingsError(
+                    f"limit {limit} must not be negative: None is no limit", subject=limit
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +64,11 @@ class SavepointRules:
     def __post_init__(self) -> None:
         for count in ("keep", "events_apart"):
             if getattr(self, count) < 1:
-                raise SettingsError(f"savepoints: {count} must be at least 1")
+                raise SettingsError(f"savepoints: {count} must be at least 1", subject=count)
         for span in ("cadence", "keep_for", "keep_recomputed", "keep_generations"):
             value = getattr(self, span)
             if value is not None and value < timedelta(seconds=1):
-                raise SettingsError(f"savepoints: {span} must be at least a second")
+                raise SettingsError(f"savepoints: {span} must be at least a second", subject=span)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +96,17 @@ class TableCare:
         if not 0 < 2 * self.small_file_bytes <= self.target_file_bytes:
             # Else small files may find no partner, and be looked at in vain every day.
             raise SettingsError(
-                "table care: small_file_bytes must be above 0, target_file_bytes at least twice that"
+                "table care: small_file_bytes must be above 0, target_file_bytes at least twice that",
+                subject="small_file_bytes",
             )
         if self.min_small_files < 2:
-            raise SettingsError("table care: min_small_files must be at least 2: one joins nothing")
+            raise SettingsError(
+                "table care: min_small_files must be at least 2: one joins nothing",
+                subject="min_small_files",
+            )
         for name in ("table_bytes", "day_bytes", "min_garbage_files", "min_garbage_bytes"):
             if getattr(self, name) < 1:
-                raise SettingsError(f"table care: {name} must be at least 1")
+                raise SettingsError(f"table care: {name} must be at least 1", subject=name)
 
 
 TABLE_CARE = TableCare()

@@ -45,7 +45,9 @@ def loadable_streams() -> list[Stream]:
 def stream_named(name: str) -> Stream:
     """The stream of that name. SettingsError lists the known ones, or says what its file lacks."""
     if name not in _files():
-        raise SettingsError(unknown("stream", name, stream_names()))
+        raise SettingsError(
+            unknown("stream", name, stream_names()), code="unknown_stream", subject=name
+        )
     return _stream(name)
 
 
@@ -54,9 +56,13 @@ def _stream(name: str) -> Stream:
     declared = getattr(module, "STREAM", None)
     file = f"include/streams/{name}.py"
     if not isinstance(declared, Stream):
-        raise SettingsError(f"{file} must declare STREAM = Stream(...); see the README")
+        raise SettingsError(
+            f"{file} must declare STREAM = Stream(...); see the README", subject=file
+        )
     if declared.name not in ("", name):
-        raise SettingsError(f"{file}: its stream is {name}, as the file, and not {declared.name}")
+        raise SettingsError(
+            f"{file}: its stream is {name}, as the file, and not {declared.name}", subject=file
+        )
     title = declared.title or (module.__doc__ or name).splitlines()[0]
     source = source_named(declared.source)
     stream = replace(declared, name=name, title=title)
@@ -70,9 +76,13 @@ def source_named(name: str) -> Source:
     """The source of that name. SettingsError lists the known ones otherwise."""
     found = [source for source in sources.SOURCES if source.name == name]
     if len(found) > 1:
-        raise SettingsError(f"include/streams/sources.py has {len(found)} sources {name!r}")
+        raise SettingsError(
+            f"include/streams/sources.py has {len(found)} sources {name!r}", subject=name
+        )
     if not found:
-        raise SettingsError(unknown("source", name, sorted(source_names())))
+        raise SettingsError(
+            unknown("source", name, sorted(source_names())), code="unknown_source", subject=name
+        )
     return found[0]
 
 
@@ -121,7 +131,10 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(f"include.streams.{name}")
     # Whatever a user's file raises as it is imported: it is that file which is wrong.
     except (SettingsError, DefinitionError) as error:
-        raise SettingsError(f"include/streams/{name}.py: {error}") from error
+        said = f"include/streams/{name}.py: {error.message}"
+        raise SettingsError(said, code=error.code, subject=error.subject) from error
     except Exception as error:
         kind = type(error).__name__
-        raise SettingsError(f"include/streams/{name}.py: {kind}: {error}") from error
+        raise SettingsError(
+            f"include/streams/{name}.py: {kind}: {error}", subject=f"include/streams/{name}.py"
+        ) from error

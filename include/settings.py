@@ -60,7 +60,7 @@ class Field:
         try:
             object.__setattr__(self, "type", str(sql_type(self.type)))
         except SqlTypeError as error:
-            raise SettingsError(f"field {self.name}: {error}") from None
+            raise SettingsError(f"field {self.name}: {error}", subject=self.name) from None
 
     @property
     def landed(self) -> str:
@@ -120,28 +120,38 @@ class Source:
         self._check_deduplicate()
         for limit in ("commit_bytes", "max_file_bytes"):
             if getattr(self, limit) <= 0:
-                raise SettingsError(f"source {self.name}: {limit} must be above 0")
+                raise SettingsError(f"source {self.name}: {limit} must be above 0", subject=limit)
         self._check_names()
         names = {field.name for field in self.fields}
         if self.rescue and RESCUED in {name.lower() for name in names}:
             raise SettingsError(
                 f"source {self.name}: bronze keeps what is no field in a column {RESCUED}: call the "
-                "field of that name something else, or declare rescue=False"
+                "field of that name something else, or declare rescue=False",
+                subject="rescue",
             )
         if kept := {field.was for field in self.fields} & names:
-            raise SettingsError(f"source {self.name}: was={min(map(str, kept))!r} is still a field")
+            raise SettingsError(
+                f"source {self.name}: was={min(map(str, kept))!r} is still a field", subject="was"
+            )
         if self.spark_bytes < 0:
-            raise SettingsError(f"source {self.name}: spark_bytes must not be negative")
+            raise SettingsError(
+                f"source {self.name}: spark_bytes must not be negative", subject="spark_bytes"
+            )
         for span in ("max_future", "clock_grace"):
             if getattr(self, span) is not None and getattr(self, span) < timedelta(0):
-                raise SettingsError(f"source {self.name}: {span} must not be negative")
+                raise SettingsError(
+                    f"source {self.name}: {span} must not be negative", subject=span
+                )
         if not 0 <= self.max_quarantined <= 1:
             raise SettingsError(
                 f"source {self.name}: max_quarantined is a share of rows, from 0 to 1, not "
-                f"{self.max_quarantined}"
+                f"{self.max_quarantined}",
+                subject="max_quarantined",
             )
         if self.max_clock_step is not None and self.max_clock_step < MILLISECOND:
-            raise SettingsError(f"source {self.name}: max_clock_step must be above 0")
+            raise SettingsError(
+                f"source {self.name}: max_clock_step must be above 0", subject="max_clock_step"
+            )
         if isinstance(self.origin, KafkaTopic):
             paths = (self.time_field, *(field.landed for field in self.fields))
             self.origin.check_paths(self.name, paths)
@@ -152,7 +162,8 @@ class Source:
             if other := known.get(name.lower()):
                 raise SettingsError(
                     f"source {self.name}: fields {other} and {name}: no table has two columns whose "
-                    f"names differ in case alone; call one something else, with path={landed!r}"
+                    f"names differ in case alone; call one something else, with path={landed!r}",
+                    subject=name,
                 )
             known[name.lower()] = name
 
@@ -162,12 +173,14 @@ class Source:
             if name not in known:
                 raise SettingsError(
                     f"source {self.name}: deduplicate: {name!r} is none of its fields: "
-                    f"{', '.join(known)}"
+                    f"{', '.join(known)}",
+                    subject="deduplicate",
                 )
             if known[name] in NOT_EQUAL_TO_ITSELF:
                 raise SettingsError(
                     f"source {self.name}: deduplicate: {name!r} is {known[name]}, by which none "
-                    "is known again"
+                    "is known again",
+                    subject="deduplicate",
                 )
 
     def _check_groups(self) -> None:
@@ -176,19 +189,27 @@ class Source:
             raise SettingsError(
                 f"source {self.name}: watermark_per=FOLDER is for files in landing/{self.name}; what "
                 "comes from elsewhere is grouped by a required field, such as one with "
-                'path="_kafka.partition"'
+                'path="_kafka.partition"',
+                subject="watermark_per",
             )
         if self.watermark_per not in (None, FOLDER):
             fields = [f.name for f in self.fields if f.required and f.type in GROUP_TYPES]
             if self.watermark_per not in fields:
                 raise SettingsError(
                     f"source {self.name}: watermark_per must be FOLDER or a required field of type "
-                    f"{', '.join(GROUP_TYPES)}, not {self.watermark_per!r}: {', '.join(fields)}"
+                    f"{', '.join(GROUP_TYPES)}, not {self.watermark_per!r}: {', '.join(fields)}",
+                    subject="watermark_per",
                 )
         if self.idle_after < 2 * MILLISECOND:
-            raise SettingsError(f"source {self.name}: idle_after must be at least 2 milliseconds")
+            raise SettingsError(
+                f"source {self.name}: idle_after must be at least 2 milliseconds",
+                subject="idle_after",
+            )
         if self.watermark_groups < 1:
-            raise SettingsError(f"source {self.name}: watermark_groups must be at least 1")
+            raise SettingsError(
+                f"source {self.name}: watermark_groups must be at least 1",
+                subject="watermark_groups",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,19 +254,25 @@ class Stream:
         self._check_checks()
         for count, most in (("buckets", MOST_BUCKETS), ("state_partitions", MOST_PARTITIONS)):
             if not 1 <= getattr(self, count) <= most:
-                raise SettingsError(f"stream {self.name}: {count} must be from 1 to {most:,}")
+                raise SettingsError(
+                    f"stream {self.name}: {count} must be from 1 to {most:,}", subject=count
+                )
         if self.on_error not in ("stop", "quarantine"):
-            raise SettingsError(f"stream {self.name}: on_error must be stop or quarantine")
+            raise SettingsError(
+                f"stream {self.name}: on_error must be stop or quarantine", subject="on_error"
+            )
         if self.watermark_delay < timedelta(0) or self.watermark_delay % MILLISECOND:
             # Spark's watermark is in whole milliseconds; a finer delay would differ from it.
             raise SettingsError(
                 f"stream {self.name}: watermark_delay must be whole milliseconds, 0 or more, "
-                f"not {self.watermark_delay}"
+                f"not {self.watermark_delay}",
+                subject="watermark_delay",
             )
         if self.fresh_within is not None and self.fresh_within <= self.watermark_delay:
             raise SettingsError(
                 f"stream {self.name}: fresh_within must be above watermark_delay "
-                f"({self.watermark_delay}), and leave time for a run: {self.fresh_within}"
+                f"({self.watermark_delay}), and leave time for a run: {self.fresh_within}",
+                subject="fresh_within",
             )
 
     def _check_checks(self) -> None:
@@ -253,12 +280,16 @@ class Stream:
         for name in names:
             _check_name("check", name)
             if names.count(name) > 1:
-                raise SettingsError(f"stream {self.name}: {names.count(name)} checks are {name!r}")
+                raise SettingsError(
+                    f"stream {self.name}: {names.count(name)} checks are {name!r}", subject=name
+                )
 
 
 def _check_name(kind: str, name: str) -> None:
     if not IDENTIFIER.fullmatch(name):
-        raise SettingsError(f"{kind} name {name!r} must be lower case letters, digits and _")
+        raise SettingsError(
+            f"{kind} name {name!r} must be lower case letters, digits and _", subject=name
+        )
 
 
 def default_lake() -> str:

@@ -39,7 +39,8 @@ def _written(stream: str, name: str, value: object) -> str:
     except TypeError as error:
         raise SettingsError(
             f"stream {stream}: settings= {name} cannot be pinned: {error}; give texts, numbers, "
-            "times, and lists, dicts and sets of them"
+            "times, and lists, dicts and sets of them",
+            subject=name,
         ) from error
 
 

@@ -18,6 +18,7 @@ from include.fold.definition import (
 )
 from include.fold.records import DefinitionError
 from include.fold.sql_types import sql_type
+from include.lake.errors import StatefulError
 from include.settings import AS_SOURCE, MILLISECOND, SettingsError, Source, Stream
 from include.settings_text import settings_text
 
@@ -30,16 +31,19 @@ def load_definition(stream: Stream) -> Definition:
     fold = _with_entry(_fold_of(stream), stream)
     if unsaid := {column.name for column in fold.output_columns} - set(stream.comments):
         raise SettingsError(
-            f"stream {stream.name}: comments= says nothing of {', '.join(sorted(unsaid))}"
+            f"stream {stream.name}: comments= says nothing of {', '.join(sorted(unsaid))}",
+            subject="comments",
         )
     if fold.in_processing_time and stream.watermark_delay:
         raise SettingsError(
             f"stream {stream.name}: nothing comes late in processing time, so watermark_delay "
-            f"must be 0, not {stream.watermark_delay}"
+            f"must be 0, not {stream.watermark_delay}",
+            subject="watermark_delay",
         )
     if stream.migrate_state is not None and not callable(stream.migrate_state):
         raise SettingsError(
-            f"stream {stream.name}: migrate_state must be a function of a key's old state"
+            f"stream {stream.name}: migrate_state must be a function of a key's old state",
+            subject="migrate_state",
         )
     return Definition(fold, stream.title or stream.name, stream.comments, stream.migrate_state)
 
@@ -51,7 +55,13 @@ def _with_entry(fold: KeyedFold, stream: Stream) -> KeyedFold:
     try:
         return replace(fold, stream=stream.name, on_error=stream.on_error, deduplicate=known)
     except DefinitionError as error:
-        raise SettingsError(f"stream {stream.name}: {error}") from error
+        raise _of_stream(stream, error) from error
+
+
+def _of_stream(stream: Stream, error: StatefulError) -> SettingsError:
+    """The error with the stream it is about."""
+    said = f"stream {stream.name}: {error.message}"
+    return SettingsError(said, code=error.code, subject=error.subject)
 
 
 def check_stream(stream: Stream, source: Source) -> None:
@@ -61,7 +71,8 @@ def check_stream(stream: Stream, source: Source) -> None:
     # Airflow's timetable finds out, too, but only when the Dag is read.
     if is_random or not croniter.is_valid(stream.schedule):
         raise SettingsError(
-            f"stream {stream.name}: schedule= must be a cron expression, not {stream.schedule!r}"
+            f"stream {stream.name}: schedule= must be a cron expression, not {stream.schedule!r}",
+            subject="schedule",
         )
     fold = load_definition(stream).fold
     _check_events(fold, source)
@@ -76,7 +87,7 @@ def _check_conditions(stream: Stream, fold: KeyedFold) -> None:
         for check in stream.checks:
             check.refuse_unknown(columns)
     except SettingsError as error:
-        raise SettingsError(f"stream {stream.name}: {error}") from error
+        raise _of_stream(stream, error) from error
 
 
 def _check_events(fold: KeyedFold, source: Source) -> None:
@@ -90,17 +101,20 @@ def _check_events(fold: KeyedFold, source: Source) -> None:
             # Bronze keeps the column of a field that was dropped or renamed, without values.
             raise SettingsError(
                 f"stream {fold.stream}: {named} is no field of source {source.name}, which has "
-                f"{', '.join(declared)}"
+                f"{', '.join(declared)}",
+                subject=named,
             )
         if not sql_type(column.kind).holds(sql_type(field.type)):
             raise SettingsError(
                 f"stream {fold.stream}: {named} is {column.kind}, but in source {source.name} "
-                f"it is {field.type}"
+                f"it is {field.type}",
+                subject=named,
             )
         if not field.required and not column.nullable:
             raise SettingsError(
                 f"stream {fold.stream}: {named} is never None, but source {source.name} does not "
-                "require it: declare it `| None`, or required in include/streams/sources.py"
+                "require it: declare it `| None`, or required in include/streams/sources.py",
+                subject=named,
             )
 
 
@@ -109,24 +123,27 @@ def _fold_of(stream: Stream) -> KeyedFold:
         if stream.settings:
             raise SettingsError(
                 f"stream {stream.name}: its fold takes no settings, but it has "
-                f"{', '.join(stream.settings)}"
+                f"{', '.join(stream.settings)}",
+                subject="settings",
             )
         return stream.fold
     if not callable(stream.fold):
         raise SettingsError(
             f"stream {stream.name}: fold= must be a fold, or a function that makes one of "
-            f"settings=, not {stream.fold!r}"
+            f"settings=, not {stream.fold!r}",
+            subject="fold",
         )
     wanted, given = set(inspect.signature(stream.fold).parameters), set(stream.settings)
     if wanted != given:
         raise SettingsError(
             f"stream {stream.name}: its fold takes the settings {', '.join(sorted(wanted))}, "
-            f"but it has {', '.join(sorted(given)) or 'none'}"
+            f"but it has {', '.join(sorted(given)) or 'none'}",
+            subject="settings",
         )
     try:
         return stream.fold(**stream.settings)
     except DefinitionError as error:
-        raise SettingsError(f"stream {stream.name}: {error}") from error
+        raise _of_stream(stream, error) from error
 
 
 def pinned_settings(stream: Stream, fold: KeyedFold) -> dict[str, Any]:
@@ -151,7 +168,8 @@ def _settings(stream: Stream, fold: KeyedFold) -> str | None:
         if stream.settings[name] != own[name]:  # one that is handed on to the fold is the same
             raise SettingsError(
                 f"stream {stream.name}: the setting {name} is {stream.settings[name]!r}, but the fold "
-                f"has {name}={own[name]!r}, and both are pinned by that name: call the setting otherwise"
+                f"has {name}={own[name]!r}, and both are pinned by that name: call the setting otherwise",
+                subject=name,
             )
     known = {} if fold.deduplicate is None else {"deduplicate": str(fold.deduplicate)}
     settings = {**stream.settings, **own, **known}

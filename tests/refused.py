@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from include.fold.failures import StateFunctionError
 from include.lake.errors import StatefulError
 
 
@@ -23,3 +24,12 @@ def refused(
     assert found.code == code, found
     assert subject in (None, found.subject), found
     assert command in (None, found.command), found
+
+
+@contextmanager
+def failed_call(*named: str, cause: type[Exception] | None = None) -> Iterator[None]:
+    """The body ends with a StateFunctionError of this cause, which names these values."""
+    with pytest.raises(StateFunctionError) as raised:
+        yield
+    assert cause is None or type(raised.value.__cause__) is cause
+    assert [value for value in named if value not in str(raised.value)] == [], raised.value

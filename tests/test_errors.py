@@ -53,5 +53,4 @@ def test_with_json_a_refused_command_prints_one_object(tmp_path, capsys):
     lake = tmp_path / "none"
     assert main(["coverage", "user_counts", "--lake", str(lake), "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
-    assert error["code"] == "unreadable_lake"
-    assert str(lake) in error["message"]
+    assert (error["code"], error["subject"]) == ("no_lake", str(lake))

@@ -5,7 +5,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from include.job import exit_with_main
+from include.job import TOO_BUSY, exit_with_main
+from include.lake.delta_log import AGAIN
 from include.lake.paths import LakeError
 from tests.open_files import no_more_files
 
@@ -38,8 +39,7 @@ def test_on_a_terminal_a_failure_of_the_function_is_its_own_lines(monkeypatch, c
 def test_on_a_terminal_a_busy_machine_is_one_line(monkeypatch, capsys):
     monkeypatch.setenv("SPARK_LOG_LEVEL", "error")
     (line,) = said_of(RuntimeError(OF_MACHINE), capsys)[1]
-    assert line.startswith("error: Python worker failed to connect back: the machine was too busy")
-    assert line.endswith("Run it again, with fewer jobs at once")
+    assert line.startswith(f"error: {TOO_BUSY}")
 
 
 OF_CALL = (
@@ -55,12 +55,12 @@ def test_an_error_of_the_jvm_is_told_and_not_the_call_that_it_came_of(capsys):
 
 def test_what_cannot_be_had_just_now_is_one_line_with_its_cause_and_what_to_do(tmp_path, capsys):
     write_deltalake(tmp_path, pa.table({"n": [1]}))
-    with no_more_files(), pytest.raises(OSError, match="os error 24") as raised:
+    with no_more_files(), pytest.raises(OSError) as raised:
         DeltaTable(tmp_path)
     code, lines = said_of(raised.value, capsys)
     assert code == 1
-    assert f"Unable to open file {tmp_path}/_delta_log/" in lines[-1]
-    assert "Too many open files (os error 24). Nothing is known to be damaged: " in lines[-1]
+    assert f"{tmp_path}/_delta_log/" in lines[-1]
+    assert lines[-1].endswith(f"Too many open files (os error 24). {AGAIN}")
 
 
 def test_a_damaged_file_is_not_said_to_be_well(tmp_path, capsys):
@@ -68,7 +68,7 @@ def test_a_damaged_file_is_not_said_to_be_well(tmp_path, capsys):
     max((tmp_path / "_delta_log").glob("*.json")).write_text("{")
     with pytest.raises(DeltaError) as raised:
         DeltaTable(tmp_path)
-    assert "known to be damaged" not in said_of(raised.value, capsys)[1][-1]
+    assert AGAIN not in said_of(raised.value, capsys)[1][-1]
 
 
 @pytest.mark.parametrize("level", [None, "warn"])
@@ -79,7 +79,7 @@ def test_a_log_has_all_and_the_cause_last(monkeypatch, capsys, level):
         monkeypatch.setenv("SPARK_LOG_LEVEL", level)
     lines = said_of(RuntimeError(OF_MACHINE), capsys)[1]
     assert len(lines) > 100
-    assert lines[-1].startswith("error: Python worker failed to connect back: the machine")
+    assert lines[-1].startswith(f"error: {TOO_BUSY}")
 
 
 def test_what_is_not_of_spark_keeps_its_traceback(monkeypatch, capsys):

@@ -15,9 +15,10 @@ import pytest
 
 from include.fold.definition import KeyedFold
 from include.registry import source_named, stream_named
-from include.settings import SettingsError, Stream
+from include.settings import Stream
 from include.settings_text import settings_text
 from include.stream_definition import check_stream, load_definition, pinned_settings
+from tests.refused import refused
 
 WORDS = ("buy", "cart", "click", "leave", "order", "refund", "search", "view")
 
@@ -115,7 +116,7 @@ def test_a_dict_is_written_with_its_order_and_the_types_of_its_keys():
     ],
 )
 def test_what_each_process_would_write_otherwise_is_refused(value):
-    with pytest.raises(SettingsError, match="stream s: settings= kinds cannot be pinned: "):
+    with refused("wrong_setting", subject="kinds"):
         settings_text("s", {"gap": 1, "kinds": value})
 
 
@@ -130,7 +131,7 @@ def test_what_each_process_would_write_otherwise_is_refused(value):
     ],
 )
 def test_what_python_may_not_write_all_of_is_refused(value):
-    with pytest.raises(SettingsError, match="stream s: settings= kinds cannot be pinned: "):
+    with refused("wrong_setting", subject="kinds"):
         settings_text("s", {"kinds": value})
 
 
@@ -149,7 +150,7 @@ def test_a_setting_that_cannot_be_pinned_is_refused_with_its_file():
     stream = taking_a_function(stream_named("user_counts"))
     check_stream(stream, source_named(stream.source))
     wrong = replace(stream, settings={"score": lambda total: total})
-    with pytest.raises(SettingsError, match="stream user_counts: settings= score cannot be pinned"):
+    with refused("wrong_setting", subject="score"):
         check_stream(wrong, source_named(stream.source))
 
 
@@ -164,5 +165,5 @@ def test_a_setting_that_is_called_like_what_the_fold_pins_is_refused_unless_it_i
     check_stream(handed_on, source_named(stream.source))
     pinned = pinned_settings(handed_on, load_definition(handed_on).fold)
     assert pinned["settings"] == '{"ttl": "90 days, 0:00:00"}'
-    with pytest.raises(SettingsError, match=r"setting ttl is 7, but .* call the setting otherwise"):
+    with refused("wrong_setting", subject="ttl"):
         check_stream(with_an_end(stream, 7, days), source_named(stream.source))

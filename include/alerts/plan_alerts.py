@@ -44,5 +44,5 @@ def _gone(table: CaredTable) -> Finding:
         finding=UNREADABLE,
         severity="warning",
         detail=f"{table.name} is gone: there is no table at {table.path} any more",
-        action=how_to_mend(table.name),
+        action=str(how_to_mend(table.name)),
     )

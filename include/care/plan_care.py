@@ -126,7 +126,7 @@ def _lost_files(table: CaredTable, lost: Sequence[str]) -> list[Finding]:
             count=len(lost),
             detail=f"{table.name} has lost {counted(len(lost), 'file')} of its newest version, "
             f"or they are damaged: {first_names(lost)}",
-            action=how_to_mend(table.name),
+            action=str(how_to_mend(table.name)),
         )
     ]
 

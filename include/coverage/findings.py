@@ -66,7 +66,7 @@ def distrusted(stream: Stream, table: str, reason: str) -> Finding:
         finding="table_changed",
         severity="error",
         detail=f"{table} is not what was recorded of it: {reason}",
-        action=how_to_trust_again(stream.name),
+        action=str(how_to_trust_again(stream.name)),
     )
 
 

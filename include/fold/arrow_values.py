@@ -97,7 +97,8 @@ def _enum_members(shape: Member, column: pa.Array, name: str) -> list[Any]:
     except KeyError as error:
         raise DefinitionError(
             f"{name} is {error}, which is no value of {shape.members.__name__}: add it there, or "
-            f"declare the field {type(error.args[0]).__name__}"
+            f"declare the field {type(error.args[0]).__name__}",
+            subject=name,
         ) from None
 
 
@@ -136,7 +137,7 @@ def _bounds(lists: pa.Array) -> list[tuple[int, int]]:
 
 def _part(shape: Shape, column: pa.Array, name: str) -> list[Any]:
     if column.null_count and not shape.nullable:
-        raise DefinitionError(f"{name} is not there in some row: declare it `| None`")
+        raise DefinitionError(f"{name} is not there in some row: declare it `| None`", subject=name)
     return decode(shape, column, name)
 
 

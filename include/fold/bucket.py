@@ -180,7 +180,7 @@ def _record_array(column: Column, values: Sequence[Any], field: pa.Field) -> pa.
             for value in values
         ]
     except (TypeError, ValueError) as error:
-        raise DefinitionError(str(error)) from error
+        raise DefinitionError(str(error), subject=column.name) from error
     return encode(column.shape, stored)
 
 

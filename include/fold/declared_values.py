@@ -71,18 +71,22 @@ def _check_years(instants: pa.Array, field: pa.Field) -> None:
             if count is not None:
                 check_years(count, f"output {field.name}")
     except TypeError as error:
-        raise DefinitionError(str(error)) from None
+        raise DefinitionError(str(error), subject=field.name) from None
 
 
 def _check_none(found: pa.Array, field: pa.Field) -> None:
     if found.null_count and not field.nullable:
-        raise DefinitionError(f"output {field.name} is None, but is not declared `| None`")
+        raise DefinitionError(
+            f"output {field.name} is None, but is not declared `| None`", subject=field.name
+        )
     if pa.types.is_list(field.type) and pc.list_flatten(found).null_count:
         raise _refusal(field, "has None among its items")
 
 
 def _refusal(field: pa.Field, what: str) -> DefinitionError:
-    return DefinitionError(f"output {field.name} {what}, but declared {field.type}")
+    return DefinitionError(
+        f"output {field.name} {what}, but declared {field.type}", subject=field.name
+    )
 
 
 def _described(values: Sequence[Any], field: pa.Field) -> str:

@@ -32,18 +32,23 @@ class Deduplicate:
     def __post_init__(self) -> None:
         if not self.names or not all(isinstance(name, str) and name for name in self.names):
             raise DefinitionError(
-                f"deduplicate: by={self.by!r} must be a field, or a tuple of some"
+                f"deduplicate: by={self.by!r} must be a field, or a tuple of some",
+                subject="deduplicate",
             )
         if len(set(self.names)) < len(self.names):
-            raise DefinitionError(f"deduplicate: by={self.by!r} names a field twice")
+            raise DefinitionError(
+                f"deduplicate: by={self.by!r} names a field twice", subject="deduplicate"
+            )
         if not isinstance(self.within, timedelta) or self.within < MICROSECOND:
             raise DefinitionError(
-                f"deduplicate: within must be a timedelta above 0, not {self.within!r}"
+                f"deduplicate: within must be a timedelta above 0, not {self.within!r}",
+                subject="deduplicate",
             )
         if self.within_us > NEVER_US - LAST_INSTANT_US:
             raise DefinitionError(
                 f"deduplicate: within={self.within} ends for no event before the year 9999: "
-                "give 10,000 years at most"
+                "give 10,000 years at most",
+                subject="deduplicate",
             )
 
     @property
@@ -88,7 +93,8 @@ def seen_values(given: Deduplicate, event: Any, columns: Sequence[Column]) -> Se
         if name not in shapes:
             raise DefinitionError(
                 f"deduplicate: {name!r} is not a field of {event.__name__}: declare it there, "
-                "or say deduplicate=None in the stream's entry"
+                "or say deduplicate=None in the stream's entry",
+                subject="deduplicate",
             )
         _refuse_inexact(name, shapes[name])
     of: Callable[[Any], Any]
@@ -120,5 +126,6 @@ def _refuse_inexact(name: str, shape: Shape) -> None:
     if shape.is_nested or (isinstance(shape, Scalar) and shape.plain is float):
         raise DefinitionError(
             f"deduplicate: {name!r} is {shape.kind}, by which none is known again: use int, str, "
-            "bool, bytes, date, datetime, Decimal or an Enum"
+            "bool, bytes, date, datetime, Decimal or an Enum",
+            subject="deduplicate",
         )

@@ -80,22 +80,31 @@ class KeyedFold:
         self._refuse_names_in_other_case()
         _refuse_names(self.state, RESERVED_IN_STATES)
         if not self.state_columns:
-            raise DefinitionError(f"{self.state.__name__} has no field: a state needs one")
+            raise DefinitionError(
+                f"{self.state.__name__} has no field: a state needs one", subject="state"
+            )
         if self.initial_timeout is not None:
             if not self.times_out:
-                raise DefinitionError("initial_timeout= needs a timeout= that is not NoTimeout")
+                raise DefinitionError(
+                    "initial_timeout= needs a timeout= that is not NoTimeout",
+                    subject="initial_timeout",
+                )
             if self.initial_timeout <= timedelta(0):
-                raise DefinitionError(f"initial_timeout= must be above 0: {self.initial_timeout}")
+                raise DefinitionError(
+                    f"initial_timeout= must be above 0: {self.initial_timeout}",
+                    subject="initial_timeout",
+                )
         if self.ttl is not None and self.ttl < MICROSECOND:
-            raise DefinitionError(f"ttl= must be above 0: {self.ttl}")
+            raise DefinitionError(f"ttl= must be above 0: {self.ttl}", subject="ttl")
         if (self.ttl_us or 0) > NEVER_US - LAST_INSTANT_US:
             raise DefinitionError(
-                f"ttl={self.ttl} ends no state before the year 9999: leave it out"
+                f"ttl={self.ttl} ends no state before the year 9999: leave it out", subject="ttl"
             )
         check_timers(self.timers)
         if self.timers and not self.times_out:
             raise DefinitionError(
-                "timers= needs a timeout= that is not NoTimeout: that of its clock"
+                "timers= needs a timeout= that is not NoTimeout: that of its clock",
+                subject="timers",
             )
         _ = self.beside
         if self.output_mode == "update":
@@ -112,18 +121,22 @@ class KeyedFold:
             if other != name:
                 raise DefinitionError(
                     f"{self.output.__name__}.{other} and {name} differ only in upper and lower "
-                    "case: Spark takes them for one column"
+                    "case: Spark takes them for one column",
+                    subject=f"{self.output.__name__}.{name}",
                 )
 
     def _check_update(self) -> None:
         if self.project is None:
-            raise DefinitionError("an update stream needs project=, its row for a key and state")
+            raise DefinitionError(
+                "an update stream needs project=, its row for a key and state", subject="project"
+            )
         for name, shape in self.keys.parts:
             kind = next((c.kind for c in self.output_columns if c.name == name), None)
             if kind != shape.kind:
                 raise DefinitionError(
                     f"an update stream has one row per key: {self.output.__name__} needs {name!r}"
-                    + ("" if kind is None else f", of type {shape.kind} and not {kind}")
+                    + ("" if kind is None else f", of type {shape.kind} and not {kind}"),
+                    subject=f"{self.output.__name__}.{name}",
                 )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -238,7 +251,7 @@ class Definition:
 
 def _refuse_other(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise DefinitionError(f"{name}={value!r} is none of {', '.join(known)}")
+        raise DefinitionError(f"{name}={value!r} is none of {', '.join(known)}", subject=name)
 
 
 def _stored_record(record: Any, columns: tuple[Column, ...], value: Any) -> Any:
@@ -251,7 +264,8 @@ def _refuse_names(record: type, reserved: set[str]) -> None:
     if taken:
         raise DefinitionError(
             f"{record.__name__} cannot have a field {', '.join(sorted(taken))}: "
-            "the engines add columns of that name"
+            "the engines add columns of that name",
+            subject=f"{record.__name__}.{min(taken)}",
         )
 
 
@@ -278,6 +292,7 @@ class ExactlyOne:
         if not isinstance(output, tuple):
             raise DefinitionError(
                 f"{self.function.__name__} must return exactly one output, not {output!r}; "
-                "for none or several use flat_map_groups_with_state"
+                "for none or several use flat_map_groups_with_state",
+                subject="function",
             )
         return iter((output,))

@@ -91,7 +91,8 @@ def no_row(fold: KeyedFold, row: Any) -> DefinitionError:
     """What is said of one that has not."""
     names = ", ".join(column.name for column in fold.output_columns)
     return DefinitionError(
-        f"{function_name(fold)} yielded {row!r}, but a row of its output has {names}"
+        f"{function_name(fold)} yielded {row!r}, but a row of its output has {names}",
+        subject=function_name(fold),
     )
 
 

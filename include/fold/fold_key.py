@@ -55,12 +55,13 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
     known = {column.name: column for column in columns}
     names = (given,) if isinstance(given, str) else tuple(given)
     if not names:
-        raise DefinitionError("key=() names no field")
+        raise DefinitionError("key=() names no field", subject="key")
     for name in names:
         if name not in known:
             raise DefinitionError(
                 f"key {name!r} is not a field of {event.__name__}, which has {', '.join(known)}"
-                f"{did_you_mean(name, known)}"
+                f"{did_you_mean(name, known)}",
+                subject=name,
             )
     parts = tuple((name, _groupable(name, known[name].shape)) for name in names)
     if isinstance(given, str):
@@ -69,10 +70,10 @@ def fold_key(given: GivenKey, event: Any, columns: Sequence[Column]) -> FoldKey:
     take = itemgetter(*positions)
     if len(names) == 1:
         raise DefinitionError(
-            f"key={given!r} is of one field: give it by its name, key={names[0]!r}"
+            f"key={given!r} is of one field: give it by its name, key={names[0]!r}", subject="key"
         )
     if len(set(names)) < len(names):
-        raise DefinitionError(f"key={given!r} names a field twice")
+        raise DefinitionError(f"key={given!r} names a field twice", subject="key")
     record = _key_record(names)
     kind = str(SqlType("struct", tuple(sql_type(part.kind) for _, part in parts), names))
     return FoldKey(
@@ -102,12 +103,13 @@ def _derived(function: Callable[[Any], Any]) -> FoldKey:
     if hint is None:
         raise DefinitionError(
             f"key={name} does not say what it returns: write a function with a return type, such as "
-            "def email(order: Order) -> str"
+            "def email(order: Order) -> str",
+            subject=name,
         )
     try:
         shape = shape_of(hint)
     except UnknownTypeError as error:
-        raise DefinitionError(f"key {name} is {hint}: {error}") from None
+        raise DefinitionError(f"key {name} is {hint}: {error}", subject=name) from None
     if isinstance(shape, Nested) and not shape.nullable:
         names = tuple(part for part, _ in shape.parts)
         for part, of in shape.parts:
@@ -125,6 +127,7 @@ def _groupable(name: str, shape: Shape) -> Shape:
     if shape.is_nested or (isinstance(shape, Scalar) and shape.plain is float):
         raise DefinitionError(
             f"key {name!r} is {shape.kind}, by which nothing is grouped: use int, str, bool, bytes, "
-            "date, datetime, Decimal or an Enum"
+            "date, datetime, Decimal or an Enum",
+            subject=name,
         )
     return shape

@@ -32,6 +32,11 @@ class GroupStateError(Exception):
     or RuntimeError. The message begins with Spark's name for the condition.
     """
 
+    @property
+    def condition(self) -> str:
+        """Spark's name for what is wrong."""
+        return str(self).partition("]")[0].removeprefix("[")
+
 
 class GroupStateValueError(GroupStateError, ValueError):
     """A value that the rules do not allow here."""

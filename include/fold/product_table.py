@@ -56,7 +56,9 @@ def ensure_product(path: str, definition: Definition) -> None:
     if table.metadata().configuration.get(APPEND_ONLY, "").lower() == "true":
         raise TableSchemaError(
             f"{path} has {APPEND_ONLY}=true, which others have set: no row of it could be replaced. In "
-            f"Spark: ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{APPEND_ONLY}' = 'false')"
+            f"Spark: ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{APPEND_ONLY}' = 'false')",
+            code="foreign_properties",
+            subject=f"tables/{path.rpartition('/')[2]}",
         )
     _keep_properties(path, table)
 
@@ -66,12 +68,16 @@ def refuse_other_columns(path: str, table: DeltaTable, definition: Definition) -
     columns = product_columns(definition.fold, definition.comments)
     found, expected = found_columns(table), columns_of(documented(columns))
     stream = path.rpartition("/")[2]
+    anew = how_to_make_anew(stream)
     if found != expected:
         raise TableSchemaError(
             f"{path} has columns {_shown(found)}, but the stream now writes {_shown(expected)}: restore "
-            "the stream's key, output record and output mode; or, to go on with these, "
-            f"{how_to_make_anew(stream)} (an append stream whose state has changed, too: with --recompute, "
-            f"as no row stays for --from-state). If others have changed the table, {PUT_BACK}"
+            f"the stream's key, output record and output mode; if others have changed the table, {PUT_BACK}. "
+            "To go on with these (an append stream whose state has changed, too: with --recompute, as no "
+            f"row stays for --from-state), {anew.words}",
+            code="other_columns",
+            subject=f"tables/{stream}",
+            command=anew.command,
         )
 
 

@@ -11,7 +11,10 @@ from include.fold.records import DefinitionError
 def project(fold: KeyedFold, key: Key, state: Any) -> Any:
     """The row of an update stream's table for a key; without state, only the key is filled."""
     if fold.project is None:
-        raise DefinitionError(f"{function_name(fold)} is no update stream: it has no projection")
+        raise DefinitionError(
+            f"{function_name(fold)} is no update stream: it has no projection",
+            subject=function_name(fold),
+        )
     if state is not None:
         return fold.project(key, state)
     known = fold.keys.values(key)
@@ -22,7 +25,9 @@ def checked_projection(fold: KeyedFold, key: Key, state: Any, returned: Any) -> 
     """The projection of `state`, which the row that a call yielded last (or None) must be."""
     row = project(fold, key, state)
     if returned is not None and state is not None and not _is_same(returned, row):
-        raise DefinitionError(f"it returned {returned!r}, but project() makes {row!r} of its state")
+        raise DefinitionError(
+            f"it returned {returned!r}, but project() makes {row!r} of its state", subject="project"
+        )
     return row
 
 

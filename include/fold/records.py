@@ -105,16 +105,22 @@ def columns_of(record: type) -> tuple[Column, ...]:
 
 def _parts(record: Any, within: tuple[type, ...]) -> list[tuple[str, Shape]]:
     if not _is_record(record):
-        raise DefinitionError(f"{record!r} must be a NamedTuple class")
+        raise DefinitionError(f"{record!r} must be a NamedTuple class", subject=repr(record))
     if record in within:
-        raise DefinitionError(f"{record.__name__} holds itself: nest to a depth that is known")
+        raise DefinitionError(
+            f"{record.__name__} holds itself: nest to a depth that is known",
+            subject=record.__name__,
+        )
     hints = get_type_hints(record, include_extras=True)
     parts = []
     for name in record._fields:
         try:
             parts.append((name, shape_of(hints[name], (*within, record))))
         except UnknownTypeError as error:
-            raise DefinitionError(f"{record.__name__}.{name} is {hints[name]}: {error}") from None
+            raise DefinitionError(
+                f"{record.__name__}.{name} is {hints[name]}: {error}",
+                subject=f"{record.__name__}.{name}",
+            ) from None
     return parts
 
 

@@ -34,14 +34,20 @@ def timers_column(names: tuple[str, ...]) -> Column:
 def check_timers(names: object) -> None:
     """DefinitionError for what names no timers."""
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise DefinitionError(f"timers={names!r} must be a tuple of names")
+        raise DefinitionError(f"timers={names!r} must be a tuple of names", subject="timers")
     for name in names:
         if not name.isidentifier() or name.startswith("_") or iskeyword(name):
-            raise DefinitionError(f"timers: {name!r} must be a name, as that of a field")
+            raise DefinitionError(
+                f"timers: {name!r} must be a name, as that of a field", subject="timers"
+            )
     if len({name.lower() for name in names}) < len(names):
-        raise DefinitionError(f"timers={names!r} has a name twice (to Spark names have no case)")
+        raise DefinitionError(
+            f"timers={names!r} has a name twice (to Spark names have no case)", subject="timers"
+        )
     if len(names) > MOST_TIMERS:
-        raise DefinitionError(f"timers has {len(names)} names, but a key has {MOST_TIMERS} at most")
+        raise DefinitionError(
+            f"timers has {len(names)} names, but a key has {MOST_TIMERS} at most", subject="timers"
+        )
 
 
 @cache

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from include.fold.instants import EPOCH
-from include.lake.how_to_mend import how_to_mend
+from include.lake.how_to_mend import damaged, subject_of
 from include.lake.open_delta import delta_table, panics_as_errors, refuse_left_out
 from include.lake.paths import Lake, LakeError
 from include.lake.read_tables import table_to_read
@@ -111,10 +111,8 @@ def _readable_log(path: str) -> Iterator[None]:
     except (DeltaError, OSError) as error:
         if is_of_machine(error):
             raise
-        raise LakeError(
-            f"{unreadable_log(path, first_line(error))}: if no job is making it just now, "
-            f"{how_to_mend(path)}"
-        ) from error
+        said = f"{unreadable_log(path, first_line(error))}. If no job is making it just now"
+        raise damaged(path, said) from error
 
 
 @contextmanager
@@ -134,7 +132,7 @@ def unbroken(path: str) -> Iterator[None]:
             raise
         refuse_left_out(path)
         told = first_line(error)
-        raise LakeError(f"{path} cannot be read ({told}): {how_to_mend(path)}") from error
+        raise damaged(path, f"{path} cannot be read ({told})") from error
 
 
 def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
@@ -153,14 +151,14 @@ def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
             same += 1
             if not _only_rewrites(lake, path, same):
                 if version > (newest := open_table(path).version()):
-                    raise LakeError(
-                        f"{path} ends at version {newest}, but version {version} of it has been "
-                        f"read: {how_to_mend(path)}"
-                    ) from error
+                    said = f"ends at version {newest}, but version {version} of it has been read"
+                    raise damaged(path, f"{path} {said}") from error
                 raise LakeError(
                     f"the clean-up of its log has taken version {version} away from {path}, and "
                     f"newer ones have other rows ({first_line(error)}): run the stream that has "
-                    "read only so far, and repeat"
+                    "read only so far, and repeat",
+                    code="cleaned_up_version",
+                    subject=subject_of(path),
                 ) from error
 
 

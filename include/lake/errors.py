@@ -18,11 +18,26 @@ these codes in brackets, and before it with the command that mends it, if there 
 
 CODES = {
     "check_failed": "Rows do not meet one of the stream's data checks; nothing of them is published.",
+    "cleaned_up_version": "The clean-up of a table's log has taken away a version that somebody has still to read.",
+    "foreign_properties": "Others have set a property of a table with which it cannot be written as it must.",
+    "lease_lost": "Another job has taken over the stream or source of one that stood still.",
     "lease_taken": "Another job works on the stream or source; it is named.",
     "lost_input": "Where a source's rows come from cannot be read, or has lost rows that were not ingested.",
+    "missing_jars": "Jars that jobs need are not there yet.",
+    "no_lake": "There is no lake at the place that was given.",
+    "other_columns": "A table has other columns than its stream now writes.",
+    "unfit_versions": "Parts of Spark and Delta that are installed do not fit together.",
+    "unknown_source": "No source has the name that was given.",
+    "unknown_stream": "No stream has the name that was given.",
+    "unreachable_master": "Nothing answers at the address of Spark's master.",
+    "unreadable_checkpoint": "A stream's checkpoint has lost a file, or has one that cannot be read.",
     "unreadable_lake": "The lake, or a table or checkpoint in it, is not there or cannot be read.",
+    "unreadable_table": "A table has lost a file, or has one that cannot be read.",
+    "untried_versions": "The project was never tried with the Spark and Delta that are installed.",
     "wrong_argument": "An argument of the command cannot be what was given.",
     "wrong_definition": "A stream's records or functions do not fit together.",
+    "wrong_lake": "The place that was given cannot be a lake.",
+    "wrong_lease": "The object of a lease holds what no job has written.",
     "wrong_setting": "A setting is missing, unknown or out of range.",
 }
 

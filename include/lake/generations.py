@@ -96,8 +96,10 @@ class Generations:
             raise LakeError(
                 f"{self.path} has {len(rows)} rows of stream {self.stream}, generation "
                 f"{generation}: it must have the one that says what the state was made with. Put "
-                f"the table back from a copy; or make state and table anew: "
-                f"`./stateful reseed {self.stream} --apply`"
+                "the table back from a copy; or make state and table anew",
+                code="unreadable_table",
+                subject="ops/generations",
+                command=f"./stateful reseed {self.stream} --apply",
             )
         return rows[0]
 

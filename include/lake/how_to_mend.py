@@ -1,6 +1,9 @@
-"""What to do about a table, or a checkpoint, of which a file is lost or damaged: for a message."""
+"""What mends a table, or a checkpoint, of which a file is lost or damaged: in words, and as a command."""
 
 import re
+from typing import NamedTuple
+
+from include.lake.paths import LakeError
 
 PUT_BACK = "put it back from a copy of the lake that is not older"
 PART = re.compile(
@@ -10,44 +13,75 @@ PART = re.compile(
 OF_SOURCE = ("bronze", "quarantine", "ingested_files")
 
 
-def how_to_mend(path: str) -> str:
+class Mend(NamedTuple):
+    """What is to be done, in words that end before the command, if there is one."""
+
+    words: str
+    command: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.words}: `{self.command}`" if self.command else self.words
+
+
+def damaged(path: str, what: str) -> LakeError:
+    """The error for a path in a lake, such as bronze/signals, of which `what` says what is wrong."""
+    mend, subject = how_to_mend(path), subject_of(path)
+    of_checkpoint = subject is not None and subject.startswith("checkpoints/")
+    return LakeError(
+        f"{what}: {mend.words}",
+        code="unreadable_checkpoint" if of_checkpoint else "unreadable_table",
+        subject=subject,
+        command=mend.command,
+    )
+
+
+def subject_of(path: str) -> str | None:
+    """The part of the lake that a path is in: a table, or all of a stream's checkpoints."""
+    found = PART.findall(path)
+    return "/".join(found[-1]) if found else None
+
+
+def how_to_mend(path: str) -> Mend:
     """For a path in a lake, such as bronze/signals: how all that is in it is made right again."""
     found = PART.findall(path)
     if not found:
-        return PUT_BACK
+        return Mend(PUT_BACK)
     kind, subject = found[-1]
     if kind in OF_SOURCE:
-        return f"{PUT_BACK}; or, {how_to_ingest_anew(subject)}"
-    set_aside = f"`./stateful set-aside {kind}/{subject} --apply`"
-    reseed = f"`./stateful reseed {subject} --apply`"
+        anew = how_to_ingest_anew(subject)
+        return Mend(f"{PUT_BACK}; or, {anew.words}", anew.command)
     if kind == "tables":
-        return f"{PUT_BACK}; or {how_to_make_anew(subject)}"
+        anew = how_to_make_anew(subject)
+        return Mend(f"{PUT_BACK}; or {anew.words}", anew.command)
+    set_aside = f"./stateful set-aside {kind}/{subject} --apply"
     if kind in ("checkpoints", "rejected"):
-        return f"{PUT_BACK}; or make state and table anew: {reseed}"
+        return Mend(
+            f"{PUT_BACK}; or make state and table anew", f"./stateful reseed {subject} --apply"
+        )
     if kind == "savepoints":
-        return f"{PUT_BACK}; or go on without them, as they are made anew: {set_aside}"
-    return f"{PUT_BACK}; or go on without it: {set_aside}"
+        return Mend(f"{PUT_BACK}; or go on without them, as they are made anew", set_aside)
+    return Mend(f"{PUT_BACK}; or go on without it", set_aside)
 
 
-def how_to_make_anew(stream: str) -> str:
+def how_to_make_anew(stream: str) -> Mend:
     """For a product table, whatever it is now."""
-    return (
-        f"make it anew from bronze: `./stateful set-aside tables/{stream} --apply`, and then "
-        f"`./stateful reseed {stream} --apply`"
+    return Mend(
+        "make it anew from bronze",
+        f"./stateful set-aside tables/{stream} --apply && ./stateful reseed {stream} --apply",
     )
 
 
-def how_to_trust_again(stream: str) -> str:
+def how_to_trust_again(stream: str) -> Mend:
     """For a product table that is not what was recorded of it."""
-    return (
-        "put it back from a copy that is not older, or make it anew from bronze: "
-        f"`./stateful reseed {stream} --apply`"
+    return Mend(
+        "put it back from a copy that is not older, or make it anew from bronze",
+        f"./stateful reseed {stream} --apply",
     )
 
 
-def how_to_ingest_anew(source: str) -> str:
-    """What to do where there is no copy of a source's tables."""
-    return (
-        f"to ingest {source} anew from where it came: `./stateful set-aside bronze/{source} --apply`, "
-        "which says what follows"
+def how_to_ingest_anew(source: str) -> Mend:
+    """For a source's tables, where there is no copy of them."""
+    return Mend(
+        f"to ingest {source} anew from where it came",
+        f"./stateful set-aside bronze/{source} --apply",
     )

@@ -69,7 +69,8 @@ def _hold_object(
     if not wait_until(lambda: lease.take(holder), patience.total_seconds(), LOOK_S):
         raise LeaseTakenError(
             f"another job works on {name}: {lease.holder() or 'it has just ended'}. Wait for it to "
-            f"end, or stop it: {lease.expiry_s:.0f} seconds later the lease is free"
+            f"end, or stop it: {lease.expiry_s:.0f} seconds later the lease is free",
+            subject=name,
         )
     with renewed(lease):
         _EXPIRING.append(lease.renew)
@@ -100,7 +101,8 @@ def _hold_file(lake: Lake, name: str, patience: timedelta, told: dict[str, Any])
             file.seek(0)
             raise LeaseTakenError(
                 f"another job works on {name}: {file.read() or 'holder unknown'}. "
-                "Wait for it to end, or stop it"
+                "Wait for it to end, or stop it",
+                subject=name,
             )
         file.truncate(0)
         holder = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -122,7 +124,8 @@ def _refuse_deleted(path: Path) -> None:
         if deleted in _open_files(process):
             raise LeaseTakenError(
                 f"process {process.name} works on {path.stem}, and its lock {path} was deleted. Wait "
-                "for it to end, or stop it; and leave the files of leases where they are"
+                "for it to end, or stop it; and leave the files of leases where they are",
+                subject=path.stem,
             )
 
 

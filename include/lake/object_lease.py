@@ -24,6 +24,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
+from include.lake.errors import StatefulError, last_line
 from include.lake.paths import LakeError
 
 EXPIRY_S = 60.0
@@ -32,8 +33,11 @@ RENEWALS = 6  # tried within that time
 NOT_AS_ASKED = (AlreadyExistsError, PreconditionError, FileNotFoundError)
 
 
-class LeaseLostError(Exception):
+class LeaseLostError(StatefulError):
     """Another job has taken the lease over: its holder had not renewed it."""
+
+    code = "lease_lost"
+    exit_code = 1
 
 
 class Found(NamedTuple):
@@ -86,7 +90,9 @@ class ObjectLease:
         if not (isinstance(said, dict) and said.keys() >= {"put", "epoch", "holder"}):
             raise LakeError(
                 f"{self.root}/{self._path} is no lease: somebody has written it. See that no job works "
-                f"on {self.name}, delete it, and repeat"
+                f"on {self.name}, delete it, and repeat",
+                code="wrong_lease",
+                subject=self.name,
             )
         return said
 
@@ -123,7 +129,8 @@ class ObjectLease:
             raise LeaseLostError(
                 f"this job stood still for more than {self.expiry_s:.0f} seconds, and lost {self.name} to "
                 f"another one ({found.holder if found else 'the lease was deleted'}), which did its "
-                "work: look at that one, and repeat this command if it is still needed"
+                "work: look at that one, and repeat this command if it is still needed",
+                subject=self.name,
             )
 
     def _put(self, told: Mapping[str, Any] | None, epoch: int, mode: Any) -> bool:
@@ -190,10 +197,12 @@ def _renew(lease: ObjectLease, is_over: threading.Event) -> None:
             lease.renew()
             renewed_at = _now_s()
         except (LeaseLostError, LakeError) as error:
-            _end(str(error))
+            _end(last_line(error))
         except (BaseError, OSError) as error:
             if _now_s() - renewed_at > lease.expiry_s:
-                _end(f"the lease {lease.name} could not be renewed ({error}): repeat the command")
+                _end(
+                    f"error: the lease {lease.name} could not be renewed ({error}): repeat the command (lease_lost)"
+                )
 
 
 def _now_s() -> float:
@@ -203,6 +212,6 @@ def _now_s() -> float:
 
 def _end(reason: str) -> None:
     """End the process, whatever it is doing: what it does is not its to do any more."""
-    sys.stderr.write(f"error: {reason}\n")
+    sys.stderr.write(f"{reason}\n")
     sys.stderr.flush()
     os._exit(1)

@@ -116,7 +116,9 @@ def made_lake(root: str) -> Lake:
     except (OSError, ArrowException) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         reason = shorten(reason, REASON_CHARACTERS)
-        raise LakeError(f"the lake {in_one_line(root)} cannot be made: {reason}") from error
+        raise LakeError(
+            f"the lake {in_one_line(root)} cannot be made: {reason}", subject=root
+        ) from error
     return open_lake(root)
 
 
@@ -127,12 +129,16 @@ def _refuse_odd_s3(root: str) -> None:
     if not is_plain(root):
         raise LakeError(
             f"the lake {in_one_line(root)} is not one place for all that open it: give s3a://BUCKET/FOLDER "
-            "with letters of English, digits and any of ._=+@- alone"
+            "with letters of English, digits and any of ._=+@- alone",
+            code="wrong_lake",
+            subject=root,
         )
     if is_tls_missed():
         raise LakeError(
             f"the lake {root}: AWS_ENDPOINT_URL is without TLS: set AWS_ALLOW_HTTP=true if that is "
-            "meant, or give an https:// address"
+            "meant, or give an https:// address",
+            code="wrong_lake",
+            subject="AWS_ENDPOINT_URL",
         )
 
 
@@ -154,19 +160,29 @@ def open_lake(root: str) -> Lake:
     if odd and "://" not in root:
         raise LakeError(
             f"the lake {told} has {in_one_line(odd)} in its path, where no table can be "
-            f"written: give a folder without any of {ODD_LETTERS}, line ends and the like"
+            f"written: give a folder without any of {ODD_LETTERS}, line ends and the like",
+            code="wrong_lake",
+            subject=root,
         )
     _refuse_odd_s3(root)
     lake = Lake(hadoop_uri(root).rstrip("/") or "/")
     try:
         info = lake.filesystem.get_file_info(lake.path_in_filesystem(lake.root))
         if info.type == fs.FileType.NotFound:
-            raise LakeError(f"no lake at {told}: create the folder, or give another with --lake")
+            raise LakeError(
+                f"no lake at {told}: create the folder, or give another with --lake",
+                code="no_lake",
+                subject=root,
+            )
         if info.type == fs.FileType.File:
-            raise LakeError(f"the lake {told} is a file: give a folder with --lake")
+            raise LakeError(
+                f"the lake {told} is a file: give a folder with --lake",
+                code="wrong_lake",
+                subject=root,
+            )
         lake.filesystem.get_file_info(fs.FileSelector(lake.path_in_filesystem(lake.root)))
     except (OSError, ArrowException) as error:
         # Arrow tells of a hundred places where it looked for HDFS' libraries.
         reason = shorten(str(error), REASON_CHARACTERS)
-        raise LakeError(f"the lake {told} cannot be read: {reason}") from error
+        raise LakeError(f"the lake {told} cannot be read: {reason}", subject=root) from error
     return lake

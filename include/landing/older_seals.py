@@ -63,4 +63,4 @@ def how_to_mend_tables(lake: Lake, source: str) -> str:
     if older_bronze(lake, source, erasures_of(lake, source)):
         return f"{PUT_BACK}; or erase the key again: `./stateful erase {source} KEY --apply`"
     older = older_seals(lake, source)
-    return how_to_mend("ops/tables" if older else f"bronze/{source}")
+    return str(how_to_mend("ops/tables" if older else f"bronze/{source}"))

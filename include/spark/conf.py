@@ -135,7 +135,8 @@ def driver_java_options(log4j: Path = LOG4J, *more: str) -> str:
         if not option.startswith("-") or option.startswith("-Xmx"):
             raise SettingsError(
                 f"SPARK_DRIVER_JAVA_OPTIONS has {option!r}: give options of the JVM such as "
-                "-XX:+UseG1GC; the size of its heap is spark.driver.memory in spark-defaults.conf"
+                "-XX:+UseG1GC; the size of its heap is spark.driver.memory in spark-defaults.conf",
+                subject="SPARK_DRIVER_JAVA_OPTIONS",
             )
     ours = [log4j_option(log4j), *archive_options(), END_WITH_FULL_HEAP, *more]
     return " ".join([*ours, tuned]).rstrip()

@@ -30,7 +30,7 @@ def checked_master(master: str, setting: str = SETTING) -> str:
         return master
     if STANDALONE.fullmatch(master) and all(0 < port < 65536 for _, port in _addresses(master)):
         return master
-    raise SettingsError(f"{setting} is {master!r}: allowed are {ALLOWED}")
+    raise SettingsError(f"{setting} is {master!r}: allowed are {ALLOWED}", subject=setting)
 
 
 def is_local(master: str) -> bool:
@@ -60,7 +60,9 @@ def check_reachable(master: str, setting: str = SETTING) -> None:
             return
     raise MasterUnreachableError(
         f"no Spark master answers at {master} ({'; '.join(errors)}): "
-        f"start the cluster, or correct {setting}"
+        f"start the cluster, or correct {setting}",
+        code="unreachable_master",
+        subject=setting,
     )
 
 

@@ -39,6 +39,9 @@ def s3_jars() -> list[Path]:
     if not found or not classes_jar().is_file():
         raise SettingsError(
             f"{classes_jar() if found else S3_JARS} is not there, which jobs need for a lake on S3: run "
-            "`LAKE=s3a://... ./stateful setup` once"
+            "`LAKE=s3a://... ./stateful setup` once",
+            code="missing_jars",
+            subject="LAKE",
+            command="LAKE=s3a://... ./stateful setup",
         )
     return found

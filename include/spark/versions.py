@@ -63,13 +63,15 @@ def _package(name: str) -> str:
 def refuse_unfit(found: Versions) -> None:
     """SettingsError when parts of it do not fit, or a series of it was never tried."""
     if why := _why_unfit(found):
-        raise SettingsError(why)
+        raise SettingsError(why, code="unfit_versions", subject="pyspark")
     if is_tried_series(found) or os.environ.get(UNTRIED) == found.spark:
         return
     raise SettingsError(
         f"{_named(found)} was never tried with this project, which was with {_tried()}: whether it "
         "reads checkpoints that are there, and whether an older one reads what it leaves, is not "
-        f"known. Try it on a copy of the lake: {UNTRIED}={found.spark} in the environment runs jobs"
+        f"known. Try it on a copy of the lake: {UNTRIED}={found.spark} in the environment runs jobs",
+        code="untried_versions",
+        subject=UNTRIED,
     )
 
 

@@ -107,21 +107,6 @@ def test_code_comes_after_packages_and_jars():
     assert max(i for i, text in enumerate(order) if "pip " in text or "fetch_jars" in text) < code
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("apt-cache") is None, reason="no Debian here")
-def test_debian_has_the_packages():
-    """A list of packages is not there on every Debian: then there is nothing to ask."""
-    if not subprocess.run(["apt-cache", "pkgnames", "util-linux"], capture_output=True).stdout:
-        pytest.skip("no package lists: apt-get update")
-    (text,) = (text for text in texts("RUN") if "apt-get" in text)
-    install = next(part for part in text.split("&&") if "apt-get install" in part)
-    packages = [word for word in install.split()[2:] if not word.startswith("-")]
-    assert "util-linux" in packages
-    for package in packages:
-        shown = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False)
-        assert shown.returncode == 0, package
-
-
 def test_fetching_the_jars_needs_no_file_that_is_copied_later(tmp_path):
     copy_until_jars(tmp_path)
     fetching = next(text for text in texts("RUN") if "fetch_jars" in text)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from include.fold.deduplicate import Deduplicate
-from include.fold.definition import DefinitionError, flat_map_groups_with_state
+from include.fold.definition import flat_map_groups_with_state
 from include.fold.testing.check import BrokenLawError, check_fold
 from include.fold.testing.run import run
 from include.registry import stream_named
-from include.settings import Field, SettingsError, Source
+from include.settings import Field, Source
 from include.stream_definition import load_definition, pinned_settings
 from include.streams import user_counts
 from tests.bronze import ClockAt, stamp
@@ -21,6 +21,7 @@ from tests.declared import with_fold
 from tests.engines.plain_operator import PlainOperator
 from tests.fold.duplicates import seen_in
 from tests.fold.planted import WRONG
+from tests.refused import refused
 
 WITHIN = timedelta(microseconds=100)
 
@@ -125,8 +126,7 @@ def test_what_was_rejected_has_been_seen():
 
 
 def test_check_fold_folds_as_declared():
-    check_fold(FOLD, values={}, examples=50) if False else None
-    with pytest.raises(BrokenLawError, match="depends on how its input is cut"):
+    with pytest.raises(BrokenLawError):
         check_fold(
             replace(
                 WRONG["count_of_calls"], deduplicate=Deduplicate(by="event_type", within=WITHIN)
@@ -197,19 +197,19 @@ def test_values_of_each_type_are_known_again_when_they_have_been_stored(by):
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    "given",
     [
-        ({"by": "order_id", "within": timedelta(0)}, "within must be a timedelta above 0"),
-        ({"by": "order_id", "within": 3600}, "within must be a timedelta above 0"),
-        ({"by": "order_id", "within": timedelta.max}, "ends for no event before the year 9999"),
-        ({"by": (), "within": WITHIN}, "must be a field"),
-        ({"by": ("line", "line"), "within": WITHIN}, "names a field twice"),
-        ({"by": "ordr_id", "within": WITHIN}, "'ordr_id' is not a field of Order"),
-        ({"by": "price", "within": WITHIN}, "'price' is double, by which none is known again"),
+        {"by": "order_id", "within": timedelta(0)},
+        {"by": "order_id", "within": 3600},
+        {"by": "order_id", "within": timedelta.max},
+        {"by": (), "within": WITHIN},
+        {"by": ("line", "line"), "within": WITHIN},
+        {"by": "ordr_id", "within": WITHIN},
+        {"by": "price", "within": WITHIN},
     ],
 )
-def test_what_cannot_be_known_again_is_refused_where_it_is_declared(given, says):
-    with pytest.raises(DefinitionError, match=says):
+def test_what_cannot_be_known_again_is_refused_where_it_is_declared(given):
+    with refused("wrong_definition", subject="deduplicate"):
         replace(FOLD, deduplicate=Deduplicate(**given))
 
 
@@ -223,20 +223,20 @@ def test_a_source_says_it_for_its_streams_and_a_stream_may_say_otherwise(monkeyp
     )
     monkeypatch.setattr(sources, "SOURCES", given)
     assert stream_named("threshold_alerts").deduplicate == known
-    with pytest.raises(SettingsError, match="'event_type' is not a field of UserEvent"):
+    with refused("wrong_definition", subject="deduplicate"):
         stream_named("user_counts")
     other = replace(user_counts.STREAM, deduplicate=None)
     monkeypatch.setattr(user_counts, "STREAM", other)
     assert load_definition(stream_named("user_counts")).fold.deduplicate is None
 
 
-@pytest.mark.parametrize(("by", "says"), [("c", "none of its fields: a, b"), ("b", "is double")])
-def test_a_source_says_at_once_what_it_cannot_know_again(by, says):
+@pytest.mark.parametrize("by", ["c", "b"])
+def test_a_source_says_at_once_what_it_cannot_know_again(by):
     fields = (
         Field(name="a", type="string", comment=""),
         Field(name="b", type="double", comment=""),
     )
-    with pytest.raises(SettingsError, match=says):
+    with refused("wrong_setting", subject="deduplicate"):
         Source(
             name="s",
             time_field="t",

@@ -112,51 +112,51 @@ def test_milliseconds_and_microseconds_of_a_duration_add_up():
 
 
 REFUSED = [
-    (NONE, lambda s: s.get, ValueError, r"\[STATE_NOT_EXISTS\] the key has no state"),
-    (NONE, lambda s: s.update(None), TypeError, r"\[CANNOT_BE_NONE\] .*cannot be None"),
+    (NONE, lambda s: s.get, ValueError, "STATE_NOT_EXISTS"),
+    (NONE, lambda s: s.update(None), TypeError, "CANNOT_BE_NONE"),
     *[
-        (kind, lambda s: s.setTimeoutDuration(5), RuntimeError, message)
-        for kind, message in (
-            (NONE, "set timeout duration without timeout=ProcessingTimeTimeout.* says NoTimeout"),
-            (EVENT, "without timeout=ProcessingTimeTimeout.* says EventTimeTimeout"),
-        )
+        (kind, lambda s: s.setTimeoutDuration(5), RuntimeError, "CANNOT_WITHOUT")
+        for kind in (NONE, EVENT)
     ],
     *[
-        (kind, lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5), RuntimeError, message)
-        for kind, message in (
-            (NONE, "set timeout timestamp without timeout=EventTimeTimeout.* says NoTimeout"),
-            (PROCESSING, "without timeout=EventTimeTimeout.* says ProcessingTimeTimeout"),
+        (
+            kind,
+            lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5),
+            RuntimeError,
+            "CANNOT_WITHOUT",
+        )
+        for kind in (NONE, PROCESSING)
+    ],
+    *[
+        (PROCESSING, use, ValueError, "VALUE_NOT_POSITIVE")
+        for use in (
+            lambda s: s.setTimeoutDuration(0),
+            lambda s: s.setTimeoutDuration(-5),
+            lambda s: s.setTimeoutDuration("-5 seconds"),
+            lambda s: s.setTimeoutDuration(timedelta(0)),
+            lambda s: s.setTimeoutDuration(durationUs=-1),
         )
     ],
-    (PROCESSING, lambda s: s.setTimeoutDuration(0), ValueError, r"\[VALUE_NOT_POSITIVE\] .* 0$"),
-    (PROCESSING, lambda s: s.setTimeoutDuration(-5), ValueError, r"NOT_POSITIVE.* -5$"),
-    (PROCESSING, lambda s: s.setTimeoutDuration("-5 seconds"), ValueError, "'-5 seconds'"),
-    (PROCESSING, lambda s: s.setTimeoutDuration(timedelta(0)), ValueError, "NOT_POSITIVE"),
-    (PROCESSING, lambda s: s.setTimeoutDuration(durationUs=-1), ValueError, "-1 us"),
-    (PROCESSING, lambda s: s.setTimeoutDuration(10**15), ValueError, "beyond the year 9999"),
-    (EVENT, lambda s: s.setTimeoutTimestamp(0), ValueError, "not after the call's time"),
-    (EVENT, lambda s: s.setTimeoutTimestamp(CLOCK_MS), ValueError, "not after the call's time"),
-    (
-        EVENT,
-        lambda s: s.setTimeoutTimestamp(timestampUs=CLOCK_US),
-        ValueError,
-        rf"\[INVALID_TIMEOUT_TIMESTAMP\] timeout at {CLOCK_US} us .*watermark {CLOCK_US} us",
-    ),
-    (
-        EVENT,
-        lambda s: s.setTimeoutTimestamp(timestampUs=LAST_INSTANT_US + 1),
-        ValueError,
-        "beyond the year 9999",
-    ),
-    (EVENT, lambda s: s.setTimeoutTimestamp(NOW.replace(tzinfo=None)), ValueError, "has no zone"),
+    (PROCESSING, lambda s: s.setTimeoutDuration(10**15), ValueError, "INVALID_TIMEOUT_TIMESTAMP"),
+    *[
+        (EVENT, use, ValueError, "INVALID_TIMEOUT_TIMESTAMP")
+        for use in (
+            lambda s: s.setTimeoutTimestamp(0),
+            lambda s: s.setTimeoutTimestamp(CLOCK_MS),
+            lambda s: s.setTimeoutTimestamp(timestampUs=CLOCK_US),
+            lambda s: s.setTimeoutTimestamp(timestampUs=LAST_INSTANT_US + 1),
+            lambda s: s.setTimeoutTimestamp(NOW.replace(tzinfo=None)),
+        )
+    ],
 ]
 
 
-@pytest.mark.parametrize(("timeout", "use", "error", "message"), REFUSED)
-def test_what_the_rules_do_not_allow_is_refused_and_changes_nothing(timeout, use, error, message):
+@pytest.mark.parametrize(("timeout", "use", "error", "condition"), REFUSED)
+def test_what_the_rules_do_not_allow_is_refused_and_changes_nothing(timeout, use, error, condition):
     state = a_state(timeout)
-    with pytest.raises(GroupStateError, match=message) as raised:
+    with pytest.raises(GroupStateError) as raised:
         use(state)
+    assert raised.value.condition == condition
     assert isinstance(raised.value, error)
     assert (state.timeout_at_us, state.getOption) == (NEVER_US, None)
 
@@ -197,7 +197,7 @@ def test_a_span_or_an_instant_of_another_type_is_refused(wrong):
         (EVENT, lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5, wrong)),
         (EVENT, lambda s: s.setTimeoutTimestamp(wrong, timestampUs=CLOCK_US + 5)),
     ):
-        with pytest.raises(GroupStateError, match="NOT_EXPECTED_TYPE") as raised:
+        with pytest.raises(GroupStateError) as raised:
             use(a_state(timeout))
         assert isinstance(raised.value, TypeError)
 
@@ -209,7 +209,7 @@ def test_microseconds_of_another_type_are_refused(wrong):
         (PROCESSING, lambda s: s.setTimeoutDuration(durationUs=wrong)),
         (EVENT, lambda s: s.setTimeoutTimestamp(timestampUs=s.clock_us + wrong)),
     ):
-        with pytest.raises(GroupStateError, match="NOT_EXPECTED_TYPE") as raised:
+        with pytest.raises(GroupStateError) as raised:
             use(a_state(timeout))
         assert isinstance(raised.value, TypeError)
 
@@ -233,7 +233,7 @@ def test_words_that_are_no_span_are_refused(words):
         (PROCESSING, lambda s: s.setTimeoutDuration(words)),
         (EVENT, lambda s: s.setTimeoutTimestamp(CLOCK_MS + 5, words)),
     ):
-        with pytest.raises(GroupStateError, match="INVALID_INTERVAL_FORMAT") as raised:
+        with pytest.raises(GroupStateError) as raised:
             use(a_state(timeout))
         assert isinstance(raised.value, ValueError)
 
@@ -241,6 +241,6 @@ def test_words_that_are_no_span_are_refused(words):
 @pytest.mark.parametrize("span", [-1, "-1 milliseconds", timedelta(microseconds=-1)])
 def test_a_negative_span_is_not_added_to_a_timestamp(span):
     """Nor in Spark: `Provided duration (-1 milliseconds) is negative`."""
-    with pytest.raises(GroupStateError, match="duration") as raised:
+    with pytest.raises(GroupStateError) as raised:
         a_state(EVENT).setTimeoutTimestamp(CLOCK_MS + 5, span)
     assert isinstance(raised.value, ValueError)

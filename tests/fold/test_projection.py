@@ -8,10 +8,11 @@ from typing import NamedTuple
 import pytest
 
 from include.fold.definition import KeyedFold, flat_map_groups_with_state, map_groups_with_state
-from include.fold.failures import StateFunctionError
 from include.fold.group_state import GroupState
 from include.fold.local import LocalFold
+from include.fold.records import DefinitionError
 from tests.bronze import ClockAt, stamp
+from tests.refused import failed_call
 
 END = ClockAt(60_000_000)
 
@@ -84,5 +85,5 @@ def test_a_nan_is_the_nan_that_the_projection_makes(values, on_error):
 
 
 def test_a_row_that_differs_beside_a_nan_is_refused():
-    with pytest.raises(StateFunctionError, match=r"project\(\) makes"):
+    with failed_call(cause=DefinitionError):
         run(FLAT, math.nan)

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from include.fold.definition import DefinitionError, flat_map_groups_with_state
-from include.fold.failures import StateFunctionError
+from include.fold.definition import flat_map_groups_with_state
+from include.fold.failures import TimeoutLoopError
 from include.fold.group_state import GroupState, GroupStateRuntimeError, GroupStateValueError
 from include.fold.testing.check import check_fold
 from include.fold.testing.run import run
@@ -15,6 +15,7 @@ from include.fold.timers import TimedGroupState
 from include.registry import stream_named
 from include.stream_definition import load_definition, pinned_settings
 from tests.declared import with_fold
+from tests.refused import failed_call, refused
 
 NAMES = ("reminder", "expiry")
 
@@ -130,24 +131,24 @@ def test_instants_are_given_as_to_a_timeout():
     state.deleteTimer("expiry")
     state.deleteTimer("expiry")  # nothing happens
     assert (state.timers, state.timer) == ({"reminder": 7_000_000}, None)
-    with pytest.raises(GroupStateValueError, match="not after the call's time"):
+    with pytest.raises(GroupStateValueError):
         state.setTimer("expiry", 5_000)
 
 
-def test_a_name_that_is_not_declared_is_refused_with_the_one_that_is_meant():
+def test_a_name_that_is_not_declared_is_refused():
     state: TimedGroupState[Open] = TimedGroupState("EventTimeTimeout", None, NAMES)
-    with pytest.raises(GroupStateValueError, match=r"\(reminder, expiry\)\. Did you mean 'expiry'"):
+    with pytest.raises(GroupStateValueError):
         state.setTimer("expire", timestampUs=1)
-    with pytest.raises(GroupStateValueError, match="'x' is none of"):
+    with pytest.raises(GroupStateValueError):
         state.deleteTimer("x")
 
 
 def test_a_fold_without_timers_has_none():
     state: GroupState[Open] = GroupState("EventTimeTimeout")
     assert (state.timers, state.timer) == ({}, None)
-    with pytest.raises(GroupStateRuntimeError, match=r"give it timers=\(\.\.\.\)"):
+    with pytest.raises(GroupStateRuntimeError):
         state.setTimer("expiry", timestampUs=1)
-    with pytest.raises(GroupStateRuntimeError, match="cannot delete a timer"):
+    with pytest.raises(GroupStateRuntimeError):
         state.deleteTimer("expiry")
 
 
@@ -157,7 +158,7 @@ def test_timers_set_in_a_loop_stop_the_stream(on_error):
         state.setTimer("expiry", timestampUs=state.clock_us + 1)
         yield from ()
 
-    with pytest.raises(StateFunctionError, match="10,000 timeouts in a row"):
+    with failed_call("'ann'", cause=TimeoutLoopError):
         run(fold_of(loop, on_error=on_error), [Order("ann", 1_000)], clock=2_000_000)
 
 
@@ -167,7 +168,7 @@ def test_a_failure_names_the_timer():
             state.setTimer("expiry", timestampUs=order.event_time_us + 1)
         yield Said(user_id, {None: "ok"}[state.timer])
 
-    with pytest.raises(StateFunctionError, match="timer expiry at 1970"):
+    with failed_call("timer expiry at 1970", cause=KeyError):
         run(fold_of(fail), [Order("ann", 1_000)], clock=1_001)
 
 
@@ -176,18 +177,18 @@ def test_check_fold_knows_them():
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    "settings",
     [
-        ({"timeout": "NoTimeout"}, "needs a timeout= that is not NoTimeout"),
-        ({"timers": ["a"]}, "must be a tuple of names"),
-        ({"timers": ("a b",)}, "must be a name"),
-        ({"timers": ("class",)}, "must be a name"),
-        ({"timers": ("a", "A")}, "has a name twice"),
-        ({"timers": tuple(f"t{n}" for n in range(33))}, "32 at most"),
+        {"timeout": "NoTimeout"},
+        {"timers": ["a"]},
+        {"timers": ("a b",)},
+        {"timers": ("class",)},
+        {"timers": ("a", "A")},
+        {"timers": tuple(f"t{n}" for n in range(33))},
     ],
 )
-def test_what_names_no_timers_is_refused(settings, says):
-    with pytest.raises(DefinitionError, match=says):
+def test_what_names_no_timers_is_refused(settings):
+    with refused("wrong_definition", subject="timers"):
         fold_of(**settings)
 
 

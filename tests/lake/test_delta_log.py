@@ -20,12 +20,14 @@ from include.lake.delta_log import (
     read_actions,
     unbroken,
 )
+from include.lake.how_to_mend import subject_of
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake, LakeError
 from include.plans.reseed_base import refuse_unreadable_table
 from include.plans.waiting_rows import _has_data
 from tests.examples import examples
 from tests.open_files import no_more_files
+from tests.refused import refused
 
 # What str.splitlines() takes for ends of lines; JSON leaves most of them as they are.
 LINE_ENDS = ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "\r"]
@@ -108,7 +110,7 @@ def test_a_version_before_commits_without_rows_is_as_good_as_they_are(lake, vers
     assert commit(path, "optimize") == [0, 1, 2, 3]
     clean_up(path, before=4)
     assert rows_of(open_rows_of(lake, path, version)) == [0, 1, 2, 3]
-    with pytest.raises(LakeError, match=r"has taken version 2 away.*run the stream"):
+    with refused("cleaned_up_version", subject=subject_of(path)):
         open_rows_of(lake, path, 2)
 
 
@@ -117,7 +119,7 @@ def test_a_version_that_a_table_put_back_does_not_have_yet_names_the_way_out(lak
     for number in range(3):
         write_deltalake(path, pa.table({"n": [number]}), mode="append")
     max(Path(path, "_delta_log").glob("*.json")).unlink()
-    with pytest.raises(LakeError, match=r"ends at version 1, but version 2 .*set-aside bronze/"):
+    with refused("unreadable_table", subject=subject_of(path)):
         open_rows_of(lake, path, 2)
 
 
@@ -132,7 +134,7 @@ def test_a_version_that_a_table_put_back_does_not_have_yet_names_the_way_out(lak
 )
 def test_a_machine_without_files_to_open_is_no_damage(lake, read):
     write_deltalake(lake.table("user_counts"), pa.table({"n": [1]}))
-    with no_more_files(), pytest.raises((DeltaError, OSError), match="Too many open files"):
+    with no_more_files(), pytest.raises((DeltaError, OSError)):
         read(lake, "user_counts")
 
 
@@ -244,7 +246,7 @@ def test_a_lost_file_names_the_way_out_whatever_the_lake_is_called(tmp_path, fol
     append_ops(lake, "runs", [{"run_id": "a", "error": "No space left on device (os error 28)"}])
     for file in Path(lake.ops("runs")).glob("*.parquet"):
         file.unlink()
-    with pytest.raises(LakeError, match="set-aside ops/runs"):
+    with refused("unreadable_table", command="./stateful set-aside ops/runs --apply"):
         read_ops(lake, "runs")
 
 
@@ -255,7 +257,7 @@ def test_a_merge_that_lacks_a_file_of_the_table_is_no_matter_of_the_machine(tmp_
         file.unlink()
     merge = DeltaTable(path).merge(rows, "s.a = t.a", "s", "t").when_matched_update_all()
     with (
-        pytest.raises(LakeError, match=r"cannot be read \(Generic DeltaTable error"),
+        refused("unreadable_table"),
         unbroken(path),
     ):
         merge.execute()
@@ -263,7 +265,7 @@ def test_a_merge_that_lacks_a_file_of_the_table_is_no_matter_of_the_machine(tmp_
 
 def test_an_error_of_delta_is_told_in_one_line_with_its_cause_and_no_stack(lake):
     append_ops(lake, "runs", [{"run_id": "a"}])
-    with no_more_files(), pytest.raises(OSError, match="os error 24") as short:
+    with no_more_files(), pytest.raises(OSError) as short:
         DeltaTable(lake.ops("runs"))
     told = first_line(short.value)
     assert told.endswith("↳ Too many open files (os error 24)")

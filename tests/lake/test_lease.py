@@ -11,13 +11,14 @@ from typing import TextIO
 import pytest
 
 from include.lake import lease
-from include.lake.lease import LeaseTakenError, hold_lease
+from include.lake.lease import hold_lease
+from tests.refused import refused
 
 
 def test_a_lease_that_is_taken_names_its_holder(lake):
     with (
         hold_lease(lake, "stream-user_counts"),
-        pytest.raises(LeaseTakenError, match=r'works on stream-user_counts: \{"pid": \d+'),
+        refused("lease_taken", subject="stream-user_counts"),
         hold_lease(lake, "stream-user_counts"),
     ):
         pass
@@ -66,7 +67,7 @@ def test_who_asks_for_the_holder_keeps_nobody_from_taking_the_lease(lake, asker,
 
 def test_who_held_the_lease_before_is_not_named_as_its_holder(lake, asker):
     with (
-        pytest.raises(LeaseTakenError, match="holder unknown"),
+        refused("lease_taken", subject="ingest-signals"),
         hold_lease(lake, "ingest-signals"),
     ):
         pass
@@ -97,7 +98,7 @@ def test_a_lock_file_that_was_deleted_lets_nobody_else_in(lake):
         Path(lake.root, "leases", "ingest-signals.lock").unlink()
         for _ in range(2):
             with (
-                pytest.raises(LeaseTakenError, match=rf"process {holder.pid} .* was deleted"),
+                refused("lease_taken", subject="ingest-signals"),
                 hold_lease(lake, "ingest-signals"),
             ):
                 pass

@@ -15,12 +15,14 @@ from deltalake.exceptions import DeltaError
 
 from include.coverage.trust import table_version
 from include.lake.delta_log import AGAIN, open_rows_of, open_table, told_of, unbroken
+from include.lake.how_to_mend import subject_of
 from include.lake.open_delta import delta_table
 from include.lake.ops import append_ops, read_ops
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.lake.read_tables import dataset_of
 from include.lake.table_seal import seal, what_changed
 from include.plans.reseed_base import refuse_unreadable_table
+from tests.refused import refused
 from tests.unreachable import leave_out
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +55,7 @@ def test_delta_rs_opens_an_older_version_without_a_word(table: str):
 def test_no_older_version_is_opened(table: str, oldest_left_out: int, scheme: str):
     with leave_out(*(commit(table, version) for version in range(oldest_left_out, 4))):
         for opens in (delta_table, open_table, dataset_of):
-            with pytest.raises(OSError, match=f"{commit(table, 3)}") as raised:
+            with pytest.raises(OSError) as raised:
                 opens(f"{scheme}{table}")
             assert raised.value.errno == errno.EIO
     assert delta_table(f"{scheme}{table}").version() == 3
@@ -69,8 +71,9 @@ def test_nothing_is_judged_by_an_older_version(lake: Lake, table: str):
             lambda: refuse_unreadable_table(lake, "user_counts"),
             lambda: read_ops(lake, "runs"),
         ):
-            with pytest.raises(OSError, match="Input/output error"):
+            with pytest.raises(OSError) as raised:
                 judge()
+            assert raised.value.errno == errno.EIO
     assert what_changed(lake, "tables/user_counts") is None
 
 
@@ -139,10 +142,10 @@ def test_what_the_disk_does_not_tell_of_is_no_damage(lake, table, part: str, sai
     DeltaTable(table, version=1).create_checkpoint()
     with without_stat(Path(table, part), number):
         if said is not None:
-            with pytest.raises(DeltaError, match=said):
+            with pytest.raises(DeltaError):
                 DeltaTable(table)
         for opens in (open_table, lambda path: open_rows_of(lake, path, 3), write_by_path):
-            with pytest.raises(OSError, match=os.strerror(number)) as raised:
+            with pytest.raises(OSError) as raised:
                 opens(table)
             assert raised.value.errno == number
             assert told_of(raised.value).endswith(AGAIN)
@@ -151,5 +154,5 @@ def test_what_the_disk_does_not_tell_of_is_no_damage(lake, table, part: str, sai
 def test_what_is_damaged_is_said_so_where_the_disk_tells_of_all(table: str):
     DeltaTable(table, version=1).create_checkpoint()
     log_of(table, f"{1:020}.checkpoint.parquet").unlink()
-    with pytest.raises(LakeError, match=r"Invalid Checkpoint.*set-aside"):
+    with refused("unreadable_table", subject=subject_of(table)):
         open_table(table)

@@ -111,7 +111,7 @@ def test_a_table_that_is_gone_or_another_is_noticed(lake: Lake, path: Path):
 
 def test_a_machine_without_files_to_open_is_no_change_of_the_table(lake: Lake, path: Path):
     sealed = read_seal(lake, TABLE)
-    with no_more_files(), pytest.raises((DeltaError, OSError), match="Too many open files"):
+    with no_more_files(), pytest.raises((DeltaError, OSError)):
         changed_since(lake, sealed, is_marked)
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from include.settings import SettingsError
 from include.setup import install
 from include.setup import s3 as s3_setup
 from include.spark import java_classes, s3
 from include.spark.submit import conf_of, jars_to_ship, submit_command
+from tests.refused import refused
 
 ON_S3 = ["--stream", "user_counts", "--lake", "s3a://bucket/lake"]
 ELSEWHERE = ["--stream", "user_counts", "--lake", "/lake"]
@@ -47,7 +47,7 @@ def test_on_a_cluster_executors_get_all_jars(s3_jars):
 
 def test_without_set_up_the_job_is_refused_and_set_up_named(tmp_path, monkeypatch):
     monkeypatch.setattr(s3, "S3_JARS", tmp_path)
-    with pytest.raises(SettingsError, match=r"LAKE=s3a://\.\.\. \./stateful setup"):
+    with refused("missing_jars", command="LAKE=s3a://... ./stateful setup"):
         submit_command("run_stream", ON_S3, master="local[2]")
 
 
@@ -56,7 +56,7 @@ def test_classes_of_other_sources_are_not_taken_for_those_of_today(s3_jars, monk
     changed.mkdir()
     (changed / "Other.java").write_text("class Other {}")
     monkeypatch.setattr(java_classes, "SOURCES", changed)
-    with pytest.raises(SettingsError, match=r"stateful-lake-.*is not there"):
+    with refused("missing_jars"):
         s3.s3_jars()
 
 

@@ -20,12 +20,12 @@ from include.registry import source_named, stream_named
 from include.settings import PROJECT, SettingsError
 from include.spark import local_jobs
 from include.spark.master import (
-    MasterUnreachableError,
     check_reachable,
     checked_master,
     is_local,
 )
 from include.spark.submit import default_master, job_environment
+from tests.refused import refused
 
 CLUSTERS = [
     "spark://spark-master:7077",
@@ -82,11 +82,9 @@ def test_a_master_is_taken_as_it_is(master):
 
 
 @pytest.mark.parametrize("master", WRONG)
-def test_what_is_no_master_is_named_with_its_setting_and_what_is_allowed(master):
-    with pytest.raises(SettingsError) as error:
+def test_what_is_no_master_is_refused_with_its_setting(master):
+    with refused("wrong_setting", subject="SPARK_MASTER"):
         checked_master(master)
-    assert f"SPARK_MASTER is {master!r}" in str(error.value)
-    assert all(allowed in str(error.value) for allowed in ("local[*]", "spark://", "yarn", "k8s:"))
 
 
 def test_the_setting_that_is_not_given_means_all_cores_of_this_machine(monkeypatch):
@@ -106,14 +104,9 @@ def test_only_a_standalone_master_is_asked(master):
 
 def test_a_master_that_does_not_answer_is_named_with_its_setting(closed_port):
     master = f"spark://127.0.0.1:{closed_port}"
-    with pytest.raises(MasterUnreachableError, match=r"or correct SPARK_MASTER$") as error:
-        check_reachable(master)
-    assert f"127.0.0.1:{closed_port}: Connection refused" in str(error.value)
-
-
-def test_a_host_that_nobody_knows_is_as_unreachable():
-    with pytest.raises(MasterUnreachableError, match=r"unknown\.invalid:7077: "):
-        check_reachable("spark://unknown.invalid:7077")
+    for each in (master, "spark://unknown.invalid:7077"):
+        with refused("unreachable_master", subject="SPARK_MASTER"):
+            check_reachable(each)
 
 
 def ingest_one(lake) -> None:
@@ -134,9 +127,7 @@ def test_a_command_ends_with_one_line_and_starts_no_jvm(
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("started a job"))
     assert main(["stream", "user_counts", "--lake", lake.root]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert "SPARK_MASTER" in said
-    assert len(said.splitlines()) == 1
+    assert (len(said.splitlines()), "SPARK_MASTER" in said) == (1, True)
 
 
 def started_on(master: str, monkeypatch) -> tuple[list[str], dict[str, str]]:
@@ -221,7 +212,7 @@ def test_a_connection_may_be_a_uri(uri, open_port, monkeypatch):
 
 def test_a_master_that_does_not_answer_is_tried_again(closed_port, monkeypatch):
     connect(monkeypatch, host=f"spark://127.0.0.1:{closed_port}")
-    with pytest.raises(AirflowException, match=r"correct .* connection spark_default$") as error:
+    with pytest.raises(AirflowException) as error:
         a_task().pre_execute({})
     assert not isinstance(error.value, AirflowFailException)
 
@@ -229,19 +220,19 @@ def test_a_master_that_does_not_answer_is_tried_again(closed_port, monkeypatch):
 @pytest.mark.parametrize("host", ["", "127.0.0.1:7077", "mesos://host:5050", "spark:/x"])
 def test_a_connection_to_no_master_fails_for_good(host, monkeypatch):
     connect(monkeypatch, host=host)
-    with pytest.raises(AirflowFailException, match="connection spark_default is"):
+    with pytest.raises(AirflowFailException):
         a_task().pre_execute({})
 
 
 def test_a_driver_on_the_cluster_is_refused(monkeypatch):
     connect(monkeypatch, host="yarn", extra={"deploy-mode": "cluster"})
-    with pytest.raises(AirflowFailException, match="client mode"):
+    with pytest.raises(AirflowFailException):
         a_task().pre_execute({})
 
 
 def test_a_missing_connection_is_not_taken_for_yarn(monkeypatch):
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
-    with pytest.raises(AirflowException, match="spark_default was not found") as error:
+    with pytest.raises(AirflowException) as error:
         a_task().pre_execute({})
     # Airflow finds none, either, while its API or its database is away.
     assert not isinstance(error.value, AirflowFailException)
@@ -256,7 +247,7 @@ def test_a_connection_that_is_lost_in_between_is_not_taken_for_yarn(monkeypatch)
         return get_hook(self)
 
     monkeypatch.setattr(SparkJobOperator, "_get_hook", get_hook_without)
-    with pytest.raises(AirflowException, match="spark_default was not found"):
+    with pytest.raises(AirflowException):
         task.pre_execute({})
 
 
@@ -286,5 +277,5 @@ def test_make_run_hands_the_setting_to_airflow_as_its_connection(lake, monkeypat
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "²"])
 def test_a_parallelism_that_is_no_number_of_tasks_is_named(text, lake, monkeypatch):
     monkeypatch.delenv("SPARK_MASTER", raising=False)
-    with pytest.raises(SettingsError, match=f"PARALLELISM={text}"):
+    with pytest.raises(SettingsError):
         airflow_environment({"PARALLELISM": text}, lake, 8123, 8124)

@@ -78,8 +78,8 @@ def test_what_the_jvm_would_not_take_is_named_with_its_setting(monkeypatch, lake
     Landing(lake).add("a.jsonl", [signal(0)])
     ingest(lake, source_named("signals"))  # so that the stream has a row to read
     assert main(["stream", "device_signals", "--lake", lake.root]) == 2
-    named = f"error: SPARK_DRIVER_JAVA_OPTIONS has {options.split()[-1]!r}: "
-    assert capsys.readouterr().err.startswith(named)
+    said = capsys.readouterr().err
+    assert all(word in said for word in ("SPARK_DRIVER_JAVA_OPTIONS", "(wrong_setting)"))
 
 
 SAYS = """
@@ -156,24 +156,23 @@ def test_spark_submit_dies_with_the_process_that_started_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code"),
     [
-        (["stream", "nope", "--lake", "{lake}"], "unknown stream 'nope'"),
-        (["stream", "", "--lake", "{lake}"], "unknown stream ''"),
-        (["stream", "user_counts", "--lake", "{lake}/no"], "no lake at"),
-        (["stream", "user_counts", "--lake", "{lake}/file"], "is a file"),
-        (["reingest", "nope", "--lake", "{lake}"], "unknown source 'nope'"),
+        (["stream", "nope", "--lake", "{lake}"], "unknown_stream"),
+        (["stream", "", "--lake", "{lake}"], "unknown_stream"),
+        (["stream", "user_counts", "--lake", "{lake}/no"], "no_lake"),
+        (["stream", "user_counts", "--lake", "{lake}/file"], "wrong_lake"),
+        (["reingest", "nope", "--lake", "{lake}"], "unknown_source"),
     ],
 )
 def test_what_the_caller_got_wrong_is_one_line_and_no_jvm(
-    arguments, message, lake, monkeypatch, capsys
+    arguments, code, lake, monkeypatch, capsys
 ):
     Path(lake.root, "file").touch()
     monkeypatch.setattr("subprocess.run", lambda *args, **options: pytest.fail("started a job"))
     assert main([argument.format(lake=lake.root) for argument in arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"({code})")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read every folder")
@@ -183,7 +182,7 @@ def test_a_lake_that_cannot_be_read_is_one_line(lake, capsys):
         assert main(["stream", "user_counts", "--lake", lake.root]) == 2
     finally:
         Path(lake.root).chmod(0o700)
-    assert "cannot be read" in capsys.readouterr().err
+    assert "(unreadable_lake)" in capsys.readouterr().err
 
 
 def test_a_step_that_fails_ends_it(lake, monkeypatch):
@@ -200,12 +199,9 @@ def test_a_step_that_fails_ends_it(lake, monkeypatch):
     assert len(started) == 1  # not drained after an ingest that failed
 
 
-def test_with_nothing_new_no_jvm_is_started(lake, monkeypatch, capsys):
+def test_with_nothing_new_no_jvm_is_started(lake, monkeypatch):
     monkeypatch.setattr("subprocess.run", lambda *args, **options: pytest.fail("started a job"))
     assert main(["stream", "user_counts", "--lake", lake.root]) == 0
-    said = capsys.readouterr().out
-    assert "nothing new in landing/user_events" in said
-    assert "user_counts: no table yet" in said
 
 
 def test_a_clock_row_is_reason_enough_to_ingest(lake, monkeypatch):

@@ -9,10 +9,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import spark_task
 from include.cli.__main__ import main
-from include.settings import SettingsError
 from include.setup.jars import PACKAGE
 from include.spark import local_jobs, submit, versions
 from include.spark.versions import TRIED, Versions, installed, refuse_unfit, untried
+from tests.refused import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK, DELTA = TRIED[0]
@@ -22,12 +22,6 @@ def of(spark: str, delta: str = DELTA, **other: str) -> Versions:
     """Versions whose parts fit each other, but for what is said otherwise."""
     series = ".".join(spark.split(".")[:2])
     return Versions(spark, spark, delta, series, delta)._replace(**other)
-
-
-def refusal(found: Versions) -> str:
-    with pytest.raises(SettingsError) as refused:
-        refuse_unfit(found)
-    return str(refused.value)
 
 
 @pytest.fixture
@@ -69,40 +63,36 @@ def test_the_versions_are_those_of_the_files(other_spark, tmp_path):
 @pytest.mark.parametrize("found", [of("4.2.99"), of(SPARK, "4.4.99")])
 def test_a_release_of_a_tried_series_runs_with_a_warning(found):
     refuse_unfit(found)
-    said = untried(found)
-    assert said is not None
-    assert said.startswith(f"Spark {found.spark} with Delta {found.delta} was not tried")
-    assert f"{SPARK} with {DELTA}" in said
+    assert untried(found) is not None
 
 
 def test_a_package_of_delta_beside_another_jar_is_said():
-    said = untried(of(SPARK, delta_python="4.4.99"))
-    assert said is not None
-    assert said.startswith(f"the package delta-spark is 4.4.99, the jar of Delta {DELTA}")
+    assert untried(of(SPARK, delta_python="4.4.99")) is not None
 
 
 @pytest.mark.parametrize("found", [of("4.99.0"), of("5.2.0"), of(SPARK, "4.99.0")])
 def test_a_series_that_was_never_tried_is_refused_unless_it_is_named(found, monkeypatch):
-    monkeypatch.delenv(versions.UNTRIED, raising=False)
-    assert "was never tried" in refusal(found)
-    monkeypatch.setenv(versions.UNTRIED, "4.98.0")
-    assert f"{versions.UNTRIED}={found.spark} in the environment" in refusal(found)
+    for named in ("", "4.98.0"):
+        monkeypatch.setenv(versions.UNTRIED, named)
+        with refused("untried_versions", subject=versions.UNTRIED):
+            refuse_unfit(found)
     monkeypatch.setenv(versions.UNTRIED, found.spark)
     refuse_unfit(found)
     assert untried(found) is not None
 
 
 @pytest.mark.parametrize(
-    ("found", "says"),
+    "found",
     [
-        (of("4.2.1", spark_python="4.2.0"), "Spark's jars are of 4.2.1, its Python files of 4.2.0"),
-        (of("", spark_python="4.2.0"), "Spark's jars are missing, its Python files of 4.2.0"),
-        (of("4.99.0", delta_for="4.2"), "is for Spark 4.2, and Spark 4.99.0 is installed"),
+        of("4.2.1", spark_python="4.2.0"),
+        of("", spark_python="4.2.0"),
+        of("4.99.0", delta_for="4.2"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused_whatever_is_set(found, says, monkeypatch):
+def test_parts_that_do_not_fit_are_refused_whatever_is_set(found, monkeypatch):
     monkeypatch.setenv(versions.UNTRIED, found.spark)
-    assert says in refusal(found)
+    with refused("unfit_versions"):
+        refuse_unfit(found)
 
 
 def test_a_job_is_refused_before_its_jvm_starts(other_spark, lake, monkeypatch, capsys):
@@ -111,7 +101,7 @@ def test_a_job_is_refused_before_its_jvm_starts(other_spark, lake, monkeypatch, 
     started: list[object] = []
     monkeypatch.setattr(local_jobs, "_run_quietly", lambda *job: started.append(job))
     assert main(["savepoint", "user_counts", "--lake", lake.root]) == 2
-    assert capsys.readouterr().err.startswith("error: Spark 4.99.0 was never tried")
+    assert "(untried_versions)" in capsys.readouterr().err
     assert started == []
 
 
@@ -120,7 +110,7 @@ def test_a_task_of_airflow_is_refused_once_as_no_retry_mends_it(other_spark, mon
     connection = json.dumps({"conn_type": "spark", "host": "local[2]"})
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
     task = spark_task("ingest_source", [], None, task_id="job", name="job")
-    with pytest.raises(AirflowFailException, match=r"jars are of 4\.2\.1, its Python files of 4"):
+    with pytest.raises(AirflowFailException):
         task.pre_execute({})
 
 
