@@ -179,12 +179,3 @@ def test_a_row_that_comes_while_the_files_are_joined_is_there_once(lake, monkeyp
     monkeypatch.setattr(ops, "write_deltalake", joined_meanwhile)
     append_ops(lake, "runs", [{"run_id": "r1"}])
     assert sorted(read_ops(lake, "runs")["run_id"].to_pylist()) == ["r0", "r1"]
-
-
-def test_a_column_that_an_earlier_release_lacks_can_be_asked_for(lake, monkeypatch):
-    today = ops.SCHEMAS["runs"]
-    earlier = pa.schema([column for column in today if column.name != "dag_run_id"])
-    monkeypatch.setitem(ops.SCHEMAS, "runs", earlier)
-    append_ops(lake, "runs", [{"run_id": "old"}])
-    monkeypatch.setitem(ops.SCHEMAS, "runs", today)
-    assert read_ops(lake, "runs", {"dag_run_id": "x"}).num_rows == 0

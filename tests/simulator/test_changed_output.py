@@ -33,7 +33,7 @@ def with_another_column(kind: str) -> str:
 def assert_refused_until_the_table_is_aside(world: World, kind: str) -> None:
     lake, stream = world.lake, world.streams[kind]
     before = read_generations(lake, stream.name)
-    words = f"set-aside tables/{stream.name} --apply && ./stateful reseed {stream.name}"
+    words = f"set-aside tables/{stream.name} --apply"
     for refused in (
         lambda: plan_reseed(lake, stream, ReseedOptions()),
         lambda: reseed(world.engine, lake, stream, ReseedOptions(recompute=True)),
