@@ -9,6 +9,11 @@ MIB = 1024**2
 GIB = 1024**3
 
 
+def wrong(limit: str, said: str) -> SettingsError:
+    """The error for a limit, or a rule of savepoints or of the care of tables."""
+    return SettingsError(f"{limit} {said}", subject=limit)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What a stream's checkpoint and runs may come to before a check speaks up.
@@ -34,9 +39,7 @@ class Limits:
     def __post_init__(self) -> None:
         for limit, value in vars(self).items():
             if value is not None and value < 0:
-                raise SettingsError(
-                    f"limit {limit} must not be negative: None is no limit", subject=limit
-                )
+                raise wrong(limit, "must not be negative: None is no limit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +67,11 @@ class SavepointRules:
     def __post_init__(self) -> None:
         for count in ("keep", "events_apart"):
             if getattr(self, count) < 1:
-                raise SettingsError(f"savepoints: {count} must be at least 1", subject=count)
+                raise wrong(count, "must be at least 1")
         for span in ("cadence", "keep_for", "keep_recomputed", "keep_generations"):
             value = getattr(self, span)
             if value is not None and value < timedelta(seconds=1):
-                raise SettingsError(f"savepoints: {span} must be at least a second", subject=span)
+                raise wrong(span, "must be at least a second")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,18 +98,14 @@ class TableCare:
     def __post_init__(self) -> None:
         if not 0 < 2 * self.small_file_bytes <= self.target_file_bytes:
             # Else small files may find no partner, and be looked at in vain every day.
-            raise SettingsError(
-                "table care: small_file_bytes must be above 0, target_file_bytes at least twice that",
-                subject="small_file_bytes",
+            raise wrong(
+                "small_file_bytes", "must be above 0, target_file_bytes at least twice that"
             )
         if self.min_small_files < 2:
-            raise SettingsError(
-                "table care: min_small_files must be at least 2: one joins nothing",
-                subject="min_small_files",
-            )
+            raise wrong("min_small_files", "must be at least 2: one joins nothing")
         for name in ("table_bytes", "day_bytes", "min_garbage_files", "min_garbage_bytes"):
             if getattr(self, name) < 1:
-                raise SettingsError(f"table care: {name} must be at least 1", subject=name)
+                raise wrong(name, "must be at least 1")
 
 
 TABLE_CARE = TableCare()

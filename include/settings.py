@@ -120,7 +120,7 @@ class Source:
         self._check_deduplicate()
         for limit in ("commit_bytes", "max_file_bytes"):
             if getattr(self, limit) <= 0:
-                raise SettingsError(f"source {self.name}: {limit} must be above 0", subject=limit)
+                raise self._wrong(limit, "must be above 0")
         self._check_names()
         names = {field.name for field in self.fields}
         if self.rescue and RESCUED in {name.lower() for name in names}:
@@ -134,27 +134,22 @@ class Source:
                 f"source {self.name}: was={min(map(str, kept))!r} is still a field", subject="was"
             )
         if self.spark_bytes < 0:
-            raise SettingsError(
-                f"source {self.name}: spark_bytes must not be negative", subject="spark_bytes"
-            )
+            raise self._wrong("spark_bytes", "must not be negative")
         for span in ("max_future", "clock_grace"):
             if getattr(self, span) is not None and getattr(self, span) < timedelta(0):
-                raise SettingsError(
-                    f"source {self.name}: {span} must not be negative", subject=span
-                )
+                raise self._wrong(span, "must not be negative")
         if not 0 <= self.max_quarantined <= 1:
-            raise SettingsError(
-                f"source {self.name}: max_quarantined is a share of rows, from 0 to 1, not "
-                f"{self.max_quarantined}",
-                subject="max_quarantined",
+            raise self._wrong(
+                "max_quarantined", f"is a share of rows, from 0 to 1, not {self.max_quarantined}"
             )
         if self.max_clock_step is not None and self.max_clock_step < MILLISECOND:
-            raise SettingsError(
-                f"source {self.name}: max_clock_step must be above 0", subject="max_clock_step"
-            )
+            raise self._wrong("max_clock_step", "must be above 0")
         if isinstance(self.origin, KafkaTopic):
             paths = (self.time_field, *(field.landed for field in self.fields))
             self.origin.check_paths(self.name, paths)
+
+    def _wrong(self, setting: str, said: str) -> SettingsError:
+        return SettingsError(f"source {self.name}: {setting} {said}", subject=setting)
 
     def _check_names(self) -> None:
         known: dict[str, str] = {}
@@ -195,21 +190,15 @@ class Source:
         if self.watermark_per not in (None, FOLDER):
             fields = [f.name for f in self.fields if f.required and f.type in GROUP_TYPES]
             if self.watermark_per not in fields:
-                raise SettingsError(
-                    f"source {self.name}: watermark_per must be FOLDER or a required field of type "
+                raise self._wrong(
+                    "watermark_per",
+                    "must be FOLDER or a required field of type "
                     f"{', '.join(GROUP_TYPES)}, not {self.watermark_per!r}: {', '.join(fields)}",
-                    subject="watermark_per",
                 )
         if self.idle_after < 2 * MILLISECOND:
-            raise SettingsError(
-                f"source {self.name}: idle_after must be at least 2 milliseconds",
-                subject="idle_after",
-            )
+            raise self._wrong("idle_after", "must be at least 2 milliseconds")
         if self.watermark_groups < 1:
-            raise SettingsError(
-                f"source {self.name}: watermark_groups must be at least 1",
-                subject="watermark_groups",
-            )
+            raise self._wrong("watermark_groups", "must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,26 +243,24 @@ class Stream:
         self._check_checks()
         for count, most in (("buckets", MOST_BUCKETS), ("state_partitions", MOST_PARTITIONS)):
             if not 1 <= getattr(self, count) <= most:
-                raise SettingsError(
-                    f"stream {self.name}: {count} must be from 1 to {most:,}", subject=count
-                )
+                raise self._wrong(count, f"must be from 1 to {most:,}")
         if self.on_error not in ("stop", "quarantine"):
-            raise SettingsError(
-                f"stream {self.name}: on_error must be stop or quarantine", subject="on_error"
-            )
+            raise self._wrong("on_error", "must be stop or quarantine")
         if self.watermark_delay < timedelta(0) or self.watermark_delay % MILLISECOND:
             # Spark's watermark is in whole milliseconds; a finer delay would differ from it.
-            raise SettingsError(
-                f"stream {self.name}: watermark_delay must be whole milliseconds, 0 or more, "
-                f"not {self.watermark_delay}",
-                subject="watermark_delay",
+            raise self._wrong(
+                "watermark_delay",
+                f"must be whole milliseconds, 0 or more, not {self.watermark_delay}",
             )
         if self.fresh_within is not None and self.fresh_within <= self.watermark_delay:
-            raise SettingsError(
-                f"stream {self.name}: fresh_within must be above watermark_delay "
+            raise self._wrong(
+                "fresh_within",
+                "must be above watermark_delay "
                 f"({self.watermark_delay}), and leave time for a run: {self.fresh_within}",
-                subject="fresh_within",
             )
+
+    def _wrong(self, setting: str, said: str) -> SettingsError:
+        return SettingsError(f"stream {self.name}: {setting} {said}", subject=setting)
 
     def _check_checks(self) -> None:
         names = [check.name for check in self.checks]

@@ -30,21 +30,15 @@ def load_definition(stream: Stream) -> Definition:
     """The definition of `stream`. SettingsError says what its settings or comments lack."""
     fold = _with_entry(_fold_of(stream), stream)
     if unsaid := {column.name for column in fold.output_columns} - set(stream.comments):
-        raise SettingsError(
-            f"stream {stream.name}: comments= says nothing of {', '.join(sorted(unsaid))}",
-            subject="comments",
-        )
+        raise _wrong(stream.name, "comments", f"says nothing of {', '.join(sorted(unsaid))}")
     if fold.in_processing_time and stream.watermark_delay:
-        raise SettingsError(
-            f"stream {stream.name}: nothing comes late in processing time, so watermark_delay "
-            f"must be 0, not {stream.watermark_delay}",
-            subject="watermark_delay",
+        raise _wrong(
+            stream.name,
+            "watermark_delay",
+            f"must be 0, as nothing comes late in processing time, not {stream.watermark_delay}",
         )
     if stream.migrate_state is not None and not callable(stream.migrate_state):
-        raise SettingsError(
-            f"stream {stream.name}: migrate_state must be a function of a key's old state",
-            subject="migrate_state",
-        )
+        raise _wrong(stream.name, "migrate_state", "must be a function of a key's old state")
     return Definition(fold, stream.title or stream.name, stream.comments, stream.migrate_state)
 
 
@@ -56,6 +50,10 @@ def _with_entry(fold: KeyedFold, stream: Stream) -> KeyedFold:
         return replace(fold, stream=stream.name, on_error=stream.on_error, deduplicate=known)
     except DefinitionError as error:
         raise _of_stream(stream, error) from error
+
+
+def _wrong(stream: str, subject: str, said: str) -> SettingsError:
+    return SettingsError(f"stream {stream}: {subject} {said}", subject=subject)
 
 
 def _of_stream(stream: Stream, error: StatefulError) -> SettingsError:
@@ -70,10 +68,7 @@ def check_stream(stream: Stream, source: Source) -> None:
     is_random = re.search(r"\bR\b", stream.schedule, re.IGNORECASE)
     # Airflow's timetable finds out, too, but only when the Dag is read.
     if is_random or not croniter.is_valid(stream.schedule):
-        raise SettingsError(
-            f"stream {stream.name}: schedule= must be a cron expression, not {stream.schedule!r}",
-            subject="schedule",
-        )
+        raise _wrong(stream.name, "schedule", f"must be a cron expression, not {stream.schedule!r}")
     fold = load_definition(stream).fold
     _check_events(fold, source)
     _check_conditions(stream, fold)
@@ -99,46 +94,48 @@ def _check_events(fold: KeyedFold, source: Source) -> None:
             continue
         if field is None:
             # Bronze keeps the column of a field that was dropped or renamed, without values.
-            raise SettingsError(
-                f"stream {fold.stream}: {named} is no field of source {source.name}, which has "
-                f"{', '.join(declared)}",
-                subject=named,
+            raise _wrong(
+                fold.stream,
+                named,
+                f"is no field of source {source.name}, which has {', '.join(declared)}",
             )
         if not sql_type(column.kind).holds(sql_type(field.type)):
-            raise SettingsError(
-                f"stream {fold.stream}: {named} is {column.kind}, but in source {source.name} "
-                f"it is {field.type}",
-                subject=named,
+            raise _wrong(
+                fold.stream,
+                named,
+                f"is {column.kind}, but in source {source.name} it is {field.type}",
             )
         if not field.required and not column.nullable:
-            raise SettingsError(
-                f"stream {fold.stream}: {named} is never None, but source {source.name} does not "
+            raise _wrong(
+                fold.stream,
+                named,
+                f"is never None, but source {source.name} does not "
                 "require it: declare it `| None`, or required in include/streams/sources.py",
-                subject=named,
             )
 
 
 def _fold_of(stream: Stream) -> KeyedFold:
     if isinstance(stream.fold, KeyedFold):
         if stream.settings:
-            raise SettingsError(
-                f"stream {stream.name}: its fold takes no settings, but it has "
-                f"{', '.join(stream.settings)}",
-                subject="settings",
+            raise _wrong(
+                stream.name,
+                "settings",
+                f"has {', '.join(stream.settings)}, but the fold takes none",
             )
         return stream.fold
     if not callable(stream.fold):
-        raise SettingsError(
-            f"stream {stream.name}: fold= must be a fold, or a function that makes one of "
-            f"settings=, not {stream.fold!r}",
-            subject="fold",
+        raise _wrong(
+            stream.name,
+            "fold",
+            f"must be a fold, or a function that makes one of settings=, not {stream.fold!r}",
         )
     wanted, given = set(inspect.signature(stream.fold).parameters), set(stream.settings)
     if wanted != given:
-        raise SettingsError(
-            f"stream {stream.name}: its fold takes the settings {', '.join(sorted(wanted))}, "
-            f"but it has {', '.join(sorted(given)) or 'none'}",
-            subject="settings",
+        raise _wrong(
+            stream.name,
+            "settings",
+            f"must be what the fold takes, {', '.join(sorted(wanted))}, "
+            f"and not {', '.join(sorted(given)) or 'none'}",
         )
     try:
         return stream.fold(**stream.settings)
@@ -166,10 +163,11 @@ def _settings(stream: Stream, fold: KeyedFold) -> str | None:
     own = {name: value for name, value in of_fold.items() if value is not None}
     for name in own.keys() & stream.settings.keys():
         if stream.settings[name] != own[name]:  # one that is handed on to the fold is the same
-            raise SettingsError(
-                f"stream {stream.name}: the setting {name} is {stream.settings[name]!r}, but the fold "
+            raise _wrong(
+                stream.name,
+                name,
+                f"is {stream.settings[name]!r}, but the fold "
                 f"has {name}={own[name]!r}, and both are pinned by that name: call the setting otherwise",
-                subject=name,
             )
     known = {} if fold.deduplicate is None else {"deduplicate": str(fold.deduplicate)}
     settings = {**stream.settings, **own, **known}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from include.fold.records import Column, DefinitionError
+from include.fold.records import Column, wrong
 from include.fold.shapes import (
     FrozenDict,
     Items,
@@ -95,10 +95,10 @@ def _enum_members(shape: Member, column: pa.Array, name: str) -> list[Any]:
     try:
         return [known[value] for value in column.to_pylist()]
     except KeyError as error:
-        raise DefinitionError(
-            f"{name} is {error}, which is no value of {shape.members.__name__}: add it there, or "
+        raise wrong(
+            name,
+            f"is {error}, which is no value of {shape.members.__name__}: add it there, or "
             f"declare the field {type(error.args[0]).__name__}",
-            subject=name,
         ) from None
 
 
@@ -137,7 +137,7 @@ def _bounds(lists: pa.Array) -> list[tuple[int, int]]:
 
 def _part(shape: Shape, column: pa.Array, name: str) -> list[Any]:
     if column.null_count and not shape.nullable:
-        raise DefinitionError(f"{name} is not there in some row: declare it `| None`", subject=name)
+        raise wrong(name, "is not there in some row: declare it `| None`")
     return decode(shape, column, name)
 
 

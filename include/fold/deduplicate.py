@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
 from include.fold.fold_key import fold_key
-from include.fold.records import Column, DefinitionError
+from include.fold.records import Column, wrong
 from include.fold.shapes import Items, Nested, Scalar, Shape
 from include.fold.sql_types import SqlType, sql_type
 
@@ -31,24 +31,16 @@ class Deduplicate:
 
     def __post_init__(self) -> None:
         if not self.names or not all(isinstance(name, str) and name for name in self.names):
-            raise DefinitionError(
-                f"deduplicate: by={self.by!r} must be a field, or a tuple of some",
-                subject="deduplicate",
-            )
+            raise wrong("deduplicate", f"by={self.by!r} must be a field, or a tuple of some")
         if len(set(self.names)) < len(self.names):
-            raise DefinitionError(
-                f"deduplicate: by={self.by!r} names a field twice", subject="deduplicate"
-            )
+            raise wrong("deduplicate", f"by={self.by!r} names a field twice")
         if not isinstance(self.within, timedelta) or self.within < MICROSECOND:
-            raise DefinitionError(
-                f"deduplicate: within must be a timedelta above 0, not {self.within!r}",
-                subject="deduplicate",
-            )
+            raise wrong("deduplicate", f"within must be a timedelta above 0, not {self.within!r}")
         if self.within_us > NEVER_US - LAST_INSTANT_US:
-            raise DefinitionError(
-                f"deduplicate: within={self.within} ends for no event before the year 9999: "
+            raise wrong(
+                "deduplicate",
+                f"within={self.within} ends for no event before the year 9999: "
                 "give 10,000 years at most",
-                subject="deduplicate",
             )
 
     @property
@@ -91,10 +83,10 @@ def seen_values(given: Deduplicate, event: Any, columns: Sequence[Column]) -> Se
     shapes = {column.name: column.shape for column in columns}
     for name in given.names:
         if name not in shapes:
-            raise DefinitionError(
-                f"deduplicate: {name!r} is not a field of {event.__name__}: declare it there, "
+            raise wrong(
+                "deduplicate",
+                f"{name!r} is not a field of {event.__name__}: declare it there, "
                 "or say deduplicate=None in the stream's entry",
-                subject="deduplicate",
             )
         _refuse_inexact(name, shapes[name])
     of: Callable[[Any], Any]
@@ -124,8 +116,8 @@ def _unless_empty(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _refuse_inexact(name: str, shape: Shape) -> None:
     """DefinitionError for values by which none is known again."""
     if shape.is_nested or (isinstance(shape, Scalar) and shape.plain is float):
-        raise DefinitionError(
-            f"deduplicate: {name!r} is {shape.kind}, by which none is known again: use int, str, "
+        raise wrong(
+            "deduplicate",
+            f"{name!r} is {shape.kind}, by which none is known again: use int, str, "
             "bool, bytes, date, datetime, Decimal or an Enum",
-            subject="deduplicate",
         )

@@ -10,7 +10,7 @@ from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
 from include.fold.deduplicate import Deduplicate, SeenValues, seen_values
 from include.fold.fold_key import FoldKey, GivenKey, fold_key
 from include.fold.group_state import GroupState, GroupStateTimeout
-from include.fold.records import Column, DefinitionError, columns_of, record_of
+from include.fold.records import Column, DefinitionError, columns_of, record_of, wrong
 from include.fold.timers import TimedGroupState, check_timers, timers_column
 
 EVENT_TIME_US = "event_time_us"
@@ -85,27 +85,18 @@ class KeyedFold:
             )
         if self.initial_timeout is not None:
             if not self.times_out:
-                raise DefinitionError(
-                    "initial_timeout= needs a timeout= that is not NoTimeout",
-                    subject="initial_timeout",
-                )
+                raise wrong("initial_timeout", "needs a timeout= that is not NoTimeout")
             if self.initial_timeout <= timedelta(0):
-                raise DefinitionError(
-                    f"initial_timeout= must be above 0: {self.initial_timeout}",
-                    subject="initial_timeout",
-                )
+                raise wrong("initial_timeout", f"must be above 0: {self.initial_timeout}")
         if self.ttl is not None and self.ttl < MICROSECOND:
-            raise DefinitionError(f"ttl= must be above 0: {self.ttl}", subject="ttl")
+            raise wrong("ttl", f"must be above 0: {self.ttl}")
         if (self.ttl_us or 0) > NEVER_US - LAST_INSTANT_US:
             raise DefinitionError(
                 f"ttl={self.ttl} ends no state before the year 9999: leave it out", subject="ttl"
             )
         check_timers(self.timers)
         if self.timers and not self.times_out:
-            raise DefinitionError(
-                "timers= needs a timeout= that is not NoTimeout: that of its clock",
-                subject="timers",
-            )
+            raise wrong("timers", "needs a timeout= that is not NoTimeout: that of its clock")
         _ = self.beside
         if self.output_mode == "update":
             self._check_update()

@@ -55,6 +55,11 @@ class DefinitionError(StatefulError, TypeError):
     code = "wrong_definition"
 
 
+def wrong(name: str, said: str) -> DefinitionError:
+    """The error for a part of a definition: an argument of the fold, a record or a field."""
+    return DefinitionError(f"{name} {said}", subject=name)
+
+
 class Column(NamedTuple):
     """One column of a record. `kind` is its SQL type: bigint, array<bigint>, decimal(12,2), ..."""
 
@@ -107,10 +112,7 @@ def _parts(record: Any, within: tuple[type, ...]) -> list[tuple[str, Shape]]:
     if not _is_record(record):
         raise DefinitionError(f"{record!r} must be a NamedTuple class", subject=repr(record))
     if record in within:
-        raise DefinitionError(
-            f"{record.__name__} holds itself: nest to a depth that is known",
-            subject=record.__name__,
-        )
+        raise wrong(record.__name__, "holds itself: nest to a depth that is known")
     hints = get_type_hints(record, include_extras=True)
     parts = []
     for name in record._fields:

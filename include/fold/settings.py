@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from include.fold.admission import MICROSECOND
 from include.fold.group_state import GroupStateTimeout
-from include.fold.records import DefinitionError
+from include.fold.records import wrong
 
 TIMEOUTS = {
     "event": GroupStateTimeout.EventTimeTimeout,
@@ -15,21 +15,19 @@ TIMEOUTS = {
 def span_us(name: str, span: timedelta) -> int:
     """Microseconds of a span of time; DefinitionError unless it is above 0."""
     if not isinstance(span, timedelta) or span <= timedelta(0):
-        raise DefinitionError(f"{name} must be a timedelta above 0, not {span!r}", subject=name)
+        raise wrong(name, f"must be a timedelta above 0, not {span!r}")
     return span // MICROSECOND
 
 
 def count_of(name: str, value: int, at_least: int) -> int:
     """`value`; DefinitionError unless it is a whole number, `at_least` or more."""
     if type(value) is not int or value < at_least:
-        raise DefinitionError(
-            f"{name} must be a whole number, {at_least} or more, not {value!r}", subject=name
-        )
+        raise wrong(name, f"must be a whole number, {at_least} or more, not {value!r}")
     return value
 
 
 def timeout_in(time: str) -> str:
     """The timeout of a stream whose clock is `event` or `processing` time."""
     if time not in TIMEOUTS:
-        raise DefinitionError(f"time must be 'event' or 'processing', not {time!r}", subject="time")
+        raise wrong("time", f"must be 'event' or 'processing', not {time!r}")
     return TIMEOUTS[time]

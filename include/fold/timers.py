@@ -15,7 +15,7 @@ from include.fold.group_state import (
     GroupStateValueError,
     instant_after,
 )
-from include.fold.records import Column, DefinitionError
+from include.fold.records import Column, DefinitionError, wrong
 from include.fold.shapes import Nested, Scalar
 from include.fold.sql_types import SqlType, sql_type
 
@@ -37,17 +37,13 @@ def check_timers(names: object) -> None:
         raise DefinitionError(f"timers={names!r} must be a tuple of names", subject="timers")
     for name in names:
         if not name.isidentifier() or name.startswith("_") or iskeyword(name):
-            raise DefinitionError(
-                f"timers: {name!r} must be a name, as that of a field", subject="timers"
-            )
+            raise wrong("timers", f"{name!r} must be a name, as that of a field")
     if len({name.lower() for name in names}) < len(names):
         raise DefinitionError(
             f"timers={names!r} has a name twice (to Spark names have no case)", subject="timers"
         )
     if len(names) > MOST_TIMERS:
-        raise DefinitionError(
-            f"timers has {len(names)} names, but a key has {MOST_TIMERS} at most", subject="timers"
-        )
+        raise wrong("timers", f"has {len(names)} names, but a key has {MOST_TIMERS} at most")
 
 
 @cache

@@ -36,7 +36,8 @@ def define(*, event_type: str, span: timedelta, limit: int) -> KeyedFold:
     """The fold for one entry's settings."""
     length_us, most = span_us("span", span), count_of("limit", limit, at_least=0)
     if not isinstance(event_type, str) or not event_type:
-        raise DefinitionError(f"event_type must be the name of one, not {event_type!r}")
+        said = f"event_type must be the name of one, not {event_type!r}"
+        raise DefinitionError(said, subject="event_type")
 
     def alert_above_limit(
         user_id: str, events: Iterator[UserEvent], state: GroupState[Recent]

@@ -13,7 +13,8 @@ from include.care.recorded_sizes import Recorded
 from include.checkpoint.checkpoint_size import CheckpointSize, PartSize, Position
 from include.checkpoint.store_size import StoreSize
 from include.registry import all_streams, stream_named
-from include.settings import GIB, MIB, Limits, SettingsError
+from include.settings import GIB, MIB, Limits
+from tests.refused import refused
 
 NO_LIMITS = Limits(**dict.fromkeys(vars(Limits())))
 STREAM = replace(stream_named("user_counts"), limits=NO_LIMITS)
@@ -146,5 +147,5 @@ def test_the_shipped_streams_have_limits_that_a_small_lake_does_not_reach():
 
 
 def test_a_limit_below_zero_is_refused():
-    with pytest.raises(SettingsError, match="limit skew must not be negative"):
+    with refused("wrong_setting", subject="skew"):
         Limits(skew=-1.0)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.fold.definition import DefinitionError
 from include.fold.testing.run import run
 from include.registry import stream_named
 from include.stream_definition import load_definition, pinned_settings
@@ -22,6 +21,7 @@ from tests.fold.failing_machine import PROJECTED_STATES, failing_machines, quara
 from tests.fold.machine import MARKED, STATES, each_kind, fold_of, machines
 from tests.fold.oracle import admit, expected, until
 from tests.fold.stream_cases import SPANS_US, micros
+from tests.refused import refused
 
 
 @st.composite
@@ -81,7 +81,7 @@ def test_the_row_of_an_update_table_goes_with_the_state():
 
 
 def test_how_long_is_pinned_and_must_be_some_time():
-    with pytest.raises(DefinitionError, match="ttl= must be above 0"):
+    with refused("wrong_definition", subject="ttl"):
         replace(user_counts.FOLD, ttl=timedelta(0))
     stream = stream_named("user_counts")
     fold = replace(user_counts.FOLD, ttl=timedelta(days=90))

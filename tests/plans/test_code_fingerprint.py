@@ -18,6 +18,7 @@ from include.savepoints.lineage import REJECTS
 from include.settings import SettingsError
 from include.stream_definition import load_definition, pinned_settings
 from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table
+from tests.refused import refused
 from tests.tried_stream import HELPER, IMPORT, SOURCE, STREAM, changed, files_in
 
 
@@ -128,7 +129,7 @@ def test_a_release_whose_fold_comes_to_other_results_counts(files, monkeypatch):
 
 
 def test_a_wrong_entry_is_refused(files):
-    with pytest.raises(SettingsError, match="its fold takes the settings step"):
+    with refused("wrong_setting", subject="settings"):
         files.fingerprint(stream=replace(STREAM, settings={}))
 
 

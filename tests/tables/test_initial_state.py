@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from include.fold.records import DefinitionError
 from include.lake.paths import Lake
 from include.landing.initial_state import read_fingerprint
 from include.settings import SettingsError
@@ -29,6 +28,7 @@ from tests.initial_state import (
     write_file,
     write_table,
 )
+from tests.refused import refused
 
 
 def test_a_stream_without_an_initial_state_has_none(lake):
@@ -68,7 +68,7 @@ def test_a_timeout_of_the_stream_beyond_the_year_9999_is_refused(spark, lake):
 
 
 def test_a_timeout_of_the_stream_that_is_no_span_is_refused_when_it_is_defined():
-    with pytest.raises(DefinitionError, match="initial_timeout= must be above 0"):
+    with refused("wrong_definition", subject="initial_timeout"):
         replace(FOLD, initial_timeout=timedelta(0))
 
 
