@@ -1,154 +1,149 @@
-"""Show what a stateful operator is and does, on three small batches: docs/internals.md.
+"""Show what Spark prints of stateful queries and their state: docs/internals.md says what it means.
 
     ./stateful demo-internals
 
-The folder that it is given is left with two checkpoints of the plain operator and one of ours.
+Nine signals of three devices are counted by three queries: Spark's plain operator on both of its state
+stores, and the engine of this project.
 """
 
 import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
 
-from pyspark.sql import SparkSession
+import pandas as pd
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from include.fold.ddl import BUCKET_STATE, KEYS
 from include.lake.paths import open_lake
-from include.text_table import printable
-from spark_jobs.internals import parts
-from spark_jobs.internals.debug_log import (
-    LogLine,
-    batch_lines,
-    of_loggers,
-    of_partition,
-    read_log,
-    readable_lines,
-)
-from spark_jobs.internals.queries import (
-    HDFS,
-    ROCKSDB,
-    Ran,
-    live_count,
-    plain_count,
-    run_query,
-)
-from spark_jobs.internals.signals import BATCHES, expected_counts, write_bronze
-from spark_jobs.internals.text import heading, readable_plan, table
+from include.spark.conf import STATE, STATE_STORE
+from include.streams.device_signals import FOLD
+from spark_jobs.engines.checkpointed_states import read_states
+from spark_jobs.engines.live import live_fold
+from spark_jobs.engines.packed_files import pack_files
 from spark_jobs.job import exit_with_main, spark_session
 
-# The batch to look into: its late signals, new data and a timeout come together.
-BATCH = 2
+BATCHES = ("1@12:00 1@12:02 2@12:01 3@12:03", "1@12:30 2@12:22", "1@11:50 2@12:15 1@12:50")
+BATCH = 2  # the one to look into: late signals, new data and a timeout come together
+INSTANT = pa.timestamp("us", "UTC")
+Frames = Iterator[pd.DataFrame]
+# State stores add their id to the name of their logger: only their package reaches them.
+LOGGERS = ("streaming.state", "python.streaming", "streaming.runtime")
 
 
-def run_demo(spark: SparkSession, folder: str) -> Iterator[str]:
-    """The demo's parts, in their order."""
-    bronze = f"{folder}/bronze/signals"
-    write_bronze(bronze)
-    yield show_input()
-    hdfs = run_query(spark, bronze, folder, "plain_hdfs", HDFS, plain_count)
-    rocksdb = run_query(spark, bronze, folder, "plain_rocksdb", ROCKSDB, plain_count)
-    live = run_query(spark, bronze, folder, "device_signals", ROCKSDB, live_count)
-    yield show_plans(rocksdb, live, folder)
-    yield show_states(spark, rocksdb, live)
-    yield show_progress(rocksdb, live)
-    yield show_log(read_log(f"{folder}/debug.log"), folder)
-    yield show_providers(hdfs, rocksdb)
+def write_bronze(path: str) -> None:
+    """A bronze table with each batch as one commit, stamped as ingestion stamps it."""
+    newest: datetime | None = None
+    for batch in BATCHES:
+        devices, times = zip(*(signal.split("@") for signal in batch.split()), strict=True)
+        at = [datetime.fromisoformat(f"2026-03-01T{time}Z") for time in times]
+        before, newest = newest, max(at if newest is None else [newest, *at])
+        columns = {
+            "device_id": [int(device) for device in devices],
+            "value": [1] * len(at),
+            "event_time": pa.array(at, INSTANT),
+            "arrival_watermark": pa.array([before] * len(at), INSTANT),
+            "commit_watermark": pa.array([newest] * len(at), INSTANT),
+            "is_clock": [False] * len(at),
+        }
+        write_deltalake(path, pa.table(columns), mode="append")
 
 
-def show_input() -> str:
-    rows = [
-        (number, " ".join(f"{device}@{at:%H:%M}" for device, at in batch))
-        for number, batch in enumerate(BATCHES)
-    ]
-    explanation = (
-        "Each batch is one commit of bronze; the watermark is 10 minutes behind the newest event. "
-        "The plain operator gives a device up after 15 minutes of silence. In batch 2, the signal "
-        "of 11:50 is late for both queries, that of 12:15 for ours only."
-    )
-    return heading("Input: signals as device@time", explanation) + table(("batch", "signals"), rows)
+def count_signals(key: tuple[int], frames: Frames, state: GroupState) -> Frames:
+    """The device's running count; once more, and for the last time, after its silence."""
+    count, newest_ms = state.get if state.exists else (0, 0)
+    if state.hasTimedOut:
+        state.remove()
+    else:
+        for frame in frames:
+            count += len(frame)
+            newest_ms = max(newest_ms, int(frame["event_time"].max().value) // 1_000_000)
+        state.update((count, newest_ms))
+        state.setTimeoutTimestamp(newest_ms + 15 * 60 * 1000)
+    yield pd.DataFrame([{"device_id": key[0], "count": count, "timed_out": state.hasTimedOut}])
 
 
-def show_plans(plain: Ran, live: Ran, folder: str) -> str:
-    explanation = (
-        "Below the operator: the watermark, the shuffle by the grouping key that stateful operators "
-        "ask for, and the sort that brings a key's rows together. In its line: where its state is "
-        "(state info), the timeout, and the two watermarks, for late rows and for timeouts."
-    )
-    return (
-        heading(f"1. The executed plan of batch {BATCH}", explanation)
-        + f"Plain operator (applyInPandasWithState):\n{readable_plan(plain.plans[BATCH], folder)}"
-        + f"Ours (transformWithState):\n{readable_plan(live.plans[BATCH], folder)}"
-    )
-
-
-def show_states(spark: SparkSession, plain: Ran, live: Ran) -> str:
-    explanation = (
-        "The plain operator has a row for each key: the state, and its timeout. "
-        "Ours has a row for each bucket and variable, with the keys of the bucket in arrays."
-    )
-    return (
-        heading("2. The state, by Spark's state-metadata and statestore sources", explanation)
-        + f"Plain operator, state-metadata:\n{parts.metadata_table(spark, plain)}"
-        + f"statestore, batchId=1, before any timeout:\n{parts.plain_states(spark, plain, 1)}"
-        + f"statestore, after the last batch:\n{parts.plain_states(spark, plain, max(plain.outputs))}"
-        + f"Ours, state-metadata:\n{parts.metadata_table(spark, live)}"
-        + f"statestore, after the last batch, {parts.live_states(spark, live)}"
+def plain(bronze: DataFrame) -> DataFrame:
+    """The running count as Spark's documentation would have it: keyed by device."""
+    clocked = bronze.select("device_id", "event_time").withWatermark("event_time", "10 minutes")
+    return clocked.groupBy("device_id").applyInPandasWithState(
+        count_signals,
+        "device_id bigint, count bigint, timed_out boolean",
+        "count bigint, newest_ms bigint",
+        "update",
+        GroupStateTimeout.EventTimeTimeout,
     )
 
 
-def show_progress(plain: Ran, live: Ran) -> str:
-    explanation = (
-        "Rows are state rows, but for 'rows in' and 'dropped', which are input. Batch 3 has no data: "
-        "it runs because the watermark moved in batch 2."
-    )
-    return (
-        heading("3. Batch by batch, from the operators' progress", explanation)
-        + f"Plain operator:\n{parts.progress_table(plain.progress)}"
-        + f"Ours:\n{parts.progress_table(live.progress)}"
-        + f"Ours, from the rows that the buckets emit:\n{parts.folded_table(live)}"
-    )
+def ours(bronze: DataFrame) -> DataFrame:
+    return live_fold(bronze, FOLD, 4, 2, timedelta(minutes=10), pack=pack_files)
 
 
-def show_log(log: Sequence[LogLine], folder: str) -> str:
-    explanation = (
-        "include/log4j2-internals.properties switches it on. The operators themselves log nothing in "
-        "Spark 4.2.0; their Python runners, state stores and the batch loop do. Without "
-        "minor steps, and of long messages the beginning."
+def run(spark: SparkSession, lake: str, name: str, count: Callable[[DataFrame], DataFrame]) -> str:
+    """Drain bronze, one commit a batch, and print what Spark says of it; the checkpoint."""
+    checkpoint = f"{lake}/checkpoints/{name}"
+    sys.stdout.write(f"\n== {name}\n")
+    stream = spark.readStream.format("delta").option("startingVersion", 0)
+    query = (
+        count(stream.option("maxFilesPerTrigger", 1).load(f"{lake}/bronze/signals"))
+        .writeStream.outputMode("append" if count is ours else "update")
+        .foreachBatch(partial(show_batch, spark))
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
     )
-    plain = of_partition(batch_lines(log, "plain_rocksdb", BATCH), 1)
-    hdfs = of_partition(batch_lines(log, "plain_hdfs", BATCH), 1)
-    live = batch_lines(log, "device_signals", BATCH)
-    return (
-        heading(f"4. The debug log of batch {BATCH}", explanation)
-        + f"Plain operator on RocksDB, partition 1:\n{readable_lines(plain, folder)}"
-        + "Plain operator on the HDFS-backed store, partition 1, the store only:\n"
-        + readable_lines(of_loggers(hdfs, HDFS), folder)
-        + "Ours, the Python side of both partitions:\n"
-        + readable_lines(of_loggers(live, "TransformWithStateInPySpark"), folder)
-    )
+    query.awaitTermination()
+    for batch in query.recentProgress:
+        sys.stdout.write(f"{batch.batchId} {batch.eventTime} {batch.stateOperators[0].json}\n")
+    spark.read.format("state-metadata").load(checkpoint).show(truncate=False)
+    return checkpoint
 
 
-def show_providers(hdfs: Ran, rocksdb: Ran) -> str:
-    explanation = (
-        "Spark's late rows are left out of the expected counts as its operator does it. Files are "
-        "named by version, which is the batch plus one."
-    )
-    return (
-        heading("5. The same count on two state store providers", explanation)
-        + parts.counts_table(expected_counts(commits_behind=2), hdfs, rocksdb)
-        + f"Equal in every batch. The state files:\n{parts.files_table(hdfs, rocksdb)}"
-    )
+def show_batch(spark: SparkSession, rows: DataFrame, batch_id: int) -> None:
+    """What a batch emits; of BATCH also its plan, and on stderr what is logged until its end."""
+    assert spark._jvm is not None
+    log4j = spark._jvm.org.apache.logging.log4j
+    level = log4j.Level.toLevel("INFO" if batch_id == BATCH else "ERROR")
+    for name in LOGGERS:
+        log4j.core.config.Configurator.setLevel(f"org.apache.spark.sql.execution.{name}", level)
+    rows.drop("outputs", "rejected").show(truncate=False)
+    if batch_id == BATCH:
+        spark.streams.active[0].explain()
 
 
-def parse_args(argv: Sequence[str] | None = None) -> Namespace:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--lake", required=True, help="an empty folder for the demo's lake")
-    return parser.parse_args(argv)
+def show_state(spark: SparkSession, checkpoint: str, **options: str) -> None:
+    """The rows of a state store after the last batch, or as `options` of Spark's source say."""
+    sys.stdout.write(f"statestore {options}\n")
+    spark.read.format("statestore").options(**options).load(checkpoint).show(truncate=50)
 
 
 def main() -> None:
-    lake = open_lake(parse_args().lake)
-    for part in run_demo(spark_session("show_internals", lake), lake.root):
-        sys.stdout.write(printable(part))
-        sys.stdout.flush()
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--lake", required=True, help="an empty folder")
+    lake = open_lake(parser.parse_args().lake)
+    spark = spark_session("show_internals", lake)
+    write_bronze(lake.bronze("signals"))
+    counted = {f"{STATE_STORE}.rocksdb.trackTotalNumberOfRows": "true"}  # jobs leave it off
+    for setting in {**STATE, **counted, "spark.sql.shuffle.partitions": "2"}.items():
+        spark.conf.set(*setting)
+    rocksdb = STATE[f"{STATE_STORE}.providerClass"]
+    for provider in (rocksdb.replace("RocksDB", "HDFSBacked"), rocksdb):
+        spark.conf.set(f"{STATE_STORE}.providerClass", provider)
+        checkpoint = run(spark, lake.root, provider.rpartition(".")[2], plain)
+        show_state(spark, checkpoint, batchId="1")
+        show_state(spark, checkpoint)
+        files = sorted(file.name for file in Path(checkpoint, "state/0/1").iterdir())
+        sys.stdout.write(f"{files}\n")
+    checkpoint = run(spark, lake.root, "device_signals", ours)
+    for variable in (KEYS, BUCKET_STATE):
+        show_state(spark, checkpoint, stateVarName=variable)
+    show_state(spark, checkpoint, readRegisteredTimers="true")
+    read_states(spark, checkpoint, FOLD).show(truncate=False)
 
 
 if __name__ == "__main__":

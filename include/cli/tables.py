@@ -3,6 +3,7 @@
 import logging
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -19,10 +20,9 @@ from include.cli.app import (
 )
 from include.lake.paths import made_lake
 from include.registry import all_sources, source_named
-from include.sample import show_internals
 from include.sample.sample_data import Options, land_samples, sample_start
 from include.sample.sample_formats import FORMATS
-from include.spark.local_jobs import say
+from include.spark.local_jobs import run_job, say
 
 PANEL = "Tables"
 
@@ -111,4 +111,5 @@ def reingest(
 @command("demo-internals", "demo-internals", PANEL)
 def demo_internals() -> int:
     """Show plan, state, progress and logs of stateful operators (docs/internals.md)."""
-    return show_internals.main()
+    with TemporaryDirectory(prefix="internals-") as folder:
+        return run_job("show_internals", ["--lake", folder])

@@ -1,1 +1,0 @@
-"""What `./stateful demo-internals` runs and shows: see docs/internals.md."""
