@@ -24,6 +24,7 @@ from include.checkpoint.offsets import newest_planned
 from include.checkpoint.pin_generation import refuse_other_state
 from include.checkpoint.position import is_settled
 from include.job import job_parser, recorded_run
+from include.lake.errors import StatefulError
 from include.lake.findings import record_error
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
@@ -48,8 +49,11 @@ BATCHES = 2
 log = logging.getLogger("job.compact")
 
 
-class StateChangedError(RuntimeError):
+class StateChangedError(StatefulError):
     """A compaction must change no state, and has."""
+
+    code = "state_changed"
+    exit_code = 1
 
 
 def compact(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = None) -> None:
@@ -126,7 +130,8 @@ def check_unchanged(lake: Lake, stream: Stream, run_id: str, before: Any, after:
     error = StateChangedError(
         f"the state of {stream.name} was {before} before its compaction and is {after} now. Keep "
         "the lake as it is, run the stream no more (its Dag: pause it), and compare the table with "
-        "bronze"
+        "bronze",
+        subject=stream.name,
     )
     record_error(lake, run_id, stream.name, "state_changed", error)
     raise error

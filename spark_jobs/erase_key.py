@@ -197,7 +197,9 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 def main() -> None:
     args = parse_args()
     if (told := os.environ.get(ERASED_KEY)) is None:
-        raise SettingsError(f"{ERASED_KEY} is not set: it has the key that is to be erased")
+        raise SettingsError(
+            f"{ERASED_KEY} is not set: it has the key that is to be erased", subject=ERASED_KEY
+        )
     key, lake = erased_key(args.name, told), open_lake(args.lake)
     erase(SparkEngine(spark_session(f"{JOB}-{key.source.name}", lake)), lake, key)
 

@@ -56,7 +56,11 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
         measured = measure_states(spark, fold, batch)
         waiting = _waiting_events(spark, batch)
     except (PySparkException, Py4JJavaError) as error:
-        raise LakeError(_why_unreadable(lake, stream, batch, error)) from error
+        raise LakeError(
+            _why_unreadable(lake, stream, batch, error),
+            code="unreadable_checkpoint",
+            subject=f"checkpoints/{stream.name}",
+        ) from error
     return report_of(stream.name, fold, batch, shape, measured, waiting)
 
 
@@ -90,7 +94,9 @@ def _made_with(lake: Lake, stream: Stream, generation: int) -> dict[str, Any]:
         raise LakeError(
             f"{lake.ops('generations')} has {len(rows)} rows of stream {stream.name}, generation "
             f"{generation}, and must have one, which says what the state was made with: put the "
-            "table back from a copy"
+            "table back from a copy",
+            code="unreadable_table",
+            subject="ops/generations",
         )
     return dict(rows[0])
 
@@ -100,7 +106,9 @@ def _check_state_type(stream: Stream, fold: KeyedFold, pinned: dict[str, Any]) -
     if now != pinned["state_schema"]:
         raise SettingsError(
             f"stream {stream.name}: its file has the state ({now}) now, but the checkpoint's was "
-            f"made with ({pinned['state_schema']}): put the file back to read it"
+            f"made with ({pinned['state_schema']}): put the file back to read it",
+            code="settings_changed",
+            subject="state_schema",
         )
 
 

@@ -72,7 +72,10 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
     if until is None:
         raise LakeError(
             f"the last run of {opened.name} was cut off before all of its state was settled: run "
-            "it again first"
+            "it again first",
+            code="nothing_there",
+            subject=opened.name,
+            command=f"./stateful stream {opened.name}",
         )
     pinned = opened.generations.pinned(batch.generation)
     check_partitions(lake, batch, pinned["state_partitions"])

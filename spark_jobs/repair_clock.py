@@ -95,7 +95,9 @@ def _commit_reset(engine: Engine, lake: Lake, source: Source, repair: ClockRepai
     if version is None:
         raise LakeError(
             f"{lake.bronze(source.name)} has no commit of repair {repair.repair}, though it was "
-            "made just now: it is another table, or an older copy was put in its place"
+            "made just now: it is another table, or an older copy was put in its place",
+            code="of_other_times",
+            subject=f"bronze/{source.name}",
         )
     record_reset(lake, repair, version)
 

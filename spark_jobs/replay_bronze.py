@@ -154,7 +154,11 @@ def _stops(engine: Engine, replay: Replay, until_us: int) -> list[int]:
 def _read_back(engine: Engine, replay: Replay, savepoint_id: str) -> Rows:
     savepoint = savepoint_at(replay.lake, replay.stream.name, savepoint_id)
     if savepoint is None:
-        raise LakeError(f"savepoint {savepoint_id} was deleted under the replay that wrote it")
+        raise LakeError(
+            f"savepoint {savepoint_id} was deleted under the replay that wrote it",
+            code="unreadable_savepoint",
+            subject=replay.stream.name,
+        )
     return engine.savepoint_states(replay.lake, savepoint)  # checked a moment ago
 
 
@@ -178,7 +182,9 @@ def _mapped(engine: Engine, replay: Replay, states: Rows) -> Rows:
     if migrate is None:
         raise SettingsError(
             f"STREAM in include/streams/{replay.stream.name}.py has no migrate_state= any more, with "
-            "which this reseed was begun: put it back"
+            "which this reseed was begun: put it back",
+            code="settings_changed",
+            subject="migrate_state",
         )
     return engine.migrated(states, replay.fold, migrate)
 

@@ -207,7 +207,10 @@ def _replay(opened: OpenStream, row: GenerationRow, run_id: str) -> Replay:
     if not same_code(identity.code, row["code"]):
         raise LakeError(
             f"a reseed of {stream.name} was begun with other code, settings or initial state than "
-            f"it has now: put those back, or begin anew: `./stateful reseed {stream.name} --apply`"
+            "it has now: put those back, or begin anew",
+            code="settings_changed",
+            subject=stream.name,
+            command=f"./stateful reseed {stream.name} --apply",
         )
     identity = replace(identity, code=row["code"])
     pin = BronzePin(
@@ -227,7 +230,10 @@ def _replay(opened: OpenStream, row: GenerationRow, run_id: str) -> Replay:
         if row["base_savepoint"] not in known:
             raise LakeError(
                 f"savepoint {row['base_savepoint']}, with which the reseed of {stream.name} begins, "
-                f"is gone: put it back, or begin anew: `./stateful reseed {stream.name} --apply`"
+                "is gone: put it back, or begin anew",
+                code="unreadable_savepoint",
+                subject=stream.name,
+                command=f"./stateful reseed {stream.name} --apply",
             )
         savepoint = known[row["base_savepoint"]]
         base = Base(savepoint, base_us, savepoint.events, mapped=row["reseed"] == MIGRATE)

@@ -47,8 +47,10 @@ def drain(engine: Engine, lake: Lake, stream: Stream, dag_run_id: str | None = N
     """
     if not lake.is_delta_table(lake.bronze(stream.source)):
         raise LakeError(
-            f"no bronze table at {lake.bronze(stream.source)}: ingest {stream.source} first: "
-            f"`./stateful stream {stream.name}`"
+            f"no bronze table at {lake.bronze(stream.source)}: ingest {stream.source} first",
+            code="nothing_there",
+            subject=f"bronze/{stream.source}",
+            command=f"./stateful stream {stream.name}",
         )
     with hold_lease(lake, f"stream-{stream.name}"):
         refuse_run(lake, stream)

@@ -56,7 +56,8 @@ def read_savepoint(engine: Engine, lake: Lake, savepoint: Savepoint) -> Rows:
         raise SavepointError(
             f"savepoint {savepoint.savepoint_id} of {lake.root}/{savepoint.path} has {found.keys} "
             f"rows with checksum {found.checksum}, but ops/savepoints says {savepoint.keys} with "
-            f"{savepoint.checksum}"
+            f"{savepoint.checksum}",
+            subject=savepoint.savepoint_id,
         )
     return engine.savepoint_states(lake, savepoint)
 
@@ -68,8 +69,10 @@ def states_of_base(engine: Engine, lake: Lake, savepoint: Savepoint, whose: str)
         return read_savepoint(engine, lake, savepoint)
     except SavepointError as error:
         raise LakeError(
-            f"{error}. {whose} of {savepoint.stream} begins with it: put it back; or, begin anew: "
-            f"`./stateful reseed {savepoint.stream} --apply`"
+            f"{error}. {whose} of {savepoint.stream} begins with it: put it back; or, begin anew",
+            code="unreadable_savepoint",
+            subject=savepoint.stream,
+            command=f"./stateful reseed {savepoint.stream} --apply",
         ) from error
 
 

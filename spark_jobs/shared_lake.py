@@ -39,7 +39,9 @@ def check_lake_shared(context: SparkContext, lake: Lake) -> None:
     try:
         folder.mkdir()
     except OSError as error:
-        raise LakeError(f"LAKE={lake.root} cannot be written to: {error.strerror}") from error
+        raise LakeError(
+            f"LAKE={lake.root} cannot be written to: {error.strerror}", code="wrong_lake"
+        ) from error
     try:
         failures = _ask_workers(context, str(folder))
     finally:
@@ -48,7 +50,8 @@ def check_lake_shared(context: SparkContext, lake: Lake) -> None:
         raise LakeError(
             f"LAKE={lake.root} is on this machine, but not usable on every Spark worker "
             f"({'; '.join(failures)}): mount the same shared volume at {root} on all of them, "
-            "or give the URI of an object store"
+            "or give the URI of an object store",
+            code="wrong_lake",
         )
 
 
@@ -60,7 +63,8 @@ def _check_default_filesystem(context: SparkContext, lake: Lake) -> None:
         raise LakeError(
             f"LAKE={lake.root} is a folder, but Spark would look for it in {default}, by Hadoop's "
             f"fs.defaultFS: give LAKE={default.rstrip('/')}{lake.root}, or for a shared folder set "
-            "spark.hadoop.fs.defaultFS to file:///"
+            "spark.hadoop.fs.defaultFS to file:///",
+            code="wrong_lake",
         )
 
 

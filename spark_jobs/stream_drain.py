@@ -141,7 +141,12 @@ def refuse_unreadable_events(engine: Engine, opened: OpenStream) -> None:
     pinned = opened.generations.pinned(opened.generation)
     changed = pinned["event_schema"] != event_ddl(fold)
     if changed and (problem := engine.unreadable_events(checkpoint, fold)) is not None:
-        raise SettingsError(problem)
+        raise SettingsError(
+            problem,
+            code="settings_changed",
+            subject=opened.name,
+            command=f"./stateful reseed {opened.name} --apply",
+        )
 
 
 def _run(

@@ -75,13 +75,19 @@ def _after_reseed(engine: Engine, lake: Lake, row: GenerationRow, fold: KeyedFol
         raise LakeError(
             f"{lake.bronze(row['source'])} does not have what the reseed to generation "
             f"{row['generation']} of {stream} has read of it: it is an older copy. Put the newer one "
-            f"back; or, begin with this one: `./stateful reseed {stream} --apply`"
+            "back; or, begin with this one",
+            code="of_other_times",
+            subject=f"bronze/{row['source']}",
+            command=f"./stateful reseed {stream} --apply",
         )
     savepoint = savepoint_at(lake, stream, row["seed_savepoint"])
     if savepoint is None:
         raise LakeError(
             f"savepoint {row['seed_savepoint']} is gone, with which generation "
-            f"{row['generation']} of {stream} begins: `./stateful reseed {stream} --apply`"
+            f"{row['generation']} of {stream} begins",
+            code="unreadable_savepoint",
+            subject=stream,
+            command=f"./stateful reseed {stream} --apply",
         )
     states = states_of_base(engine, lake, savepoint, f"generation {row['generation']}")
     kept = _kept_without_timeout(engine, states, fold)

@@ -17,6 +17,7 @@ from include.fold.group_state import GroupStateTimeout
 from include.lake.paths import Lake
 from include.settings import SettingsError
 from spark_jobs.tables.initial_state import InitialState, read_initial_state
+from tests.refused import refused
 
 STREAM = "service_health"
 AS_OF = datetime(2026, 3, 1, 0, 0, 0, 1, tzinfo=UTC)  # a microsecond that a float would lose
@@ -133,3 +134,12 @@ def refusal(spark: Any, lake: Lake, fold: KeyedFold = FOLD) -> str:
     assert everything_in(lake) == before
     assert lake.initial_state(STREAM) in str(refused.value)
     return str(refused.value)
+
+
+def wrong_part(spark: Any, lake: Lake, fold: KeyedFold = FOLD) -> str | None:
+    """The column or field by which a wrong initial state is refused; the lake stays as it was."""
+    before = everything_in(lake)
+    with refused("wrong_initial_state") as raised:
+        read_initial_state(spark, lake, STREAM, fold)
+    assert everything_in(lake) == before
+    return raised.value.subject

@@ -91,7 +91,9 @@ def list_checkpoint(lake: Lake, checkpoint: str) -> list[CheckpointFile]:
     try:
         infos = lake.filesystem.get_file_info(selector)
     except (OSError, UnicodeDecodeError) as error:
-        raise LakeError(f"the checkpoint {checkpoint} cannot be listed: {error}") from error
+        raise LakeError(
+            f"the checkpoint {checkpoint} cannot be listed: {error}", code="unreadable_checkpoint"
+        ) from error
     return [
         _file(info.path[len(root) + 1 :], info)
         for info in infos

@@ -11,7 +11,7 @@ from pyarrow import fs
 
 from include.checkpoint.offsets import newest_committed, newest_planned
 from include.lake.generations import Generations
-from include.lake.how_to_mend import how_to_mend
+from include.lake.how_to_mend import damaged, subject_of
 from include.lake.paths import Lake, LakeError
 from include.spark.conf import STATE, STATE_STORE
 
@@ -43,14 +43,14 @@ def committed_batch(lake: Lake, generations: Generations) -> CommittedBatch:
     checkpoint = lake.checkpoint(stream, generation)
     batch_id = newest_committed(lake, checkpoint)
     if batch_id is None:
-        raise LakeError(_why_none(lake, stream, checkpoint))
+        raise _none_yet(lake, stream, checkpoint)
     begun = _settings(lake, f"{checkpoint}/offsets/{batch_id}")
     ended = _settings(lake, f"{checkpoint}/commits/{batch_id}")
     conf = begun.settings.get("conf")
     for name, value in STATE_FORMAT.items():
         found = conf.get(name) if isinstance(conf, dict) else None
         if found != value:
-            raise LakeError(_other_format(begun.path, name, found, value))
+            raise _other_format(begun.path, name, found, value)
     return CommittedBatch(
         generation=generation,
         checkpoint=checkpoint,
@@ -68,18 +68,18 @@ def check_partitions(lake: Lake, batch: CommittedBatch, partitions: int) -> None
         path for path, info in zip(folders, found, strict=True) if info.type == fs.FileType.NotFound
     ]
     if missing:
-        raise LakeError(f"{', '.join(missing)} is missing: {how_to_mend(missing[0])}")
+        raise damaged(missing[0], f"{', '.join(missing)} is missing")
 
 
-def _why_none(lake: Lake, stream: str, checkpoint: str) -> str:
+def _none_yet(lake: Lake, stream: str, checkpoint: str) -> LakeError:
+    why = f"its first batch in {checkpoint} was begun and not finished"
     if newest_planned(lake, checkpoint) is None:
-        return (
-            f"{stream} has no state yet, as there is no checkpoint {checkpoint}: "
-            f"run `./stateful stream {stream}` first"
-        )
-    return (
-        f"{stream} has no state yet: its first batch in {checkpoint} was begun and not finished. "
-        "Wait for the run, or run the stream again"
+        why = f"there is no checkpoint {checkpoint}"
+    return LakeError(
+        f"{stream} has no state yet, as {why}. Wait for its run, or run the stream",
+        code="nothing_there",
+        subject=stream,
+        command=f"./stateful stream {stream}",
     )
 
 
@@ -94,10 +94,10 @@ def _settings(lake: Lake, path: str) -> _LogEntry:
     try:
         log_format, settings, *_ = _lines(lake, path)
         if log_format != LOG_FORMAT:
-            raise LakeError(_other_format(path, "log format", log_format, LOG_FORMAT))
+            raise _other_format(path, "log format", log_format, LOG_FORMAT)
         return _LogEntry(path, dict(json.loads(settings)))
     except (TypeError, ValueError) as error:  # of too few lines, of bytes that are no text, too
-        raise LakeError(_damaged(path, error)) from error
+        raise damaged(path, f"{path} is damaged ({error!r})") from error
 
 
 def _lines(lake: Lake, path: str) -> list[str]:
@@ -105,22 +105,20 @@ def _lines(lake: Lake, path: str) -> list[str]:
         with lake.filesystem.open_input_stream(lake.path_in_filesystem(path)) as stream:
             return bytes(stream.read()).decode().splitlines()
     except FileNotFoundError as error:
-        raise LakeError(
-            f"{path} is missing, though its batch is committed: {how_to_mend(path)}"
-        ) from error
+        raise damaged(path, f"{path} is missing, though its batch is committed") from error
 
 
 def _watermark_ms(entry: _LogEntry, name: str) -> int | None:
     try:
         watermark_ms = int(entry.settings[name])
     except (KeyError, TypeError, ValueError) as error:
-        raise LakeError(_damaged(entry.path, error)) from error
+        raise damaged(entry.path, f"{entry.path} is damaged ({error!r})") from error
     return watermark_ms if watermark_ms > 0 else None  # Spark says 0 for "none yet"
 
 
-def _damaged(path: str, error: Exception) -> str:
-    return f"{path} is damaged ({error!r}): {how_to_mend(path)}"
-
-
-def _other_format(path: str, name: str, found: object, known: str) -> str:
-    return f"{path} is not of a stream of this project: its {name} is {found!r}, not {known!r}"
+def _other_format(path: str, name: str, found: object, known: str) -> LakeError:
+    return LakeError(
+        f"{path} is not of a stream of this project: its {name} is {found!r}, not {known!r}",
+        code="unreadable_checkpoint",
+        subject=subject_of(path),
+    )

@@ -63,8 +63,10 @@ def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:
         raise LakeError(
             f"{stream} would go on with version {needed.version} of {lake.bronze(source)}, but the "
             "clean-up of the table's log has taken that away. Put an older copy of the log's files "
-            "back, or make the state anew from bronze, which has all its rows: "
-            f"`./stateful reseed {stream} --apply`"
+            "back, or make the state anew from bronze, which has all its rows",
+            code="cleaned_up_version",
+            subject=f"bronze/{source}",
+            command=f"./stateful reseed {stream} --apply",
         )
 
 

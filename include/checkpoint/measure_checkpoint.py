@@ -77,7 +77,9 @@ def _position(lake: Lake, checkpoint: str) -> Position:
         committed = newest_committed(lake, checkpoint)
         return Position(planned=newest_planned(lake, checkpoint), committed=committed)
     except OSError as error:
-        raise LakeError(f"the checkpoint {checkpoint} cannot be listed: {error}") from error
+        raise LakeError(
+            f"the checkpoint {checkpoint} cannot be listed: {error}", code="unreadable_checkpoint"
+        ) from error
 
 
 def _metadata_fault(

@@ -4,8 +4,8 @@ import json
 
 from pyarrow import fs
 
-from include.lake.how_to_mend import how_to_mend
-from include.lake.paths import Lake, LakeError
+from include.lake.how_to_mend import damaged
+from include.lake.paths import Lake
 
 
 def query_id(lake: Lake, checkpoint: str) -> str | None:
@@ -17,7 +17,7 @@ def query_id(lake: Lake, checkpoint: str) -> str | None:
     except FileNotFoundError:
         return None
     except (LookupError, TypeError, ValueError) as error:
-        raise LakeError(f"{path} is damaged ({error!r}): {how_to_mend(path)}") from error
+        raise damaged(path, f"{path} is damaged ({error!r})") from error
 
 
 def newest_planned(lake: Lake, checkpoint: str) -> int | None:

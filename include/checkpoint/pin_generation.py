@@ -28,6 +28,7 @@ from include.settings import SettingsError, Stream
 KEY = ("stream", "generation")
 # A savepoint made under another one of these still serves a reseed.
 CHANGE_NO_STATE = ("buckets", "state_partitions", "watermark_delay_ms")
+OF_OTHER_TIMES = "of_other_times"
 
 
 class Pinned(NamedTuple):
@@ -54,7 +55,10 @@ def refuse_foreign_checkpoint(lake: Lake, generations: Generations) -> None:
             raise LakeError(
                 f"the checkpoint {checkpoint} {ends}, but {path} has batch {written} of it: what "
                 "it reads next would be lost. Put back the checkpoint, or a copy that is not older; "
-                f"or make a new one from bronze: `./stateful reseed {stream} --apply`"
+                "or make a new one from bronze",
+                code=OF_OTHER_TIMES,
+                subject=f"checkpoints/{stream}",
+                command=f"./stateful reseed {stream} --apply",
             )
     row = generations.current
     if row is not None:
@@ -76,8 +80,10 @@ def refuse_other_query(lake: Lake, row: GenerationRow) -> None:
     if found != known and found is not None:  # without the file the query does not start
         raise LakeError(
             f"the checkpoint {checkpoint} is of another query ({found}) than {stream} has run "
-            f"({known}), such as another stream's. Put back its own; or make a new one from bronze: "
-            f"`./stateful reseed {stream} --apply`"
+            f"({known}), such as another stream's. Put back its own; or make a new one from bronze",
+            code=OF_OTHER_TIMES,
+            subject=f"checkpoints/{stream}",
+            command=f"./stateful reseed {stream} --apply",
         )
 
 
@@ -97,8 +103,10 @@ def _refuse_other_bronze(lake: Lake, row: GenerationRow) -> None:
     if bronze_id != row["bronze_id"]:
         raise LakeError(
             f"{path} is another table (id {bronze_id}) than {row['stream']} was reseeded from "
-            f"({row['bronze_id']}). Put that back, or make all of it anew from what is there: "
-            f"`./stateful reseed {row['stream']} --recompute --apply`"
+            f"({row['bronze_id']}). Put that back, or make all of it anew from what is there",
+            code=OF_OTHER_TIMES,
+            subject=f"bronze/{row['source']}",
+            command=f"./stateful reseed {row['stream']} --recompute --apply",
         )
 
 
@@ -112,13 +120,20 @@ def _refuse_older_bronze(lake: Lake, row: GenerationRow, offset: str) -> None:
     if str(table.metadata().id) != bronze.table_id:
         raise LakeError(
             f"{path} is not the table that {stream} has read: it was ingested anew. Put that back, or "
-            f"make state and table anew from what is there: `./stateful reseed {stream} --apply`"
+            "make state and table anew from what is there",
+            code=OF_OTHER_TIMES,
+            subject=f"bronze/{source}",
+            command=f"./stateful reseed {stream} --apply",
         )
     if table.version() + 1 < bronze.version:
+        anew = how_to_ingest_anew(source)
         raise LakeError(
             f"{path} ends at version {table.version()}, but {stream} has read version "
             f"{bronze.version - 1} of it: it is an older copy. Put back one that is not older; or, "
-            f"{how_to_ingest_anew(source)}"
+            f"{anew.words}",
+            code=OF_OTHER_TIMES,
+            subject=f"bronze/{source}",
+            command=anew.command,
         )
 
 
@@ -165,11 +180,7 @@ def refuse_other_settings(lake: Lake, row: GenerationRow, settings: dict[str, An
     """SettingsError when one of these is another than the generation was made with."""
     for name, value in settings.items():
         if row[name] != value and _is_begun(lake, row):
-            stream = row["stream"]
-            raise SettingsError(
-                f"stream {stream}: {name} is now {value}, but its state was made with "
-                f"{row[name]}: {_way_out(lake, row, name)}"
-            )
+            raise _changed(lake, row, name, value)
 
 
 def refuse_other_state(lake: Lake, row: GenerationRow, state_schema: str) -> None:
@@ -177,12 +188,8 @@ def refuse_other_state(lake: Lake, row: GenerationRow, state_schema: str) -> Non
 
     Who reads it by the file of now would read something else, or nothing.
     """
-    pinned, stream = row["state_schema"], row["stream"]
-    if pinned != state_schema:
-        raise SettingsError(
-            f"stream {stream}: state_schema is now {state_schema}, but its state was made with "
-            f"{pinned}: {_way_out(lake, row, 'state_schema')}"
-        )
+    if row["state_schema"] != state_schema:
+        raise _changed(lake, row, "state_schema", state_schema)
 
 
 def is_other_code(pinned: GenerationRow, code: str) -> bool:
@@ -216,23 +223,32 @@ def _rejects_from_now_on(pinned: GenerationRow, code: str) -> bool:
     return of_one_code and not same_code(known, code) and serves(known, code)
 
 
-def _way_out(lake: Lake, row: GenerationRow, setting: str) -> str:
+def _changed(lake: Lake, row: GenerationRow, setting: str, now: Any) -> SettingsError:
+    stream = row["stream"]
+    checkpoint = lake.checkpoint(stream, row["generation"])
+    is_empty = _is_without_rows(lake, row)
+    way_out = "put that back, or make its state and its table anew from bronze"
+    if is_empty:
+        way_out = f"no batch has been written yet, so delete {checkpoint} and run again"
+    elif setting == "state_schema":
+        way_out += " (or with --from-state in place of --recompute, by the file's migrate_state)"
+    return SettingsError(
+        f"stream {stream}: {setting} is now {now}, but its state was made with {row[setting]}: {way_out}",
+        code="settings_changed",
+        subject=setting,
+        command=None if is_empty else _reseed_for(stream, setting),
+    )
+
+
+def _is_without_rows(lake: Lake, row: GenerationRow) -> bool:
     stream, generation = row["stream"], row["generation"]
     tables = exactly_once_tables(lake, stream).items()
-    written = [written_batch(lake, path, stream, generation, name) for name, path in tables]
-    if not is_reseeded(row) and all(batch is None for batch in written):
-        checkpoint = lake.checkpoint(stream, generation)
-        return f"no batch has been written yet, so delete {checkpoint} and run again"
-    mapped = (
-        " In place of --recompute, --from-state maps the states of a savepoint to the new schema by "
-        "the function migrate_state of the stream's file, and replays only what came after it"
-    )
+    written = (written_batch(lake, path, stream, generation, name) for name, path in tables)
+    return not is_reseeded(row) and all(batch is None for batch in written)
+
+
+def _reseed_for(stream: str, setting: str) -> str:
     option = "" if setting in CHANGE_NO_STATE else " --recompute"
     # The table has a column less, or one more.
-    first = f"`./stateful set-aside tables/{stream} --apply`, and then "
-    return (
-        "put that back, or make its state and its table anew from bronze: "
-        f"{first if setting == 'output_mode' else ''}`./stateful reseed "
-        f"{stream}{option}` shows what that would do, and --apply does it."
-        f"{mapped if setting == 'state_schema' else ''}"
-    )
+    first = f"./stateful set-aside tables/{stream} --apply && " if setting == "output_mode" else ""
+    return f"{first}./stateful reseed {stream}{option} --apply"

@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass
 
 from include.checkpoint.offsets import newest_committed
-from include.lake.how_to_mend import how_to_mend
-from include.lake.paths import Lake, LakeError
+from include.lake.how_to_mend import damaged
+from include.lake.paths import Lake
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,8 @@ def read_position(lake: Lake, offsets: str) -> BronzePosition:
         # Having read all of version V, Delta writes V + 1 and an index below every file.
         return BronzePosition(delta["reservoirId"], delta["reservoirVersion"])
     except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise LakeError(
-            f"{offsets} is not the offset of a Delta source ({error!r}): {how_to_mend(offsets)}"
-        ) from error
+        what = f"{offsets} is not the offset of a Delta source ({error!r})"
+        raise damaged(offsets, what) from error
 
 
 def _setting(lake: Lake, path: str, name: str) -> int:
@@ -77,7 +76,7 @@ def _setting(lake: Lake, path: str, name: str) -> int:
     try:
         return int(json.loads(_read_text(lake, path).splitlines()[1])[name])
     except (LookupError, TypeError, ValueError, FileNotFoundError) as error:
-        raise LakeError(f"{path} is damaged ({error!r}): {how_to_mend(path)}") from error
+        raise damaged(path, f"{path} is damaged ({error!r})") from error
 
 
 def _read_text(lake: Lake, path: str) -> str:

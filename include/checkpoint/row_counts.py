@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 from include.checkpoint.batches import last_batch, running_totals
 from include.checkpoint.position import consumed_version
 from include.lake.delta_log import open_rows_of
+from include.lake.errors import StatefulError
 from include.lake.paths import Lake, files_of
 from include.lake.read_tables import table_to_read
 from include.text_table import counted
@@ -13,8 +14,11 @@ from include.text_table import counted
 RECORDS, WITHOUT_FILE = "num_records", "null_count.source_file"
 
 
-class RowCountError(RuntimeError):
+class RowCountError(StatefulError):
     """Rows were lost, or counted twice, between bronze and a stream."""
+
+    code = "rows_do_not_add_up"
+    exit_code = 1
 
 
 def check_rows_add_up(lake: Lake, stream: str, source: str, generation: int) -> None:
@@ -37,7 +41,9 @@ def check_rows_add_up(lake: Lake, stream: str, source: str, generation: int) -> 
             f"{version}, but ops/batches says {rows_in} were read, and {sum(done.values())} "
             f"accounted for ({done}). The table cannot be trusted: keep the lake as it is, and "
             "find out which batch of ops/batches is wrong before the next run; or make table and "
-            f"state anew from bronze: `./stateful reseed {stream} --recompute --apply`"
+            "state anew from bronze",
+            subject=stream,
+            command=f"./stateful reseed {stream} --recompute --apply",
         )
 
 

@@ -32,7 +32,11 @@ def retention(configuration: Mapping[str, str], setting: tuple[str, timedelta]) 
         return default
     spans = SPAN.findall(text.lower())
     if SPAN.sub("", text.lower()).removeprefix("interval").strip() or not spans:
-        raise LakeError(f"{name} is {text!r}: expected a text such as 'interval 7 days'")
+        raise LakeError(
+            f"{name} is {text!r}: expected a text such as 'interval 7 days'",
+            code="foreign_properties",
+            subject=name,
+        )
     return sum((timedelta(**{f"{unit}s": int(count)}) for count, unit in spans), timedelta(0))
 
 

@@ -14,20 +14,18 @@ from typing import Annotated, Any, TypeVar
 import typer
 from deltalake.exceptions import DeltaError
 
-from include.checkpoint.row_counts import RowCountError
 from include.lake.delta_log import told_of
 from include.lake.errors import StatefulError, last_line
 from include.lake.open_delta import panics_as_errors
 from include.lake.paths import Lake, open_lake
 from include.plans.plan_recompute import parse_instant
 from include.registry import source_named, source_names, stream_named, stream_names
-from include.savepoints.contents import SavepointError
 from include.settings import PROJECT, SettingsError, Source, Stream, absolute_lake
 from include.text_table import printable
 
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 # What the lake, or the machine, is in the way of: their words say enough.
-FAILURES = (RowCountError, SavepointError, OSError, DeltaError)
+FAILURES = (OSError, DeltaError)
 T = TypeVar("T")
 
 app = typer.Typer(

@@ -19,7 +19,7 @@ from include.lake.delta_log import open_rows_of, open_table
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.lake.read_tables import table_to_read
-from include.registry import how_to_ingest
+from include.registry import streams_of
 from include.savepoints.bronze_files import INSTANT, BronzeFiles, known, read_files
 
 CLOCKS = pa.schema([("ingested_at", INSTANT), ("commit_watermark", INSTANT)])
@@ -52,14 +52,21 @@ def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         raise LakeError(
-            f"no bronze table at {path}: ingest {source} first: {how_to_ingest(source)}"
+            f"no bronze table at {path}: ingest {source} first",
+            code="nothing_there",
+            subject=f"bronze/{source}",
+            command=next((f"./stateful stream {each.name}" for each in streams_of(source)), None),
         )
     table = open_table(path) if version is None else open_rows_of(lake, path, version)
     clocks = pa.Table.from_batches(
         read_files(table, _newest_files(table), ["ingested_at", "commit_watermark"]), CLOCKS
     )
     if not clocks.num_rows:
-        raise LakeError(f"{path} has no rows yet: there is nothing to compute from")
+        raise LakeError(
+            f"{path} has no rows yet: there is nothing to compute from",
+            code="nothing_there",
+            subject=f"bronze/{source}",
+        )
     ingested_at = pc.max(clocks["ingested_at"]).as_py()
     # Of the newest commit alone: a repair sets M back, and a file may hold older commits' rows.
     newest = clocks.filter(pc.equal(clocks["ingested_at"], ingested_at))

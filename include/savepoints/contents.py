@@ -2,9 +2,14 @@
 
 from typing import NamedTuple
 
+from include.lake.errors import StatefulError
 
-class SavepointError(RuntimeError):
+
+class SavepointError(StatefulError):
     """The rows of a savepoint are not those that its manifest describes, and never will be."""
+
+    code = "unreadable_savepoint"
+    exit_code = 1
 
 
 class Contents(NamedTuple):

@@ -24,7 +24,7 @@ class Savepoint:
     checksum: str
     events: int
     bronze_id: str
-    bronze_ingested_at_us: int | None  # of the newest row that it has read; None: of none
+    bronze_ingested_at_us: int | None  # of the newest row that it has read
     bronze_version: int  # read up to
     code: str | None
     state_schema: str

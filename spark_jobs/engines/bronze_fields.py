@@ -23,5 +23,6 @@ def check_types(found: Mapping[str, str], fold: KeyedFold) -> None:
             continue
         raise DefinitionError(
             f"{fold.event.__name__}.{column.name} is {column.kind}, but bronze has "
-            f"{has or 'no such column'}; its columns are {dict(found)}"
+            f"{has or 'no such column'}; its columns are {dict(found)}",
+            subject=column.name,
         )

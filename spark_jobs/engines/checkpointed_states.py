@@ -42,7 +42,7 @@ def find_unreadable(session: SparkSession, checkpoint: str, fold: KeyedFold) -> 
         try:
             pending_events(fold, stream)
         except PendingEventsError as error:
-            return str(error)
+            return error.message
         return None
 
     waiting = read_waiting(session, checkpoint).where("waiting > 0")
@@ -60,7 +60,9 @@ class _Stored:
     def __init__(self, session: SparkSession, checkpoint: str, batch_id: int | None) -> None:
         commits = fs.FileSelector("commits", allow_not_found=True)
         if not files_of(checkpoint).get_file_info(commits):
-            raise LakeError(f"no batch of {checkpoint} has stored a state yet")
+            raise LakeError(
+                f"no batch of {checkpoint} has stored a state yet", code="nothing_there"
+            )
         # Starts what the state reader needs in a new session (SPARK-58973).
         _ = session.streams.active
         self._checkpoint = readable(checkpoint)

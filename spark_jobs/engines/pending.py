@@ -8,11 +8,14 @@ import pyarrow as pa
 
 from include.fold.definition import KeyedFold
 from include.fold.schemas import event_schema
+from include.lake.errors import StatefulError
 from spark_jobs.engines.packing import from_stream
 
 
-class PendingEventsError(RuntimeError):
+class PendingEventsError(StatefulError):
     """Events that wait are no events of the stream's record any more."""
+
+    code = "settings_changed"
 
 
 def pending_events(fold: KeyedFold, stream: bytes) -> pa.Table:
@@ -46,5 +49,7 @@ def _by_name(fold: KeyedFold, found: pa.Table, schema: pa.Schema) -> pa.Table:
 def _refusal(fold: KeyedFold, what: str, mend: str) -> PendingEventsError:
     return PendingEventsError(
         f"{what} when events came that still wait in the state of stream {fold.stream}: {mend}, or "
-        f"have them read from bronze anew by `./stateful reseed {fold.stream} --apply`"
+        "have them read from bronze anew",
+        subject=fold.stream,
+        command=f"./stateful reseed {fold.stream} --apply",
     )

@@ -42,12 +42,14 @@ def refuse_wrong(rows: DataFrame, checks: Sequence[Check]) -> None:
         if not plan.deterministic():
             raise SettingsError(
                 f"check {check.name}: `{check.condition}` may say another thing of the same rows "
-                "each time that it is asked: leave out what is drawn at random"
+                "each time that it is asked: leave out what is drawn at random",
+                subject=check.name,
             )
         if not isinstance(kind, BooleanType):
             raise SettingsError(
                 f"check {check.name}: `{check.condition}` must be true or false, and is "
-                f"{kind.simpleString()}"
+                f"{kind.simpleString()}",
+                subject=check.name,
             )
         with _refused(check):  # an aggregate in each_row fails only here
             _ = rows.agg(_answer(check)).schema
@@ -59,7 +61,9 @@ def _refused(check: Check) -> Iterator[None]:
     try:
         yield
     except (AnalysisException, ParseException) as error:
-        raise SettingsError(f"check {check.name}: `{check.condition}`: {_said(error)}") from error
+        raise SettingsError(
+            f"check {check.name}: `{check.condition}`: {_said(error)}", subject=check.name
+        ) from error
 
 
 def _said(error: PySparkException) -> str:

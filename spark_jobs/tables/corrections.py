@@ -18,7 +18,11 @@ def read_corrections(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
-        raise SettingsError(f"the corrections {path} cannot be read: {error}") from error
+        raise SettingsError(
+            f"the corrections {path} cannot be read: {error}",
+            code="wrong_argument",
+            subject=path.name,
+        ) from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -30,10 +34,16 @@ def read_corrections(path: Path) -> dict[str, str]:
         if not isinstance(key, str) or not isinstance(raw, str):
             raise SettingsError(
                 f"{path} line {number}: expected "
-                '{"quarantine_id": "...", "raw": "the row as text"}'
+                '{"quarantine_id": "...", "raw": "the row as text"}',
+                code="wrong_argument",
+                subject=f"{path.name} line {number}",
             )
         if key in corrections:
-            raise SettingsError(f"{path} line {number}: {key} is corrected twice")
+            raise SettingsError(
+                f"{path} line {number}: {key} is corrected twice",
+                code="wrong_argument",
+                subject=f"{path.name} line {number}",
+            )
         corrections[key] = raw
     return corrections
 
@@ -49,14 +59,18 @@ def corrected_rows(quarantine: DataFrame, corrections: Mapping[str, str]) -> dic
 def refuse_corrections(corrections: Mapping[str, str], rows: Mapping[str, Any]) -> None:
     """SettingsError when a correction has no open row that it could correct."""
     for key in corrections:
-        if key not in rows:
-            raise SettingsError(f"quarantine has no row {key}: nothing was taken in")
-        if rows[key].resolved_at is not None:
-            raise SettingsError(
-                f"row {key} was taken in at {rows[key].resolved_at} already: nothing was taken in"
-            )
-        if rows[key].row_number == WHOLE_FILE:
-            raise SettingsError(
-                f"row {key} is the whole file {rows[key].source_file}: mend it in landing, "
-                "under its name, and leave it out of the corrections"
-            )
+        if (why := _why_not_open(key, rows.get(key))) is not None:
+            raise SettingsError(why, code="wrong_argument", subject=key)
+
+
+def _why_not_open(key: str, row: Any) -> str | None:
+    if row is None:
+        return f"quarantine has no row {key}: nothing was taken in"
+    if row.resolved_at is not None:
+        return f"row {key} was taken in at {row.resolved_at} already: nothing was taken in"
+    if row.row_number == WHOLE_FILE:
+        return (
+            f"row {key} is the whole file {row.source_file}: mend it in landing, under its name, and "
+            "leave it out of the corrections"
+        )
+    return None

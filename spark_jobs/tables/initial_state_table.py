@@ -21,6 +21,7 @@ from include.settings import SettingsError
 from include.text_table import counted
 
 STATE, TIMEOUT_AT, TIMEOUT_AT_US = "state", "timeout_at", "timeout_at_us"
+WRONG = "wrong_initial_state"
 
 
 def read_table(
@@ -65,16 +66,24 @@ def _check_types(
         if name not in expected:
             raise SettingsError(
                 f"initial state {path} has a column {prefix}{name}, which is not known: drop it, "
-                f"or name it as one of {', '.join(prefix + known for known in expected)}"
+                f"or name it as one of {', '.join(prefix + known for known in expected)}",
+                code=WRONG,
+                subject=f"{prefix}{name}",
             )
         if kind != expected[name]:
             raise SettingsError(
                 f"initial state {path}: column {prefix}{name} is {kind}, expected "
-                f"{expected[name]}: write the table with that type"
+                f"{expected[name]}: write the table with that type",
+                code=WRONG,
+                subject=f"{prefix}{name}",
             )
     missing = [f"{prefix}{name} {kind}" for name, kind in required.items() if name not in found]
     if missing:
-        raise SettingsError(f"initial state {path} has no column {', '.join(missing)}: add it")
+        raise SettingsError(
+            f"initial state {path} has no column {', '.join(missing)}: add it",
+            code=WRONG,
+            subject=missing[0].partition(" ")[0],
+        )
 
 
 def _as_spark_writes(kind: str) -> str:
@@ -102,36 +111,43 @@ def _check_values(path: str, table: DataFrame, fold: KeyedFold) -> int:
     instant_us = _one_instant(path, *found[:4])
     if found[4]:
         raise SettingsError(
-            f"initial state {path}: key is null in {counted(found[4], 'row')}: mend them"
+            f"initial state {path}: key is null in {counted(found[4], 'row')}: mend them",
+            code=WRONG,
+            subject="key",
         )
     counts, keys = found[5 : 5 + len(wrong)], found[5 + len(wrong) :]
     for reason, count, key in zip(wrong, counts, keys, strict=True):
         if count:
             raise SettingsError(
-                f"initial state {path}, key {shown(key)}: {reason} (in {counted(count, 'row')}): mend them"
+                f"initial state {path}, key {shown(key)}: {reason} (in {counted(count, 'row')}): mend them",
+                code=WRONG,
+                subject=reason.partition(" ")[0],
             )
     return instant_us
 
 
 def _one_instant(path: str, rows: int, null: int, first_us: int, last_us: int) -> int:
+    if (why := _why_not_one(path, rows, null, first_us, last_us)) is not None:
+        raise SettingsError(f"initial state {path}{why}", code=WRONG, subject="as_of")
+    return first_us
+
+
+def _why_not_one(path: str, rows: int, null: int, first_us: int, last_us: int) -> str | None:
     if not rows:
-        raise SettingsError(
-            f"initial state {path} has no rows, so its as_of is not known: add them, or give a "
+        return (
+            " has no rows, so its as_of is not known: add them, or give a "
             f'file {path}.json with {{"as_of": ..., "keys": []}} in its place'
         )
     if null:
-        raise SettingsError(
-            f"initial state {path}: as_of is null in {counted(null, 'row')}: give the same instant in each"
-        )
+        return f": as_of is null in {counted(null, 'row')}: give the same instant in each"
     if not MIN_US <= first_us <= last_us <= LAST_INSTANT_US:
-        raise SettingsError(f"initial state {path}: as_of is outside the years 1 to 9999: mend it")
+        return ": as_of is outside the years 1 to 9999: mend it"
     if first_us != last_us:
         first, last = (EPOCH + micros * MICROSECOND for micros in (first_us, last_us))
-        raise SettingsError(
-            f"initial state {path}: as_of differs between rows, from {first} to {last}: give the "
-            "same instant in each"
+        return (
+            f": as_of differs between rows, from {first} to {last}: give the same instant in each"
         )
-    return first_us
+    return None
 
 
 def _wrong_rows(fold: KeyedFold) -> Mapping[str, SparkColumn]:

@@ -52,7 +52,8 @@ def read_contents(session: SparkSession, lake: Lake, path: str, savepoint_id: st
         if damage is None:
             raise
         raise SavepointError(
-            f"savepoint {savepoint_id} of {lake.root}/{path} cannot be read: {damage}"
+            f"savepoint {savepoint_id} of {lake.root}/{path} cannot be read: {damage}",
+            subject=savepoint_id,
         ) from error
 
 

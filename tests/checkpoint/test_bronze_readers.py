@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from include.checkpoint.bronze_readers import Lag, read_lags
-from include.lake.paths import LakeError
 from tests.checkpoint.bronze_lake import (
     SOURCE,
     append,
@@ -16,6 +15,7 @@ from tests.checkpoint.bronze_lake import (
     reseed,
     write_position,
 )
+from tests.refused import refused
 
 MADE = datetime(2026, 3, 5, 12, 30, tzinfo=UTC)
 
@@ -99,7 +99,7 @@ def test_a_commit_that_the_log_no_longer_has_has_no_time(three_commits):
 def test_a_position_that_cannot_be_read_is_named(three_commits):
     write_position(three_commits, "user_counts", next_version=1)
     Path(three_commits.checkpoint("user_counts", 1), "offsets", "0").write_text("v1\n{}\n")
-    with pytest.raises(LakeError, match="user_counts/1/offsets/0 is not the offset"):
+    with refused("unreadable_checkpoint", subject="checkpoints/user_counts"):
         lags(three_commits)
 
 

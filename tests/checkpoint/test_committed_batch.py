@@ -1,7 +1,6 @@
 """The batch whose state is read, from a checkpoint's logs; and what `./stateful inspect` says of others."""
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -112,32 +111,28 @@ def lose_checkpoint(lake: Lake) -> None:
     shutil.rmtree(checkpoint(lake))
 
 
-SPOILED = [
-    (lose_checkpoint, "has no state yet, as there is no checkpoint .*./stateful stream user_"),
-    (lose_commits, "first batch in .* was begun and not finished.*run the stream again"),
-    (lose_offsets, r"offsets/\d+ is missing, though its batch is committed"),
-    (use_hdfs, "not of a stream of this project: its .*providerClass is .*HDFSBacked"),
-    (use_avro, "not of a stream of this project: its .*encodingFormat is 'avro'"),
-    (use_other_log, "its log format is 'v2', not 'v1'"),
-    (empty_commit, r"commits/\d+ is damaged"),
-    (cut_offsets, r"offsets/\d+ is damaged .*put it back"),
-    (garble_offsets, r"offsets/\d+ is damaged"),
-    (lose_watermark, r"commits/\d+ is damaged \(KeyError\('nextBatchWatermarkMs'"),
-]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"), SPOILED, ids=lambda value: getattr(value, "__name__", "")
+LOST = (lose_checkpoint, lose_commits)
+SPOILED = (
+    lose_offsets,
+    use_hdfs,
+    use_avro,
+    use_other_log,
+    empty_commit,
+    cut_offsets,
+    garble_offsets,
+    lose_watermark,
 )
-def test_a_checkpoint_that_is_not_ours_is_one_line_and_no_jvm(
-    logs, monkeypatch, capsys, spoil, message
-):
+
+
+@pytest.mark.parametrize("spoil", [*LOST, *SPOILED])
+def test_a_checkpoint_that_is_not_ours_is_one_line_and_no_jvm(logs, monkeypatch, capsys, spoil):
     spoil(logs)
     monkeypatch.setattr("include.run_local.run_job", lambda *_: pytest.fail("started a JVM"))
     before = files_in(logs)
     assert main(["inspect", "user_counts", "--lake", logs.root]) == 2
     said = capsys.readouterr()
-    assert re.search(message, said.err)
+    code = "nothing_there" if spoil in LOST else "unreadable_checkpoint"
+    assert said.err.endswith(f"({code})\n")
     assert (said.err.count("\n"), said.out) == (1, "")
     assert files_in(logs) == before
 
@@ -158,17 +153,11 @@ def test_the_exit_code_says_how_it_went_and_stdout_has_the_report(
 
 
 @pytest.mark.parametrize(
-    ("stream", "folder", "message"),
-    [
-        ("user_count", "", "unknown stream 'user_count': known are"),
-        ("user_counts", "", "user_counts has no state yet"),
-        ("user_counts", "elsewhere", "no lake at"),
-    ],
+    ("stream", "folder"), [("user_count", ""), ("user_counts", ""), ("user_counts", "elsewhere")]
 )
-def test_what_the_caller_got_wrong_is_one_line(lake, capsys, stream, folder, message):
+def test_what_the_caller_got_wrong_is_one_line(lake, capsys, stream, folder):
     assert main(["inspect", stream, "--lake", str(Path(lake.root, folder))]) == 2
     said = capsys.readouterr()
-    assert message in said.err
     assert (said.err.count("\n"), said.out) == (1, "")
 
 

@@ -15,6 +15,7 @@ from tests.bronze import ClockAt, stamp
 from tests.engines.plain_operator import PlainOperator
 from tests.fold.arrivals import DELAY_US, KEYS, arrivals, came_to, happenings
 from tests.fold.oracle import calls_of, expected
+from tests.refused import refused
 
 
 class Old(NamedTuple):
@@ -124,21 +125,15 @@ def waiting(event: type, *events) -> bytes:
 
 
 A = Old("a", 1, "gone", None)
-MEND = r"or have them read from bronze anew by `./stateful reseed traced --apply`"
 
 
-@pytest.mark.parametrize(
-    ("event", "message"),
-    [
-        (Demanding, rf"Demanding.added is never None, .* stream traced: declare .*, {MEND}"),
-        (Stricter, rf"Stricter.kept is never None, .* stream traced: declare .*, {MEND}"),
-        (Retyped, rf"Retyped.kept is string now, but was int64 .*: put that back, {MEND}"),
-    ],
-)
-def test_events_that_cannot_be_of_the_new_record_are_refused_while_some_wait(event, message):
-    with pytest.raises(PendingEventsError, match=message) as refused:
+@pytest.mark.parametrize("event", [Demanding, Stricter, Retyped])
+def test_events_that_cannot_be_of_the_new_record_are_refused_while_some_wait(event):
+    with refused(
+        "settings_changed", subject="traced", command="./stateful reseed traced --apply"
+    ) as raised:
         pending_events(fold_of(event), waiting(Old, A))
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(raised.value)
     nothing = pending_events(fold_of(event), waiting(Old))
     assert nothing.schema == event_schema(fold_of(event))
 

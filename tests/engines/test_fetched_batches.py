@@ -5,6 +5,7 @@ from collections import Counter
 from itertools import product
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from include.checkpoint.batches import last_batch
@@ -24,7 +25,7 @@ from tests.engines.live_lakes import (
     make_commits,
     table_rows,
 )
-from tests.engines.test_live import CASES, KilledError, killed_in_record
+from tests.engines.test_live import CASES, killed_in_record
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +54,7 @@ def killed_and_repeated(
     writer(first)
     with monkeypatch.context() as patched:
         patched.setattr(live_batch.BatchWriter, "_record", killed_in_record("after_table"))
-        with pytest.raises(Exception, match=KilledError.__name__):
+        with pytest.raises(StreamingQueryException):
             drain(SparkEngine(spark), lake, stream)
     writer(second)
     drain(SparkEngine(spark), lake, stream)

@@ -1,6 +1,5 @@
 """What an output's field declares is what its table holds: nothing is bent to fit, nothing lost."""
 
-import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,10 +13,11 @@ from include.fold.admission import LAST_INSTANT_US
 from include.fold.bucket import outputs_table
 from include.fold.call_checks import CallChecks
 from include.fold.definition import EMITTED_AT_US, REMOVED, KeyedFold, flat_map_groups_with_state
-from include.fold.records import DefinitionError, Instant, columns_of
+from include.fold.records import Instant, columns_of
 from include.fold.schemas import output_schema
 from include.fold.settle import Emitted
 from include.fold.shapes import FIRST_INSTANT_US
+from tests.refused import refused
 
 EXACT = 2**53  # up to here each int is a double
 
@@ -159,7 +159,7 @@ def test_an_array_is_held_exactly_or_refused(output, data):
         nullable if value is None else all(fits(item, kind) for item in value) for value in values
     )
     if not right:
-        with pytest.raises(DefinitionError, match="output given "):
+        with refused("wrong_definition"):
             table_of(output, values)
         return
     found = table_of(output, values)["given"]
@@ -175,7 +175,7 @@ def test_a_plain_value_is_held_exactly_or_refused(output, data):
     values = data.draw(st.lists(data.draw(st.just(MOSTLY)), min_size=1, max_size=4))
     right = all(nullable if value is None else fits(value, kind) for value in values)
     if not right:
-        with pytest.raises(DefinitionError, match="output given "):
+        with refused("wrong_definition"):
             table_of(output, values)
         return
     found = table_of(output, values)["given"].combine_chunks()
@@ -184,35 +184,35 @@ def test_a_plain_value_is_held_exactly_or_refused(output, data):
 
 
 @pytest.mark.parametrize(
-    ("output", "values", "message"),
+    ("output", "values"),
     [
-        (Ints, [(1.9, 2.5)], r"output given is list<item: double>, but declared list<item: int64>"),
-        (Ints, [(1,), (2, 2.5)], r"is list<item: double>, but declared list<item: int64>"),
-        (Ints, [(1, None)], r"has None among its items, but declared list<item: int64>"),
-        (Ints, [(None,), (None, None)], r"has None among its items"),
-        (Ints, [None], r"output given is None, but is not declared `\| None`"),
-        (Ints, [("1",)], r"is list<item: string>, but declared list<item: int64>"),
-        (Ints, [(True,)], r"is list<item: bool>, but declared list<item: int64>"),
-        (Ints, [(1, True)], r"is a mix of bool and int, but declared list<item: int64>"),
-        (Ints, [(1,), ("a",)], r"is a mix of int and str, but declared list<item: int64>"),
-        (Ints, [(1,), 2], r"is a mix of int and tuple, but declared list<item: int64>"),
-        (Ints, [3], r"is int64, but declared list<item: int64>"),
-        (Ints, [(2**63,)], r"has 9223372036854775808, but declared list<item: int64>"),
-        (Floats, [(EXACT + 1,)], r"has 9007199254740993, but declared list<item: double>"),
-        (Floats, [(1.5, EXACT + 1)], r"has 9007199254740993, but declared list<item: double>"),
-        (Floats, [(1.5,), (True,)], r"is a mix of bool and float, but declared list<item: double>"),
-        (Float, [1.5, True], r"is a mix of bool and float, but declared double"),
-        (Float, [EXACT + 1], r"output given has 9007199254740993, but declared double"),
-        (Int, [2**63], r"output given has 9223372036854775808, but declared int64"),
-        (Text, ["a", 1], r"output given is a mix of int and str, but declared string"),
-        (Float, [np.longdouble(1)], r"output given is longdouble, but declared double"),
-        (At, [1, 2**62], r"output given = 4611686018427387904 is beyond the years 1 to 9999"),
-        (At, [FIRST_INSTANT_US - 1], r"output given = -62135596800000001 is beyond the years"),
-        (At, [True, 1], r"output given is a mix of bool and int, but declared int64"),
+        (Ints, [(1.9, 2.5)]),
+        (Ints, [(1,), (2, 2.5)]),
+        (Ints, [(1, None)]),
+        (Ints, [(None,), (None, None)]),
+        (Ints, [None]),
+        (Ints, [("1",)]),
+        (Ints, [(True,)]),
+        (Ints, [(1, True)]),
+        (Ints, [(1,), ("a",)]),
+        (Ints, [(1,), 2]),
+        (Ints, [3]),
+        (Ints, [(2**63,)]),
+        (Floats, [(EXACT + 1,)]),
+        (Floats, [(1.5, EXACT + 1)]),
+        (Floats, [(1.5,), (True,)]),
+        (Float, [1.5, True]),
+        (Float, [EXACT + 1]),
+        (Int, [2**63]),
+        (Text, ["a", 1]),
+        (Float, [np.longdouble(1)]),
+        (At, [1, 2**62]),
+        (At, [FIRST_INSTANT_US - 1]),
+        (At, [True, 1]),
     ],
 )
-def test_a_refusal_names_the_field_and_what_was_found(output, values, message):
-    with pytest.raises(DefinitionError, match=message):
+def test_what_is_not_held_exactly_is_refused(output, values):
+    with refused("wrong_definition"):
         table_of(output, values)
 
 
@@ -233,9 +233,8 @@ def test_empty_arrays_are_of_the_declared_type(output):
 @pytest.mark.parametrize("rows", [[], [Ints("b", (1,))]])
 def test_what_is_no_row_is_refused_with_what_it_should_have(row, rows):
     fold, emitted = fold_for(Ints), Emitted([*rows, row], [1] * (len(rows) + 1), [])
-    says = rf"never yielded {re.escape(repr(row))}, but a row of its output has key, given$"
     for call in (lambda: outputs_table(fold, emitted), lambda: CallChecks(fold).output(row)):
-        with pytest.raises(DefinitionError, match=says):
+        with refused("wrong_definition"):
             call()
 
 

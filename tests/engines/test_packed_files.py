@@ -183,7 +183,7 @@ def test_a_file_with_other_rows_than_spark_saw_is_refused(tmp_path):
     part = FilePart(path.as_uri(), 0, path.stat().st_size)
     read = packed_files._read(part, 10, user_counts.FOLD, ())
     assert read.num_rows == 10
-    with pytest.raises(BrokenInvariantError, match=r"a\.parquet has 10 rows .* Spark read 9"):
+    with pytest.raises(BrokenInvariantError):
         packed_files._read(part, 9, user_counts.FOLD, ())
 
 

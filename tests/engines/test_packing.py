@@ -13,7 +13,6 @@ from include.fold.admission import NEVER_US
 from include.fold.bucket import outputs_table, settle
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.event_order import order_events
-from include.fold.records import DefinitionError
 from include.fold.schemas import event_schema
 from include.fold.settle import Emitted
 from include.fold.states import States
@@ -32,6 +31,7 @@ from spark_jobs.engines.packing import (
     packed_rows,
     to_stream,
 )
+from tests.refused import refused
 
 
 class Event(NamedTuple):
@@ -180,20 +180,14 @@ def test_a_stream_of_no_rows_keeps_its_schema():
     assert from_stream(to_stream(SCHEMA.empty_table())).schema == SCHEMA
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ([Output("a", ("x",)), Output(None, ())], "output key is None"),
-        ([Output(1, ())], "output key is int64, but declared string"),
-    ],
-)
-def test_an_output_of_another_type_is_refused_not_bent(values, message):
+@pytest.mark.parametrize("values", [[Output("a", ("x",)), Output(None, ())], [Output(1, ())]])
+def test_an_output_of_another_type_is_refused_not_bent(values):
     emitted = Emitted(values, [1] * len(values), [])
-    with pytest.raises(DefinitionError, match=message):
+    with refused("wrong_definition"):
         outputs_table(FOLD, emitted)
 
 
 def test_a_fraction_does_not_become_an_integer():
     emitted = Emitted([UserCount("ann", 2.5)], [1], [False])
-    with pytest.raises(DefinitionError, match="total_count is double, but declared int64"):
+    with refused("wrong_definition"):
         outputs_table(user_counts.FOLD, emitted)

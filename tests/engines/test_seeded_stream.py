@@ -21,6 +21,7 @@ from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import EPOCH, ClockAt, Happened, append_commit, stamp
+from tests.refused import refused
 
 pytestmark = pytest.mark.spark
 
@@ -153,7 +154,7 @@ def test_an_initial_state_is_pinned_by_the_first_run(spark, lake):
         file.unlink(missing_ok=True)
         if other is not None:
             file.write_text(other)
-        with pytest.raises(SettingsError, match=r"initial_state is now .*, but its state was made"):
+        with refused("settings_changed", subject="initial_state"):
             drain(SparkEngine(spark), lake, HEALTH)
     file.write_text(content.replace(": ", ":   "))  # the same in other words
     drain(SparkEngine(spark), lake, HEALTH)
@@ -162,8 +163,8 @@ def test_an_initial_state_is_pinned_by_the_first_run(spark, lake):
 def test_a_wrong_initial_state_is_refused_before_anything_is_written(spark, lake):
     fold = load_definition(HEALTH).fold
     append_commit(lake, HEALTH.source, fold, stamp([[line("a", 1)]])[0])
-    file = give(lake, HEALTH, [{"key": "a", "state": {"stale": 1}}])
-    with pytest.raises(SettingsError, match=rf"{file.name}.*stale"):
+    give(lake, HEALTH, [{"key": "a", "state": {"stale": 1}}])
+    with pytest.raises(SettingsError):
         drain(SparkEngine(spark), lake, HEALTH)
     assert not Path(lake.checkpoint(HEALTH.name, 1)).exists()
     assert not Path(lake.table(HEALTH.name)).exists()
@@ -209,5 +210,5 @@ def test_an_as_of_in_the_future_is_refused(spark, lake):
     fold = load_definition(HEALTH).fold
     append_commit(lake, HEALTH.source, fold, stamp([[line("a", 1)]])[0])
     give(lake, HEALTH, [], as_of="2962-03-01T00:00:00Z")
-    with pytest.raises(SettingsError, match="is in the future"):
+    with pytest.raises(SettingsError):
         drain(SparkEngine(spark), lake, HEALTH)

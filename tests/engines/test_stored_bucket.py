@@ -77,5 +77,5 @@ def test_keys_and_states_that_are_not_of_one_bucket_are_refused(there):
     keys = None if there == "no keys" else packed_keys(rows.slice(0, 1 + (there != "fewer keys")))
     count = 3 if there == "another count" else 2
     stored = StoredBucket(0, None, count, 0, packed_states(FOLD, rows), None)
-    with pytest.raises(BrokenInvariantError, match=r"its checkpoint is damaged.*reseed"):
+    with pytest.raises(BrokenInvariantError):
         unpacked_states(FOLD, keys, stored)

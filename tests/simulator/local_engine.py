@@ -181,7 +181,7 @@ class LocalEngine:
             for stream in self._live().waiting(checkpoint):
                 pending_events(fold, stream)
         except PendingEventsError as error:
-            return str(error)
+            return error.message
         return None
 
     def fingerprint_state(self, checkpoint: str, fold: KeyedFold) -> Any:

