@@ -19,8 +19,7 @@ from include.landing.group_clock import no_groups
 from include.landing.ingest import ingest
 from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_row import to_event
-from include.landing.rescue import Rescue
-from include.settings import Field, Source
+from include.settings import Source
 from tests.ingested import rows_of
 from tests.registries import running_registry
 from tests.topics import served
@@ -133,15 +132,6 @@ def test_the_sale_is_taken_as_it_is():
         Decimal("12.50"),
         date(2026, 11, 20),
     )
-
-
-def test_what_nested_values_have_beside_their_types_is_kept_as_shown():
-    kinds = dict(re.findall(r"`(\w+) ((?:struct|array)<.*?>)`", PAGE))
-    fields = [Field(name=n, type=kinds[n], comment="It") for n in ("payload", "items")]
-    source = replace(declared("CLICKS"), fields=tuple(fields))
-    shown = [text for text in blocks("json") if "payload" in text]
-    kept = Rescue(source).text(row_of_raw("a.jsonl", shown[0], source))
-    assert json.loads(kept) == json.loads(shown[1])
 
 
 def test_every_type_has_its_line():

@@ -4,28 +4,18 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from decimal import Decimal
-from functools import reduce
 from typing import Any
 
 from include.fold.sql_types import SqlType, sql_type
 from include.landed_formats import ISO
 from include.landing.landed_row import Row, value_at
 from include.landing.landed_values import Text, converter, is_unicode, value_of_text
-from include.landing.nested_rescue import (
-    ITEM,
-    Inside,
-    Parts,
-    add,
-    checker_inside,
-    inside_of,
-    unknown_inside,
-)
 from include.landing.refusals import RefusedError
 from include.landing.row_as_json import Marks, has_marks, marks_of, restored, row_as_json
 from include.settings import Source, Times
 
-# What is known of a row, by name: all of it (None), some members, or as its type says.
-Known = dict[str, "Known | Inside | None"]
+# What is known of a row, by name: all of it (None), or some members.
+Known = dict[str, "Known | None"]
 Check = Callable[[Any], bool]
 
 
@@ -35,7 +25,7 @@ class Rescue:
     def __init__(self, source: Source) -> None:
         self._source, self._known = source, _known_of(source)
         self._marks = marks_of(source)
-        self._dotted = [(path, path.partition(".")[0]) for path, _ in _taken(source) if "." in path]
+        self._dotted = [(path, path.partition(".")[0]) for path in _taken(source) if "." in path]
         # Quick, as nearly all rows have nothing else. A source that rescues nothing knows everything.
         self.is_known = self._checker() if source.rescue else lambda row: True
         self._left = source.max_file_bytes
@@ -51,11 +41,9 @@ class Rescue:
             return None
         whole = self._whole(row)
         known = _known_of(self._source, whole) if whole else self._known
-        unknown, inside = _unknown(row, known)
-        if not unknown and not inside:
+        unknown = _unknown(row, known)
+        if not unknown:
             return None
-        paths = [*_paths(unknown, known), *inside]
-        _add_all(unknown, "", inside)
         text = _text(unknown, self._marks)
         self._left -= len(text)
         if self._left < 0:
@@ -65,7 +53,7 @@ class Rescue:
                 f"the file's other fields ({names}, ...) come to more than max_file_bytes: declare "
                 "them, ignore them, or split it",
             )
-        self._counts.update(paths)
+        self._counts.update(_paths(unknown, known))
         return text
 
     def _checker(self) -> Check:
@@ -83,33 +71,27 @@ class Rescue:
         return json.dumps(self._counts) if self._counts else None
 
 
-def _taken(source: Source) -> list[tuple[str, Inside | None]]:
-    """The paths that are known, and what within: the shorter before what lies within them; what is
-    ignored, whatever it is, at last."""
-    fields = [(field.landed, inside_of(sql_type(field.type))) for field in source.fields]
-    paths = sorted([(source.time_field, None), *fields], key=lambda each: each[0].count("."))
-    return [*paths, *((path, None) for path in source.ignored)]
+def _taken(source: Source) -> list[str]:
+    """The paths that are known: the shorter before what lies within them, what is ignored at last."""
+    paths = [source.time_field, *(field.landed for field in source.fields)]
+    return [*sorted(paths, key=lambda path: path.count(".")), *source.ignored]
 
 
 def _known_of(source: Source, whole: Set[str] = frozenset()) -> Known:
     """`whole`: the paths that a row has as whole names, so that no step leads to them."""
     known: Known = {}
-    for path, inside in _taken(source):
-        known[path] = inside  # also as a whole name, which is taken first
+    for path in _taken(source):
+        known[path] = None  # also as a whole name, which is taken first
         if path in whole:
             continue
         members: Known | None = known
-        *steps, last = path.replace(ITEM, f".{ITEM}").split(".")
+        *steps, last = path.split(".")
         for step in steps:
             # What is known as a whole has no members to look at.
-            members = None if members is None else _within(members.setdefault(step, {}))
+            members = None if members is None else members.setdefault(step, {})
         if members is not None:
-            members[last] = inside
+            members[last] = None
     return known
-
-
-def _within(node: "Known | Inside | None") -> Known | None:
-    return node.known if isinstance(node, Inside) else node
 
 
 def _checker(known: Known) -> Check:
@@ -133,60 +115,33 @@ def _checker(known: Known) -> Check:
     return is_known
 
 
-def _check_of(node: "Known | Inside | None") -> Check | None:
-    if isinstance(node, Inside):
-        return checker_inside(node, _check_of)
-    if not node:
+def _check_of(known: Known | None) -> Check | None:
+    if not known:
         return None
-    is_known = _checker(node)
+    is_known = _checker(known)
     # A path that goes through what is no object leads to nothing of it.
     return lambda value: value is None or (isinstance(value, dict) and is_known(value))
 
 
-def _unknown(row: Row, known: Known) -> tuple[Parts, Parts]:
-    """The rest as it lies in the row; and what is beside the members of nested types, by path."""
-    rest: Parts = {}
-    inside: Parts = {}
+def _unknown(row: Row, known: Known) -> dict[str, object]:
+    """The rest, as it lies in the row."""
+    rest: dict[str, object] = {}
     for name, value in row.items():
-        node = known.get(name)
-        if value is None:
+        members = known.get(name)
+        if value is None or (name in known and not members):
             continue
-        if name not in known:
+        if members and isinstance(value, dict):
+            if inner := _unknown(value, members):
+                rest[name] = inner
+        else:
             rest[name] = value
-        elif isinstance(node, Inside):
-            _add_all(inside, name, _unknown_of(value, node))
-        elif node and isinstance(value, dict):
-            members, deeper = _unknown(value, node)
-            rest |= {name: members} if members else {}
-            _add_all(inside, f"{name}.", deeper)
-        elif node:
-            rest[name] = value
-    return rest, inside
-
-
-def _unknown_of(value: object, node: "Known | Inside | None") -> Parts:
-    """What a nested value has, by path."""
-    if isinstance(node, Inside):
-        return unknown_inside(value, node, _unknown_of)
-    if not node or value is None:
-        return {}
-    if not isinstance(value, dict):
-        return {"": value}
-    found: Parts = {}
-    for parts in _unknown(value, node):
-        _add_all(found, ".", parts)
-    return found
-
-
-def _add_all(parts: Parts, before: str, more: Parts) -> None:
-    for path, value in more.items():
-        add(parts, f"{before}{path}", value)
+    return rest
 
 
 def _paths(unknown: Row, known: Known) -> Iterator[str]:
     for name, value in unknown.items():
         members = known.get(name)
-        if members and isinstance(value, dict) and isinstance(members, dict):
+        if members and isinstance(value, dict):
             yield from (f"{name}.{path}" for path in _paths(value, members))
         else:
             yield name
@@ -208,7 +163,7 @@ def read_rescued(
 
     A text is read as a cell of CSV is, a time as `times` says.
     """
-    convert, find, parsed = converter(kind, times), _rescued_at(path), sql_type(kind)
+    convert, find, parsed = converter(kind, times), value_at(path), sql_type(kind)
 
     def read(text: str | None) -> object:
         if text is None or (value := find(json.loads(text, parse_float=Decimal))) is None:
@@ -222,26 +177,6 @@ def read_rescued(
             return None
 
     return list(map(read, texts))
-
-
-def _rescued_at(path: str) -> Callable[[Row], object]:
-    """As `value_at`; and what had more members within a nested value, which is under its own path:
-    `{"payload.user": {"nick": ...}}`."""
-    steps, whole = path.split("."), value_at(path)
-    parts = [(".".join(steps[:end]), steps[end:]) for end in range(2, len(steps))]
-
-    def find(rescued: Row) -> object:
-        found = whole(rescued)
-        for name, rest in parts:
-            if found is None and name in rescued:
-                found = reduce(_member, rest, rescued[name])
-        return found
-
-    return find
-
-
-def _member(value: object, name: str) -> object:
-    return value.get(name) if isinstance(value, dict) else None
 
 
 def _with_numbers(kind: SqlType, value: object) -> object:

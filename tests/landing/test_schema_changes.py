@@ -173,6 +173,15 @@ def test_members_beside_a_path_are_kept(path: str, given: dict[str, Any], left: 
         text.encode()
 
 
+@pytest.mark.parametrize("kind", ["struct<id: bigint>", "array<struct<id: bigint>>"])
+def test_what_a_nested_type_has_no_member_for_is_not_kept(kind: str):
+    member = {"id": 1, "nick": "a"}
+    given = row(0, value=[member] if kind.startswith("array") else member, x=1)
+    deeper = Field(name="nick", type="string", path="value.nick", required=False, comment="It")
+    text = Rescue(source(replace(VALUE, type=kind), deeper)).text(given)
+    assert text == '{"x": 1}'
+
+
 def test_what_is_kept_of_a_file_has_a_bound():
     rescue = Rescue(source(max_file_bytes=100))
     assert rescue.text(row(0, x="a" * 50))
