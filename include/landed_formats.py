@@ -21,15 +21,19 @@ class Times:
         if self.format not in TIME_FORMATS and "%" not in self.format:
             raise SettingsError(
                 f"times: {self.format!r} is no format: allowed are {', '.join(TIME_FORMATS)}, or one "
-                'of strptime, such as "%d/%m/%Y %H:%M:%S"'
+                'of strptime, such as "%d/%m/%Y %H:%M:%S"',
+                subject="format",
             )
         if "%Z" in self.format.replace("%%", ""):
             raise SettingsError(
                 f"times: {self.format!r} reads the name of a zone (%Z), which each machine understands "
-                "otherwise: have offsets written (%z), or leave it out and name `zone`"
+                "otherwise: have offsets written (%z), or leave it out and name `zone`",
+                subject="format",
             )
         if self.zone is not None and self.zone not in available_timezones():
-            raise SettingsError(f"times: {self.zone!r} is no time zone, such as Europe/Berlin")
+            raise SettingsError(
+                f"times: {self.zone!r} is no time zone, such as Europe/Berlin", subject="zone"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +51,17 @@ class Csv:
         if any(len(mark) != 1 or mark in "\r\n\0" for mark in marks) or len({*marks}) < len(marks):
             raise SettingsError(
                 f"csv: delimiter {self.delimiter!r} and quote {self.quote!r} must be two different "
-                "characters, and no line's end"
+                "characters, and no line's end",
+                subject="delimiter",
             )
         if not _is_text_encoding(self.encoding):
-            raise SettingsError(f"csv: {self.encoding!r} is no encoding, such as cp1252")
+            raise SettingsError(
+                f"csv: {self.encoding!r} is no encoding, such as cp1252", subject="encoding"
+            )
         if self.header is not None and not self.header:
             raise SettingsError(
-                "csv: header must name the columns; None: the files' first line does"
+                "csv: header must name the columns; None: the files' first line does",
+                subject="header",
             )
 
 

@@ -39,14 +39,18 @@ class SchemaRegistry:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise SettingsError(
-                "schema registry: url must be http://HOST or https://HOST, and no user in it"
+                "schema registry: url must be http://HOST or https://HOST, and no user in it",
+                subject="url",
             )
         if self.timeout < timedelta(seconds=1):
-            raise SettingsError(f"{self.name}: timeout must be at least a second")
+            raise SettingsError(
+                f"{self.name}: timeout must be at least a second", subject="timeout"
+            )
         if bool(self.username) != bool(self.password_env):
             raise SettingsError(
                 f"{self.name}: username goes with password_env, the name of the environment variable "
-                "that has the password"
+                "that has the password",
+                subject="username",
             )
         _check_certificates(self.name, self, parts.scheme == "https", "an https:// url")
 
@@ -87,12 +91,16 @@ class KafkaTopic:
     def __post_init__(self) -> None:
         for name in ("servers", "topic"):
             if not getattr(self, name).strip():
-                raise SettingsError(f"Kafka: {name} is empty")
+                raise SettingsError(f"Kafka: {name} is empty", subject=name)
         for limit in ("commit_messages", "spark_messages"):
             if getattr(self, limit) < 1:
-                raise SettingsError(f"Kafka topic {self.topic}: {limit} must be above 0")
+                raise SettingsError(
+                    f"Kafka topic {self.topic}: {limit} must be above 0", subject=limit
+                )
         if self.timeout < timedelta(seconds=1):
-            raise SettingsError(f"Kafka topic {self.topic}: timeout must be at least a second")
+            raise SettingsError(
+                f"Kafka topic {self.topic}: timeout must be at least a second", subject="timeout"
+            )
         self._check_word("format", ("json", "avro"))
         self._check_word("tombstones", ("quarantine", "skip"))
         self._check_schema()
@@ -103,7 +111,8 @@ class KafkaTopic:
         if len([each for each in given if each is not None]) != (self.format == "avro"):
             raise SettingsError(
                 f'Kafka topic {self.topic}: format="avro" needs either schema_registry or schema, '
-                "and no other format has any"
+                "and no other format has any",
+                subject="format",
             )
         if self.schema is not None:
             # Here, so that whoever reads the topic, on whatever machine, has it.
@@ -113,7 +122,8 @@ class KafkaTopic:
         if getattr(self, name) not in known:
             raise SettingsError(
                 f"Kafka topic {self.topic}: {name}={getattr(self, name)!r} is not supported: "
-                f"known are {', '.join(known)}"
+                f"known are {', '.join(known)}",
+                subject=name,
             )
 
     def _check_security(self) -> None:
@@ -122,10 +132,13 @@ class KafkaTopic:
             if not (self.username and self.password_env):
                 raise SettingsError(
                     f"Kafka topic {self.topic}: sasl needs a username, and in password_env the name "
-                    "of the environment variable that has the password"
+                    "of the environment variable that has the password",
+                    subject="sasl",
                 )
         elif self.username or self.password_env:
-            raise SettingsError(f"Kafka topic {self.topic}: username and password_env need sasl")
+            raise SettingsError(
+                f"Kafka topic {self.topic}: username and password_env need sasl", subject="sasl"
+            )
         _check_certificates(f"Kafka topic {self.topic}", self, self.tls, "tls=True")
 
     def check_paths(self, source: str, paths: Iterable[str]) -> None:
@@ -135,7 +148,8 @@ class KafkaTopic:
             if first == MESSAGE and rest.split(".")[0] not in OF_MESSAGE:
                 raise SettingsError(
                     f"source {source}: no message has {path!r}: known are "
-                    f"{', '.join(f'{MESSAGE}.{name}' for name in OF_MESSAGE)}"
+                    f"{', '.join(f'{MESSAGE}.{name}' for name in OF_MESSAGE)}",
+                    subject=path,
                 )
 
 
@@ -144,9 +158,11 @@ def _check_certificates(
 ) -> None:
     files = (of.ca_file, of.certificate_file, of.key_file, of.key_password_env)
     if any(files) and not has_tls:
-        raise SettingsError(f"{name}: certificates and keys need {needed}")
+        raise SettingsError(f"{name}: certificates and keys need {needed}", subject="ca_file")
     if bool(of.certificate_file) != bool(of.key_file):
-        raise SettingsError(f"{name}: certificate_file and key_file go together")
+        raise SettingsError(
+            f"{name}: certificate_file and key_file go together", subject="certificate_file"
+        )
 
 
 def _schema_text(topic: str, given: str) -> str:
@@ -154,10 +170,11 @@ def _schema_text(topic: str, given: str) -> str:
         is_text = given.lstrip().startswith("{")
         text = given if is_text else (PROJECT / given).read_text()
         if not isinstance(json.loads(text), dict):
-            raise SettingsError(f"Kafka topic {topic}: schema is no JSON object")
+            raise SettingsError(f"Kafka topic {topic}: schema is no JSON object", subject="schema")
     except (OSError, ValueError, RecursionError) as error:
         raise SettingsError(
-            f"Kafka topic {topic}: schema is neither JSON nor the path of a file with it: {error}"
+            f"Kafka topic {topic}: schema is neither JSON nor the path of a file with it: {error}",
+            subject="schema",
         ) from None
     return text
 
@@ -172,7 +189,8 @@ def secret(name: str, of: KafkaTopic | SchemaRegistry, setting: str) -> str | No
         return None
     if not (value := os.environ.get(variable)):
         raise SettingsError(
-            f"{name}: {setting} names {variable}, which is not set in the environment of this process"
+            f"{name}: {setting} names {variable}, which is not set in the environment of this process",
+            subject=variable,
         )
     return value
 
@@ -187,10 +205,11 @@ class DeltaTable:
 
     def __post_init__(self) -> None:
         if not self.uri.strip():
-            raise SettingsError("Delta table: uri is empty")
+            raise SettingsError("Delta table: uri is empty", subject="uri")
         if self.on_change not in ("stop", "ignore"):
             raise SettingsError(
-                f"Delta table {self.uri}: on_change must be stop or ignore, not {self.on_change!r}"
+                f"Delta table {self.uri}: on_change must be stop or ignore, not {self.on_change!r}",
+                subject="on_change",
             )
 
 

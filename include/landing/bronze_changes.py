@@ -149,12 +149,18 @@ def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
     for field in source.fields:
         column = found.get(field.name)
         if column is not None and column.type != field.type:
-            raise SettingsError(_other_type(source, field, path, column.type))
+            raise SettingsError(
+                _other_type(source, field, path, column.type),
+                code="settings_changed",
+                subject=field.name,
+            )
         is_late = column is None or RESCUED_AS in column.metadata
         if is_late and field.was is None and field.required and table.file_uris():
             raise SettingsError(
                 f"source {source.name} requires {field.name}, which rows in {path} do not have: "
-                "declare it with required=False"
+                "declare it with required=False",
+                code="settings_changed",
+                subject=field.name,
             )
         if column is None and field.was is not None:
             _refuse_was(source, field, path, types)
@@ -169,7 +175,9 @@ def _refuse_not_null(source: Source, path: str, table: DeltaTable) -> None:
             raise SettingsError(
                 f"source {source.name}: {path} has a column {column.name} that must not be null, and is "
                 f"neither a field nor ours: no row could be ingested. In Spark: ALTER TABLE delta.`{path}` "
-                f"ALTER COLUMN `{column.name}` DROP NOT NULL; or {how_to_mend(path)}"
+                f"ALTER COLUMN `{column.name}` DROP NOT NULL; or {how_to_mend(path)}",
+                code="changed_by_others",
+                subject=column.name,
             )
 
 
@@ -178,12 +186,16 @@ def _refuse_rescued(source: Source, path: str, found: Mapping[str, FoundField]) 
     if source.rescue and RESCUED in names and not has_rescued(found):
         raise SettingsError(
             f"source {source.name}: in {path} the column {names[RESCUED]} was a field's, and a column stays: "
-            "what is no field cannot be kept there; declare rescue=False"
+            "what is no field cannot be kept there; declare rescue=False",
+            code="settings_changed",
+            subject=RESCUED,
         )
     if has_rescued(found) and RESCUED in {field.name.lower() for field in source.fields}:
         raise SettingsError(
             f"source {source.name}: {path} has kept what was no field in its column {RESCUED}: give the "
-            f"field another name, with path={RESCUED!r}"
+            f"field another name, with path={RESCUED!r}",
+            code="settings_changed",
+            subject=RESCUED,
         )
 
 
@@ -195,7 +207,9 @@ def _refuse_other_case(source: Source, path: str, found: Collection[str]) -> Non
             raise SettingsError(
                 f"source {source.name} declares {field.name}, but {path} has a column {column}, and no "
                 f"table has two that differ in case alone: call the field {column}, with "
-                f"path={field.landed!r}, or something else"
+                f"path={field.landed!r}, or something else",
+                code="settings_changed",
+                subject=field.name,
             )
 
 
@@ -204,12 +218,16 @@ def _refuse_was(source: Source, field: Field, path: str, found: Mapping[str, str
     if old is None:
         raise SettingsError(
             f"source {source.name}: {field.name} was={field.was!r}, but {path} has no such column; "
-            f"its columns are {', '.join(found)}"
+            f"its columns are {', '.join(found)}",
+            code="settings_changed",
+            subject=field.name,
         )
     if not is_wider(sql_type(field.type), sql_type(old)):
         raise SettingsError(
             f"source {source.name}: {field.name} {field.type} cannot hold all that {field.was} {old} "
-            "does: give it a type that is as wide, or leave was= out"
+            "does: give it a type that is as wide, or leave was= out",
+            code="settings_changed",
+            subject=field.name,
         )
 
 
@@ -227,7 +245,9 @@ def _refuse_times(source: Source, field: Field, path: str, found: Mapping[str, F
         f"source {source.name} declares {field.name} with times={read_times(times)}, but the column "
         f"{name} of {path} was dropped, and had {' and '.join(known)}: how times are written that "
         f"were rescued since is not sure; {as_it_was}give the field a new name, with "
-        f"path={field.landed!r} and without was=, which reads all that was rescued by its own times"
+        f"path={field.landed!r} and without was=, which reads all that was rescued by its own times",
+        code="settings_changed",
+        subject=field.name,
     )
 
 

@@ -70,7 +70,8 @@ def refuse_taken(source: Source) -> None:
         if field.name.lower() in added:
             raise SettingsError(
                 f"source {source.name}: bronze itself has a column {field.name.lower()}: call the field "
-                f"{field.name} something else, with path={field.landed!r}"
+                f"{field.name} something else, with path={field.landed!r}",
+                subject=field.name,
             )
 
 

@@ -44,7 +44,7 @@ def why_not_build(lake: Lake, source: str, who: str) -> str | None:
 def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
     """LakeError when bronze is not what our jobs have made it."""
     if why := why_not_build(lake, source, who):
-        raise LakeError(why)
+        raise LakeError(why, code="of_other_times", subject=f"bronze/{source}")
 
 
 def bronze_finding(lake: Lake, source: str, changed: str) -> Finding:

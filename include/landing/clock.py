@@ -224,7 +224,9 @@ def check_clock_order(lake: Lake, source: Source, before: Clock, after: Clock) -
                     f"two jobs have written to bronze/{source.name} at the same time: one commit "
                     f"knows the watermark {_text(before)}, the one before it {_text(found)}. Keep to "
                     "one writer of a source, and run again. Should a stream refuse rows that are "
-                    "before what it has folded, `./stateful reseed NAME --apply` takes them in"
+                    "before what it has folded, `./stateful reseed NAME --apply` takes them in",
+                    code="two_writers",
+                    subject=source.name,
                 )
             return
 

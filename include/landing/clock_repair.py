@@ -165,7 +165,9 @@ def committed_reset(lake: Lake, repair: ClockRepair) -> int | None:
         f"repair {repair.repair} has set the clock of {path} back so long ago that its log no "
         f"longer has the commit: {lake.ops('clock_repairs')} is an older copy. Put a newer one "
         "back, or `./stateful set-aside ops/clock_repairs --apply`: then what bronze knows of the "
-        "repair counts"
+        "repair counts",
+        code="of_other_times",
+        subject="ops/clock_repairs",
     )
 
 
@@ -211,7 +213,7 @@ def why_not_run(lake: Lake, stream: Stream) -> str | None:
     if repair is None or knows_reset(row, repair):
         return None
     if not repair.is_done:
-        return _is_open(repair, f"{stream.name} waits for it")
+        return f"{_is_open(repair, stream.name)}. Finish it: `{_finish(repair)}`"
     return (
         f"the clock of bronze/{repair.source} was set back to {instant_of(repair.to_us)}, and the "
         f"state of {stream.name} is not from after that: make it anew from bronze: `./stateful reseed "
@@ -223,7 +225,7 @@ def refuse_run(lake: Lake, stream: Stream) -> None:
     """LakeError when the state of `stream` must not be moved on now. Under its lease."""
     why = why_not_run(lake, stream)
     if why is not None:
-        raise LakeError(why)
+        raise LakeError(why, code="unfinished_repair", subject=stream.name)
 
 
 def is_reset_missing(lake: Lake, source: str) -> bool:
@@ -239,14 +241,20 @@ def refuse_before_reset(lake: Lake, source: str, what: str) -> None:
     the source's or the stream's lease.
     """
     if why := why_wait(lake, source, what):
-        raise LakeError(why)
+        raise LakeError(why, code="unfinished_erasure", subject=source)
     repair = newest_repair(lake, source)
     if repair is not None and not repair.is_reset:
-        raise LakeError(_is_open(repair, f"{what} waits for it"))
+        raise LakeError(
+            _is_open(repair, what),
+            code="unfinished_repair",
+            subject=repair.source,
+            command=_finish(repair),
+        )
 
 
 def _is_open(repair: ClockRepair, who: str) -> str:
-    return (
-        f"a repair of the clock of {repair.source} was begun and is not finished, and {who}: finish "
-        f"it: `./stateful repair-clock {repair.source} --apply`"
-    )
+    return f"a repair of the clock of {repair.source} was begun and is not finished, and {who} waits for it"
+
+
+def _finish(repair: ClockRepair) -> str:
+    return f"./stateful repair-clock {repair.source} --apply"

@@ -31,7 +31,8 @@ def newest_reset(bronze: DeltaTable) -> ClockReset:
     if not resets:
         raise LakeError(
             f"the clock of {bronze.table_uri} was set back, says its log, but it has no such row: "
-            f"rows are missing: {how_to_mend(bronze.table_uri)}"
+            f"rows are missing: {how_to_mend(bronze.table_uri)}",
+            code="of_other_times",
         )
     return resets[-1]
 

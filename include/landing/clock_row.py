@@ -107,7 +107,9 @@ def write_still_row(lake: Lake, source: Source) -> None:
         clock = read_clock(lake, source)
         if clock.watermark_us is None:
             raise LakeError(
-                f"{lake.bronze(source.name)} has no row yet: there is no state to compact"
+                f"{lake.bronze(source.name)} has no row yet: there is no state to compact",
+                code="nothing_there",
+                subject=source.name,
             )
         append_next(table, clock_row(source, clock, clock), clock, CLOCK | {STILL_KEY: True})
 

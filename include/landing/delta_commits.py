@@ -33,7 +33,8 @@ def open_table(uri: str, version: int | None = None) -> OpenTable:
     except (DeltaError, OSError) as error:
         at = "" if version is None else f" as of version {version}"
         raise OriginError(
-            f"the Delta table {uri}{at} cannot be read: {first_line(error)}"
+            f"the Delta table {uri}{at} cannot be read: {first_line(error)}",
+            code="unreadable_input",
         ) from error
 
 
@@ -46,7 +47,9 @@ def table_at(uri: str, version: int) -> OpenTable | None:
         return delta_table(uri, version=version)
     except (DeltaError, OSError) as error:
         if isinstance(error, OSError) or is_of_machine(error):
-            raise OriginError(f"{uri} cannot be read: {first_line(error)}") from error
+            raise OriginError(
+                f"{uri} cannot be read: {first_line(error)}", code="unreadable_input"
+            ) from error
         return None
 
 

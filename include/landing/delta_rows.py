@@ -49,13 +49,19 @@ def _content(source: Source, part: VersionPart) -> bytes:
             content = bytes(file.read())
     except FileNotFoundError as error:
         raise OriginError(
-            f"{part.path} of {origin.uri} was to be taken in and is gone, as after a VACUUM: "
-            f"{_way_on(source)}"
+            f"{part.path} of {origin.uri} was to be taken in and is gone, as after a VACUUM. To "
+            "go on without it",
+            subject=source.name,
+            command=f"./stateful skip-lost {source.name} --apply",
         ) from error
     try:
         values = partition_values(origin.uri, part)
     except LostPartitionError as error:
-        raise OriginError(f"{error}: {_way_on(source)}") from error
+        raise OriginError(
+            f"{error}. To go on without it",
+            subject=source.name,
+            command=f"./stateful skip-lost {source.name} --apply",
+        ) from error
     try:
         return _completed(content, origin.uri, part, values)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -63,12 +69,6 @@ def _content(source: Source, part: VersionPart) -> bytes:
             raise
         # Not as it is: of the fields it may lack some.
         raise UnreadableFileError(f"not a whole Parquet file: {first_line(error)}") from None
-
-
-def _way_on(source: Source) -> str:
-    return (
-        f"`./stateful skip-lost {source.name}` shows what is lost, and --apply goes on without it"
-    )
 
 
 def _completed(content: bytes, uri: str, part: VersionPart, values: pa.Table | None) -> bytes:

@@ -56,7 +56,9 @@ class TableArrivals:
         if maps_columns(table.metadata().configuration):
             raise OriginError(
                 f"the Delta table {self.origin.uri} maps its columns to other names in its files "
-                f"({MAPPING}): that is not read"
+                f"({MAPPING}): that is not read",
+                code="unreadable_input",
+                subject=MAPPING,
             )
         return table
 
@@ -72,13 +74,16 @@ class TableArrivals:
     def cut(self, source: Source, position: Position) -> Cut:
         if lost := self.lost(position):
             raise OriginError(
-                f"{lost}. Nothing is ingested: `./stateful skip-lost {source.name}` shows where it "
-                "would go on, and --apply goes on there"
+                f"{lost}. Nothing is ingested. To go on behind what is lost",
+                subject=source.name,
+                command=f"./stateful skip-lost {source.name} --apply",
             )
         # Of the table that this began with: of one put in its place meanwhile a version is another.
         if TableArrivals(self.origin).id != self.id:
             raise OriginError(
-                f"the Delta table {self.origin.uri} was made anew meanwhile: run again"
+                f"the Delta table {self.origin.uri} was made anew meanwhile: run again",
+                code="unreadable_input",
+                subject=source.name,
             )
         names: list[str] = []
         size, end = 0, None
@@ -193,7 +198,9 @@ class TableArrivals:
                 raise OriginError(
                     f"version {version} of {self.origin.uri} was written while its columns had other names in "
                     f"its files ({MAPPING}), which is not read. They have none now: another source can take "
-                    "in the table as it is"
+                    "in the table as it is",
+                    code="unreadable_input",
+                    subject=MAPPING,
                 )
             yield version, self._untaken(version, files, taken), actions
 
@@ -216,7 +223,9 @@ class TableArrivals:
         if elsewhere := next((path for path in files if OF_ANOTHER_TABLE.match(path)), None):
             raise OriginError(
                 f"{self.origin.uri} is a shallow clone: {elsewhere} is another table's file, and goes when "
-                "that one is vacuumed. Let the source read the other table, or a deep clone of it"
+                "that one is vacuumed. Let the source read the other table, or a deep clone of it",
+                code="unreadable_input",
+                subject=elsewhere,
             )
         return {path: size for path, size in files.items() if path not in known}
 
@@ -225,7 +234,9 @@ class TableArrivals:
         if pa.table(table.deletion_vectors()).num_rows:
             raise OriginError(
                 f"files of {self.origin.uri} have deletion vectors: rows in them are deleted, which is "
-                "not read. Let its owner purge them (REORG TABLE ... APPLY (PURGE)), and run again"
+                "not read. Let its owner purge them (REORG TABLE ... APPLY (PURGE)), and run again",
+                code="unreadable_input",
+                subject="deletion vectors",
             )
         files = added_files(table)
         # The older first, as of landed files: what is new makes older rows late.
@@ -241,7 +252,9 @@ class TableArrivals:
             raise OriginError(
                 f"version {version} of {self.origin.uri} {does} rows ({what}), which an "
                 'append-only bronze cannot follow: on_change="ignore" of the origin passes such '
-                "versions over, and names each in a finding"
+                "versions over, and names each in a finding",
+                code="changed_input",
+                subject="on_change",
             )
         adds = (action["add"] for action in actions if "add" in action)
         return {unquote(add["path"]): add["size"] for add in adds if add.get("dataChange", True)}

@@ -95,7 +95,9 @@ class Groups:
                 "hold its watermark or are ahead of it, and its watermark_groups allows "
                 f"{self.at_most:,}: nothing more is ingested. Take a field with fewer values, a "
                 "shorter idle_after, or raise watermark_groups: each commit to bronze names all of "
-                "them in its log"
+                "them in its log",
+                code="too_many_groups",
+                subject=self.source,
             )
         return replace(self, of=of)
 

@@ -15,6 +15,7 @@ from shlex import quote
 
 from include.job import RunRecord
 from include.lake.commits import rows_committed
+from include.lake.errors import StatefulError
 from include.lake.findings import Finding, record_findings
 from include.lake.paths import Lake, LakeError
 from include.landing.batch import Batch
@@ -46,8 +47,11 @@ from include.settings import Source
 from include.text_table import counted
 
 
-class RowsLostError(Exception):
+class RowsLostError(StatefulError):
     """Landed rows are neither in bronze nor in quarantine, or they are there twice."""
+
+    code = "rows_do_not_add_up"
+    exit_code = 1
 
 
 @dataclass(frozen=True)
@@ -134,18 +138,17 @@ class BatchWriter:
             f"batch {batch.number} of {self._source.name} has {counted(judged, 'row')} for {path}, but its "
             f"commit there has {written}. If an earlier run began the batch, and one of its "
             "files or the source's entry was changed since, put that back as it was and "
-            f"run again{self._or_skip(batch)}; else keep the lake as it is and compare the table with "
-            f"{place_of(self._source)}"
+            f"run again; else keep the lake as it is and compare the table with {place_of(self._source)}"
+            f"{'' if self._source.origin else '; or give up what a file has now'}",
+            subject=self._source.name,
+            command=self._skip(batch),
         )
 
-    def _or_skip(self, batch: Batch) -> str:
+    def _skip(self, batch: Batch) -> str | None:
         if self._source.origin is not None:
-            return ""
+            return None
         name = quote(batch.files[0]) if len(batch.files) == 1 else "FILE"
-        return (
-            f" (or give up what the file has now: `./stateful skip-file {self._source.name} {name}` "
-            "shows how)"
-        )
+        return f"./stateful skip-file {self._source.name} {name}"
 
 
 def refuse_other_entry(lake: Lake, source: Source, batch: Batch) -> None:
@@ -160,7 +163,9 @@ def refuse_other_entry(lake: Lake, source: Source, batch: Batch) -> None:
             raise LakeError(
                 f"batch {batch.number} of {name} was begun under another entry of the source, and "
                 f"{path} has it already: rows that today's entry judges otherwise would be lost, or "
-                "there twice. Put the entry back as it was, ingest, and change it then"
+                "there twice. Put the entry back as it was, ingest, and change it then",
+                code="settings_changed",
+                subject=name,
             )
 
 

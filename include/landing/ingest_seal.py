@@ -70,13 +70,23 @@ def refuse_changed_tables(lake: Lake, source: Source) -> Position | None:
         return None
     _refuse_missing_table(lake, name)
     if older := older_bronze(lake, name, erasures_of(lake, name)):
-        raise LakeError(f"{older}. Nothing is ingested: {how_to_mend_tables(lake, name)}")
+        raise LakeError(
+            f"{older}. Nothing is ingested: {how_to_mend_tables(lake, name)}",
+            code="of_other_times",
+            subject=name,
+        )
     kinds = ("bronze", "quarantine")
     opened = {f"{kind}/{name}": open_table(f"{lake.root}/{kind}/{name}") for kind in kinds}
     if changed := first_change(lake, read_seals(lake, tables_of(name)), ours(name), opened):
         if older := older_seals(lake, name):
-            raise LakeError(f"{older}. Nothing is ingested: {how_to_mend_tables(lake, name)}")
-        raise LakeError(_older_than_position(lake, name, changed))
+            raise LakeError(
+                f"{older}. Nothing is ingested: {how_to_mend_tables(lake, name)}",
+                code="of_other_times",
+                subject=name,
+            )
+        raise LakeError(
+            _older_than_position(lake, name, changed), code="of_other_times", subject=name
+        )
     for kind in kinds:
         _refuse_other_times(lake, name, position, kind, opened[f"{kind}/{name}"])
     return position
@@ -88,7 +98,9 @@ def _refuse_rows_without_position(lake: Lake, source: str) -> None:
             raise LakeError(
                 f"{path} has rows, but {lake.ingested_files(source)} is missing: every landed "
                 f"file would be taken in again. Put that table back from a copy; or, "
-                f"{how_to_ingest_anew(source)}"
+                f"{how_to_ingest_anew(source)}",
+                code="of_other_times",
+                subject=source,
             )
 
 
@@ -97,7 +109,9 @@ def _refuse_missing_table(lake: Lake, source: str) -> None:
         if not lake.is_delta_table(path):
             raise LakeError(
                 f"{path} is missing, but {lake.ingested_files(source)} is there: what it has taken would "
-                f"not come again. Put the table back; or, {how_to_ingest_anew(source)}"
+                f"not come again. Put the table back; or, {how_to_ingest_anew(source)}",
+                code="of_other_times",
+                subject=source,
             )
 
 
@@ -112,11 +126,15 @@ def _refuse_other_times(
         raise LakeError(
             f"{lake.ingested_files(source)} ends at batch {position.newest}, but {path} has "
             f"batch {newest}: it is an old copy, and what it reads next would be lost. "
-            f"Put back a copy that is not older than the table; or, {how_to_ingest_anew(source)}"
+            f"Put back a copy that is not older than the table; or, {how_to_ingest_anew(source)}",
+            code="of_other_times",
+            subject=source,
         )
     if newest < (gave := position.gave.get(table, -1)):
         told = f"batch {gave} of {source} gave rows to {path}, which ends at batch {newest}"
-        raise LakeError(_older_than_position(lake, source, told))
+        raise LakeError(
+            _older_than_position(lake, source, told), code="of_other_times", subject=source
+        )
 
 
 def _older_than_position(lake: Lake, source: str, changed: str) -> str:
@@ -133,7 +151,9 @@ def seal_tables(lake: Lake, source: str) -> None:
     for good.
     """
     if changed := seal_judged(lake, tables_of(source), ours(source)):
-        raise LakeError(_older_than_position(lake, source, changed))
+        raise LakeError(
+            _older_than_position(lake, source, changed), code="of_other_times", subject=source
+        )
 
 
 def seal_anew(lake: Lake, source: str) -> None:

@@ -29,16 +29,26 @@ def find_initial_state(lake: Lake, stream: str) -> InitialStatePath | None:
     table, file = lake.initial_state(stream), lake.initial_state_file(stream)
     there = [path for path in (table, file) if _type(lake, path) != fs.FileType.NotFound]
     if len(there) == 2:
-        raise SettingsError(f"there are two initial states, {table} and {file}: take one away")
+        raise SettingsError(
+            f"there are two initial states, {table} and {file}: take one away",
+            code="wrong_initial_state",
+            subject=table,
+        )
     if not there:
         return None
     if there == [table] and not lake.is_delta_table(table):
         # To pass over it would start the stream from nothing, and nobody would know.
         raise SettingsError(
-            f"initial state {table} is no Delta table: make it one, or give a file {file}"
+            f"initial state {table} is no Delta table: make it one, or give a file {file}",
+            code="wrong_initial_state",
+            subject=table,
         )
     if there == [file] and _type(lake, file) != fs.FileType.File:
-        raise SettingsError(f"initial state {file} is a folder: make it one JSON file")
+        raise SettingsError(
+            f"initial state {file} is a folder: make it one JSON file",
+            code="wrong_initial_state",
+            subject=file,
+        )
     return InitialStatePath(there[0], is_table=there == [table])
 
 
@@ -67,7 +77,11 @@ def check_as_of(path: str, as_of_us: int) -> None:
     as_of = EPOCH + as_of_us * MICROSECOND
     if as_of > datetime.now(UTC):
         # Every row until then would be left out, and each run would look well.
-        raise SettingsError(f"initial state {path}: as_of {as_of} is in the future: mend it")
+        raise SettingsError(
+            f"initial state {path}: as_of {as_of} is in the future: mend it",
+            code="wrong_initial_state",
+            subject="as_of",
+        )
 
 
 def default_timeout_us(path: str, as_of_us: int, fold: KeyedFold) -> int | None:
@@ -79,7 +93,9 @@ def default_timeout_us(path: str, as_of_us: int, fold: KeyedFold) -> int | None:
         raise SettingsError(
             f"initial state {path}: as_of is {EPOCH + as_of_us * MICROSECOND}, and the "
             f"stream's initial_timeout of {fold.initial_timeout} after it is no timeout: it must "
-            "be after as_of, and not beyond the year 9999"
+            "be after as_of, and not beyond the year 9999",
+            code="wrong_initial_state",
+            subject="as_of",
         )
     return default_us
 
@@ -110,7 +126,9 @@ def _log(path: str) -> DeltaTable:
         return delta_table(path)
     except DeltaError as error:
         raise SettingsError(
-            f"initial state {path} cannot be read as a Delta table: {first_line(error)}"
+            f"initial state {path} cannot be read as a Delta table: {first_line(error)}",
+            code="wrong_initial_state",
+            subject=path,
         ) from error
 
 

@@ -48,15 +48,27 @@ def read_document(lake: Lake, path: str) -> dict[str, Any]:
         with lake.filesystem.open_input_file(lake.path_in_filesystem(path)) as file:
             document = JSON.decode(bytes(file.read()).decode("utf-8-sig"))
     except OSError as error:
-        raise SettingsError(f"initial state {path} cannot be read: {error}") from error
+        raise SettingsError(
+            f"initial state {path} cannot be read: {error}",
+            code="wrong_initial_state",
+            subject=path,
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise SettingsError(f"initial state {path} is not JSON: {error}; expected {LOOK}") from None
+        raise SettingsError(
+            f"initial state {path} is not JSON: {error}; expected {LOOK}",
+            code="wrong_initial_state",
+            subject=path,
+        ) from None
     try:
         _check_members("", document, required=("as_of", "keys"))
         if not isinstance(document["keys"], list):
             raise wrong_type("keys", document["keys"], "a list")
     except RefusedError as refusal:
-        raise SettingsError(f"initial state {path}: {refusal.reason}; expected {LOOK}") from None
+        raise SettingsError(
+            f"initial state {path}: {refusal.reason}; expected {LOOK}",
+            code="wrong_initial_state",
+            subject=path,
+        ) from None
     return dict(document)
 
 
@@ -72,14 +84,20 @@ def typed_rows(path: str, document: dict[str, Any], fold: KeyedFold) -> tuple[in
     try:
         as_of_us = _instant_us("as_of", document["as_of"])
     except RefusedError as refusal:
-        raise SettingsError(f"initial state {path}: {refusal.reason}") from None
+        raise SettingsError(
+            f"initial state {path}: {refusal.reason}", code="wrong_initial_state", subject=path
+        ) from None
     rows: list[FileRow] = []
     for number, item in enumerate(document["keys"], start=1):
         try:
             rows.append(_row(item, as_of_us, fold))
         except RefusedError as refusal:
             where = f"row {number}{_key_of(item)}"
-            raise SettingsError(f"initial state {path}, {where}: {refusal.reason}") from None
+            raise SettingsError(
+                f"initial state {path}, {where}: {refusal.reason}",
+                code="wrong_initial_state",
+                subject=path,
+            ) from None
     _refuse_repeated(path, rows)
     return as_of_us, rows
 
@@ -207,7 +225,9 @@ def refuse_repeated(path: str, some_keys: Collection[Any], total: int) -> None:
         rest = ", ..." if total > len(some_keys) else ""
         raise SettingsError(
             f"initial state {path} has several rows for {total} of its keys ({listed}{rest}): "
-            "leave one row of each"
+            "leave one row of each",
+            code="wrong_initial_state",
+            subject=path,
         )
 
 

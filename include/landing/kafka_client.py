@@ -156,7 +156,9 @@ class BrokerTopic:
             f"topic {self._origin.topic} of {self._origin.servers} cannot be read: "
             f"{why}{self._heard}. A batch "
             "that was begun is repeated by the next run; if it asks for offsets that are gone, see "
-            "`./stateful skip-lost SOURCE`"
+            "`./stateful skip-lost SOURCE`",
+            code="unreadable_input",
+            subject=self._origin.topic,
         )
 
 

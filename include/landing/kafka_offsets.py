@@ -142,8 +142,9 @@ class TopicArrivals(NamedTuple):
         self._refuse_other_topic(source, position)
         if lost := losses(self.state, position):
             raise OriginError(
-                f"{told(self.origin, lost)}. Nothing is ingested: `./stateful skip-lost "
-                f"{source.name}` shows where it would go on, and --apply goes on there"
+                f"{told(self.origin, lost)}. Nothing is ingested. To go on behind what is lost",
+                subject=source.name,
+                command=f"./stateful skip-lost {source.name} --apply",
             )
         waiting = self._waiting(position)
         total = sum(until - first for first, until in waiting.values())
@@ -168,7 +169,9 @@ class TopicArrivals(NamedTuple):
             raise OriginError(
                 f"source {source.name} was taken of topic {taken}, and its entry says "
                 f"{self.origin.topic}, to which those offsets say nothing. Nothing is ingested: put "
-                f"topic={taken!r} back, and take the other in under a source of another name"
+                f"topic={taken!r} back, and take the other in under a source of another name",
+                code="settings_changed",
+                subject="topic",
             )
 
     def _waiting(self, position: Position) -> dict[int, tuple[int, int]]:

@@ -60,8 +60,9 @@ def outcomes_of_range(
         yield outcome
     if topic.id() != batch.origin_id:
         raise OriginError(
-            f"topic {origin.topic} was made anew since {name} was planned: see `./stateful "
-            f"skip-lost {source.name}`"
+            f"topic {origin.topic} was made anew since {name} was planned",
+            subject=source.name,
+            command=f"./stateful skip-lost {source.name}",
         )
     yield file_outcome(name, rows, rescue) | {"rows_skipped": skipped}
 

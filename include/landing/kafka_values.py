@@ -128,5 +128,5 @@ def _one_schema(topic: str, text: str) -> SchemaOf:
     try:
         schema = read_schema(text)
     except AvroSchemaError as error:
-        raise SettingsError(f"Kafka topic {topic}: schema: {error}") from None
+        raise SettingsError(f"Kafka topic {topic}: schema: {error}", subject="schema") from None
     return lambda value: (schema, 0)

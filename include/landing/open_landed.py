@@ -58,8 +58,10 @@ def open_landed(lake: Lake, root: str, name: str) -> Iterator[Opened]:
         source = os.path.basename(root)  # noqa: PTH119 (an object store has such paths, too)
         raise FileGoneError(
             f"{root}/{name} was to be taken in and is gone: put it back, as a part of its batch may "
-            "be in bronze already, then run again; or give it up with "
-            f"`./stateful skip-file {source} {quote(name)} --apply`"
+            "be in bronze already, then run again; or give it up",
+            code="lost_input",
+            subject=name,
+            command=f"./stateful skip-file {source} {quote(name)} --apply",
         ) from error
 
 

@@ -29,7 +29,9 @@ def refuse_other_origin(lake: Lake, source: Source) -> None:
     if (ORIGIN_ID.name in names) != (source.origin is not None):
         raise SettingsError(
             f"source {source.name} has been taken from elsewhere ({path}): where it comes from is "
-            "not changed. A source of another name can come from there"
+            "not changed. A source of another name can come from there",
+            code="settings_changed",
+            subject=source.name,
         )
 
 

@@ -35,7 +35,7 @@ def _id_of(path: str, table: DeltaTable) -> str:
     """The name of the table: of the sequence of its batches in bronze and in quarantine."""
     name = table.metadata().name
     if name is None:
-        raise LakeError(f"{path} has no name, so it is not ours: {how_to_mend(path)}")
+        raise LakeError(f"{path} has no name, so it is not ours: {how_to_mend(path)}", subject=path)
     return str(name)
 
 
@@ -72,7 +72,8 @@ def _read(path: str, table: DeltaTable) -> pa.Table:
         if is_of_machine(error):
             raise
         raise LakeError(
-            f"the rows of {path} cannot be read ({first_line(error)}): {how_to_mend(path)}"
+            f"the rows of {path} cannot be read ({first_line(error)}): {how_to_mend(path)}",
+            subject=path,
         ) from error
 
 

@@ -101,5 +101,7 @@ def _opener(registry: SchemaRegistry) -> OpenerDirector:
 def _unreadable(registry: SchemaRegistry, why: str) -> OriginError:
     return OriginError(
         f"{registry.name} cannot be read: {why}. Nothing is lost: the batch that was begun is "
-        "repeated by the next run. See that it is up, and `schema_registry` of the source's topic"
+        "repeated by the next run. See that it is up, and `schema_registry` of the source's topic",
+        code="unreadable_input",
+        subject=registry.url,
     )

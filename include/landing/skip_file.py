@@ -61,8 +61,10 @@ def plan_skip_file(lake: Lake, source: Source, name: str) -> FilePlan | None:
     """
     if source.origin is not None:
         raise LakeError(
-            f"{place_of(source)} has no landed files: `./stateful skip-lost {source.name}` goes on "
-            "behind what is lost there"
+            f"{place_of(source)} has no landed files. To go on behind what is lost there",
+            code="wrong_argument",
+            subject=source.name,
+            command=f"./stateful skip-lost {source.name}",
         )
     refuse_changed_tables(lake, source)
     position = read_position(lake, source.name)
@@ -71,7 +73,9 @@ def plan_skip_file(lake: Lake, source: Source, name: str) -> FilePlan | None:
         has = f"has {len(batch.files)} files, not this one" if batch else "is none"
         raise LakeError(
             f"{shown(name)} stops nothing: of {source.name} the batch that was begun and is not done "
-            f"{has}. Give its name below {place_of(source)}, as the error of the run has it"
+            f"{has}. Give its name below {place_of(source)}, as the error of the run has it",
+            code="wrong_argument",
+            subject=name,
         )
     return (
         None if name in batch.given_up else FilePlan(batch, name, _mark(lake, source, batch, name))

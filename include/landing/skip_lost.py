@@ -55,7 +55,10 @@ def plan_skip(lake: Lake, source: Source, now: datetime) -> SkipPlan | None:
     if source.origin is None:
         raise OriginError(
             f"{place_of(source)} loses nothing by itself: put a file that is gone back, under its "
-            f"name, or give it up with `./stateful skip-file {source.name} FILE`"
+            "name, or give it up",
+            code="wrong_argument",
+            subject=source.name,
+            command=f"./stateful skip-file {source.name} FILE",
         )
     refuse_changed_tables(lake, source)
     position = read_position(lake, source.name)
@@ -150,7 +153,8 @@ def _known(source: Source, number: int, count: int | None) -> int:
     if count is None:
         raise OriginError(
             f"how many rows batch {number} of {source.name} has is not known any more, as its commit "
-            "was cleaned up: compare bronze with the origin by hand"
+            "was cleaned up: compare bronze with the origin by hand",
+            subject=source.name,
         )
     return count
 

@@ -21,7 +21,7 @@ def read_corrections(path: Path) -> dict[str, str]:
         raise SettingsError(
             f"the corrections {path} cannot be read: {error}",
             code="wrong_argument",
-            subject=path.name,
+            subject=str(path),
         ) from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -36,13 +36,13 @@ def read_corrections(path: Path) -> dict[str, str]:
                 f"{path} line {number}: expected "
                 '{"quarantine_id": "...", "raw": "the row as text"}',
                 code="wrong_argument",
-                subject=f"{path.name} line {number}",
+                subject=f"line {number}",
             )
         if key in corrections:
             raise SettingsError(
                 f"{path} line {number}: {key} is corrected twice",
                 code="wrong_argument",
-                subject=f"{path.name} line {number}",
+                subject=f"line {number}",
             )
         corrections[key] = raw
     return corrections

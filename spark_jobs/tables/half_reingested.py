@@ -58,7 +58,8 @@ def refuse_changed(
             f"a re-ingestion that died has taken {changed[0]} into bronze/{source.name}, and that file, "
             "its correction or the source's entry has changed since: rows would be lost, or come twice. "
             "Nothing was changed. Give it as it was then (bronze has the rows), re-ingest, and change it "
-            "only then"
+            "only then",
+            subject=source.name,
         )
 
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from include.fold.instants import micros_of
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing import clock_row as clock_rows
 from include.landing import parsed_batch
 from include.landing.bronze_commits import append_next, clock_after, clock_row, read_clock
@@ -25,6 +25,7 @@ from tests.clocked import clock_of, in_order
 from tests.ingested import SIGNALS, values_of
 from tests.landed_files import START, Landing, signal
 from tests.parsers import both_parsers
+from tests.refused import refused
 
 
 def append_clock_row(lake: Lake) -> None:
@@ -98,7 +99,7 @@ def test_a_batch_of_spark_that_did_not_know_the_clock_row_before_it_stops_the_ru
         return clock
 
     monkeypatch.setattr(landing, "read_clock", read_and_wait)
-    with pytest.raises(LakeError, match="two jobs have written to bronze/signals"):
+    with refused("two_writers", subject="signals"):
         ingest(lake, SIGNALS, parse=parsed_on(spark))
     assert ingest(lake, SIGNALS, parse=parsed_on(spark)).rows_bronze == 1
     assert [name for name, _ in values_of(lake)] == ["a.jsonl", "b.jsonl"]

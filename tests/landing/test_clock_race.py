@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.fold.instants import instant_of, micros_of
 from include.lake.delta_log import read_actions
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing import clock_row as clock_rows
 from include.landing.bronze_commits import clock_after, clock_row
 from include.landing.bronze_tables import create_tables
@@ -21,6 +21,7 @@ from include.landing.clock import Clock, check_clock_order, read_logged_clock
 from include.landing.clock_row import write_clock_row, write_still_row
 from tests.clocked import SIGNALS
 from tests.landed_files import START
+from tests.refused import refused
 
 START_US = micros_of(START)
 MINUTE_US = 60_000_000
@@ -163,7 +164,7 @@ def test_a_commit_that_did_not_know_the_one_before_it_is_told(bronze_lake: Lake)
 
     commit_behind([])
     commit_behind([optimize, still])
-    with pytest.raises(LakeError, match="two jobs have written to bronze/signals at the same time"):
+    with refused("two_writers", subject="signals"):
         commit_behind([ahead(bronze_lake, 9), still])
     uncommitted = Clock(START_US, START_US)
     check_clock_order(bronze_lake, SIGNALS, uncommitted, uncommitted)

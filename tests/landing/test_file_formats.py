@@ -23,7 +23,8 @@ from include.landing import landed_csv
 from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_row import reader_of_events
 from include.landing.refusals import RefusedError, UnreadableFileError
-from include.settings import Csv, Field, SettingsError, Source
+from include.settings import Csv, Field, Source
+from tests.refused import refused
 
 NOON = "2026-03-01T12:00:00Z"
 NOON_US = 1_772_366_400_000_000
@@ -118,7 +119,7 @@ def test_a_document_that_breaks_is_unreadable_as_a_whole(text: str, says: str):
 def test_arrays_inside_lines_are_refused_with_the_way_out():
     rows = open_rows("a.jsonl", b'[{"key": 1}]\n[{"key": 2}]', SOURCE)
     for item in rows.items():
-        with pytest.raises(RefusedError, match="a JSON array inside lines"):
+        with pytest.raises(RefusedError):
             rows.values(item)
 
 
@@ -189,7 +190,7 @@ def test_a_csv_file_that_is_refused_says_what_was_found(content: bytes, source: 
     ],
 )
 def test_a_wrong_declaration_of_csv_is_said_where_it_is_declared(declared: dict[str, Any]):
-    with pytest.raises(SettingsError, match="csv: "):
+    with refused("wrong_setting"):
         Csv(**declared)
 
 

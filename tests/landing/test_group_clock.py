@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.instants import MICROSECOND
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing.bronze_commits import (
     append_next,
     bronze_rows,
@@ -29,8 +29,9 @@ from include.landing.clock import RESET_KEY, STILL_KEY, Clock, check_clock_order
 from include.landing.group_clock import Group, Groups, no_groups
 from include.landing.group_rows import groups_of_rows
 from include.origins import DeltaTable as OtherTable
-from include.settings import FOLDER, Field, SettingsError, Source
+from include.settings import FOLDER, Field, Source
 from tests.examples import examples
+from tests.refused import refused
 from tests.simulator import oracle
 from tests.simulator.oracle import Commit, Landed, Marks
 
@@ -272,12 +273,12 @@ def test_idle_groups_that_the_clock_has_passed_are_forgotten_and_others_are_coun
     assert clock.groups is not None
     assert set(clock.groups.of) == {"day9"}
     clock = landed(clock, 9 * 1440 + 16, other=9 * 1440)
-    with pytest.raises(LakeError, match=r"3 groups by watermark_per='key'.*watermark_groups"):
+    with refused("too_many_groups", subject="sent"):
         landed(clock, 9 * 1440 + 17, third=9 * 1440)
 
 
 def test_a_commit_that_does_not_tell_of_its_groups_is_refused():
-    with pytest.raises(ValueError, match="must tell of its groups"):
+    with pytest.raises(ValueError, match="groups"):
         clock_after(EMPTY, START_US, START_US)
 
 
@@ -291,7 +292,7 @@ def test_a_commit_that_did_not_know_the_one_before_it_is_not_gone_by(lake: Lake)
     after = next_clock(stale, commit)
     rows = bronze_rows(SOURCE, events_of(commit), stale, after)
     append_next(DeltaTable(lake.bronze("sent")), rows, after)
-    with pytest.raises(LakeError, match="two jobs have written"):
+    with refused("two_writers", subject="sent"):
         check_clock_order(lake, SOURCE, stale, after)
     found = read_clock(lake, SOURCE)
     assert found.groups is not None
@@ -316,17 +317,14 @@ def test_another_setting_finds_its_groups_in_the_rows(lake: Lake):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        (
-            {"watermark_per": FOLDER, "origin": OtherTable(uri="t")},
-            "watermark_per=FOLDER is for files",
-        ),
-        ({"watermark_per": "nobody"}, "watermark_per must be FOLDER or a required field"),
-        ({"idle_after": timedelta(0)}, "idle_after must be at least"),
-        ({"watermark_groups": 0}, "watermark_groups must be at least 1"),
+        {"watermark_per": FOLDER, "origin": OtherTable(uri="t")},
+        {"watermark_per": "nobody"},
+        {"idle_after": timedelta(0)},
+        {"watermark_groups": 0},
     ],
 )
-def test_settings_that_cannot_be_are_refused(change: dict[str, Any], message: str):
-    with pytest.raises(SettingsError, match=message):
+def test_settings_that_cannot_be_are_refused(change: dict[str, Any]):
+    with refused("wrong_setting"):
         replace(SOURCE, **change)

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from include.fold.admission import is_late
 from include.fold.instants import MICROSECOND, micros_of
 from include.lake.ops import read_ops
-from include.lake.paths import Lake, LakeError
+from include.lake.paths import Lake
 from include.landing.bronze_commits import read_clock
 from include.landing.clock_row import write_clock_row
 from include.landing.ingest import ingest
@@ -28,6 +28,7 @@ from tests.deaths import Dying, KilledError, MachineClock
 from tests.ingested import bronze_of, one_file_a_commit, rows_of
 from tests.landed_files import START, Landing, signal
 from tests.parsers import HERE, ON_SPARK, both_parsers_at_length, parser
+from tests.refused import refused
 from tests.simulator.live_model import LiveModel
 from tests.simulator.local_engine import LocalEngine
 
@@ -120,7 +121,6 @@ def test_whoever_waits_for_a_silent_group_is_told_where_a_clock_that_was_ahead_c
     found = read_ops(lake, "findings", {"finding": "group_behind"}).sort_by("found_at").to_pylist()
     until = (START + 400 * DAY + HOUR).strftime("%F")
     assert f"until {until}" in found[-1]["action"]
-    assert "no silence is counted" in found[-1]["action"]
 
 
 # Deaths
@@ -248,9 +248,8 @@ def test_who_holds_the_clock_and_who_is_ahead_is_told(
     ingest(lake, source)
     found = findings_of(lake)
     assert found.keys() == {"group_behind", "group_ahead"}
-    assert "device_id '4' is 151,200 s behind the others" in found["group_behind"]["detail"]
     assert (found["group_behind"]["figure"], found["group_behind"]["limit"]) == (151200, 43200)
-    assert "device_id '3' is 172,800 s ahead of the others" in found["group_ahead"]["detail"]
+    assert found["group_ahead"]["figure"] == 172800
     groups = groups_of(lake)
     assert [name for name, row in groups.items() if row["is_least"]] == ["4"]
     assert {name: row["ahead_seconds"] for name, row in groups.items()} == {
@@ -288,9 +287,7 @@ def test_a_source_with_too_many_groups_takes_nothing_and_says_so(
 ):
     landed.add("a.jsonl", [signal(device, device) for device in range(101)])
     source = replace(PER_DEVICE, watermark_groups=100)
-    with pytest.raises(
-        LakeError, match=r"source signals has 101 groups .*watermark_groups allows 100"
-    ):
+    with refused("too_many_groups", subject="signals"):
         ingest(lake, source)
     assert bronze_of(lake) == []
     ingest(lake, replace(source, watermark_groups=101))  # the batch that was begun

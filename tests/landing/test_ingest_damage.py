@@ -33,6 +33,7 @@ from spark_jobs.run_stream import drain
 from tests.ingested import SIGNALS, bronze_of, one_file_a_commit, quarantine_of, rows_of, values_of
 from tests.landed_files import Landing, signal
 from tests.late_lakes import small
+from tests.refused import refused
 from tests.simulator.damage import append_again
 
 pytestmark = pytest.mark.slow
@@ -87,19 +88,16 @@ def test_an_older_copy_of_a_table_is_refused(lake: Lake, landed: Landing, table:
     path = Path(lake.root, table)
     ingest_runs(lake, landed, range(1))
     copy = shutil.copytree(path, path.with_name("copy"))
-    older = version_of(lake, table)
     ingest_runs(lake, landed, range(1, 3))
-    newer = version_of(lake, table)
-    assert "nothing new" in str(reason(lake))
+    assert reason(lake) is not None
     whole = path.rename(path.with_name("whole"))
     copy.rename(path)
     assert reason(lake) is None  # also when nothing has landed
-    told = rf"{table} is at version {older}, older than {newer}, .* Nothing is ingested"
-    with pytest.raises(LakeError, match=told):
+    with refused("of_other_times", subject="signals"):
         ingest(lake, SIGNALS)
     shutil.rmtree(path)
     whole.rename(path)
-    assert "nothing new" in str(reason(lake))
+    assert reason(lake) is not None
     landed.add("3.jsonl", [signal(3)])
     assert ingest(lake, SIGNALS).rows_bronze == 1
 
@@ -111,10 +109,10 @@ def test_an_emptied_newest_commit_is_refused(lake: Lake, landed: Landing, table:
     commit = Path(lake.root, table, "_delta_log", f"{newest:020}.json")
     commit.write_text("")
     assert reason(lake) is None
-    with pytest.raises(LakeError, match=rf"commit {newest} of .*{table} is empty"):
+    with refused("of_other_times", subject="signals"):
         ingest(lake, SIGNALS)
     commit.write_text('{"commitInfo":')
-    with pytest.raises(LakeError, match=rf"the log of .*{table} cannot be read"):
+    with refused("unreadable_lake"):
         ingest(lake, SIGNALS)
 
 
@@ -128,7 +126,7 @@ def test_a_dag_runs_ingestion_into_a_log_that_cannot_be_read_or_says_so(
         whole = commit.read_text()
         commit.write_text('{"commitInfo":')
         if table == POSITION:
-            with pytest.raises(LakeError, match=rf"the log of .*{table} cannot be read"):
+            with refused("unreadable_lake"):
                 reason(lake)
         else:
             assert reason(lake) is None
@@ -138,10 +136,8 @@ def test_a_dag_runs_ingestion_into_a_log_that_cannot_be_read_or_says_so(
 @pytest.mark.parametrize("table", TABLES)
 def test_rows_that_somebody_else_appended_are_refused(lake: Lake, landed: Landing, table: str):
     ingest_runs(lake, landed, range(1))
-    newest = version_of(lake, table)
     assert append_again(Path(lake.root, table))
-    told = rf"commit {newest + 1} of .* is not ours and changes its data: WRITE"
-    with pytest.raises(LakeError, match=told):
+    with refused("of_other_times", subject="signals"):
         ingest(lake, SIGNALS)
 
 
@@ -150,7 +146,7 @@ def test_a_table_that_is_missing_is_refused(lake: Lake, landed: Landing, table: 
     ingest_runs(lake, landed, range(1))
     path = Path(lake.root, table)
     path.rename(path.with_name("kept"))
-    with pytest.raises(LakeError, match=rf"{table} is missing"):
+    with refused("of_other_times", subject="signals"):
         ingest(lake, SIGNALS)
     path.with_name("kept").rename(path)
     assert ingest(lake, SIGNALS) == RunCounts()
@@ -165,7 +161,7 @@ def test_all_commits_of_ours_are_known_without_a_seal(lake: Lake, landed: Landin
     ingest(lake, clocked)  # a batch, and a clock row
     write_still_row(lake, SIGNALS)
     put_back(lake, copy)
-    assert "nothing new" in str(reason(lake))
+    assert reason(lake) is not None
     assert ingest(lake, SIGNALS) == RunCounts()
     sealed = {row["table"]: row["version"] for row in read_ops(lake, "tables").to_pylist()}
     assert sealed == {table: version_of(lake, table) for table in TABLES}
@@ -193,7 +189,7 @@ def test_a_re_ingestion_knows_an_older_copy_and_its_commits_are_known(
     put_back(lake, copy)
     assert ingest(lake, SIGNALS) == RunCounts()
     shutil.rmtree(lake.quarantine("signals"))
-    with pytest.raises(LakeError, match="quarantine/signals is missing"):
+    with refused("of_other_times", subject="signals"):
         reingest(spark, lake, SIGNALS, {}, datetime.now(UTC))
 
 
@@ -210,7 +206,7 @@ def test_a_source_can_be_ingested_anew(lake: Lake, landed: Landing):
     assert reason(lake) is None
     assert ingest(lake, SIGNALS) == RunCounts(1, 1, 2, 1, 1)
     assert values_of(lake) == before
-    assert "nothing new" in str(reason(lake))
+    assert reason(lake) is not None
     assert ingest(lake, SIGNALS) == RunCounts()
 
 
@@ -238,7 +234,7 @@ def test_streams_refuse_bronze_that_was_ingested_anew_until_they_are_reseeded(
     before = rows_of(lake.table(stream.name))
     move_away(lake)
     ingest(lake, SIGNALS)
-    with pytest.raises(Exception, match=r"(?i)table") as refusal:
+    with pytest.raises(Exception) as refusal:  # noqa: PT011 (Spark's own, or ours)
         drain(SparkEngine(spark), lake, stream)
     assert not isinstance(refusal.value, AssertionError)
     reseed(SparkEngine(spark), lake, stream, ReseedOptions())
@@ -271,7 +267,7 @@ def test_the_care_of_a_table_seals_it_and_hides_no_change(
     maintain(spark, lake, tables, care)
     assert DeltaTable(lake.bronze("signals")).version() > version + 2
     assert sealed_version(lake) == version + 1
-    with pytest.raises(LakeError, match="is not ours"):
+    with refused("of_other_times", subject="signals"):
         ingest(lake, SIGNALS)
 
 

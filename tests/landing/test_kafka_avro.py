@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.lake.paths import Lake, LakeError
-from include.landing.arrivals import OriginError
+from include.lake.paths import Lake
 from include.landing.ingest import RunCounts, ingest
 from include.landing.kafka_client import Message
 from include.landing.kafka_rows import judge_of, judged_again
@@ -22,10 +21,11 @@ from include.landing.parsed_batch import ParsedHere
 from include.landing.rescue import Rescue
 from include.landing.schema_registry import schema_of
 from include.origins import KafkaTopic, SchemaRegistry
-from include.settings import Field, SettingsError, Source
+from include.settings import Field, Source
 from tests.deaths import KilledError, die
 from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import START, signal
+from tests.refused import refused
 from tests.registries import FakeRegistry, running_registry
 from tests.topics import FakeTopic, of_topic
 
@@ -301,26 +301,24 @@ def test_an_unknown_schema_is_asked_for_once_a_range_and_found_when_it_is_there(
 
 
 @pytest.mark.parametrize(
-    ("answers", "says"),
+    "answers",
     [
-        ((500, b"{}"), "500"),
-        ((404, b"<html>"), "404"),  # of another server
-        ((404, b'{"error_code": 404}'), "404"),
-        ((200, b"<html>"), "schemas/ids/70000: Expecting value"),
-        ((200, b"[]"), "the answer is no schema"),
+        (500, b"{}"),
+        (404, b"<html>"),  # of another server
+        (404, b'{"error_code": 404}'),
+        (200, b"<html>"),
+        (200, b"[]"),
     ],
 )
 def test_a_registry_that_cannot_be_read_stops_the_run_and_the_next_goes_on(
-    lake: Lake, topic: FakeTopic, registry: FakeRegistry, answers: Any, says: str
+    lake: Lake, topic: FakeTopic, registry: FakeRegistry, answers: Any
 ):
     topic.produce(0, registry.wire(registry.add(SIGNAL), record(1)))
     registry.answers = answers
     source = by_registry(registry)
     for _ in range(2):
-        with pytest.raises(OriginError, match="Nothing is lost") as told:
+        with refused("unreadable_input", subject=registry.url) as told:
             ingest(lake, source)
-        assert says in str(told.value)
-        assert f"schema registry {registry.url} cannot be read" in str(told.value)
         assert "\n" not in str(told.value)
     assert bronze_of(lake) == quarantine_of(lake) == []
     registry.answers = None
@@ -330,7 +328,7 @@ def test_a_registry_that_cannot_be_read_stops_the_run_and_the_next_goes_on(
 def test_a_registry_that_is_down_stops_the_run(lake: Lake, topic: FakeTopic):
     with running_registry() as registry:
         topic.produce(0, registry.wire(registry.add(SIGNAL), record(1)))
-    with pytest.raises(OriginError, match="Connection refused"):
+    with refused("unreadable_input"):
         ingest(lake, by_registry(registry))
 
 
@@ -341,10 +339,10 @@ def test_a_password_of_the_environment_is_given_and_shown_nowhere(
     registry.user = "me:s3cret"
     source = by_registry(registry, username="me", password_env="TEST_REGISTRY_PASSWORD")
     monkeypatch.delenv("TEST_REGISTRY_PASSWORD", raising=False)
-    with pytest.raises(SettingsError, match="password_env names TEST_REGISTRY_PASSWORD, which"):
+    with refused("wrong_setting", subject="TEST_REGISTRY_PASSWORD"):
         ingest(lake, source)
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", "wr0ng")
-    with pytest.raises(OriginError, match="401") as told:
+    with refused("unreadable_input") as told:
         ingest(lake, source)
     assert "wr0ng" not in str(told.value)
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", "s3cret")
@@ -362,7 +360,7 @@ def test_a_registry_is_trusted_by_its_certificate(lake: Lake, topic: FakeTopic, 
     keys.write_text(keys.read_text() + (tmp_path / "ca.pem").read_text())
     with running_registry(keys) as registry:
         topic.produce(0, registry.wire(registry.add(SIGNAL), record(1)))
-        with pytest.raises(OriginError, match="CERTIFICATE_VERIFY_FAILED"):
+        with refused("unreadable_input"):
             ingest(lake, by_registry(registry))
         trusting = by_registry(registry, ca_file=str(tmp_path / "ca.pem"))
         assert ingest(lake, trusting).rows_bronze == 1
@@ -381,7 +379,7 @@ def test_a_batch_that_bronze_has_is_not_repeated_by_another_schema(lake: Lake, t
         patch.setattr(ParsedHere, "append_refused", die)
         with pytest.raises(KilledError):
             ingest(lake, first)
-    with pytest.raises(LakeError, match="begun under another entry"):
+    with refused("settings_changed", subject="signals"):
         ingest(lake, second)
     assert ingest(lake, first) == RunCounts(1, 1, 2, 1, 1)
     offsets = [row["kafka_offset"] for row in (*bronze_of(lake), *quarantine_of(lake))]
@@ -394,33 +392,33 @@ REGISTRY = SchemaRegistry(url="http://registry:8081")
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "subject"),
     [
-        ({"format": "avro"}, "needs either schema_registry or schema"),
-        ({"format": "avro", "schema": "{}", "schema_registry": REGISTRY}, "needs either"),
-        ({"schema_registry": REGISTRY}, "no other format has any"),
-        ({"format": "avro", "schema": "{"}, "schema is neither JSON nor the path"),
-        ({"format": "avro", "schema": "not/there.avsc"}, "not/there.avsc"),
+        ({"format": "avro"}, "format"),
+        ({"format": "avro", "schema": "{}", "schema_registry": REGISTRY}, "format"),
+        ({"schema_registry": REGISTRY}, "format"),
+        ({"format": "avro", "schema": "{"}, "schema"),
+        ({"format": "avro", "schema": "not/there.avsc"}, "schema"),
     ],
 )
-def test_a_wrong_declaration_of_avro_is_said_where_it_is_declared(changes: Any, says: str):
-    with pytest.raises(SettingsError, match=says):
+def test_a_wrong_declaration_of_avro_is_refused_where_it_is_declared(changes: Any, subject: str):
+    with refused("wrong_setting", subject=subject):
         KafkaTopic(servers="a:1", topic="t", **changes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "subject"),
     [
-        ({"url": "registry:8081"}, "url must be http"),
-        ({"url": "https://me:secret@registry"}, "no user in it"),
-        ({"username": "me"}, "username goes with password_env"),
-        ({"ca_file": "/ca"}, "need an https:// url"),
-        ({"url": "https://registry", "key_file": "/k"}, "certificate_file and key_file"),
-        ({"timeout": timedelta(0)}, "timeout must be at least a second"),
+        ({"url": "registry:8081"}, "url"),
+        ({"url": "https://me:secret@registry"}, "url"),
+        ({"username": "me"}, "username"),
+        ({"ca_file": "/ca"}, "ca_file"),
+        ({"url": "https://registry", "key_file": "/k"}, "certificate_file"),
+        ({"timeout": timedelta(0)}, "timeout"),
     ],
 )
-def test_a_wrong_setting_of_a_registry_is_refused(changes: Any, says: str):
-    with pytest.raises(SettingsError, match=says) as told:
+def test_a_wrong_setting_of_a_registry_is_refused(changes: Any, subject: str):
+    with refused("wrong_setting", subject=subject) as told:
         SchemaRegistry(**{"url": "http://registry", **changes})
     assert "secret" not in str(told.value)
 
@@ -429,6 +427,6 @@ def test_a_declared_schema_that_is_none_stops_before_anything_is_refused(
     lake: Lake, topic: FakeTopic
 ):
     topic.produce(0, b"\0")
-    with pytest.raises(SettingsError, match="Kafka topic signals: schema: Avro whose items are no"):
+    with refused("wrong_setting", subject="schema"):
         ingest(lake, of_topic(format="avro", schema='{"type": "enum"}'))
     assert quarantine_of(lake) == []

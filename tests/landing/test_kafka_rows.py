@@ -15,9 +15,10 @@ from include.landing.kafka_rows import as_json, judge_of, judged_again, message_
 from include.landing.late_fields import late_fields, with_late_fields
 from include.landing.rescue import Rescue
 from include.origins import KafkaTopic
-from include.settings import Field, SettingsError, Source, Times
+from include.settings import Field, Source, Times
 from tests.ingested import bronze_of, quarantine_of
 from tests.landed_files import signal
+from tests.refused import refused
 from tests.topics import TOPIC, FakeTopic, of_topic
 
 SOURCE = Source(
@@ -117,27 +118,27 @@ def test_tombstones_are_passed_over_and_counted_where_that_is_declared(
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "subject"),
     [
-        ({"format": "csv"}, "format='csv' is not supported: known are json, avro"),
-        ({"topic": ""}, "topic is empty"),
-        ({"tombstones": "drop"}, "tombstones='drop'"),
-        ({"sasl": "PLAIN"}, "sasl needs a username"),
-        ({"sasl": "GSSAPI"}, "sasl='GSSAPI'"),
-        ({"password_env": "X"}, "need sasl"),
-        ({"ca_file": "/ca"}, "need tls=True"),
-        ({"tls": True, "key_file": "/k"}, "go together"),
-        ({"commit_messages": 0}, "commit_messages must be above 0"),
+        ({"format": "csv"}, "format"),
+        ({"topic": ""}, "topic"),
+        ({"tombstones": "drop"}, "tombstones"),
+        ({"sasl": "PLAIN"}, "sasl"),
+        ({"sasl": "GSSAPI"}, "sasl"),
+        ({"password_env": "X"}, "sasl"),
+        ({"ca_file": "/ca"}, "ca_file"),
+        ({"tls": True, "key_file": "/k"}, "certificate_file"),
+        ({"commit_messages": 0}, "commit_messages"),
     ],
 )
-def test_a_wrong_setting_is_refused_by_name(changes, message):
-    with pytest.raises(SettingsError, match=message):
+def test_a_wrong_setting_is_refused_by_name(changes, subject):
+    with refused("wrong_setting", subject=subject):
         KafkaTopic(**{"servers": "a:1", "topic": "t", **changes})
 
 
 def test_a_path_that_no_message_has_is_refused():
     field = Field(name="a", type="string", path="_kafka.keys", comment="")
-    with pytest.raises(SettingsError, match=r"no message has '_kafka.keys'"):
+    with refused("wrong_setting", subject="_kafka.keys"):
         Source(name="s", time_field="t", comment="", fields=(field,), origin=TOPIC)
 
 
@@ -152,7 +153,7 @@ def test_secrets_come_from_the_environment_and_are_shown_nowhere(monkeypatch):
         password_env="TEST_KAFKA_PASSWORD",
     )
     monkeypatch.delenv("TEST_KAFKA_PASSWORD", raising=False)
-    with pytest.raises(SettingsError, match="password_env names TEST_KAFKA_PASSWORD, which is not"):
+    with refused("wrong_setting", subject="TEST_KAFKA_PASSWORD"):
         client_settings(secure)
     monkeypatch.setenv("TEST_KAFKA_PASSWORD", "s3cret")
     assert client_settings(secure) == {

@@ -6,7 +6,7 @@ import pytest
 
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
-from include.landing.ingest import RowsLostError, RunCounts, ingest
+from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import read_position
 from include.landing.parse_files import WHOLE_FILE
 from include.landing.parsed_batch import ParsedHere
@@ -14,6 +14,7 @@ from include.landing.skip_file import apply_skip_file, plan_skip_file
 from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import Landing, signal
+from tests.refused import refused
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +60,7 @@ def test_a_row_that_is_mended_stops_the_repeat_until_it_is_put_back(
     die_before(lake, monkeypatch, "append_refused")
     landed.add("a.jsonl", [signal(0), signal(1)])
     for _ in range(2):
-        with pytest.raises(RowsLostError, match="put that back as it was and run again"):
+        with refused("rows_do_not_add_up", subject="signals"):
             ingest(lake, SIGNALS)
         assert quarantine_of(lake) == []
     landed.add("a.jsonl", [signal(0), "{"])
@@ -75,11 +76,10 @@ def test_what_cannot_be_put_back_is_given_up_as_the_error_says(
     landed.add("a.jsonl", [signal(0), "{"])
     die_before(lake, monkeypatch, "append_refused")
     landed.add("a.jsonl", [signal(0), signal(1)])
-    with pytest.raises(RowsLostError) as error:
+    with refused("rows_do_not_add_up", command="./stateful skip-file signals a.jsonl"):
         ingest(lake, SIGNALS)
     plan = plan_skip_file(lake, SIGNALS, "a.jsonl")
     assert plan is not None
     apply_skip_file(lake, SIGNALS, plan)
     ingest(lake, SIGNALS)  # it does mend it
     assert [row["source_file"] for row in bronze_of(lake)] == ["a.jsonl"]
-    assert "./stateful skip-file signals a.jsonl" in str(error.value)

@@ -1,12 +1,10 @@
 """A zone that a text names itself (%Z) is not the declared one."""
 
-import pytest
-
 from include.landed_formats import Times
-from include.settings import SettingsError
+from tests.refused import refused
 
 
 def test_a_format_that_reads_the_name_of_a_zone_is_refused():
     """Python knows UTC and the machine's own names, and passes over them: 12:00 UTC would be 10:00."""
-    with pytest.raises(SettingsError, match="%z"):
+    with refused("wrong_setting", subject="format"):
         Times(format="%Y-%m-%d %H:%M %Z", zone="Europe/Berlin")

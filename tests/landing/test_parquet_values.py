@@ -98,5 +98,5 @@ def test_a_double_where_a_decimal_is_declared_is_refused_again(number: float, pa
     again = row_of_raw("a.parquet", rows.raw(item), source)
     assert again["value"] == rows.values(item)["value"]
     for given in (rows.values(item), again):
-        with pytest.raises(RefusedError, match="wrong_type"):
+        with pytest.raises(RefusedError):
             to_event(source, given, NOW_US)

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -121,8 +122,10 @@ def test_a_line_that_is_no_object_is_refused_with_its_text(line: str, code: str)
     ],
 )
 def test_what_is_no_json_says_what_is_wrong_and_where(line: str, says: str):
-    with pytest.raises(RefusedError, match=f"^not_json: .*{says}"):
+    with pytest.raises(RefusedError) as caught:
         JsonRows("", SOURCE).values(line)
+    assert caught.value.code == "not_json"
+    assert re.search(says, caught.value.reason)
 
 
 def test_a_line_separator_within_a_string_does_not_end_the_line():
@@ -263,8 +266,9 @@ def test_a_parquet_time_needs_a_zone(at: pa.Array, code: str | None):
     if code is None:
         assert to_event(SOURCE, row, NOON_US).event_time_us == NOON_US
     else:
-        with pytest.raises(RefusedError, match=code):
+        with pytest.raises(RefusedError) as caught:
             to_event(SOURCE, row, NOON_US)
+        assert caught.value.code == code
 
 
 # Any format
@@ -332,8 +336,9 @@ def test_a_raw_text_is_read_by_the_format_of_its_file(name: str, raw: str):
     "raw", ["", "key,at", f"key,at\na,{NOON}\nb,{NOON}", 'key,at\n"a', f"a,{NOON}"]
 )
 def test_a_raw_text_of_csv_is_one_row_under_its_header(raw: str):
-    with pytest.raises(RefusedError, match="not_csv"):
+    with pytest.raises(RefusedError) as caught:
         row_of_raw("a.csv", raw, SOURCE)
+    assert caught.value.code == "not_csv"
 
 
 def test_several_processes_parse_what_one_does(lake: Lake, monkeypatch: pytest.MonkeyPatch):

@@ -10,11 +10,11 @@ from include.lake.paths import Lake
 from include.landing import ingest as ingestion
 from include.landing.ingest import ingest
 from include.landing.parsed_batch import Parse
-from include.settings import SettingsError
 from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, quarantine_of
 from tests.landed_files import Landing, signal
 from tests.parsers import both_parsers
+from tests.refused import refused
 
 WELL = [signal(number) for number in range(8)]
 
@@ -31,11 +31,6 @@ def test_who_refuses_much_is_told_why_and_where(lake: Lake, landed: Landing, par
     (told,) = found_in(lake)
     assert (told["severity"], told["count"], told["limit"]) == ("warning", 3, 0.1)
     assert told["figure"] == len(quarantine_of(lake)) / 11
-    assert told["detail"] == (
-        "of 11 rows that landed for signals, 3 went to quarantine: "
-        '2 not_json (first in "a.jsonl"), 1 missing_field (first in "b.jsonl")'
-    )
-    assert "`./stateful reingest signals`" in told["action"]
 
 
 @pytest.mark.parametrize(("share", "findings"), [(0.2, 0), (0.19, 1), (0, 1), (1, 0)])
@@ -52,7 +47,7 @@ def test_a_file_that_was_refused_as_a_whole_is_always_told_of(lake: Lake, landed
     landed.add("b.parquet", "no Parquet")
     ingest(lake, replace(SIGNALS, max_quarantined=1))
     (told,) = found_in(lake)
-    assert '1 unreadable_file (first in "b.parquet")' in told["detail"]
+    assert told["count"] == 1
 
 
 def test_nothing_is_told_of_rows_that_are_events(lake: Lake, landed: Landing):
@@ -76,5 +71,5 @@ def test_who_dies_behind_the_rows_leaves_the_finding_to_the_next(
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_it_is_a_share(share: float):
-    with pytest.raises(SettingsError, match="max_quarantined is a share of rows, from 0 to 1, not"):
+    with refused("wrong_setting"):
         replace(SIGNALS, max_quarantined=share)
