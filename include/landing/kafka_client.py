@@ -29,6 +29,8 @@ LEADER_CHANGES = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
+# What a broker, or the client for it, says of offsets that it has no longer.
+GONE = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}
 BETWEEN_ASKING_S = 0.2
 # Of a consumer; it joins no group and commits nothing there: the position is the lake's.
 READING = {
@@ -140,7 +142,8 @@ class BrokerTopic:
             consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.first)])
             yield from messages_until(partial(self._received, consumer), wanted.until)
         except KafkaException as error:
-            raise self._unreadable(f"{wanted.name}: {error.args[0].str()}") from error
+            code = "lost_input" if error.args[0].code() in GONE else "unreadable_input"
+            raise self._unreadable(f"{wanted.name}: {error.args[0].str()}", code) from error
         finally:
             consumer.close()
 
@@ -151,13 +154,13 @@ class BrokerTopic:
             raise self._unreadable(f"no answer within {self._origin.timeout}")
         return [first, *consumer.consume(MESSAGES_AT_ONCE, timeout=0)]
 
-    def _unreadable(self, why: str) -> OriginError:
+    def _unreadable(self, why: str, code: str = "unreadable_input") -> OriginError:
         return OriginError(
             f"topic {self._origin.topic} of {self._origin.servers} cannot be read: "
             f"{why}{self._heard}. A batch "
             "that was begun is repeated by the next run; if it asks for offsets that are gone, see "
             "`./stateful skip-lost SOURCE`",
-            code="unreadable_input",
+            code=code,
             subject=self._origin.topic,
         )
 

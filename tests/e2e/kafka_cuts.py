@@ -158,7 +158,7 @@ class World:
         try:
             ingest(self.lake, self.source())
         except OriginError as error:
-            if SKIP_LOST not in str(error):
+            if error.code != "lost_input":
                 raise
             plan = plan_skip(self.lake, self.source(), NOW)
             assert plan is not None
