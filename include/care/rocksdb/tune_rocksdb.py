@@ -37,6 +37,8 @@ BATCHES = 3
 LEAST_REWRITTEN = 1 * MIB
 # A smaller change of the memory is not worth a trial.
 LEAST_CHANGE = 1.25
+# At most this part of what the stores hold stays when a run is above the limit.
+LESS = 0.75
 # A change stays if its figure is this part of what it was, or less.
 MARGIN = 0.8
 # After a change was taken back none is tried for so many runs.
@@ -215,12 +217,14 @@ def wanted_mb(memory_mb: int, ceiling_mb: int, rss_limit: int | None, measured: 
         memory x (written + rewritten) / written
 
     as far as the machine, and the stream's limit on a run's memory, have room. Of a run above that
-    limit the stores give back what is over it, if they hold so much.
+    limit the stores give back what is over it, and a quarter at least, if they hold so much.
     """
     room = math.inf if rss_limit is None else (rss_limit - measured.rss) / MIB
     if room < 0:
-        less = measured.store_memory / MIB + room
-        return min(memory_mb, int(less)) if less >= FLOOR_MB else memory_mb
+        held = measured.store_memory / MIB
+        if held + room < FLOOR_MB:
+            return memory_mb
+        return min(memory_mb, max(FLOOR_MB, int(min(held + room, LESS * held))))
     if measured.rewritten < LEAST_REWRITTEN:
         return memory_mb
     most = min(ceiling_mb, memory_mb + room)
