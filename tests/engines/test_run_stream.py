@@ -1,5 +1,6 @@
 """What a stream's entry and file must have, before any row is read."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from include.registry import all_streams, source_named, stream_named
+from include.settings import SettingsError
 from include.stream_definition import check_stream, load_definition, pinned_settings
 from include.streams import user_counts
 from tests.declared import with_fold
@@ -64,6 +66,13 @@ def test_settings_are_pinned_as_they_are_written():
     assert pinned_settings(longer, load_definition(longer).fold)["settings"] != pinned["settings"]
 
 
+def test_without_timeout_and_settings_nothing_is_pinned_that_an_earlier_release_did_not_pin():
+    stream = stream_named("user_counts")
+    pinned = pinned_settings(stream, load_definition(stream).fold)
+    assert (pinned["timeout"], pinned["settings"]) == (None, None)
+    assert "timeout_at_us" not in pinned["state_schema"]
+
+
 class ByLevel(NamedTuple):
     level: str
     event_time_us: int
@@ -77,21 +86,21 @@ class LevelCount(NamedTuple):
 def test_a_field_that_may_be_missing_must_say_so():
     by_level = replace(user_counts.FOLD, event=ByLevel, key="level", output=LevelCount)
     stream = with_fold(stream_named("service_health"), by_level)
-    with refused("wrong_setting"):
+    with pytest.raises(SettingsError, match="level is never None, but source service_logs"):
         check_stream(stream, source_named("service_logs"))
 
 
 def test_a_field_has_the_type_of_its_source():
     signals = source_named("signals")
     fields = [replace(f, type="double") if f.name == "value" else f for f in signals.fields]
-    with refused("wrong_setting"):
+    with pytest.raises(SettingsError, match=r"value is bigint, but in source signals .* double"):
         check_stream(stream_named("device_signals"), replace(signals, fields=tuple(fields)))
 
 
 @pytest.mark.parametrize("schedule", ["each hour", "R * * * *", "r(1-9) * * * *"])
 def test_a_schedule_is_a_cron_expression_of_known_instants(schedule: str):
     stream = replace(stream_named("user_counts"), schedule=schedule)
-    with refused("wrong_setting"):
+    with pytest.raises(SettingsError, match=re.escape(f"a cron expression, not {schedule!r}")):
         check_stream(stream, source_named("user_events"))
 
 
