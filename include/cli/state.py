@@ -30,7 +30,7 @@ from include.cli.app import (
 )
 from include.coverage.give_up import give_up_reseed
 from include.coverage.rebuild import apply_rebuilt, rebuild
-from include.coverage.table_coverage import coverage_record, coverage_text, table_coverage
+from include.coverage.table_coverage import coverage_text
 from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import ERASED_KEY, erased_key
 from include.lake.lease import hold_lease
@@ -39,6 +39,7 @@ from include.landing.clock import as_text
 from include.landing.skip_file import apply_skip_file, plan_skip_file
 from include.landing.skip_lost import apply_skip, plan_skip
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
+from include.plans.coverage_record import coverage_record
 from include.plans.plan_backfill import plan_backfill
 from include.plans.plan_recompute import plan_recompute
 from include.plans.reseed_options import ReseedOptions
@@ -80,7 +81,7 @@ def coverage(
             say("nothing was changed: --apply writes the ledger so")
             return 0
     if is_json:
-        show_json(coverage_record(stream.name, table_coverage(lake, stream)))
+        show_json(coverage_record(lake, stream))
     else:
         say(coverage_text(lake, stream))
     return 0

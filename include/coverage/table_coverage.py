@@ -1,8 +1,6 @@
 """The coverage of a stream's table as the lake has it now: read, compared, judged. No writes."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
 
 from include.coverage.findings import (
     coverage_findings,
@@ -15,7 +13,7 @@ from include.coverage.judge import Coverage, Span, Standpoint, judge
 from include.coverage.ledger import NEVER_RECORDED, Look, distrust_error, look
 from include.coverage.live import was_cut_off
 from include.coverage.segments import BEGINNING_US
-from include.fold.instants import instant_of, micros_of
+from include.fold.instants import micros_of
 from include.lake.delta_log import open_table
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow, read_generations
@@ -160,27 +158,6 @@ def coverage_text(lake: Lake, stream: Stream) -> str:
     if not coverage.wrong:
         return f"{until}, and right until there. {what_else(lake, stream)}"
     return f"{until}, but not right {spans_text(coverage.wrong)}.\n{what_else(lake, stream)}"
-
-
-def coverage_record(stream: str, judged: TableCoverage) -> dict[str, Any]:
-    """The same for scripts. An instant of None is the beginning, or that nothing is complete."""
-    coverage = judged.coverage
-    wrong = [
-        {"from": _known(span.from_us), "until": _known(span.until_us), "reason": span.reason}
-        for span in coverage.wrong
-    ]
-    return {
-        "stream": stream,
-        "complete_until": _known(coverage.until_us),
-        "is_right": judged.is_right and coverage.live_is_right,
-        "distrust": judged.doubt,
-        "wrong": wrong,
-        "live_is_right": coverage.live_is_right,
-    }
-
-
-def _known(micros: int | None) -> datetime | None:
-    return None if micros in (None, BEGINNING_US) else instant_of(micros)
 
 
 def what_else(lake: Lake, stream: Stream) -> str:

@@ -31,6 +31,11 @@ def is_mapped(lineage: str) -> bool:
     return MAPPED_FROM in lineage
 
 
+def mapped_savepoint(lineage: str) -> str | None:
+    """The savepoint whose states were mapped; None where none were."""
+    return lineage.partition(MAPPED_FROM)[2] or None
+
+
 def has_mapped(row: Mapping[str, Any] | None) -> bool:
     """Whether those of a generation do, whose row of `ops/generations` this is."""
     return is_mapped((row or {}).get("code") or "")

@@ -11,7 +11,7 @@ from tests.simulator.operations import Operations
 # What is set of streams, in the world and of the auditor, by their names there.
 STREAM = ("on_error", "watermark_delay")
 WORLD = ("now_us", "commits", "_repairs", "source", "landing", "landed")
-AUDITOR = ("codes", "mapped", "marks", "looked_at")
+AUDITOR = ("mapped", "marks")
 
 
 @dataclass

@@ -6,8 +6,9 @@ from include.coverage.findings import coverage_findings, spans_text
 from include.coverage.judge import Coverage, Span
 from include.coverage.late_groups import LateGroup
 from include.coverage.segments import BEGINNING_US
-from include.coverage.table_coverage import TableCoverage, coverage_record
+from include.coverage.table_coverage import TableCoverage
 from include.fold.instants import micros_of
+from include.plans.coverage_record import verdict
 from include.registry import stream_named
 
 STREAM = stream_named("user_counts")
@@ -108,13 +109,13 @@ def test_what_nothing_proves_is_named_with_its_cause():
 
 def test_scripts_are_told_the_same():
     wrong = Coverage(END_US, (late(micros_of(START), 0),), None)
-    told = coverage_record("user_counts", TableCoverage(wrong, None))
+    told = verdict(TableCoverage(wrong, None))
     end = START + timedelta(days=20)
     assert told["wrong"] == [{"from": START, "until": end, "reason": "late rows"}]
     assert (told["complete_until"], told["is_right"]) == (end, False)
     right = Coverage(END_US, (Span(BEGINNING_US, END_US, None),), None)
-    assert coverage_record("user_counts", TableCoverage(right, None))["is_right"]
-    assert not coverage_record("user_counts", TableCoverage(right, "it was lost"))["is_right"]
+    assert verdict(TableCoverage(right, None))["is_right"]
+    assert not verdict(TableCoverage(right, "it was lost"))["is_right"]
 
 
 def test_what_is_of_before_a_mapping_names_the_only_way_that_makes_it_right():

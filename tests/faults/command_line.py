@@ -24,6 +24,7 @@ from include.cli import state
 from include.cli.__main__ import main as stateful
 
 COMMAND = re.compile(r"`\./stateful ([^`]+)`")
+NEXT = " && ./stateful "  # between two that follow each other
 JOBS = ("run_stream", "reseed_stream", "recompute_interval", "write_savepoint", "compact_state")
 
 
@@ -35,8 +36,15 @@ class Told(NamedTuple):
 
     @property
     def commands(self) -> list[str]:
-        """Those of ours that its last words name, each once, in their order."""
-        return list(dict.fromkeys(COMMAND.findall(self.last_words)))
+        """What mends it, by the line of the error, or by the findings behind it: each command once."""
+        found = COMMAND.findall(self.error) or COMMAND.findall(self.last_words)
+        return list(dict.fromkeys(each for named in found for each in named.split(NEXT)))
+
+    @property
+    def error(self) -> str:
+        """The line that says why it failed; empty if none does."""
+        lines = [line.strip() for line in self.text.splitlines()]
+        return next((line for line in lines if line.startswith("error: ")), "")
 
     @property
     def last_words(self) -> str:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.faults.command_line import CommandLine
+from tests.faults.command_line import CommandLine, Told
 from tests.faults.lakes import Story
 from tests.simulator.world_time import clock_of, patch_everywhere
 from tests.simulator.writes import Killed, killing
@@ -39,19 +39,19 @@ class Disturbed(Protocol):
     def place(self) -> str: ...
 
 
-def disturb(row: Disturbed, story: Story, commands: CommandLine, command: str) -> str | None:
-    """Run the command under it: its last words, or None if it never came to that. Whatever was
+def disturb(row: Disturbed, story: Story, commands: CommandLine, command: str) -> Told | None:
+    """Run the command under it: what it said, or None if it never came to that. Whatever was
     disturbed is as before then."""
     if row.fault == "killed":
         with killing(_number(row.place)) as writes, suppress(Killed):
             commands.stateful(story.lake.root, command)
-        return "" if writes.killed else None
+        return Told(0, "") if writes.killed else None
     if row.fault == "two drivers":
         return _two_drivers(story, commands, command, _number(row.place))
     if row.fault in NEED_MOUNT and not can_mount():
         return None
     with DISTURBANCES[row.fault](story.root):
-        return commands.stateful(story.lake.root, command).last_words
+        return commands.stateful(story.lake.root, command)
 
 
 @cache
@@ -69,7 +69,7 @@ def _number(place: str) -> int:
     return int(place.removeprefix("write "))
 
 
-def _two_drivers(story: Story, commands: CommandLine, command: str, before: int) -> str | None:
+def _two_drivers(story: Story, commands: CommandLine, command: str, before: int) -> Told | None:
     """One stands still before a write, as under SIGSTOP; another begins, and is to be refused or to
     do all; then the first goes on."""
     done: list[int] = []
@@ -82,7 +82,7 @@ def _two_drivers(story: Story, commands: CommandLine, command: str, before: int)
 
     with killing(before, meanwhile=other):
         told = commands.stateful(story.lake.root, command)
-    return told.last_words if done else None
+    return told if done else None
 
 
 @contextmanager

@@ -38,7 +38,7 @@ VARIETIES = (STALLED, STALLED, STALLED, NO_LOCK, KILLED)
 MOST_FILES = {"batch": 120, "reseed": 80, "recompute": 60, "savepoint": 40, "compaction": 80}
 SECONDS = ("batch", "batch", "reseed", "recompute", "savepoint", "compaction", "maintenance")
 REFUSED = 2
-REFUSALS = ("another job works on", "was deleted. Wait for it to end")
+REFUSAL = "(lease_taken)"
 DEADLINE_S = 300
 MOST_TRIES = 4
 
@@ -180,7 +180,7 @@ def is_refusal(told: Told) -> bool:
     return (
         told.code == REFUSED
         and len(errors) == 1
-        and any(words in errors[0] for words in REFUSALS)
+        and errors[0].endswith(REFUSAL)
         and not any(words in told.text for words in words_of_failures)
     )
 

@@ -23,7 +23,7 @@ for number in range(3):
 sys.stdin.read()
 (folder / "last").touch()
 """
-REFUSED = 'error: another job works on stream-a: {"pid": 1}. Wait for it to end, or stop it'
+REFUSED = 'error: another job works on stream-a: {"pid": 1}. Wait for it to end (lease_taken)'
 
 
 def started(folder: Path) -> subprocess.Popen[bytes]:

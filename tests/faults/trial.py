@@ -95,11 +95,11 @@ class Trial:
             if not self._harmed():
                 return MISSED, ""
             return self._settled(self._do(command))
-        said = disturb(row, self._story, self._commands, command)
-        if said is None:
+        told = disturb(row, self._story, self._commands, command)
+        if told is None:
             return MISSED, ""
-        if DAMAGE in said:
-            return WRONG, f"nothing is damaged: {said[:900]}"
+        if any(each.startswith(DAMAGE) for each in told.commands):
+            return WRONG, f"nothing is damaged: {self._short(told)}"
         return self._settled(None)
 
     def _harmed(self) -> bool:

@@ -4,22 +4,19 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from include.fold.instants import instant_of, micros_of
-from include.lake.generations import read_generations
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import LakeError
 from include.landing.clock_repair import is_reset_missing, open_repair
-from include.plans.plan_recompute import settled_until
 from include.plans.promote import why_not_promote
 from include.plans.reseed_options import ReseedOptions
 from include.plans.waiting_rows import has_waiting_rows
-from include.savepoints.lineage import is_mapped, same_code
 from include.settings import SettingsError
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute
@@ -61,7 +58,6 @@ class Operations(DataOperations, HarmOperations):
         self.kind = kind
         self.world.configure(kind, on_error=on_error)
         self.auditor = Auditor(self.world, kind)
-        self.auditor.note_code()
         self.harmed = False
         self._dies = False
         self.loud: tuple[type[BaseException], ...] = LOUD  # on Spark its own errors, too
@@ -147,13 +143,18 @@ class Operations(DataOperations, HarmOperations):
         self._do(do, kill)
 
     def backfill(self, ago: int, span: int, kill: int | None) -> None:
-        settled = settled_until(self.world.lake, self.stream.name)
+        settled = self._complete_until()
         if settled is None:
             return
         start = instant_of(micros_of(settled) // HOUR_US * HOUR_US) - ago * HOUR
         until = min(start + span * HOUR, settled)
         do = lambda: recompute(self.world.engine, self.world.lake, self.stream, start, until)  # noqa: E731
         self._do(do, kill)
+
+    def _complete_until(self) -> datetime | None:
+        with suppress(*self.loud):
+            return self.auditor.told()["complete_until"]  # type: ignore[no-any-return]
+        return None
 
     def promote(self, kill: int | None) -> None:
         lake, stream = self.world.lake, self.stream
@@ -186,19 +187,22 @@ class Operations(DataOperations, HarmOperations):
         self._do(lambda: self._reseed(ReseedOptions(from_state=True)), kill)
 
     def _reseed(self, options: ReseedOptions) -> None:
-        lake, stream = self.world.lake, self.stream
-        before = (read_generations(lake, stream.name).current or {}).get("code") or ""
+        before = self._mapped_as_of()
         landed = len(self.world.commits)
-        reseed(self.world.engine, lake, stream, options)
-        after = (read_generations(lake, stream.name).current or {})["code"]
-        given_up = is_mapped(before) and same_code(before, after) and before != after
-        if given_up and not options.recompute:
+        reseed(self.world.engine, self.world.lake, self.stream, options)
+        if before is not None and self._mapped_as_of() is None and not options.recompute:
             raise WrongError("a reseed gave the mapped states up, and nobody had asked for it")
-        coverage = self.auditor.check()
+        verdict = self.auditor.check()
         if len(self.world.commits) > landed:
             return  # of what came meanwhile it has said what is missing
-        if coverage is None or coverage.wrong or not coverage.live_is_right:
-            raise WrongError(f"after a reseed the table is not right: {coverage}")
+        if verdict is None or verdict.wrong or not verdict.live_is_right:
+            raise WrongError(f"after a reseed the table is not right: {verdict}")
+
+    def _mapped_as_of(self) -> datetime | None:
+        with suppress(*self.loud):
+            now = self.auditor.told()["by_code_of_now"]
+            return now["states_mapped_as_of"]  # type: ignore[no-any-return]
+        return None
 
     def way_out(self) -> None:
         """What all messages name in the end makes the table right, whatever has happened to it."""
@@ -243,7 +247,6 @@ class Operations(DataOperations, HarmOperations):
 
     def deploy(self, variant: str) -> None:
         self.world.deploy(self.kind, variant)
-        self.auditor.note_code()
         self._audit()
 
     # How

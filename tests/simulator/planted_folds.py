@@ -11,7 +11,6 @@ import pytest
 from include.fold import arrow_values, bucket, codes, distinct, event_order, spark_hash, states
 from include.fold.admission import NEVER_US
 from include.fold.deduplicate import SEEN, SeenValues
-from include.fold.expired import without_expired
 from include.fold.shapes import Items, Money, Nested, Pairs
 from include.fold.states import States
 from include.fold.timer_calls import RejectingTimerCalls, TimerCalls
@@ -100,10 +99,6 @@ def seen_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """What is known of a batch's events is all that a batch knows: a restart forgets the others."""
     beside = States.beside
     patch.setattr(States, "beside", lambda s, n, key: None if n == SEEN else beside(s, n, key))
-
-
-def seen_is_never_forgotten(patch: pytest.MonkeyPatch) -> None:
-    everywhere(patch, without_expired, lambda fold, seen, rows, until_us: rows)
 
 
 def seen_ends(patch: pytest.MonkeyPatch) -> None:
@@ -263,7 +258,6 @@ FOLDS: dict[str, Plant] = {
     "timers-before-events": timers_come_before_events,
     "seen-lost-at-restart": seen_is_forgotten,
     "seen-lost-in-savepoint": of_savepoints(without(SEEN)),
-    "seen-not-bounded": seen_is_never_forgotten,
     "seen-ends-early": seen_ends,
     "seen-slides": seen_slides,
     "seen-by-arrival": first_to_arrive_counts,

@@ -117,7 +117,6 @@ CASES = {
     "timers-before-events": Case(on_edges(0, 0), Shape(timers=(25, 25))),
     "seen-lost-at-restart": Case(runs(4), AGAIN),
     "seen-lost-in-savepoint": Case(runs(4), Shape((INT,), by=(0,), within=600)),
-    "seen-not-bounded": Case(runs(1), Shape((INT,), by=(0,), within=3)),
     "seen-ends-early": Case(on_edges(1, 0), AGAIN),
     "seen-slides": Case(on_edges(1, 0, 0), AGAIN),
     "seen-by-arrival": Case(backwards, Shape((INT,), by=(0,), within=3)),

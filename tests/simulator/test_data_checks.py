@@ -149,7 +149,6 @@ def test_stopped_and_killed_and_the_check_removed_and_recomputed(kind):
             if kind == "silences":
                 declare(world, kind, Check(name="never", each_row="amount < 0"))
             auditor = Auditor(world, kind)
-            auditor.note_code()
             assert killed_at(number, lambda world=world: run(world, kind))
             assert world.table(kind) == before
             auditor.check()
@@ -229,7 +228,6 @@ def test_a_reseed_that_was_cut_off_behind_its_rows_is_finished_under_any_check()
                 with pytest.raises(DataCheckError):
                     run(world, "counts")
             auditor = Auditor(world, "counts")
-            auditor.note_code()
             run(world, "counts")
             assert read_generations(world.lake, stream.name).intent is None
             auditor.check()
@@ -285,7 +283,6 @@ def test_sequences_of_checks_runs_recomputes_and_kills_end_right(seed):
     rng, kind = random.Random(seed), KINDS[seed % len(KINDS)]
     with open_world() as world:
         auditor = Auditor(world, kind)
-        auditor.note_code()
         stops = 0
         for _ in range(40):
             limit = rng.choice([None, 2, 5, 9])

@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 
 from include.coverage.ledger import CoverageError
 from include.coverage.table_coverage import (
-    coverage_record,
     coverage_text,
     find_coverage,
     table_coverage,
@@ -23,6 +22,7 @@ from include.lake.paths import LakeError
 from include.landing import changed_bronze
 from include.landing.ingest import ingest
 from include.landing.ingest_seal import how_tables_changed, seal_tables
+from include.plans.coverage_record import coverage_record
 from include.plans.reseed_options import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
@@ -124,7 +124,6 @@ def test_bronze_that_others_change_between_a_jobs_look_and_its_reading(job, harm
     """Put back as the finding says, the table lacks what was read otherwise, and counts as right."""
     with open_world(quick=False) as world:
         auditor = Auditor(world, KIND)
-        auditor.note_code()
         for _ in range(3):
             land(world, [("a", 0, 1), ("b", MINUTE_US, 1)], minutes=60)
             seal_tables(world.lake, "sent")
@@ -181,7 +180,6 @@ def read_what_is_gone_then(world: World, rows: int, tried_before: bool) -> None:
 def test_a_commit_of_others_that_a_run_has_read_and_that_is_gone_then(rows, tried_before):
     with open_world(quick=False) as world:
         auditor = Auditor(world, KIND)
-        auditor.note_code()
         read_what_is_gone_then(world, rows, tried_before)
         with pytest.raises(CoverageError, match="another commit than the one that was read"):
             run(world, KIND)
@@ -202,4 +200,4 @@ def test_coverage_for_scripts_says_of_changed_bronze_what_it_says_to_people():
             run(world, KIND)
         deleted(world.lake.bronze("sent"))
         assert "is not what was ingested" in coverage_text(world.lake, stream)
-        assert not coverage_record(stream.name, table_coverage(world.lake, stream))["is_right"]
+        assert not coverage_record(world.lake, stream)["is_right"]

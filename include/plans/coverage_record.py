@@ -1,0 +1,86 @@
+"""What a stream's table is now, for scripts: until when it is complete, where it is right, and findings."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from include.coverage.judge import Coverage, Span
+from include.coverage.segments import BEGINNING_US
+from include.coverage.table_coverage import (
+    TableCoverage,
+    findings_on,
+    rejected_coverage,
+    table_coverage,
+)
+from include.fold.instants import instant_of
+from include.lake.paths import Lake
+from include.plans.migrate_plan import MIGRATE
+from include.plans.open_stream import OpenStream, open_stream
+from include.savepoints.lineage import mapped_savepoint, rejects
+from include.settings import Stream
+
+
+def coverage_record(lake: Lake, stream: Stream) -> dict[str, Any]:
+    """The table of `stream` by the code that ran last, and by the code of now.
+
+    An instant of None is the beginning, or that nothing is complete.
+    """
+    opened = open_stream(lake, stream)
+    judged = table_coverage(lake, stream)
+    return {
+        "stream": stream.name,
+        **verdict(judged),
+        "by_code_of_now": _by_code_of_now(opened),
+        "findings": [asdict(each) for each in findings_on(lake, stream, judged, opened.row)],
+    }
+
+
+def verdict(judged: TableCoverage) -> dict[str, Any]:
+    """Of a table that was judged."""
+    return {
+        "complete_until": _known(judged.coverage.until_us),
+        "is_right": judged.is_right and judged.coverage.live_is_right,
+        "distrust": judged.doubt,
+        **_wrong(judged.coverage),
+    }
+
+
+def _by_code_of_now(opened: OpenStream) -> dict[str, Any]:
+    """What a run, a backfill and a reseed of now go by."""
+    coverage = table_coverage(opened.lake, opened.declared, opened.identity).coverage
+    return {
+        **_wrong(coverage),
+        "rejected_wrong": _rejected_wrong(opened),
+        "states_mapped_as_of": _mapped_as_of(opened),
+    }
+
+
+def _wrong(coverage: Coverage) -> dict[str, Any]:
+    return {"wrong": _spans(coverage.wrong), "live_is_right": coverage.live_is_right}
+
+
+def _rejected_wrong(opened: OpenStream) -> list[dict[str, Any]] | None:
+    """Where its rejected rows are not right. None where there are none, or a reseed that was begun
+    is still to bring them."""
+    if not rejects(opened.identity.code) or opened.generations.intent is not None:
+        return None
+    return _spans(rejected_coverage(opened.lake, opened.row, opened.seen, opened.identity).wrong)
+
+
+def _mapped_as_of(opened: OpenStream) -> datetime | None:
+    """The instant of the states that `migrate_state` has mapped; None where none were."""
+    base = mapped_savepoint(opened.identity.code)
+    rows = [row for row in opened.generations.rows if row["reseed"] == MIGRATE]
+    return next((row["base_until"] for row in rows if base == row["base_savepoint"]), None)
+
+
+def _spans(spans: Iterable[Span]) -> list[dict[str, Any]]:
+    return [
+        {"from": _known(span.from_us), "until": _known(span.until_us), "reason": span.reason}
+        for span in spans
+    ]
+
+
+def _known(micros: int | None) -> datetime | None:
+    return None if micros in (None, BEGINNING_US) else instant_of(micros)
