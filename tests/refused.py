@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from include.fold.failures import StateFunctionError
-from include.lake.errors import StatefulError
+from include.lake.errors import StatefulError, last_line
 
 
 @contextmanager
@@ -33,3 +33,11 @@ def failed_call(*named: str, cause: type[Exception] | None = None) -> Iterator[N
         yield
     assert cause is None or type(raised.value.__cause__) is cause
     assert [value for value in named if value not in str(raised.value)] == [], raised.value
+
+
+@contextmanager
+def refused_until(command: str) -> Iterator[pytest.ExceptionInfo[StatefulError]]:
+    """The body raises an error of which the line that people see names this command of ours."""
+    with pytest.raises(StatefulError) as raised:
+        yield raised
+    assert f"./stateful {command}" in last_line(raised.value), raised.value

@@ -115,14 +115,6 @@ def test_a_machine_without_files_to_open_is_no_change_of_the_table(lake: Lake, p
         changed_since(lake, sealed, is_marked)
 
 
-def test_an_emptied_newest_commit_is_noticed(lake: Lake, path: Path):
-    commit_file(path, 2).write_text("")
-    assert DeltaTable(path).version() == 2  # what makes it dangerous
-    assert what_changed(lake, TABLE) == (
-        f"commit 2 of {path} is empty, as after a power cut: on 2026-03-02 2 rows and not 4"
-    )
-
-
 def test_an_emptied_commit_that_came_after_the_seal_is_noticed(lake: Lake, path: Path):
     append(lake, FIRST, 1, OURS)
     commit_file(path, 3).write_text("")
@@ -130,15 +122,6 @@ def test_an_emptied_commit_that_came_after_the_seal_is_noticed(lake: Lake, path:
     assert what_changed(lake, TABLE, is_marked) == empty
     commit_file(path, 3).unlink()
     assert what_changed(lake, TABLE, is_marked) is None
-
-
-def test_an_emptied_merge_is_noticed_though_it_changed_no_count(lake: Lake, path: Path):
-    DeltaTable(path).update({"n": "n + 1"})
-    seal(lake, TABLE)
-    commit_file(path, 3).write_text("")
-    assert what_changed(lake, TABLE) == (
-        f"commit 3 of {path} is empty, as after a power cut: as many rows, in other files"
-    )
 
 
 def test_a_cut_commit_is_noticed(lake: Lake, path: Path):
@@ -242,15 +225,6 @@ def test_a_clean_up_at_the_sealed_version_hides_nothing(lake: Lake, path: Path):
     append(lake, SECOND, 1, OURS)
     assert what_changed(lake, TABLE, is_marked) is None
     assert f"commit 3 of {path} is not ours" in str(what_changed(lake, TABLE))
-
-
-def test_many_dates_are_told_in_a_few_words(lake: Lake, path: Path):
-    days = [date(2026, 4, day) for day in range(1, 9)]
-    data = pa.table({"day": days, "n": [1] * len(days)})
-    write_deltalake(path, data, mode="append")
-    assert str(what_changed(lake, TABLE)).endswith(
-        "on 2026-04-05 1 row and not 0, and 3 more dates"
-    )
 
 
 def test_each_table_has_one_row_and_the_newest_counts(lake: Lake, path: Path):

@@ -227,12 +227,6 @@ def test_rows_are_left_over_without_a_savepoint_and_long_after_it_was_struck_off
     assert left_over(after + STRUCK_OFF_KEPT) == ["cut", "struck"]
 
 
-def test_rows_whose_manifest_may_be_put_back_are_not_left_over_yet(lake, with_rows_of_three):
-    """A savepoint that was written since is the only one that is known."""
-    record(lake, "there")
-    assert left_over_ids(lake, "user_counts", with_rows_of_three, datetime.now(UTC)) == []
-
-
 def test_without_a_manifest_nothing_is_left_over(lake, with_rows_of_three):
     append_ops(lake, "savepoints", [{"savepoint_id": "cut", "stream": "user_sessions"}])
     assert left_over_ids(lake, "user_counts", with_rows_of_three, WRITTEN) == []

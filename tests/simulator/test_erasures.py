@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from include.data_checks import Check, DataCheckError
+from include.data_checks import Check
 from include.erase import erase_rows as rows_module
 from include.erase import history
 from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import erased_key
 from include.lake.ops import read_ops
-from include.lake.paths import LakeError
 from include.landing.erasures import erasures_of
 from include.plans.reseed_options import ReseedOptions
 from include.settings import SettingsError
 from spark_jobs.reseed_stream import reseed
 from tests.erase.scan import files_with
+from tests.refused import refused_until
 from tests.simulator.erased import (
     SECRET,
     STREAM,
@@ -49,7 +49,7 @@ def test_nothing_of_a_key_is_left_and_all_else_goes_on(world, tmp_path):
     for kind in KINDS:
         run(world, kind)
     check_erased(world)
-    with pytest.raises(SettingsError, match="no row of that key: it was erased"):
+    with pytest.raises(SettingsError):
         plan_erasure(world.lake, erased_key(STREAM, SECRET))
 
 
@@ -58,9 +58,9 @@ def test_streams_and_ingestion_wait_for_an_erasure_that_was_cut_off(written, wor
     bronze = next(n for n, name in enumerate(written, 1) if "bronze/sent" in name)
     assert killed_at(bronze + 1, lambda: forget(world, tmp_path))
     for kind in KINDS:
-        with pytest.raises(LakeError, match=r"`./stateful erase sent KEY --apply`"):
+        with refused_until("erase sent KEY --apply"):
             run(world, kind)
-    with pytest.raises(SettingsError, match="of another key of sent was begun"):
+    with pytest.raises(SettingsError):
         plan_erasure(world.lake, erased_key(STREAM, "a"))
     for number in (15, 25):  # in the reseeds that follow
         assert killed_at(number, lambda: forget(world, tmp_path))
@@ -125,11 +125,9 @@ def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(
 def test_an_erasure_that_a_check_stops_says_that_it_is_the_erasure_that_goes_on(world, tmp_path):
     lived(world)
     world.configure("counts", checks=(Check(name="none", each_row="amount < 0"),))
-    with pytest.raises(
-        DataCheckError, match=r"not finished: finish it, .*`./stateful erase sent KEY --apply`"
-    ):
+    with refused_until("erase sent KEY --apply"):
         forget(world, tmp_path)
-    with pytest.raises(LakeError, match="erase sent KEY --apply"):
+    with refused_until("erase sent KEY --apply"):
         run(world, "counts")
     world.configure("counts", checks=())
     forget(world, tmp_path)
