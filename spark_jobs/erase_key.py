@@ -14,7 +14,6 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -25,7 +24,7 @@ from include.erase.erase_rows import erase_rows
 from include.erase.erased_key import ERASED_KEY, ErasedKey, erased_key
 from include.erase.found_rows import quotable
 from include.erase.history import forget_history
-from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
+from include.erase.traces import Traces, erase_in_ops
 from include.job import PATIENCE, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
@@ -47,19 +46,18 @@ from include.landing.erasures import (
 from include.plans.reseed_options import ReseedOptions
 from include.registry import all_sources, all_streams, streams_of
 from include.savepoints.manifest import mark_deleted, savepoints_of
-from include.settings import PROJECT, SettingsError, Stream
+from include.settings import SettingsError, Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.reseed_stream import reseed
 
 JOB = "erase_key"
-AIRFLOW_HOME = PROJECT / ".airflow"
 
 log = logging.getLogger("job.erase_key")
 
 
-def erase(engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path = AIRFLOW_HOME) -> None:
+def erase(engine: Engine, lake: Lake, key: ErasedKey) -> None:
     """Erase the key, or finish an erasure of it that was begun.
 
     Raises SettingsError or LakeError, before anything is written, when it cannot be done.
@@ -69,7 +67,7 @@ def erase(engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path = AIRFL
         hold_lease(lake, f"erase-{source}", PATIENCE),
         recorded_run(lake, JOB, source, None),
     ):
-        erasure = _without_rows(engine, lake, key, airflow_home)
+        erasure = _without_rows(engine, lake, key)
         for stream in streams_of(source):
             _make_anew(engine, lake, stream, erasure)
         with _nothing_running(lake, [s.name for s in all_sources()], list(all_streams())):
@@ -77,7 +75,7 @@ def erase(engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path = AIRFL
         log.info("a key of %s is erased: ops/erasures, number %d", source, erasure.erasure)
 
 
-def _without_rows(engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path) -> Erasure:
+def _without_rows(engine: Engine, lake: Lake, key: ErasedKey) -> Erasure:
     """The erasure whose rows are gone from landing, quarantine and bronze, and recorded to be."""
     source = key.source.name
     with _nothing_running(lake, [source], list(streams_of(source))):
@@ -93,18 +91,17 @@ def _without_rows(engine: Engine, lake: Lake, key: ErasedKey, airflow_home: Path
             if plan.found.rows:
                 # The clock of bronze stays, also when its newest rows are those of the key.
                 engine.append_still_row(lake, key.source)
-            _erase_all_of(lake, plan, erasure, airflow_home)
+            _erase_all_of(lake, plan, erasure)
     again = open_erasure(lake, source)
     assert again is not None  # it is open
     return again
 
 
-def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure, airflow_home: Path) -> None:
+def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Erasure) -> None:
     key, source = plan.key, plan.key.source.name
     subjects = [source, *(stream.name for stream in streams_of(source))]
     traces = Traces(key, subjects, quotable(lake, key))
-    cells = erase_in_ops(lake, traces) + erase_in_airflow(airflow_home, traces)
-    log.info("%d texts of ops and of %s quoted it", cells, airflow_home)
+    log.info("%d texts of ops quoted it", erase_in_ops(lake, traces))
     for stream in streams_of(source):
         # By its count of rows one with the key may be clean, to a reseed that somebody else begins.
         mark_deleted(

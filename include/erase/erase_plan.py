@@ -8,7 +8,7 @@ from pyarrow import fs
 
 from include.erase.erase_rows import files_in_landing
 from include.erase.erased_key import ErasedKey, streams_by_key
-from include.erase.found_rows import LEAST_TEXT, Found, find
+from include.erase.found_rows import Found, find
 from include.erase.refuse_erasure import refuse_erasure
 from include.lake.generations import read_generations
 from include.lake.open_delta import delta_table
@@ -89,7 +89,7 @@ class ErasePlan:
                 "of other keys are equal, not the same bytes. Savepoints and replaced checkpoints are deleted"
             )
         yield from (f"  {reseed}" for reseed in self.reseeds)
-        yield "- ops, .airflow: errors, findings, results of tasks and log lines that quote it are replaced"
+        yield "- ops: errors and findings that quote it are replaced"
         yield "- all these tables: no older version, change feed or log can be read any more"
         yield from self._left()
 
@@ -112,13 +112,8 @@ class ErasePlan:
             )
         if self.elsewhere:
             yield f"NOT touched: {', '.join(self.elsewhere)}: erase it there, too"
-        if any(text is not None and len(text) < LEAST_TEXT for text in self.key.texts.values()):
-            yield (
-                f"NOT looked for in Airflow's logs and results: a text of less than {LEAST_TEXT} characters. "
-                "Delete what is older than this, if tasks print it"
-            )
         yield (
-            "NOT ours: copies and snapshots of the lake, an Airflow elsewhere (delete logs, XComs and Dag run "
+            "NOT ours: copies and snapshots of the lake, Airflow (delete logs, XComs and Dag run "
             "notes up to now), what reads your tables, a file that lands again, this shell's history"
         )
 

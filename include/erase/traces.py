@@ -1,17 +1,13 @@
-"""What `ops` and the project's own Airflow quote of a key: errors, findings, results of tasks, logs.
+"""What `ops` quotes of a key, in errors and findings.
 
 A cell that quotes any text of the key's rows is replaced as a whole: what stands beside it may be
-of them, too, and messages cut values off. Only in columns that people read, or that tasks and people
-fill: a row may have any text, and one of our words (`scheduled`, a stream's name) is not to go from
+of them, too, and messages cut values off. Only in columns that people read: a row may have any text, and one of our words (`scheduled`, a stream's name) is not to go from
 where programs read it.
 """
 
 import re
-import sqlite3
-from collections.abc import Collection, Sequence
-from contextlib import closing
+from collections.abc import Collection
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +18,7 @@ from include.erase.found_rows import LEAST_TEXT, mentions, spellings
 from include.lake.open_delta import delta_table
 from include.lake.ops import despite_others
 from include.lake.ops_schemas import SCHEMAS
-from include.lake.paths import Lake, LakeError, files_of
+from include.lake.paths import Lake, files_of
 
 ERASED = "[erased]"
 # Messages cut values to 80 characters, and quote them.
@@ -31,11 +27,6 @@ NEVER = r"(?!)"
 # Of more, all that people read of the source and its streams goes: to look for each takes too long.
 MOST_TEXTS = 1_000
 FOR_PEOPLE = ("detail", "action", "error", "reason", "group", "examples")
-# Of Airflow's tables: results, notes, what runs were asked for, errors.
-FILLED = (
-    *("body", "conf", "content", "dag_run_conf", "extra", "message", "output", "params"),
-    *("params_input", "rendered_fields", "stacktrace", "subject", "val", "value"),
-)
 SUBJECTS = ("subject", "source", "stream")
 
 
@@ -58,10 +49,6 @@ class Traces:
     def in_text(self, told: str) -> bool:
         """Whether a text that may be about anything has one of them."""
         return self._parts.search(told) is not None
-
-    def without(self, told: str) -> str:
-        """The text without them: what is around them may have to stay JSON."""
-        return self._parts.sub(ERASED, told)
 
     def in_words(self, told: str) -> bool:
         """Whether one that is about the source, or a stream of it, has."""
@@ -101,70 +88,3 @@ def _marked(rows: pa.Table, name: str, traces: Traces) -> list[bool]:
         and (traces.in_text(text) or (of in traces.subjects and traces.in_words(text)))
         for text, of in zip(told, subjects, strict=True)
     ]
-
-
-# Airflow
-
-
-def erase_in_airflow(home: Path, traces: Traces) -> int:
-    """Lines of logs and cells of the database of an Airflow whose home is on this machine: how many
-    were replaced. Short texts are not looked for there: they stand in all kinds of numbers."""
-    if not home.is_dir():
-        return 0
-    logs = (
-        file
-        for file in sorted(home.rglob("*"))
-        if file.suffix in (".log", ".json") and file.is_file()
-    )
-    cells = sum(_erase_in_log(file, traces) for file in logs)
-    return cells + sum(_erase_in_sqlite(file, traces) for file in sorted(home.glob("*.db")))
-
-
-def _erase_in_log(file: Path, traces: Traces) -> int:
-    """In place, as who writes it has it open."""
-    lines = file.read_text(errors="surrogateescape").split("\n")
-    marked = [traces.in_text(line) for line in lines]
-    if any(marked):
-        told = "\n".join(
-            ERASED if is_found else line for line, is_found in zip(lines, marked, strict=True)
-        )
-        file.write_text(told, errors="surrogateescape")
-    return sum(marked)
-
-
-def _erase_in_sqlite(file: Path, traces: Traces) -> int:
-    try:
-        return _erase_in_database(file, traces)
-    except sqlite3.OperationalError as error:
-        raise LakeError(f"{file}: {error}: stop Airflow, and repeat") from error
-
-
-def _erase_in_database(file: Path, traces: Traces) -> int:
-    with closing(sqlite3.connect(file, timeout=60)) as database:
-        cells = sum(_erase_in_table(database, table, traces) for table in _tables(database))
-        database.commit()
-        if cells:
-            database.execute("VACUUM")
-            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return cells
-
-
-def _tables(database: sqlite3.Connection) -> Sequence[str]:
-    rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    return [name for (name,) in rows if not name.startswith("sqlite_")]
-
-
-def _erase_in_table(database: sqlite3.Connection, table: str, traces: Traces) -> int:
-    """A text within JSON stays JSON: it has no quotes of its own."""
-    database.create_function(
-        "quotes", 1, lambda told: isinstance(told, str) and traces.in_text(told)
-    )
-    database.create_function("without", 1, traces.without)
-    cells = 0
-    columns = database.execute(f'PRAGMA table_info("{table}")').fetchall()
-    for column in (name for _, name, *_ in columns if name in FILLED):
-        done = database.execute(
-            f'UPDATE "{table}" SET "{column}" = without("{column}") WHERE quotes("{column}")'  # noqa: S608 (its own names)
-        )
-        cells += done.rowcount
-    return cells

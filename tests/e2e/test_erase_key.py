@@ -4,9 +4,7 @@ import gzip
 import importlib
 import json
 import random
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -123,18 +121,6 @@ def lived(spark, lake: Lake) -> None:
     append_ops(lake, "findings", [quoted])
 
 
-def airflow_home(folder: Path) -> Path:
-    """As far as an erasure looks into it."""
-    home = folder / "airflow"
-    (home / "logs").mkdir(parents=True)
-    (home / "logs" / "attempt=1.log").write_text(f'{{"event": "key {WHO}"}}\n{{"event": "done"}}\n')
-    with closing(sqlite3.connect(home / "airflow.db")) as database:
-        database.execute("CREATE TABLE xcom (dag_id TEXT, value JSON)")
-        database.execute("INSERT INTO xcom VALUES ('stream', ?)", (json.dumps({"key": WHO}),))
-        database.commit()
-    return home
-
-
 def rows_of(path: str, *without: str) -> Counter[str]:
     rows = DeltaTable(path).to_pyarrow_table().drop_columns(list(without)).to_pylist()
     return Counter(map(repr, rows))
@@ -163,12 +149,9 @@ def oracle_rows(lake: Lake, name: str) -> Counter[Any]:
     return Counter(zip(*values, rows["emitted_at_us"].to_pylist(), strict=True))
 
 
-def test_no_byte_of_a_visitor_is_left_anywhere_and_all_else_is_as_it_was(
-    spark, visits, tmp_path, capsys
-):
+def test_no_byte_of_a_visitor_is_left_anywhere_and_all_else_is_as_it_was(spark, visits, capsys):
     lake, root = visits, Path(visits.root)
     lived(spark, lake)
-    home = airflow_home(tmp_path)
     unpack = unpacked_by(spark)
     there = files_with(root, SECRETS, unpack)
     kinds = {"/".join(name.split("/")[:2]) for name in there}
@@ -192,11 +175,9 @@ def test_no_byte_of_a_visitor_is_left_anywhere_and_all_else_is_as_it_was(
     assert "nothing was changed" in plan
     assert WHO not in plan
 
-    erase(SparkEngine(spark), lake, erased_key("visits_of_visitor", WHO), home)
+    erase(SparkEngine(spark), lake, erased_key("visits_of_visitor", WHO))
     spark.catalog.clearCache()
     assert files_with(root, SECRETS, unpack) == set()
-    assert files_with(home, SECRETS) == set()
-    assert '{"event": "done"}' in (home / "logs" / "attempt=1.log").read_text()
     events = (row for row in rows_of(lake.bronze("visits")).elements() if STILL not in row)
     kept = {row: n for row, n in before.items() if WHO not in row and STILL not in row}
     assert Counter(events) == Counter(kept)

@@ -2,8 +2,6 @@
 
 import io
 import json
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +14,7 @@ from include.cli.__main__ import main
 from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import ErasedKey, erased_key, streams_by_key
 from include.erase.found_rows import find, landed_file_of, mentions, quotable
-from include.erase.traces import Traces, erase_in_airflow, erase_in_ops
+from include.erase.traces import Traces, erase_in_ops
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake, LakeError
 from include.lake.read_tables import dataset_of
@@ -127,7 +125,7 @@ def test_a_word_is_no_part_of_another():
     assert not mentions("77 rows, 0.75, x7", "7")
 
 
-def test_records_that_quote_a_key_are_replaced_and_others_stay(lake: Lake, tmp_path: Path):
+def test_records_that_quote_a_key_are_replaced_and_others_stay(lake: Lake):
     key = erased_key("device_signals", "7")
     rows = [
         {"subject": "device_signals", "finding": "x", "detail": "key 7 failed"},
@@ -141,23 +139,6 @@ def test_records_that_quote_a_key_are_replaced_and_others_stay(lake: Lake, tmp_p
     told = sorted(read_ops(lake, "findings")["detail"].to_pylist())
     assert told == ["[erased]", "[erased]", "key 7 failed", "key 70 failed"]
     assert read_ops(lake, "runs")["error"].to_pylist() == ["[erased]"]
-    assert erase_in_airflow(tmp_path / "none", Traces(key, [], {WHO})) == 0
-
-
-def test_results_of_tasks_and_lines_of_logs_are_replaced(tmp_path: Path):
-    (tmp_path / "logs").mkdir()
-    log = tmp_path / "logs" / "attempt=1.log"
-    log.write_text(f'{{"event": "one"}}\n{{"event": "of {WHO}"}}\n')
-    database = tmp_path / "airflow.db"
-    with closing(sqlite3.connect(database)) as made:
-        made.execute("CREATE TABLE xcom (key TEXT, value JSON, size INT)")
-        made.execute("INSERT INTO xcom VALUES ('r', ?, 7)", (json.dumps({"who": WHO}),))
-        made.commit()
-    assert erase_in_airflow(tmp_path, Traces(erased_key("user_counts", WHO), [], {WHO})) == 2
-    assert log.read_text() == '{"event": "one"}\n[erased]\n'
-    with closing(sqlite3.connect(database)) as made:
-        assert made.execute("SELECT * FROM xcom").fetchall() == [("r", '{"who": "[erased]"}', 7)]
-    assert WHO.encode() not in database.read_bytes()
 
 
 @pytest.mark.parametrize("word", ["succeeded", "device_signals", "complete_word"])
@@ -173,21 +154,6 @@ def test_words_that_records_are_read_by_stay_whatever_a_row_says(lake: Lake, wor
     assert {name: told[name] for name in run} == run | {"error": "[erased]"}
     (told,) = read_ops(lake, "generations").to_pylist()
     assert {name: told[name] for name in made} == made
-
-
-def test_what_airflow_runs_by_stays_whatever_a_row_says(tmp_path: Path):
-    database = tmp_path / "airflow.db"
-    with closing(sqlite3.connect(database)) as made:
-        made.execute("CREATE TABLE dag_run (run_type TEXT, dag_id TEXT, conf JSON)")
-        made.execute(
-            "INSERT INTO dag_run VALUES ('scheduled', 'stream', '{\"of\": \"scheduled\"}')"
-        )
-        made.commit()
-    traces = Traces(erased_key("user_counts", "scheduled"), [], {"scheduled"})
-    assert erase_in_airflow(tmp_path, traces) == 1
-    with closing(sqlite3.connect(database)) as made:
-        rows = made.execute("SELECT * FROM dag_run").fetchall()
-    assert rows == [("scheduled", "stream", '{"of": "[erased]"}')]
 
 
 @pytest.mark.parametrize("kind", ["struct<somebody: int>", "string"])

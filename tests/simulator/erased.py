@@ -32,8 +32,8 @@ def lived(world: World, seed: int = 3) -> None:
             run(world, kind)
 
 
-def forget(world: World, tmp: Path, key: str = SECRET) -> None:
-    erase(world.engine, world.lake, erased_key(STREAM, key), tmp / "airflow")
+def forget(world: World, key: str = SECRET) -> None:
+    erase(world.engine, world.lake, erased_key(STREAM, key))
 
 
 def left(world: World, *others: str):
@@ -83,4 +83,4 @@ def cut_off_before(world: World, tmp: Path, step: str, patched: pytest.MonkeyPat
     with patched.context() as patch:
         patch.setattr(erase_key, step, cut_off)
         with pytest.raises(KeyboardInterrupt):
-            forget(world, tmp)
+            forget(world)

@@ -36,7 +36,7 @@ def test_nothing_of_a_key_is_left_and_all_else_goes_on(world, tmp_path):
     there = files_with(Path(world.lake.root), [SECRET.encode()])
     parts = {name.partition("/")[0] for name in there}
     assert parts >= {"bronze", "tables", "checkpoints", "savepoints"}
-    forget(world, tmp_path)
+    forget(world)
     check_erased(world)
     (certificate,) = erasures_of(world.lake, "sent")
     assert certificate.is_done
@@ -56,15 +56,15 @@ def test_nothing_of_a_key_is_left_and_all_else_goes_on(world, tmp_path):
 def test_streams_and_ingestion_wait_for_an_erasure_that_was_cut_off(written, world, tmp_path):
     lived(world)
     bronze = next(n for n, name in enumerate(written, 1) if "bronze/sent" in name)
-    assert killed_at(bronze + 1, lambda: forget(world, tmp_path))
+    assert killed_at(bronze + 1, lambda: forget(world))
     for kind in KINDS:
         with refused_until("erase sent KEY --apply"):
             run(world, kind)
     with pytest.raises(SettingsError):
         plan_erasure(world.lake, erased_key(STREAM, "a"))
     for number in (15, 25):  # in the reseeds that follow
-        assert killed_at(number, lambda: forget(world, tmp_path))
-    forget(world, tmp_path)
+        assert killed_at(number, lambda: forget(world))
+    forget(world)
     check_erased(world)
 
 
@@ -78,7 +78,7 @@ def test_a_reseed_while_an_erasure_is_open_begins_with_no_state_of_before(
         reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
         table = world.table(kind)
         assert SECRET not in str(table), kind
-    forget(world, tmp_path)
+    forget(world)
     check_erased(world)
 
 
@@ -88,7 +88,7 @@ def written() -> list[str]:
     with open_world() as world, pytest.MonkeyPatch.context() as patch:
         count_deletions(patch)
         lived(world)
-        return writes_of(lambda: forget(world, Path(world.lake.root, "no-airflow"))).names
+        return writes_of(lambda: forget(world)).names
 
 
 def count_deletions(patch: pytest.MonkeyPatch) -> None:
@@ -115,9 +115,9 @@ def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(
     for number in range(1, len(written) + 1):
         with open_world() as world:
             lived(world)
-            assert killed_at(number, lambda world=world: forget(world, tmp_path))
+            assert killed_at(number, lambda world=world: forget(world))
             if not any(erasure.is_done for erasure in erasures_of(world.lake, "sent")):
-                forget(world, tmp_path)
+                forget(world)
             check_erased(world)
 
 
@@ -126,9 +126,9 @@ def test_an_erasure_that_a_check_stops_says_that_it_is_the_erasure_that_goes_on(
     lived(world)
     world.configure("counts", checks=(Check(name="none", each_row="amount < 0"),))
     with refused_until("erase sent KEY --apply"):
-        forget(world, tmp_path)
+        forget(world)
     with refused_until("erase sent KEY --apply"):
         run(world, "counts")
     world.configure("counts", checks=())
-    forget(world, tmp_path)
+    forget(world)
     check_erased(world)
