@@ -1,6 +1,7 @@
 """What runs, and what shows how it goes: streams, their care, their state, the tables."""
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -20,6 +21,9 @@ from include.cli.app import (
     show_json,
 )
 from include.lake.paths import made_lake
+from include.page.key_figures import KEY_DAYS, read_key
+from include.page.key_text import key_text
+from include.page.shown_time import MOST_DAYS
 from include.registry import all_streams, stream_named
 from include.settings import Stream
 from include.spark.local_jobs import say
@@ -82,6 +86,27 @@ def care(
 def inspect(stream: StreamArgument, lake: LakeOption, is_json: JsonOption = False) -> int:
     """Show what the state of a stream holds: keys, bytes, ages, timeouts, skew."""
     return run_local.inspect_state(lake, stream, is_json)
+
+
+@command("explain", "explain user_counts alice --json", PANEL)
+def explain(
+    stream: StreamArgument,
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="A text as it is; any other key as JSON.")
+    ],
+    lake: LakeOption,
+    days: Annotated[
+        int, typer.Option(min=1, max=MOST_DAYS, help="How far back it is looked at.")
+    ] = KEY_DAYS,
+    is_json: JsonOption = False,
+) -> int:
+    """Show the state of a key, its timeouts and events, and why each of its rows was emitted."""
+    figures = read_key(lake, stream, key, datetime.now(UTC), days)
+    if is_json:
+        show_json(asdict(figures))
+    else:
+        say(key_text(figures))
+    return int(figures.failure is not None)
 
 
 def streams_named(name: str | None) -> tuple[Stream, ...]:

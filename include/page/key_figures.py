@@ -5,7 +5,7 @@ what is shown is what bronze makes of the key; where the table says something el
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from include.fold.states import States
 from include.fold.timers import TIMERS
 from include.lake.paths import Lake
 from include.page.key_outputs import ShownOutput, compared_outputs, plain_rows
-from include.page.key_replay import KeyEvent, Step, key_events, replay
+from include.page.key_replay import KeyEvent, Step, key_events, steps_of
 from include.page.key_rows import initial_state, key_of_text, read_events, state_in
 from include.plans.plan_recompute import base_text, refuse_before_mapping, settled_until
 from include.plans.stream_identity import stream_identity
@@ -41,7 +41,8 @@ KEY_DAYS = 7
 CLOCKS = ("event_time_us", "ingested_at_us")
 
 
-class KeyState(NamedTuple):
+@dataclass(frozen=True)
+class KeyState:
     """What is kept of the key as of an instant. `state` None: nothing, or only a timeout."""
 
     until: datetime
@@ -53,7 +54,8 @@ class KeyState(NamedTuple):
     is_damaged: bool = False  # the savepoint: what it had of the key is not known
 
 
-class ShownEvent(NamedTuple):
+@dataclass(frozen=True)
+class ShownEvent:
     """An event of the key. `was_late`: a run had passed it when it came."""
 
     at: datetime
@@ -76,7 +78,7 @@ class ShownStep:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyFigures:
-    """All that the page of a key shows."""
+    """All that there is to show of a key: its page, and `./stateful explain`, as text or JSON."""
 
     stream: str
     names: str  # of the key
@@ -192,7 +194,7 @@ def _replayed(
     if until_us is None:
         return _Replayed(states, [], [], list(events))
     settled = [event for event in events if event.at_us < until_us]
-    steps = [s for s in replay(fold, key, states, settled, until_us) if s.at_us >= from_us]
+    steps = [s for s in steps_of(fold, key, states, settled, until_us) if s.at_us >= from_us]
     return _Replayed(states, steps, settled, [e for e in events if e.at_us >= until_us])
 
 
@@ -211,7 +213,7 @@ def _in_savepoint(lake: Lake, fold: KeyedFold, key: Key, savepoint: Savepoint) -
         state = _state_at(fold, state_in(lake, fold, key, savepoint), until)
     except SavepointError:
         state = KeyState(until, None, None, None, None, is_damaged=True)
-    return state._replace(origin=savepoint.origin)
+    return replace(state, origin=savepoint.origin)
 
 
 def _state_at(fold: KeyedFold, rows: pa.Table, until: datetime) -> KeyState:

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,7 +22,8 @@ from include.page.key_rows import table_rows
 from include.text_table import value_text
 
 
-class ShownOutput(NamedTuple):
+@dataclass(frozen=True)
+class ShownOutput:
     """A row that was emitted. `in_table`: whether the table has it, or has none of a key that is gone;
     None: there is nothing to compare it with."""
 
@@ -53,12 +55,12 @@ def compared_outputs(
 
 def _marked(output: ShownOutput, there: Counter[tuple[datetime, str]]) -> ShownOutput:
     if output.is_removal:  # of an update table, which has at most one row of a key
-        return output._replace(in_table=not there.total())
+        return replace(output, in_table=not there.total())
     named = (output.emitted_at, output.text)
     is_there = there[named] > 0
     if is_there:
         there[named] -= 1
-    return output._replace(in_table=is_there)
+    return replace(output, in_table=is_there)
 
 
 def _outputs(fold: KeyedFold, steps: Sequence[Step]) -> list[list[ShownOutput]]:

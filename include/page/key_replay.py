@@ -65,7 +65,7 @@ def _was_late(fold: KeyedFold, at_us: int, arrival_us: int | None, delay_us: int
     return bool(is_late(at_us, arrival_us, delay_us))
 
 
-def replay(
+def steps_of(
     fold: KeyedFold, key: Key, states: States, events: Sequence[KeyEvent], until_us: int
 ) -> Iterator[Step]:
     """The steps of `events`, all before `until_us`, from `states` on; timeouts in between.
