@@ -80,17 +80,11 @@ def state_app() -> FastAPI:
         return PlainTextResponse(metrics_text(_overview(user)), headers=HEADERS)
 
     @app.get("/dags/{dag_id}", dependencies=[READS_DAG])
-    def stream(
-        dag_id: str,
-        days: Days | None = None,
-        start: From = "",
-        until: str = "",
-        zone: str = "",
-    ) -> Response:
-        """The stream of a Dag: its newest days, or a span."""
+    def stream(dag_id: str, days: Days | None = None, until: str = "") -> Response:
+        """The stream of a Dag: its newest days, or those before a date."""
         found, lake, now = _stream_of(dag_id, _declared()), _lake(), datetime.now(UTC)
         with _said():
-            time = asked_time(now, start, until, days, zone)
+            time = asked_time(now, days, until)
         figures = read_stream(lake, found, now, *time)
         return HTMLResponse(stream_html(figures, dag_id), headers=HEADERS)
 

@@ -38,18 +38,16 @@ def report(
             help="Of a stream: how far back it is shown.",
         ),
     ] = None,
-    start: Annotated[
-        str, typer.Option("--from", metavar="INSTANT", help="Of a stream: shown from here on.")
-    ] = "",
     until: Annotated[
-        str, typer.Option(metavar="INSTANT", help="Of a stream: shown until here, not now.")
+        str,
+        typer.Option(metavar="DATE", help="Of a stream: its days before it, not those up to now."),
     ] = "",
 ) -> int:
     """Write a page of all streams, or of one through time, as one HTML file."""
     now = datetime.now(UTC)
-    time = asked_time(now, start, until, days)
-    if name is None and (start or until or days is not None):
-        raise MistakeError("--from, --until and --days are of one stream: name it")
+    time = asked_time(now, days, until)
+    if name is None and (until or days is not None):
+        raise MistakeError("--until and --days are of one stream: name it", subject="--until")
     if not to.parent.is_dir():
         raise MistakeError(f"--to {to}: there is no folder {to.parent}")
     html, trouble = _all(lake) if name is None else _one(lake, name, now, time)

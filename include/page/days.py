@@ -49,12 +49,6 @@ def days_of(coverage: Coverage, now: datetime, count: int) -> tuple[Day, ...]:
     return tuple(_day(coverage, number) for number in range(newest - count + 1, newest + 1))
 
 
-def days_between(coverage: Coverage, since: datetime, until: datetime) -> tuple[Day, ...]:
-    """Each day that `[since, until)` has a part of, in order."""
-    first, end = micros_of(since) // DAY_US, -(-micros_of(until) // DAY_US)
-    return tuple(_day(coverage, number) for number in range(first, end))
-
-
 def days_text(days: Sequence[Day]) -> str:
     """The bar in words: "27 days right, 3 days late rows missing"."""
     counts = Counter(day.status for day in days)

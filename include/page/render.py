@@ -13,12 +13,12 @@ from markupsafe import Markup, escape
 
 from include.coverage.findings import spans_text
 from include.page.backfill_form import BackfillForm
-from include.page.charts import LEFT, WIDTH, Chart, Point, bars, lines, spark
+from include.page.charts import Chart, Point, bars, lines, spark
 from include.page.days import NOT_RIGHT, WORDS, days_text
 from include.page.key_figures import KeyFigures
 from include.page.overview import WINDOW_DAYS, Overview
 from include.page.run_points import PARTS
-from include.page.shown_time import moves, query
+from include.page.shown_time import moves
 from include.page.size_points import SizePoint
 from include.page.stream_figures import StreamFigures
 from include.text_table import bytes_text
@@ -26,7 +26,6 @@ from include.text_table import bytes_text
 TEMPLATES = Path(__file__).parent / "templates"
 SHOWN_RUNS = 50
 SHOWN = 20
-HALF_HOUR = timedelta(minutes=30)
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 Link = Callable[[str], str]
@@ -50,7 +49,6 @@ def stream_html(figures: StreamFigures, dag_id: str | None = None) -> str:
         runs=list(reversed(figures.runs))[:SHOWN_RUNS],
         wrong=spans_text(figures.wrong),
         moves=dict(moves(figures.time, figures.now)) if dag_id else {},
-        zoom=_zoom(figures) if dag_id else {},
         words=WORDS,
         shown=SHOWN,
     )
@@ -86,12 +84,10 @@ def _environment() -> Environment:
         "bytes": _bytes,
         "instant": _instant,
         "minute": _minute,
-        "whole_second": lambda at: at + timedelta(microseconds=-at.microsecond % 10**6),
-        "field": lambda at: f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}",
         "span": _span,
         "seconds": lambda at: 0 if at is None else int(at.timestamp()),
     }
-    environment.globals |= {"spark": spark, "days_text": days_text, "around": _around}
+    environment.globals |= {"spark": spark, "days_text": days_text}
     return environment
 
 
@@ -110,17 +106,6 @@ def _wrong_dates(figures: StreamFigures) -> dict[str, str]:
     if not wrong:
         return {}
     return {"from": f"{wrong[0]}", "until": f"{wrong[-1] + timedelta(days=1)}"}
-
-
-def _zoom(f: StreamFigures) -> dict[str, float]:
-    """What of time lies where in each chart, in milliseconds and in its own units, for the script."""
-    begin, end = (at.timestamp() * 1_000 for at in (f.begin, f.end))
-    return {"data-from": begin, "data-until": end, "data-left": LEFT, "data-width": WIDTH}
-
-
-def _around(began: datetime, ended: datetime) -> str:
-    """The query of the address of half an hour before until half an hour after."""
-    return query(began - HALF_HOUR, ended + HALF_HOUR)
 
 
 def _template(name: str) -> Template:

@@ -5,9 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
-from include.lake.ops import read_ops
 from include.page.recorded import Recorded, Row
 from include.settings import Stream
 
@@ -69,32 +67,12 @@ class RunPoint:
         return None if self.until is None else (self.ended_at - self.until).total_seconds()
 
 
-class Ran(NamedTuple):
-    """The runs that ended in the window, in that order; and when those began and ended that were
-    still running at its end."""
-
-    runs: tuple[RunPoint, ...]
-    unfinished: tuple[tuple[datetime, datetime], ...]
-
-
-def read_runs(recorded: Recorded, stream: Stream) -> Ran:
-    """Those of the window."""
+def read_runs(recorded: Recorded, stream: Stream) -> tuple[RunPoint, ...]:
+    """The runs that ended in the window, in that order."""
     rows = recorded.in_window("runs", "ended_at", {"subject": stream.name}, RUN_SERIES)
     drains = [row for row in rows if row["job"] in DRAINS]
     batches = _batches(recorded, stream, drains)
-    runs = tuple(_run(row, batches[row["run_id"]]) for row in drains)
-    return Ran(runs, _unfinished(recorded, stream))
-
-
-def _unfinished(recorded: Recorded, stream: Stream) -> tuple[tuple[datetime, datetime], ...]:
-    if recorded.until is None:
-        return ()
-    where, columns = {"subject": stream.name}, ("job", "started_at", "ended_at")
-    edges = (("ended_at", recorded.until), ("started_at", recorded.until))
-    rows = read_ops(recorded.lake, "runs", where, columns, *edges).to_pylist()
-    return tuple(
-        sorted((row["started_at"], row["ended_at"]) for row in rows if row["job"] in DRAINS)
-    )
+    return tuple(_run(row, batches[row["run_id"]]) for row in drains)
 
 
 def _batches(

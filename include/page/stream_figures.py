@@ -16,7 +16,7 @@ from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.page.big_keys import BigKeys, biggest_keys
-from include.page.days import Day, days_between, days_of
+from include.page.days import Day, days_of
 from include.page.overview import (
     READ_ERRORS,
     StreamLine,
@@ -48,7 +48,6 @@ class StreamFigures:
     limits: Mapping[str, float | None]
     key_names: str  # what its keys are called
     runs: tuple[RunPoint, ...] = ()
-    unfinished: tuple[tuple[datetime, datetime], ...] = ()  # runs that ended after the time
     sizes: tuple[SizePoint, ...] = ()
     partitions: tuple[Row, ...] = ()  # of the newest measurement: partition, bytes, files
     savepoints: tuple[Row, ...] = ()  # the newest first
@@ -81,7 +80,7 @@ def read_stream(
     time = ShownTime(window, until)
     recorded = Recorded(lake, time.begin(now), stream, until)
     parts: dict[str, Callable[[], Any]] = {
-        "runs": lambda: read_runs(recorded, stream)._asdict(),
+        "runs": lambda: read_runs(recorded, stream),
         "measured": lambda: read_sizes(recorded, stream)._asdict(),
         "savepoints": lambda: _rows(lake, "savepoints", stream, "until"),
         "profiles": lambda: _rows(lake, "rocksdb_profiles", stream, "profile"),
@@ -102,7 +101,6 @@ def read_stream(
         limits=vars(stream.limits),
         key_names=load_definition(stream).fold.keys.text(),
         troubles=troubles,
-        **read.pop("runs", {}),
         **read.pop("measured", {}),
         **read,
         **(judged or {}),
@@ -160,6 +158,7 @@ def _coverage(recorded: Recorded, stream: Stream, now: datetime, time: ShownTime
 
 
 def _days(coverage: Coverage, now: datetime, time: ShownTime) -> tuple[Day, ...]:
-    if time.until is None:  # as many as were asked for: of the first one, the evening is not there
-        return days_of(coverage, now, max(time.length // timedelta(days=1), 1))
-    return days_between(coverage, time.begin(now), time.until)
+    end = (
+        time.until - timedelta(microseconds=1) if time.until else now
+    )  # that midnight is of the next day
+    return days_of(coverage, end, max(time.length // timedelta(days=1), 1))

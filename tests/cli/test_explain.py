@@ -12,9 +12,9 @@ import pytest
 
 from include.fold.instants import micros_of
 from include.lake.paths import Lake
-from spark_jobs.engines.local_engine import LocalEngine
 from tests.faults.command_line import CommandLine
 from tests.simulator.live_model import LiveModel
+from tests.simulator.local_engine import LocalEngine
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MINUTE, GAP = timedelta(minutes=1), timedelta(minutes=30)

@@ -2,8 +2,7 @@
 
 import json
 import random
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +133,6 @@ def test_the_figures_of_a_span_are_those_of_sql(filled, first, second):
     )
     assert [(r.run_id, r.rows_in, r.rows_out) for r in figures.runs] == [r[:3] for r in runs]
     assert [r.parts["around batches"] for r in figures.runs] == pytest.approx([r[3] for r in runs])
-    running = sql(
-        filled,
-        f"""SELECT started_at, ended_at FROM ops/runs WHERE {ours} AND ended_at >= TIMESTAMPTZ
-        '{until}' AND started_at < TIMESTAMPTZ '{until}' ORDER BY ALL""",
-    )
-    assert list(figures.unfinished) == running
     sizes = sql(
         filled,
         f"""SELECT measured_at, sum(bytes), max(bytes) FILTER (part = 'state'), sum(files)
@@ -175,45 +168,6 @@ def test_what_is_so_now_is_the_same_on_the_page_of_any_time(filled):
     assert (now.savepoints, now.findings, now.wrong) == (then.savepoints, then.findings, then.wrong)
 
 
-@pytest.mark.parametrize(
-    ("since", "until"),
-    [
-        (BEGAN - 9 * DAY, BEGAN - 8 * DAY),  # before the first run
-        (BEGAN - 9 * DAY, NOW),  # from before it on
-        (BEGAN, BEGAN + SECOND),  # in which nobody ran
-        (datetime(2017, 1, 1, tzinfo=UTC), NOW),
-    ],
-)
-def test_a_page_of_any_span_can_be_drawn(filled, since, until):
-    figures = shown(filled, since, until)
-    page = stream_html(figures, "stream_x")
-    assert f"from {since:%F %T} until {until:%F %T}" in page
-    assert ("None in this time." in page) == (figures.runs == ())
-    assert len(figures.runs) in (0, len(read_stream(filled, STREAM, NOW, 30 * DAY).runs))
-
-
-def test_a_run_that_went_on_is_named_with_the_way_to_it(lake):
-    began, ended = NOW - 5 * HOUR, NOW - HOUR
-    run = {"run_id": "a", "job": "run_stream", "subject": STREAM.name, "outcome": "succeeded"}
-    append_ops(lake, "runs", [run | {"started_at": began, "ended_at": ended}])
-    figures = shown(lake, NOW - 4 * HOUR, NOW - 2 * HOUR)
-    assert (figures.runs, figures.unfinished) == ((), ((began, ended),))
-    said = f"from {began:%F %T} until {ended:%F %T}"
-    page = stream_html(figures, "stream_x")
-    assert f'?from=2026-11-24T07%3A00%3A00Z&amp;until=2026-11-24T12%3A00%3A00Z">{said}</a>' in page
-    assert f"One was running at its end: {said}." in stream_html(figures)
-    assert len(shown(lake, began - HOUR / 2, ended + HOUR / 2).runs) == 1
-
-
-def test_the_form_s_fields_hold_all_of_the_time(lake):
-    begin, end = NOW - HOUR + SECOND / 2, NOW - HOUR + 1.5 * SECOND
-    page = stream_html(read_stream(lake, STREAM, NOW, end - begin, end), "stream_x")
-    assert re.findall('step="1" value="([^"]*)"', page) == [
-        "2026-11-24T11:30:00",
-        "2026-11-24T11:30:02",
-    ]
-
-
 def test_rows_of_somebody_else_without_a_count_or_a_name_have_a_page(lake):
     savepoint = {"stream": STREAM.name, "until": NOW - HOUR}
     append_ops(lake, "savepoints", [savepoint | {"keys": keys} for keys in (None, 5)])
@@ -232,22 +186,16 @@ def test_an_empty_lake_has_a_page_of_any_span(lake):
     assert page.count("no data") == page.count('<svg role="img"')
 
 
-def test_the_days_of_a_span_are_those_that_it_has_a_part_of(lake):
+def test_the_days_of_a_time_are_those_before_its_end(lake):
     write_history(lake, [STREAM], 40)
 
-    def days(since: datetime, until: datetime) -> list[str]:
-        return [f"{day.date:%d} {day.status}" for day in shown_days(since, until)]
-
-    def shown_days(since: datetime, until: datetime) -> Any:
-        return read_stream(lake, STREAM, NOW, until - since, until).days
+    def days(count: int, until: datetime | None = None) -> list[tuple[str, str]]:
+        figures = read_stream(lake, STREAM, NOW, count * DAY, until)
+        return [(f"{day.date:%d}", day.status) for day in figures.days]
 
     midnight = NOW.replace(hour=0, minute=0)
-    assert [day[:2] for day in days(midnight - HOUR, midnight + HOUR)] == ["23", "24"]
-    assert [day[:2] for day in days(midnight - DAY, midnight)] == ["23"]
-    assert [day[:2] for day in days(NOW - HOUR, NOW)] == ["24"]
-    assert days(NOW - 3 * DAY, NOW) == [
-        f"{day.date:%d} {day.status}" for day in read_stream(lake, STREAM, NOW, 4 * DAY).days
-    ]
+    assert [day for day, _ in days(2)] == ["23", "24"]
+    assert days(2, midnight) == days(3)[:2]
 
 
 def test_a_table_that_cannot_be_read_is_said_once_and_costs_its_own_part(lake):
