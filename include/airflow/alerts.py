@@ -42,11 +42,14 @@ def notifiers() -> dict[str, Callable[[Any], None]]:
         declared = importlib.import_module(NOTIFY_MODULE).NOTIFY
     # Whatever the user's file raises: it is that file which is wrong.
     except Exception as error:
-        raise SettingsError(f"{NOTIFY_FILE}: {type(error).__name__}: {error}") from error
+        raise SettingsError(
+            f"{NOTIFY_FILE}: {type(error).__name__}: {error}", subject=NOTIFY_FILE
+        ) from error
     if not isinstance(declared, (tuple, list)) or not all(map(callable, declared)):
         raise SettingsError(
             f"{NOTIFY_FILE}: NOTIFY is no tuple of notifiers (it has {_kinds(declared)}): give "
-            "NOTIFY = (..., ), the comma too where there is one"
+            "NOTIFY = (..., ), the comma too where there is one",
+            subject=NOTIFY_FILE,
         )
     found: dict[str, Callable[[Any], None]] = {}
     for name, each in zip(map(_called, declared), declared, strict=True):

@@ -72,7 +72,9 @@ def checked_parallelism(text: str) -> str:
     SettingsError for what is no limit: 0 is none to Airflow, and its scheduler ends with words.
     """
     if not text.isdecimal() or int(text) < 1:
-        raise SettingsError(f"PARALLELISM={text} is no number of tasks: give 1 or more")
+        raise SettingsError(
+            f"PARALLELISM={text} is no number of tasks: give 1 or more", subject="PARALLELISM"
+        )
     return text
 
 
@@ -90,7 +92,7 @@ def any_free_port() -> int:
 def free_port_or_error(text: str) -> int:
     """The port in `text`; SettingsError when it is none, or taken."""
     if not text.isdigit() or not 0 < int(text) < 65536:
-        raise SettingsError(f"PORT={text} is not a port number")
+        raise SettingsError(f"PORT={text} is not a port number", subject="PORT")
     with socket.socket() as probe:
         # As the server does: a port that is only waiting to be reused is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -99,7 +101,8 @@ def free_port_or_error(text: str) -> int:
         except OSError as error:
             raise SettingsError(
                 f"port {text} cannot be used ({error.strerror}): stop what holds it, "
-                "or give another with PORT="
+                "or give another with PORT=",
+                subject="PORT",
             ) from None
     return int(text)
 
@@ -110,7 +113,9 @@ def make_private_home() -> None:
         HOME.mkdir(exist_ok=True)
         HOME.chmod(PRIVATE_FOLDER)
     except OSError as error:
-        raise SettingsError(f"{HOME} cannot be closed to others: {error.strerror}") from error
+        raise SettingsError(
+            f"{HOME} cannot be closed to others: {error.strerror}", subject=str(HOME)
+        ) from error
 
 
 def make_password() -> None:
@@ -123,7 +128,9 @@ def make_password() -> None:
         known = dict(json.loads(PASSWORDS.read_text() or "{}"))
     except (ValueError, TypeError) as error:
         raise SettingsError(
-            f"{PASSWORDS} has no passwords ({error}): remove it, and a new one is made"
+            f"{PASSWORDS} has no passwords ({error}); a new one is made after",
+            subject=str(PASSWORDS),
+            command=f"rm {PASSWORDS}",
         ) from error
     if USER not in known:
         known[USER] = secrets.token_urlsafe(PASSWORD_BYTES)

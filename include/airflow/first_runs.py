@@ -12,6 +12,7 @@ from typing import Any
 
 from include.airflow.api import AirflowApi
 from include.airflow.progress import WAITING, Shown
+from include.lake.errors import StatefulError
 
 SECONDS_BETWEEN_LOOKS = 1.0
 # Parsing is done within seconds of the start; on a loaded machine within a minute.
@@ -22,8 +23,11 @@ DUE_DEADLINE = 120.0
 LOG_TAIL = 40
 
 
-class DagNotReadError(Exception):
+class DagNotReadError(StatefulError):
     """Airflow could not read a Dag; the message has its traceback."""
+
+    code = "airflow_failed"
+    exit_code = 1
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,12 @@ class FirstRuns:
                 return dag
             for error in self._api.get("importErrors")["import_errors"]:
                 if _instant(error["timestamp"]) > self._started_at:
-                    raise DagNotReadError(f"{error['filename']}: {error['stack_trace']}")
+                    raise DagNotReadError(
+                        f"{error['filename']}: {error['stack_trace']}", subject=error["filename"]
+                    )
             self._pause()
         raise DagNotReadError(
-            f"Airflow has not found {dag_id} in dags/ within {PARSE_DEADLINE:.0f} s"
+            f"Airflow has not found {dag_id} in dags/ within {PARSE_DEADLINE:.0f} s", subject=dag_id
         )
 
     def _fail_interrupted(self, dag_id: str) -> None:

@@ -32,6 +32,7 @@ from include.airflow.environment import (
 from include.airflow.first_runs import DagNotReadError, FirstRuns
 from include.airflow.parts import LOGS, AirflowDiedError, Parts, start_background, start_servers
 from include.airflow.progress import shown_progress
+from include.lake.errors import last_line
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.lake.process_tree import adopt_orphans
@@ -57,7 +58,7 @@ def serve(lake: Lake, port: str, *, once: bool) -> int:
         with stop_signals_raised(), only_one_here():
             return run(lake, free, once=once)
     except (AirflowDiedError, DagNotReadError, LakeError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"{last_line(error)}\n")
         return 1
     except (URLError, TimeoutError) as error:
         sys.stderr.write(f"error: Airflow's API answers {error}: its logs are in {LOGS}\n")
@@ -103,7 +104,8 @@ def only_one_here() -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SettingsError(
-                "`make run` is serving already from this folder: stop it, or use a second clone"
+                "`make run` is serving already from this folder: stop it, or use a second clone",
+                code="already_running",
             ) from None
         yield
 

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from include.airflow.api import AirflowApi
 from include.airflow.environment import HOME, HOST, PRIVATE_FILE, PRIVATE_FOLDER, PRIVATE_UMASK
+from include.lake.errors import StatefulError
 from include.lake.process_tree import end_descendants, interrupt_me_with_parent, wait_until
 from include.settings import PROJECT
 from include.spark.local_jobs import say
@@ -35,8 +36,11 @@ BACKGROUND = (
 WRITES_THE_LAKE = "scheduler"
 
 
-class AirflowDiedError(Exception):
+class AirflowDiedError(StatefulError):
     """A part of Airflow ended, or never answered."""
+
+    code = "airflow_failed"
+    exit_code = 1
 
 
 class Parts:
@@ -72,13 +76,17 @@ class Parts:
         self.start(name, *words)
         process = self._running.pop(name)
         if process.wait() != 0:
-            raise AirflowDiedError(f"`airflow {' '.join(words)}` failed. {self._tail(name)}")
+            raise AirflowDiedError(
+                f"`airflow {' '.join(words)}` failed. {self._tail(name)}", subject=name
+            )
 
     def check_alive(self) -> None:
         """AirflowDiedError with the end of its log for a part that has ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
-                raise AirflowDiedError(f"Airflow's {name} has ended by itself. {self._tail(name)}")
+                raise AirflowDiedError(
+                    f"Airflow's {name} has ended by itself. {self._tail(name)}", subject=name
+                )
 
     def wait(self) -> NoReturn:
         """Until a part ends by itself, or a signal raises."""

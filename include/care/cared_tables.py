@@ -68,7 +68,9 @@ def spark_tables_named(lake: Lake, names: Sequence[str]) -> list[CaredTable]:
         found = [table for table in known if name in (table.name, _family(table))]
         if not found:
             all_names = ", ".join(table.name for table in known)
-            raise SettingsError(f"unknown table {name!r}: known are {all_names}")
+            raise SettingsError(
+                f"unknown table {name!r}: known are {all_names}", code="unknown_table", subject=name
+            )
         chosen |= {table.name: table for table in found}
     return list(chosen.values())
 

@@ -136,7 +136,8 @@ def _delete(lake: Lake, old: OldGeneration) -> None:
     except OSError as error:
         raise LakeError(
             f"{old.checkpoint}, of a generation that is over, cannot be deleted ({error}): see to "
-            "its permissions, or to who holds it, and repeat"
+            "its permissions, or to who holds it, and repeat",
+            subject=f"checkpoints/{old.stream}/{old.generation}",
         ) from error
     files = [info.size for info in found if info.type == fs.FileType.File]
     log.info("deleted %s: %s files, %s", _named(old), f"{len(files):,}", bytes_text(sum(files)))

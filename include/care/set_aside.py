@@ -56,20 +56,28 @@ def _part(lake: Lake, name: str) -> tuple[list[str], list[str]]:
     if not PART.fullmatch(name) or ".." in name:
         raise LakeError(
             f"{name!r} is not to be set aside: name a table, such as bronze/signals or ops/batches, or "
-            "a file of a checkpoint, such as checkpoints/user_counts/1/commits/7"
+            "a file of a checkpoint, such as checkpoints/user_counts/1/commits/7",
+            code="wrong_argument",
+            subject=name,
         )
     kind, subject = PurePosixPath(name).parts[:2]
     is_of_source = kind in ("bronze", "quarantine", "ingested_files") and subject in source_names()
     if is_of_source and not all(erasure.is_done for erasure in erasures_of(lake, subject)):
         raise LakeError(
             f"an erasure of a key of {subject} was begun and is not finished, and needs bronze/{subject}: "
-            "finish it first. If it cannot be, give it up: `./stateful set-aside ops/erasures --apply`, "
-            "and repeat this"
+            "finish it first. If it cannot be, give it up, and repeat this, after",
+            code="unfinished_erasure",
+            subject=subject,
+            command="./stateful set-aside ops/erasures --apply",
         )
     wanted = OF_SOURCE.format(subject).split() if is_of_source else [name, _checksum_of(name)]
     names = [each for each in wanted if _exists(lake, each)]
     if not names:
-        raise LakeError(f"{lake.root}/{name} is not there: nothing is to be set aside")
+        raise LakeError(
+            f"{lake.root}/{name} is not there: nothing is to be set aside",
+            code="nothing_there",
+            subject=name,
+        )
     return names, _follows(lake, name, is_of_source)
 
 

@@ -126,7 +126,9 @@ def _partition_column(path: str, table: DeltaTable) -> str | None:
     if not is_date and columns != [SAVEPOINT_ID]:
         raise LakeError(
             f"{path} is partitioned by {', '.join(columns)}: only a table of one date column, of "
-            f"{SAVEPOINT_ID}, or of none, is optimized and vacuumed. Put it back as its job made it"
+            f"{SAVEPOINT_ID}, or of none, is optimized and vacuumed. Put it back as its job made it",
+            code="changed_by_others",
+            subject=path,
         )
     return str(columns[0])
 

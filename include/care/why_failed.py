@@ -9,8 +9,9 @@ from include.care.table_figures import lost_files
 from include.checkpoint.checksums import unlike_their_checksums
 from include.lake.delta_log import first_line, is_of_machine, open_table
 from include.lake.errors import StatefulError
+from include.lake.findings import Finding
 from include.lake.generations import read_generations
-from include.lake.how_to_mend import how_to_mend
+from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake, LakeError
 from include.settings import Stream
 from include.text_table import first_names
@@ -29,8 +30,11 @@ CAUSED_BY = "Caused by: "
 OF_MEMORY = ("MemoryError", "Python worker exited unexpectedly")
 
 
-class BrokenLakeError(Exception):
+class BrokenLakeError(StatefulError):
     """A file of the lake is gone or damaged; the message says which, and what to do."""
+
+    code = "unreadable_table"
+    exit_code = 1
 
 
 @contextmanager
@@ -46,17 +50,17 @@ def told_why(lake: Lake, stream: Stream) -> Iterator[None]:
     except Exception as error:
         if is_of_machine(error) or (found := why_failed(lake, stream, error)) is None:
             raise
-        raise BrokenLakeError(found) from error
+        raise found from error
 
 
-def why_failed(lake: Lake, stream: Stream, error: Exception) -> str | None:
-    """File, cause and command, in one line; None when nothing of the lake is found to be broken."""
+def why_failed(lake: Lake, stream: Stream, error: Exception) -> BrokenLakeError | None:
+    """File, cause and command; None when nothing of the lake is found to be broken."""
     result = check_checkpoint(lake, stream)
     record_check(lake, result)
     errors = [found for found in result.findings if found.severity == "error"]
     # That the coverage cannot be read says less than the file for which it cannot.
     errors.sort(key=lambda found: found.finding == "coverage_unreadable")
-    told = [f"{each.finding}: {each.detail}. To do: {each.action}" for each in errors]
+    told = [_of_finding(stream, each) for each in errors]
     if errors and errors[0].finding != "coverage_unreadable":
         return told[0]
     return (
@@ -68,27 +72,43 @@ def why_failed(lake: Lake, stream: Stream, error: Exception) -> str | None:
     )
 
 
-def _of_what_it_names(lake: Lake, stream: Stream, error: Exception) -> str | None:
+def _of_finding(stream: Stream, found: Finding) -> BrokenLakeError:
+    is_of_table = found.finding == "coverage_unreadable"
+    return BrokenLakeError(
+        f"{found.finding}: {found.detail}. To do: {found.action}",
+        code="unreadable_table" if is_of_table else "unreadable_checkpoint",
+        subject=stream.name,
+    )
+
+
+def _broken(path: str, what: str) -> BrokenLakeError:
+    error = damaged(path, what)
+    return BrokenLakeError(
+        error.message, code=error.code, subject=error.subject, command=error.command
+    )
+
+
+def _of_what_it_names(lake: Lake, stream: Stream, error: Exception) -> BrokenLakeError | None:
     """What only the error's own words say: of a file that was at hand when memory ran out, nothing."""
     if any(words in str(error) for words in OF_MEMORY):
         return None
     return _of_file_named(lake, error) or _of_state(lake, stream, error)
 
 
-def _of_table(lake: Lake, name: str) -> str | None:
+def _of_table(lake: Lake, name: str) -> BrokenLakeError | None:
     path = f"{lake.root}/{name}"
     if not lake.is_delta_table(path):
         return None
     try:
         lost = lost_files(lake, path, open_table(path))
     except LakeError as error:
-        return f"{error}. To do: {how_to_mend(name)}"
+        return _broken(name, error.message)
     if not lost:
         return None
-    return f"{path} has lost {first_names(lost)}, or they are damaged. To do: {how_to_mend(name)}"
+    return _broken(name, f"{path} has lost {first_names(lost)}, or they are damaged")
 
 
-def _of_file_named(lake: Lake, error: Exception) -> str | None:
+def _of_file_named(lake: Lake, error: Exception) -> BrokenLakeError | None:
     """Of a file that is there, and whose bytes are not what was written."""
     root = re.escape(lake.path_in_filesystem(lake.root))
     # Of a path delta-rs leaves the first slash away.
@@ -96,10 +116,10 @@ def _of_file_named(lake: Lake, error: Exception) -> str | None:
     if named is None:
         return None
     cause = first_line(error)
-    return f"{lake.root}/{named[1]} cannot be read ({cause}). To do: {how_to_mend(named[1])}"
+    return _broken(named[1], f"{lake.root}/{named[1]} cannot be read ({cause})")
 
 
-def _of_state(lake: Lake, stream: Stream, error: Exception) -> str | None:
+def _of_state(lake: Lake, stream: Stream, error: Exception) -> BrokenLakeError | None:
     """Of a change log that Spark cannot read to its end: one that is there, and complete by its name."""
     if NO_STATE not in str(error):
         return None
@@ -107,8 +127,7 @@ def _of_state(lake: Lake, stream: Stream, error: Exception) -> str | None:
     path = lake.checkpoint(stream.name, generation)
     damaged = [f"{path}/{name}" for name in unlike_their_checksums(lake, path)]
     named = first_names(damaged) if damaged else f"a file of the state in {path}"
-    way_out = how_to_mend(f"checkpoints/{stream.name}")
-    return f"{named} cannot be read ({_root_cause(error)}). To do: {way_out}"
+    return _broken(f"checkpoints/{stream.name}", f"{named} cannot be read ({_root_cause(error)})")
 
 
 def _root_cause(error: Exception) -> str:

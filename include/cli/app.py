@@ -102,7 +102,9 @@ def _checked(find: Callable[[str], T]) -> Callable[[str], T]:
         try:
             return find(text)
         except SettingsError as error:
-            raise MistakeError(str(error)) from error
+            raise MistakeError(
+                error.message, code=error.code, subject=error.subject, command=error.command
+            ) from error
 
     return parse
 

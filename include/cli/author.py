@@ -134,7 +134,10 @@ def test(
     if not there:
         missing = " and ".join(str(file.relative_to(PROJECT)) for file in files)
         raise MistakeError(
-            f"{missing} is not there: `./stateful new` writes one beside what is new, to go by"
+            f"{missing} is not there; one to go by is written beside what is new by",
+            code="nothing_there",
+            subject=name,
+            command="./stateful new",
         )
     command = [sys.executable, "-m", "pytest", "-q", *there]
     return subprocess.run(command, cwd=PROJECT, check=False).returncode
@@ -155,7 +158,7 @@ def completion(
     """Print what makes a shell complete commands and names (zsh, fish: with .venv/bin on PATH)."""
     shell = name or os.environ.get("SHELL", "").rpartition("/")[2]
     if shell not in list(Shells):
-        raise MistakeError(f"SHELL is {shell!r}: name one of {', '.join(Shells)}")
+        raise MistakeError(f"SHELL is {shell!r}: name one of {', '.join(Shells)}", subject="SHELL")
     say(
         get_completion_script(
             prog_name="stateful", complete_var="_STATEFUL_COMPLETE", shell=str(shell)

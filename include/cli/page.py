@@ -49,7 +49,7 @@ def report(
     if name is None and (until or days is not None):
         raise MistakeError("--until and --days are of one stream: name it", subject="--until")
     if not to.parent.is_dir():
-        raise MistakeError(f"--to {to}: there is no folder {to.parent}")
+        raise MistakeError(f"--to {to}: there is no folder {to.parent}", subject="--to")
     html, trouble = _all(lake) if name is None else _one(lake, name, now, time)
     to.write_text(html, encoding="utf-8")
     say(str(to))

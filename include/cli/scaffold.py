@@ -154,7 +154,11 @@ def new_stream(project: Path, name: str, source: Source) -> list[Path]:
     """Write a stream of that name and its test; the files. SettingsError for a name that is none."""
     _refuse_name("stream", name)
     if name in (*stream_names(), "sources", "notify"):
-        raise SettingsError(f"include/streams/{name}.py is there already: give another name")
+        raise SettingsError(
+            f"include/streams/{name}.py is there already: give another name",
+            code="name_taken",
+            subject=name,
+        )
     key = _key_of(source)
     events = [f for f in source.fields if f.type in PYTHON_TYPES and _can_be_in_a_record(f)]
     fields = [f"    {field.name}: {_type_of(field)}" for field in events]
@@ -180,7 +184,11 @@ def new_source(project: Path, name: str) -> list[Path]:
     """Add a source of that name to sources.py, and write its test; the files."""
     _refuse_name("source", name)
     if name in source_names():
-        raise SettingsError(f"source {name} is in include/streams/sources.py already")
+        raise SettingsError(
+            f"source {name} is in include/streams/sources.py already",
+            code="name_taken",
+            subject=name,
+        )
     file = project / "include" / "streams" / "sources.py"
     given = {"name": name, "title": _title(name)}
     file.write_text(_with_source(file.read_text(), SOURCE.format(**given)))
@@ -194,7 +202,11 @@ def files_of_tests(project: Path, name: str) -> list[Path]:
     """
     streams, sources = stream_names(), source_names()
     if name not in (*streams, *sources):
-        raise SettingsError(unknown("stream or source", name, (*streams, *sources)))
+        raise SettingsError(
+            unknown("stream or source", name, (*streams, *sources)),
+            code="unknown_stream",
+            subject=name,
+        )
     files = [_test_file(project, name)] if name in streams else []
     return files + ([_test_file(project, f"source_{name}")] if name in sources else [])
 
@@ -206,7 +218,9 @@ def _test_file(project: Path, name: str) -> Path:
 def _refuse_name(kind: str, name: str) -> None:
     if not IDENTIFIER.fullmatch(name) or iskeyword(name):
         raise SettingsError(
-            f"{kind} name {name!r} must be lower case letters, digits and _, such as page_views"
+            f"{kind} name {name!r} must be lower case letters, digits and _, such as page_views",
+            code="wrong_argument",
+            subject=name,
         )
 
 
@@ -218,7 +232,8 @@ def _key_of(source: Source) -> Field:
         names = ", ".join(field.name for field in found)
         wrong = names and f", and the table, or Python, takes {names} for something else"
         raise SettingsError(
-            f"source {source.name} has no field to group by: a key is a string or a bigint{wrong}"
+            f"source {source.name} has no field to group by: a key is a string or a bigint{wrong}",
+            subject=source.name,
         )
     return next((field for field in keys if field.required), keys[0])
 
@@ -253,13 +268,14 @@ def _with_source(text: str, entry: str) -> str:
                 return "".join([*lines[: end - 1], entry, *lines[end - 1 :]])
     raise SettingsError(
         "include/streams/sources.py has no SOURCES = ( ... ) that ends in a line of its own: add "
-        f"this to it by hand:\n{entry}"
+        f"this to it by hand:\n{entry}",
+        subject="include/streams/sources.py",
     )
 
 
 def _write(file: Path, text: str) -> Path:
     if file.exists():
-        raise SettingsError(f"{file} is there already")
+        raise SettingsError(f"{file} is there already", code="name_taken", subject=str(file))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     return file

@@ -73,7 +73,7 @@ def coverage(
 ) -> int:
     """Show where the table of a stream is right, and where not and why."""
     if is_rebuilt and is_json:
-        raise MistakeError("--rebuild is for people to read: leave --json out")
+        raise MistakeError("--rebuild is for people to read: leave --json out", subject="--json")
     if is_rebuilt:
         made = apply_rebuilt(lake, stream) if is_applied else rebuild(lake, stream)
         say(made.text())
@@ -198,7 +198,9 @@ def _key_of_stdin() -> str:
     try:
         told = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read()
     except UnicodeDecodeError:
-        raise MistakeError("the key on the standard input is no text in UTF-8") from None
+        raise MistakeError(
+            "the key on the standard input is no text in UTF-8", subject="KEY"
+        ) from None
     return told.removesuffix("\n")
 
 

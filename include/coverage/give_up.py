@@ -19,7 +19,11 @@ def give_up_reseed(lake: Lake, stream: Stream) -> int:
     with hold_lease(lake, f"stream-{stream.name}"):
         generations = read_generations(lake, stream.name)
         if generations.intent is None:
-            raise SettingsError(f"no reseed of {stream.name} is open: there is nothing to give up")
+            raise SettingsError(
+                f"no reseed of {stream.name} is open: there is nothing to give up",
+                code="nothing_there",
+                subject=stream.name,
+            )
         take_back(lake, generations, look(lake, generations))
         return int(generations.intent["generation"])
 
@@ -54,6 +58,8 @@ def _refuse_replaced(lake: Lake, generations: Generations, seen: Look) -> None:
     if generation := _replaced_by(generations, seen):
         raise SettingsError(
             f"the rows of the reseed to generation {generation} are in the table of {stream}, so "
-            f"the state before cannot go on. Make both anew: `./stateful reseed {stream} --apply` "
-            "plans again, by what is in the table now"
+            f"the state before cannot go on. Make both anew, by what is in the table now",
+            code="unfinished_reseed",
+            subject=stream,
+            command=f"./stateful reseed {stream} --apply",
         )

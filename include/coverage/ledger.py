@@ -40,6 +40,8 @@ NEVER_RECORDED = "the ledger was lost"
 class CoverageError(LakeError):
     """A stream's table is not what was recorded of it."""
 
+    code = "changed_by_others"
+
 
 @dataclass(frozen=True)
 class Look:
@@ -96,9 +98,12 @@ def reconcile(lake: Lake, generations: Generations) -> list[Entry]:
 
 def distrust_error(lake: Lake, stream: str, reason: str) -> CoverageError:
     """The error of who would build on the table of `stream`."""
+    mend = how_to_trust_again(stream)
     return CoverageError(
         f"{lake.table(stream)} is not what was recorded of it: {reason}. Nothing was changed. To mend "
-        f"it: {how_to_trust_again(stream)}"
+        f"it: {mend.words}",
+        subject=f"tables/{stream}",
+        command=mend.command,
     )
 
 

@@ -64,7 +64,9 @@ def prepare(environment: Mapping[str, str]) -> None:
 def setting(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name)
     if not value:
-        raise SettingsError(f"{name} is not set: docker-compose.yaml gives it to this step")
+        raise SettingsError(
+            f"{name} is not set: docker-compose.yaml gives it to this step", subject=name
+        )
     return value
 
 
@@ -79,7 +81,9 @@ def check_connection(environment: Mapping[str, str]) -> None:
     host = connection.get("host") if isinstance(connection, dict) else None
     if host != master:
         wanted = json.dumps({"conn_type": "spark", "host": master})
-        raise SettingsError(f"{CONNECTION} must name the host that SPARK_MASTER does: {wanted}")
+        raise SettingsError(
+            f"{CONNECTION} must name the host that SPARK_MASTER does: {wanted}", subject=CONNECTION
+        )
 
 
 def check_fernet_key(environment: Mapping[str, str]) -> None:
@@ -89,8 +93,9 @@ def check_fernet_key(environment: Mapping[str, str]) -> None:
         Fernet(key)
     except ValueError as error:
         raise SettingsError(
-            f"{FERNET_KEY} is no Fernet key ({error}): take the AIRFLOW_FERNET_KEY of a file that "
-            "`make compose-env` wrote"
+            f"{FERNET_KEY} is no Fernet key ({error}): take the AIRFLOW_FERNET_KEY of a file that is written by",
+            subject=FERNET_KEY,
+            command="make compose-env",
         ) from error
 
 
@@ -99,7 +104,9 @@ def check_database(url: str) -> None:
     try:
         engine = create_engine(url)
     except (ArgumentError, ModuleNotFoundError, ValueError) as error:
-        raise SettingsError(f"{DATABASE} is no address of a database: {error}") from error
+        raise SettingsError(
+            f"{DATABASE} is no address of a database: {error}", subject=DATABASE
+        ) from error
     try:
         engine.connect().close()
     except SQLAlchemyError as error:
@@ -107,7 +114,7 @@ def check_database(url: str) -> None:
         # Without SQLAlchemy's frame around them.
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
         raise SettingsError(
-            f"the database {shown} ({DATABASE}) did not answer: {reason}"
+            f"the database {shown} ({DATABASE}) did not answer: {reason}", subject=DATABASE
         ) from error
 
 
@@ -126,7 +133,9 @@ def prepare_lake(root: str) -> None:
         raise LakeError(
             f"the lake LAKE={root} cannot be written: {reason}. It must be a folder of a volume "
             "that all of Airflow and Spark have, or an object store with credentials in the "
-            "environment"
+            "environment",
+            code="wrong_setting",
+            subject="LAKE",
         ) from error
 
 
@@ -154,7 +163,9 @@ def write_password(environment: Mapping[str, str]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, json.dumps(passwords_in(file) | {user: password}))
     except OSError as error:
-        raise SettingsError(f"{PASSWORDS_FILE}={file} cannot be written: {error}") from error
+        raise SettingsError(
+            f"{PASSWORDS_FILE}={file} cannot be written: {error}", subject=PASSWORDS_FILE
+        ) from error
 
 
 def passwords_in(file: Path) -> dict[str, Any]:
@@ -180,7 +191,8 @@ def migrate_database() -> None:
     if code != 0:
         raise SettingsError(
             f"`airflow db migrate` failed on the database of {DATABASE} "
-            f"(exit code {code}): its output is above"
+            f"(exit code {code}): its output is above",
+            subject=DATABASE,
         )
 
 

@@ -126,7 +126,11 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
     refuse_erasure(lake, key, begun)
     found = find(lake, key)
     if begun is None and not found.rows and not found.refused:
-        raise SettingsError(f"{source} has no row of that key{_erased_before(lake, key)}")
+        raise SettingsError(
+            f"{source} has no row of that key{_erased_before(lake, key)}",
+            code="nothing_there",
+            subject=source,
+        )
     own, others = streams_by_key(key)
     return ErasePlan(
         key,
@@ -169,7 +173,9 @@ def _begun(lake: Lake, key: ErasedKey) -> Erasure | None:
     if begun is not None and not begun.is_of(key.texts):
         raise SettingsError(
             f"an erasure of another key of {key.source.name} was begun and is not finished: finish it first, "
-            f"with its key (ops/erasures, number {begun.erasure}, has a hash of it)"
+            f"with its key (ops/erasures, number {begun.erasure}, has a hash of it)",
+            code="unfinished_erasure",
+            subject=key.source.name,
         )
     return begun
 

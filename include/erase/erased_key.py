@@ -51,14 +51,23 @@ def erased_key(name: str, text: str) -> ErasedKey:
         if fields is None:
             raise SettingsError(
                 f"{name} keeps its states by a function of an event: give its source and the field "
-                f"that names whom to erase: `./stateful erase {source.name} FIELD=VALUE`"
+                f"that names whom to erase",
+                code="wrong_argument",
+                subject=name,
+                command=f"./stateful erase {source.name} FIELD=VALUE",
             )
         return _typed(source, dict(zip(fields, _values(name, fields, text), strict=True)))
     if name not in source_names():
-        raise SettingsError(f"{name} is neither a stream nor a source")
+        raise SettingsError(
+            f"{name} is neither a stream nor a source", code="unknown_stream", subject=name
+        )
     field, is_given, value = text.partition("=")
     if not is_given:
-        raise SettingsError(f"{name} is a source: give FIELD=VALUE, such as {_example(name)}")
+        raise SettingsError(
+            f"{name} is a source: give FIELD=VALUE, such as {_example(name)}",
+            code="wrong_argument",
+            subject=name,
+        )
     return _typed(source_named(name), {field: value})
 
 
@@ -87,9 +96,9 @@ def _values(name: str, fields: tuple[str, ...], text: str) -> list[str | None]:
     try:
         found = json.loads(text)
     except ValueError:
-        raise SettingsError(told) from None
+        raise SettingsError(told, code="wrong_argument", subject=name) from None
     if not isinstance(found, list) or len(found) != len(fields):
-        raise SettingsError(told)
+        raise SettingsError(told, code="wrong_argument", subject=name)
     return [None if value is None else str(value) for value in found]
 
 
@@ -98,10 +107,14 @@ def _typed(source: Source, given: Mapping[str, str | None]) -> ErasedKey:
     for name in given:
         if name not in known:
             raise SettingsError(
-                f"source {source.name} has no field {name!r}: its fields are {', '.join(known)}"
+                f"source {source.name} has no field {name!r}: its fields are {', '.join(known)}",
+                code="wrong_argument",
+                subject=name,
             )
     if all(value is None for value in given.values()):
-        raise SettingsError("a key of nulls alone names nobody")
+        raise SettingsError(
+            "a key of nulls alone names nobody", code="wrong_argument", subject=source.name
+        )
     typed = {name: _scalar(name, known[name].type, value) for name, value in given.items()}
     return ErasedKey(source, typed)
 
@@ -109,12 +122,20 @@ def _typed(source: Source, given: Mapping[str, str | None]) -> ErasedKey:
 def _scalar(name: str, type_name: str, text: str | None) -> Any:
     kind = arrow_type(type_name)
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_floating(kind):
-        raise SettingsError(f"{name} is {type_name}: nobody can be named by it here")
+        raise SettingsError(
+            f"{name} is {type_name}: nobody can be named by it here",
+            code="wrong_argument",
+            subject=name,
+        )
     try:
         return pa.scalar(text, pa.string()).cast(kind)
     except UnicodeEncodeError:
         # A shell hands over any bytes, and JSON has halves of letters; no row has either.
-        raise SettingsError(f"the value of {name} is no text in UTF-8") from None
+        raise SettingsError(
+            f"the value of {name} is no text in UTF-8", code="wrong_argument", subject=name
+        ) from None
     except pa.ArrowException:
         # Without the value: whom it names is to be written nowhere.
-        raise SettingsError(f"the value of {name} is no {type_name}") from None
+        raise SettingsError(
+            f"the value of {name} is no {type_name}", code="wrong_argument", subject=name
+        ) from None

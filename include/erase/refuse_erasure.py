@@ -21,7 +21,7 @@ from include.landing.landed_files import landed_files
 from include.landing.older_seals import older_seals
 from include.landing.parse_files import REINGESTED_ROW, WHOLE_FILE
 from include.landing.refusals import shown
-from include.registry import how_to_ingest, streams_of
+from include.registry import streams_of
 from include.savepoints.manifest import savepoints_of
 from include.settings import Source, Stream
 
@@ -32,32 +32,50 @@ def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
     if aside := lying_aside(lake):
         raise LakeError(
             f"{lake.root}/{aside[0]} may have the key, as all that was set aside: "
-            "move it out of the lake, or delete it"
+            "move it out of the lake, or delete it",
+            code="not_erasable",
+            subject=aside[0],
         )
+    bronze = f"bronze/{source.name}"
     if not lake.is_delta_table(lake.bronze(source.name)):
+        is_there = _has_anything(lake, source)
         raise LakeError(
-            f"no bronze table at {lake.bronze(source.name)}: {_without_bronze(lake, source)}"
+            f"there is no {bronze}: {'ingest first' if is_there else 'nor anything to erase'}",
+            code="nothing_there",
+            subject=bronze,
+            command=_how_to_ingest(source) if is_there else None,
         )
     columns = delta_table(lake.bronze(source.name)).schema().fields
     if lacks := set(key.values) - {column.name for column in columns}:
         raise LakeError(
-            f"bronze/{source.name} has no column {min(lacks)} yet: ingest {source.name} first: "
-            f"{how_to_ingest(source.name)}"
+            f"{bronze} has no column {min(lacks)} yet: ingest first",
+            code="nothing_there",
+            subject=bronze,
+            command=_how_to_ingest(source),
         )
     _refuse_changed(lake, source.name, begun)
     position = read_position(lake, source.name)
     if position is not None and position.open is not None:
         raise LakeError(
             f"a batch of {source.name} was begun and is not done: its files may be needed. Let it be "
-            "ingested first"
+            "ingested first",
+            code="not_erasable",
+            subject=source.name,
         )
     if begun is None and (half := _half_reingested(lake, source.name)):
         raise LakeError(
             f"a re-ingestion of {shown(min(half))} died before quarantine had what it refuses: with the "
-            f"file, that would be lost. Finish it first: `./stateful reingest {source.name}`"
+            f"file, that would be lost. Finish it first",
+            code="not_erasable",
+            subject=source.name,
+            command=f"./stateful reingest {source.name}",
         )
     if open_repair(lake, source.name) is not None:
-        raise LakeError(f"a repair of the clock of {source.name} is open: finish it first")
+        raise LakeError(
+            f"a repair of the clock of {source.name} is open: finish it first",
+            code="unfinished_repair",
+            subject=source.name,
+        )
     for stream in streams_of(source.name):
         _refuse_stream(lake, stream, key, begun)
 
@@ -78,14 +96,16 @@ def _names_of(table: str, wanted: pc.Expression) -> frozenset[str]:
     return frozenset(rows["source_file"].to_pylist())
 
 
-def _without_bronze(lake: Lake, source: Source) -> str:
-    """What to do where nothing tells which rows have a key, though others may have it."""
+def _has_anything(lake: Lake, source: Source) -> bool:
+    """Whether something may have the key, though no bronze tells which rows do."""
     paths = [lake.quarantine(source.name)]
     for stream in streams_of(source.name):
         paths += [lake.table(stream.name), lake.rejected(stream.name), lake.savepoints(stream.name)]
-    if not landed_files(lake, source.name) and not any(map(lake.is_delta_table, paths)):
-        return "there is nothing to erase"
-    return f"ingest {source.name} first: {how_to_ingest(source.name)}"
+    return bool(landed_files(lake, source.name)) or any(map(lake.is_delta_table, paths))
+
+
+def _how_to_ingest(source: Source) -> str | None:
+    return next((f"./stateful stream {each.name}" for each in streams_of(source.name)), None)
 
 
 def _refuse_changed(lake: Lake, source: str, begun: Erasure | None) -> None:
@@ -95,38 +115,54 @@ def _refuse_changed(lake: Lake, source: str, begun: Erasure | None) -> None:
     if (changed := how_tables_changed(lake, source)) is None:
         return
     if older := older_seals(lake, source):
-        raise LakeError(f"{older}: {how_to_mend('ops/tables')}")
-    mend = "put the table back from a copy that is not older first"
+        mend = how_to_mend("ops/tables")
+        raise LakeError(
+            f"{older}: {mend.words}",
+            code="of_other_times",
+            subject="ops/tables",
+            command=mend.command,
+        )
+    way = "put the table back from a copy that is not older first"
     if begun is not None:
-        mend += (
+        way += (
             "; or give the erasure up with `./stateful set-aside ops/erasures --apply`, ingest anew "
             f"after `./stateful set-aside bronze/{source} --apply`, and erase the key again"
         )
-    raise LakeError(f"{changed}: {mend}")
+    raise LakeError(f"{changed}: {way}", code="changed_by_others", subject=f"bronze/{source}")
 
 
 def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey, begun: Erasure | None) -> None:
     if unknown := find_old_generations(lake, stream, EPOCH).unknown:
         raise LakeError(
             f"{lake.root}/checkpoints/{stream.name} has {', '.join(unknown)}, which ops/generations does not "
-            "know, and which may hold the key: move it out of the lake, or delete it"
+            "know, and which may hold the key: move it out of the lake, or delete it",
+            code="not_erasable",
+            subject=f"checkpoints/{stream.name}",
         )
     generations = read_generations(lake, stream.name)
     if generations.current is None and (left := _left_of(lake, generations)):
         raise LakeError(
             f"{left} is there, and may have the key, but {generations.path} has no generation of "
             f"{stream.name}, which would not be made anew: put that table back from a copy that is not "
-            f"older, or make the stream anew: `./stateful reseed {stream.name} --recompute --apply`"
+            f"older, or make the stream anew",
+            code="not_erasable",
+            subject=stream.name,
+            command=f"./stateful reseed {stream.name} --recompute --apply",
         )
     # Of an erasure that was cut off it is its own.
     if begun is None and generations.intent is not None:
         raise LakeError(
-            f"a reseed of {stream.name} was begun and is not finished: run {stream.name} first"
+            f"a reseed of {stream.name} was begun and is not finished: run it first",
+            code="unfinished_reseed",
+            subject=stream.name,
+            command=f"./stateful stream {stream.name}",
         )
     if _is_initial(lake, stream, key):
         raise LakeError(
             f"the initial state of {stream.name} has the key: take it out of {lake.initial_state(stream.name)}, "
-            "which is yours, and repeat"
+            "which is yours, and repeat",
+            code="not_erasable",
+            subject=f"initial_state/{stream.name}",
         )
 
 

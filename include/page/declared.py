@@ -62,4 +62,6 @@ def _read_again() -> None:
     # Whatever the user's file raises: it is that file which is wrong.
     except Exception as error:
         kind = type(error).__name__
-        raise SettingsError(f"include/streams/sources.py: {kind}: {error}") from error
+        raise SettingsError(
+            f"include/streams/sources.py: {kind}: {error}", subject="include/streams/sources.py"
+        ) from error

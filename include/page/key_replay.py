@@ -77,7 +77,9 @@ def steps_of(
         if number == MOST_STEPS:
             raise SettingsError(
                 f"more than {MOST_STEPS:,} things happened to the key since the savepoint before, "
-                f"most of them timeouts: {FEWER_DAYS}"
+                f"most of them timeouts: {FEWER_DAYS}",
+                code="too_much",
+                subject="days",
             )
         yield step
         if step.failure is not None:

@@ -51,7 +51,9 @@ def key_of_text(fold: KeyedFold, text: str) -> Key:
     try:
         return landed_value("key", shape, text if is_text else _from_json(text))
     except RefusedError as refusal:
-        raise SettingsError(f"no key of {fold.stream}: {refusal.reason}") from None
+        raise SettingsError(
+            f"no key of {fold.stream}: {refusal.reason}", code="wrong_argument", subject="key"
+        ) from None
 
 
 def _from_json(text: str) -> Any:
@@ -103,7 +105,9 @@ def read_events(
         if sum(part.num_rows for part in found) > MOST_EVENTS:
             raise SettingsError(
                 f"the key has more than {MOST_EVENTS:,} events since the savepoint before: "
-                f"{FEWER_DAYS}"
+                f"{FEWER_DAYS}",
+                code="too_much",
+                subject="days",
             )
     return pa.concat_tables(found) if found else _no_events(fold)
 

@@ -229,7 +229,9 @@ def _refuse_file(lake: Lake) -> None:
         return
     for path in (f"{lake.root}/ops", lake.ops("runs")):
         if lake.filesystem.get_file_info(lake.path_in_filesystem(path)).is_file:
-            raise LakeError(f"{path} is a file, and no folder: move it out of the lake")
+            raise LakeError(
+                f"{path} is a file, and no folder: move it out of the lake", subject=path
+            )
 
 
 def _grouped(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:

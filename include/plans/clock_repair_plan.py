@@ -64,7 +64,9 @@ def wanted_repair(lake: Lake, source: Source, to: datetime | None) -> ClockRepai
     if begun is None and to is None:
         raise SettingsError(
             f"no repair of the clock of {source.name} is open: --to is missing, the instant (UTC) "
-            "that it is to be set back to"
+            "that it is to be set back to",
+            code="wrong_argument",
+            subject="--to",
         )
     if (
         begun is not None
@@ -73,7 +75,10 @@ def wanted_repair(lake: Lake, source: Source, to: datetime | None) -> ClockRepai
     ):
         raise SettingsError(
             f"a repair of the clock of {source.name} to {as_text(begun.to_us)} is open: finish it "
-            "first, without --to"
+            "first",
+            code="unfinished_repair",
+            subject=source.name,
+            command=f"./stateful repair-clock {source.name} --apply",
         )
     return begun
 
@@ -82,16 +87,24 @@ def _refuse(lake: Lake, source: Source, pin: BronzePin, to_us: int) -> None:
     if to_us >= pin.watermark_us:
         raise SettingsError(
             f"--to is {as_text(to_us)}, but the clock of bronze/{source.name} is at "
-            f"{as_text(pin.watermark_us)}: a repair only sets it back"
+            f"{as_text(pin.watermark_us)}: a repair only sets it back",
+            code="wrong_argument",
+            subject="--to",
         )
     now = datetime.now(UTC)
     if instant_of(to_us) > now:
-        raise SettingsError(f"--to is {as_text(to_us)}, and it is {now:%Y-%m-%d %H:%M:%S} UTC now")
+        raise SettingsError(
+            f"--to is {as_text(to_us)}, and it is {now:%Y-%m-%d %H:%M:%S} UTC now",
+            code="wrong_argument",
+            subject="--to",
+        )
     first_us = _first_watermark_us(pin)
     if to_us < first_us:
         raise SettingsError(
             f"--to is {as_text(to_us)}, but the clock of bronze/{source.name} began at "
-            f"{as_text(first_us)}: give that or a later instant"
+            f"{as_text(first_us)}: give that or a later instant",
+            code="wrong_argument",
+            subject="--to",
         )
 
 
@@ -115,7 +128,11 @@ def _passed_at_us(pin: BronzePin, to_us: int) -> int:
     passed = [pc.max(batch["ingested_at"]).as_py() for batch in batches]
     found = [instant for instant in passed if instant is not None]
     if not found:
-        raise LakeError(f"{pin.path} has no commit that took its clock beyond {as_text(to_us)}")
+        raise LakeError(
+            f"{pin.path} has no commit that took its clock beyond {as_text(to_us)}",
+            code="wrong_argument",
+            subject="--to",
+        )
     return micros_of(max(found))
 
 

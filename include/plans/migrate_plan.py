@@ -28,22 +28,32 @@ def refuse_migration(opened: OpenStream, recompute: bool) -> None:
     """SettingsError unless the state of the stream is one that its `migrate_state` can map."""
     if recompute:
         raise SettingsError(
-            "--from-state maps states, --recompute makes them anew from the beginning: give one of them"
+            "--from-state maps states, --recompute makes them anew from the beginning: give one of them",
+            code="wrong_argument",
+            subject="--from-state",
         )
     current, name = opened.row, opened.name
     if current is None:
-        raise SettingsError(f"{name} has no state yet to migrate: leave --from-state out")
+        raise SettingsError(
+            f"{name} has no state yet to migrate: leave --from-state out",
+            code="nothing_there",
+            subject=name,
+        )
     if current["state_schema"] == opened.identity.state_schema:
         raise SettingsError(
             f"the state of {name} has the schema of its file already, so there is nothing to "
-            "migrate: leave --from-state out (after a change of the function alone: --recompute)"
+            "migrate: leave --from-state out (after a change of the function alone: --recompute)",
+            code="nothing_there",
+            subject=name,
         )
     definition = opened.definition
     if definition.migrate_state is None:
         raise SettingsError(
             f"STREAM in include/streams/{name}.py has no migrate_state=, the function from a key's old "
             "state (a dict of its fields) to its new one: write that function, and add "
-            "migrate_state=migrate_state to STREAM, or give --recompute"
+            "migrate_state=migrate_state to STREAM, or give --recompute",
+            code="not_migratable",
+            subject=name,
         )
     _refuse_other_keys(current, pinned_settings(opened.stream, definition.fold), name)
     _refuse_other_key_code(current, definition.fold, name)
@@ -59,7 +69,10 @@ def _refuse_other_key_code(current: GenerationRow, fold: KeyedFold, stream: str)
     back = "put the older file back and run it once" if known is None else "put that code back"
     raise SettingsError(
         f"{stream}: {why}: its events may have other keys than their states, and migrate_state maps "
-        f"states only: give --recompute in place of --from-state, or {back}"
+        f"states only: {back}, or make them anew",
+        code="not_migratable",
+        subject=stream,
+        command=f"./stateful reseed {stream} --recompute --apply",
     )
 
 
@@ -72,8 +85,11 @@ def _refuse_other_keys(current: GenerationRow, now: GenerationRow, stream: str) 
         changed.append("the clock (event time or processing time)")
     if changed:
         raise SettingsError(
-            f"{stream}: {', '.join(changed)} changed, and migrate_state maps states only: give "
-            "--recompute in place of --from-state"
+            f"{stream}: {', '.join(changed)} changed, and migrate_state maps states only: make "
+            "them anew",
+            code="not_migratable",
+            subject=stream,
+            command=f"./stateful reseed {stream} --recompute --apply",
         )
 
 
@@ -115,15 +131,21 @@ def mapped_base(opened: OpenStream, pin: BronzePin, at_most_us: int) -> Base:
     ]
     if not older:
         raise SettingsError(
-            f"{name} has no savepoint of its older state: put its former file back, `./stateful savepoint "
-            f"{name}`, and then the new file again; or give --recompute"
+            f"{name} has no savepoint of its older state: give --recompute; or put its former file back, and the new one "
+            "again after",
+            code="not_migratable",
+            subject=name,
+            command=f"./stateful savepoint {name}",
         )
     base = choose_mapped_base(older, opened.identity, pin, at_most_us)
     if base is None:
         raise SettingsError(
             f"of {counted(len(older), 'savepoint')} of the older state of {name} none holds all rows of "
-            "bronze before it, late ones too, with a table that is right until there: put its "
-            f"former file back, `./stateful reseed {name} --apply` (it takes late rows in, and "
-            "writes one), and then the new file again; or give --recompute"
+            "bronze before it, late ones too, with a table that is right until there: give "
+            "--recompute; or put its former file back, and the new one again after a reseed, which "
+            "takes late rows in and writes one",
+            code="not_migratable",
+            subject=name,
+            command=f"./stateful reseed {name} --apply",
         )
     return base

@@ -101,12 +101,18 @@ def plan_backfill(
     none of them yet, LakeError when there is nothing to compute from, or it must not be now.
     """
     if until <= start:
-        raise SettingsError(f"FROM must be before UNTIL, and {start} is not before {until}")
+        raise SettingsError(
+            f"FROM must be before UNTIL, and {start} is not before {until}",
+            code="wrong_argument",
+            subject="FROM",
+        )
     intervals = schedule_intervals(stream.schedule, start, until)
     if not intervals:
         raise SettingsError(
             f"no interval of the schedule {stream.schedule!r} of {stream.name} begins from {start} "
-            f"until {until}"
+            f"until {until}",
+            code="wrong_argument",
+            subject="FROM",
         )
     refuse_run(lake, stream)
     check_settled(lake, stream, intervals[0][1])
@@ -115,7 +121,11 @@ def plan_backfill(
     closed = [interval for interval in intervals if interval[1] <= settled]
     early = [why for _, end in closed if (why := before_initial_state(identity, end)) is not None]
     if len(early) == len(closed):
-        raise SettingsError(f"{early[0]}: there is nothing to recompute before that")
+        raise SettingsError(
+            f"{early[0]}: there is nothing to recompute before that",
+            code="before_initial_state",
+            subject=stream.name,
+        )
     runs = _planned_runs(lake, stream, identity, closed[len(early) :])
     return BackfillPlan(stream.name, runs, len(intervals) - len(closed), settled, early)
 
@@ -132,12 +142,16 @@ def schedule_intervals(
     except (OverflowError, ValueError) as error:
         raise SettingsError(
             f"what begins from {start} until {until} cannot be counted, as the schedule {schedule!r} "
-            "is also looked at before and after: give years further from 1 and 9999"
+            "is also looked at before and after: give years further from 1 and 9999",
+            code="wrong_argument",
+            subject="FROM",
         ) from error
     if len(ticks) > MOST_RUNS + 1:
         raise SettingsError(
             f"more than {MOST_RUNS:,} intervals of the schedule {schedule!r} begin from {start} until "
-            f"{until}: give a shorter time"
+            f"{until}: give a shorter time",
+            code="too_much",
+            subject="UNTIL",
         )
     return list(pairwise(ticks))
 

@@ -35,6 +35,8 @@ from include.text_table import counted
 class NotSettledError(SettingsError):
     """The live stream has not come to the interval's end: the message says when it will."""
 
+    code = "not_settled"
+
 
 @dataclass(frozen=True)
 class RecomputePlan:
@@ -85,10 +87,14 @@ def parse_instant(name: str, text: str) -> datetime:
         instant = datetime.fromisoformat(text)
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
     except ValueError as error:
-        raise SettingsError(f"{name} is {text!r}: {_why_none(text, error)}") from error
+        raise SettingsError(
+            f"{name} is {text!r}: {_why_none(text, error)}", code="wrong_argument", subject=name
+        ) from error
     except OverflowError as error:
         raise SettingsError(
-            f"{name} is {text!r}: in UTC it is not in the years 1 to 9999"
+            f"{name} is {text!r}: in UTC it is not in the years 1 to 9999",
+            code="wrong_argument",
+            subject=name,
         ) from error
 
 
@@ -109,12 +115,20 @@ def plan_recompute(
     settled, LakeError when there is nothing to compute from, or it must not be now.
     """
     if start >= until:
-        raise SettingsError(f"the interval from {start} until {until} is empty: give a later end")
+        raise SettingsError(
+            f"the interval from {start} until {until} is empty: give a later end",
+            code="wrong_argument",
+            subject="UNTIL",
+        )
     refuse_run(lake, stream)
     check_settled(lake, stream, until)
     start_us, until_us = micros_of(start), micros_of(until)
     if (initial := before_initial_state(identity, until)) is not None:
-        raise SettingsError(f"{initial}: there is nothing to recompute before that")
+        raise SettingsError(
+            f"{initial}: there is nothing to recompute before that",
+            code="before_initial_state",
+            subject=stream.name,
+        )
     pin = pin_bronze(lake, stream.source)
     refuse_beyond_bronze(lake, identity, pin, until_us)
     base = choose_base(savepoints_of(lake, stream.name), identity, pin, start_us)
@@ -149,8 +163,10 @@ def refuse_before_mapping(identity: StreamIdentity, base: Base, start: datetime)
         raise SettingsError(
             f"the state of {identity.stream} goes back to one that migrate_state has mapped, and no "
             f"clean savepoint of it is from before {start:%Y-%m-%d %H:%M:%S} UTC: what is earlier is "
-            f"as the former code made it. `./stateful reseed {identity.stream} --recompute --apply` "
-            "makes all of it anew by the code of now"
+            f"as the former code made it. Make all of it anew by the code of now",
+            code="mapped_state",
+            subject=identity.stream,
+            command=f"./stateful reseed {identity.stream} --recompute --apply",
         )
 
 
@@ -165,8 +181,10 @@ def check_settled(lake: Lake, stream: Stream, until: datetime) -> None:
         known = f"is complete until {settled:%Y-%m-%d %H:%M:%S} UTC"
     raise NotSettledError(
         f"{stream.name} {known}: what is before {until:%Y-%m-%d %H:%M:%S} UTC can be recomputed "
-        f"once an event after {until + delay:%Y-%m-%d %H:%M:%S} UTC is in bronze and "
-        f"`./stateful stream {stream.name}` has run. Nothing was changed"
+        f"once an event after {until + delay:%Y-%m-%d %H:%M:%S} UTC is in bronze. "
+        "Nothing was changed; then run the stream",
+        subject=stream.name,
+        command=f"./stateful stream {stream.name}",
     )
 
 
@@ -194,8 +212,11 @@ def refuse_beyond_bronze(
     if until_us > there_us:
         raise NotSettledError(
             f"{pin.path} settles what is before {instant_of(there_us):%Y-%m-%d %H:%M:%S} UTC only, and "
-            f"live has come further: ingest what is missing of it, and then make the table anew with "
-            f"`./stateful reseed {identity.stream} --recompute --apply`. Nothing was changed"
+            f"live has come further: ingest what is missing of it, and then make the table anew. "
+            "Nothing was changed",
+            code="of_other_times",
+            subject=f"bronze/{identity.source}",
+            command=f"./stateful reseed {identity.stream} --recompute --apply",
         )
 
 
@@ -229,7 +250,12 @@ def rows_emitted(lake: Lake, stream: Stream, edges: Sequence[datetime]) -> list[
     """
     path = lake.table(stream.name)
     if not lake.is_delta_table(path):
-        raise LakeError(f"no table at {path}: run the stream first")
+        raise LakeError(
+            f"there is no {path} yet: run the stream first",
+            code="nothing_there",
+            subject=f"tables/{stream.name}",
+            command=f"./stateful stream {stream.name}",
+        )
     first, last = (edge.astimezone(UTC).date() for edge in (edges[0], edges[-1]))
     dates = (pc.field("emitted_date") >= first) & (pc.field("emitted_date") <= last)
     below = np.zeros(len(edges), np.int64)

@@ -15,8 +15,8 @@ from include.lake.delta_log import (
     read_actions,
     unreadable_log,
 )
-from include.lake.how_to_mend import how_to_mend
-from include.lake.paths import Lake, LakeError
+from include.lake.how_to_mend import damaged
+from include.lake.paths import Lake
 from include.lake.read_tables import table_to_read
 from include.plans.migrate_plan import mapped_base
 from include.plans.open_stream import OpenStream
@@ -95,8 +95,10 @@ def _mapping_given_up(stream: str) -> SettingsError:
     return SettingsError(
         f"the state of {stream} goes back to one that migrate_state has mapped, and no clean "
         "savepoint of it is left that the table is right before (as after late rows from before "
-        f"the mapping): `./stateful reseed {stream} --recompute --apply` makes all of it anew by the "
-        "code of now, and gives the mapped state up"
+        f"the mapping). Make all of it anew by the code of now, which gives the mapped state up",
+        code="mapped_state",
+        subject=stream,
+        command=f"./stateful reseed {stream} --recompute --apply",
     )
 
 
@@ -105,7 +107,7 @@ def refuse_unreadable_table(lake: Lake, stream: str) -> None:
     path = lake.table(stream)
     reason = _why_unreadable(lake, path) if lake.is_delta_table(path) else None
     if reason is not None:
-        raise LakeError(f"{unreadable_log(path, reason)}: {how_to_mend(path)}")
+        raise damaged(path, unreadable_log(path, reason))
 
 
 def _why_unreadable(lake: Lake, path: str) -> str | None:

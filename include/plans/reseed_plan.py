@@ -188,7 +188,11 @@ def _rows_from(lake: Lake, stream: Stream, identity: StreamIdentity, base: Base)
 
 def _count(name: str, wanted: int | None, now: int, most: int) -> int:
     if wanted is not None and not 1 <= wanted <= most:
-        raise SettingsError(f"{name} must be from 1 to {most:,}, not {wanted:,}")
+        raise SettingsError(
+            f"{name} must be from 1 to {most:,}, not {wanted:,}",
+            code="wrong_argument",
+            subject=name,
+        )
     return wanted or now
 
 
@@ -204,11 +208,15 @@ def _until_us(
     if wanted_us > until_us:
         raise SettingsError(
             f"UNTIL is {_at(wanted_us)}, but bronze/{stream.source} has settled {stream.name} only "
-            f"until {_at(until_us)}: give that or an earlier instant"
+            f"until {_at(until_us)}: give that or an earlier instant",
+            code="wrong_argument",
+            subject="UNTIL",
         )
     if identity.since_us is not None and wanted_us < identity.since_us:
         raise SettingsError(
-            f"UNTIL is {_at(wanted_us)}, before the initial state of {_at(identity.since_us)}"
+            f"UNTIL is {_at(wanted_us)}, before the initial state of {_at(identity.since_us)}",
+            code="before_initial_state",
+            subject=stream.name,
         )
     return wanted_us
 

@@ -88,12 +88,16 @@ def _as_of_us(table: str) -> int:
         instants = pc.unique(rows["as_of"].cast(pa.timestamp("us", tz="UTC"))).to_pylist()
     except (DeltaError, pa.ArrowException, OSError) as error:
         raise SettingsError(
-            f"initial state {table}: as_of cannot be read: {first_line(error)}"
+            f"initial state {table}: as_of cannot be read: {first_line(error)}",
+            code="wrong_initial_state",
+            subject=table,
         ) from error
     if len(instants) != 1 or instants[0] is None:
         shown = ", ".join(str(instant) for instant in instants[:3]) or "no rows"
         raise SettingsError(
             f"initial state {table}: as_of must be the same instant in all rows, but there are "
-            f"{shown}: mend it"
+            f"{shown}: mend it",
+            code="wrong_initial_state",
+            subject=table,
         )
     return micros_of(instants[0])

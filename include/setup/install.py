@@ -18,6 +18,7 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import TextIO
 
+from include.lake.errors import last_line
 from include.lake.s3 import is_s3
 from include.settings import default_lake
 from include.setup import s3
@@ -52,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not (is_complete(files) and (archived_for is None or is_archived(archived_for))):
             set_up(files, archived_for)
     except SetupError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
+        sys.stderr.write(f"{last_line(error)}\n")
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: the next start goes on from here\n")
         sys.exit(130)
@@ -122,7 +123,9 @@ def make_venv() -> None:
     if VENV.is_symlink():
         raise SetupError(
             f"{VENV} is a link to {VENV.resolve()}, which was made for another folder or never "
-            f"completed, and would be cleared: remove the link (rm {VENV}) and repeat the command"
+            f"completed, and would be cleared: repeat the command after",
+            subject=".venv",
+            command=f"rm {VENV}",
         )
     # Resolved, because this may be the Python of the .venv that is about to go.
     python = Path(sys.executable).resolve()
@@ -133,7 +136,8 @@ def make_venv() -> None:
         raise SetupError(
             f"{python} cannot make {VENV}: install its venv module (Debian: apt-get install "
             "python3-venv) or name another Python with PYTHON=. "
-            f"It said: {' '.join((made.stdout + made.stderr).split())}"
+            f"It said: {' '.join((made.stdout + made.stderr).split())}",
+            subject=".venv",
         )
 
 

@@ -13,14 +13,17 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from include.lake.errors import StatefulError
 from include.spark.home import JARS
 
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 CHECKSUMS = Path(__file__).resolve().parents[1] / "jars.sha256"
 
 
-class SetupError(Exception):
+class SetupError(StatefulError):
     """The machine lacks something, and the message says what to do about it."""
+
+    code = "not_installed"
 
 
 def not_fetched(what: str, source: str, log: Path) -> SetupError:
@@ -29,7 +32,8 @@ def not_fetched(what: str, source: str, log: Path) -> SetupError:
     tail = "\n".join(lines[-10:])
     return SetupError(
         f"{what}. Can this machine reach the {source}? Repeat the command when it can. "
-        f"The end of {log}:\n{tail}"
+        f"The end of {log}:\n{tail}",
+        subject=what,
     )
 
 
@@ -79,7 +83,8 @@ def fetch_jars(
     if missing:
         names = ", ".join(missing)
         raise SetupError(
-            f"{names} as fetched is missing or not the one in {checksums or CHECKSUMS}"
+            f"{names} as fetched is missing or not the one in {checksums or CHECKSUMS}",
+            subject=names,
         )
     for jar in folder.glob("*.jar"):
         if jar.name not in wanted:
@@ -133,7 +138,11 @@ def proxy_options(proxies: Mapping[str, str]) -> list[str]:
             proxy = urlsplit(address if "//" in address else f"//{address}")
             host, port = proxy.hostname, proxy.port or 80
         except ValueError as error:  # its message has no user or password of the address
-            raise SetupError(f"{scheme}_proxy in the environment: {error}") from error
+            raise SetupError(
+                f"{scheme}_proxy in the environment: {error}",
+                code="wrong_setting",
+                subject=f"{scheme}_proxy",
+            ) from error
         if host:
             options += [f"-D{scheme}.proxyHost={host}", f"-D{scheme}.proxyPort={port}"]
     if direct := proxies.get("no"):

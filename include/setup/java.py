@@ -33,7 +33,7 @@ def java_of(environment: Mapping[str, str]) -> str:
     java = shutil.which("java", path=f"{home}/bin" if home else environment.get("PATH"))
     if java is None:
         where = f"JAVA_HOME={home} has no bin/java" if home else "none found"
-        raise SetupError(f"{JAVA_NEEDED}, {where}: {JAVA_ADVICE}")
+        raise SetupError(f"{JAVA_NEEDED}, {where}: {JAVA_ADVICE}", subject="java")
     return java
 
 
@@ -46,13 +46,13 @@ def check_java(environment: Mapping[str, str]) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(
-            f"{JAVA_NEEDED}, {java} does not start ({error}): {JAVA_ADVICE}"
+            f"{JAVA_NEEDED}, {java} does not start ({error}): {JAVA_ADVICE}", subject="java"
         ) from error
     text = said.stderr + said.stdout
     version = java_version(text)
     if version not in SUPPORTED_JAVA:
         which = f"is Java {version}" if version else "does not say which it is"
-        raise SetupError(f"{JAVA_NEEDED}, {java} {which}: {JAVA_ADVICE}")
+        raise SetupError(f"{JAVA_NEEDED}, {java} {which}: {JAVA_ADVICE}", subject="java")
     return text
 
 
@@ -78,7 +78,9 @@ def compile_classes(python: Path) -> None:
             check=False,
         )
         if made.returncode:
-            raise SetupError(f"Java could not compile {java_sources()[0].parent}: {made.stderr}")
+            raise SetupError(
+                f"Java could not compile {java_sources()[0].parent}: {made.stderr}", subject="java"
+            )
         _pack(Path(folder), classes_jar())
     for jar in (*JARS.glob(NAME.format("*")), *(JARS / "s3").glob(NAME.format("*"))):
         if jar != classes_jar():

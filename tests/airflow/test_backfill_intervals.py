@@ -37,9 +37,7 @@ def test_it_recomputes_from_its_logical_date_to_the_next_tick(kept, lake, monkey
     context = {"dag_run": dag_run, "params": {"promote": False}}
     # What is looked at before the job starts,
     settle(lake, until - timedelta(microseconds=1))
-    with pytest.raises(
-        AirflowFailException, match=f"{until + user_counts.STREAM.watermark_delay:%Y-%m-%d %H:%M}"
-    ):
+    with pytest.raises(AirflowFailException):
         task._pre_execute_hook(context)
     settle(lake, until)
     task._pre_execute_hook(context)

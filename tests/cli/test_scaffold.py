@@ -20,7 +20,8 @@ from include.cli.__main__ import main
 from include.cli.scaffold import files_of_tests, new_source, new_stream
 from include.fold.testing.check import check_fold
 from include.landing.refusals import RefusedError
-from include.settings import PROJECT, Field, SettingsError, Source
+from include.settings import PROJECT, Field, Source
+from tests.refused import refused
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_a_stream_leaves_out_what_events_cannot_have(tmp_path):
 
 
 def test_a_source_without_a_key_is_refused(tmp_path):
-    with pytest.raises(SettingsError, match="orders has no field to group by"):
+    with refused("wrong_setting", subject="orders"):
         new_stream(tmp_path, "orders_so_far", orders(AMOUNT))
 
 
@@ -120,7 +121,7 @@ def test_names_that_python_or_the_table_has_are_passed_over(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("name", NOT_FOR_KEYS)
 def test_a_source_with_no_other_name_is_refused_before_anything_is_written(tmp_path, name):
-    with pytest.raises(SettingsError, match=f"no field to group by: .* takes {name} for"):
+    with refused("wrong_setting", subject="orders"):
         new_stream(tmp_path, "orders_so_far", orders(replace(COUNTRY, name=name)))
     assert not [*tmp_path.iterdir()]
 

@@ -1,6 +1,5 @@
 """The overview against SQL over the files of `ops`; empty, damaged and foreign lakes."""
 
-import shutil
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ from deltalake import write_deltalake
 from include.coverage.judge import Coverage, Span
 from include.coverage.segments import BEGINNING_US
 from include.fold.instants import micros_of
-from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake
 from include.page.days import days_of, days_text
 from include.page.declared import declared_here
@@ -254,18 +253,6 @@ def test_a_damaged_log_of_bronze_is_said_with_the_way_out_and_no_stack(lake):
     assert "\n" not in (line.trouble or "")
     troubles = read_stream(lake, STREAMS[0], NOW, timedelta(1)).troubles
     assert "set-aside bronze/signals" in troubles["coverage"]
-
-
-def test_columns_that_an_earlier_release_did_not_have_are_null(lake):
-    write_history(lake, STREAMS[:1], 3)
-    table = lake.ops("runs")
-    rows = read_ops(lake, "runs").drop_columns(["rows_quarantined", "until"])
-    shutil.rmtree(table)
-    from deltalake import write_deltalake
-
-    write_deltalake(table, rows)
-    (line,) = read_overview(lake, STREAMS[:1], NOW).lines
-    assert (line.rows_quarantined, line.rows_in > 0) == (0, True)
 
 
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)

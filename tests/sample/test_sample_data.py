@@ -25,7 +25,8 @@ from include.sample.sample_data import (
     last_full_day,
 )
 from include.sample.sample_formats import EPOCH, FORMATS, MICROSECOND
-from include.settings import SettingsError, Source
+from include.settings import Source
+from tests.refused import refused
 
 SIGNALS = source_named("signals")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -166,7 +167,7 @@ def test_landing_the_same_again_changes_nothing_and_other_content_is_refused(lak
     before = files_of(lake)
     generate(lake, SIGNALS, SMALL)
     assert files_of(lake) == before
-    with pytest.raises(LakeError, match="another --seed"):
+    with pytest.raises(LakeError):
         generate(lake, SIGNALS, replace(SMALL, keys=21))
     assert files_of(lake) == before
 
@@ -188,7 +189,7 @@ def test_landing_the_same_again_changes_nothing_and_other_content_is_refused(lak
     ],
 )
 def test_options_out_of_range_are_refused(changes: dict[str, object]):
-    with pytest.raises(SettingsError, match="--"):
+    with refused("wrong_setting"):
         replace(SMALL, **changes)
 
 

@@ -7,8 +7,8 @@ from zipfile import ZipFile
 import pytest
 
 from include.setup import install, java
-from include.setup.jars import SetupError
 from include.spark import conf, java_classes
+from tests.refused import refused
 
 PYTHON = Path(sys.executable)
 
@@ -44,7 +44,7 @@ def test_what_does_not_compile_is_said_and_leaves_what_there_was(jars, monkeypat
     (jars / "java").mkdir()
     (jars / "java" / "Wrong.java").write_text("class Wrong { int x = nowhere; }")
     monkeypatch.setattr(java_classes, "SOURCES", jars / "java")
-    with pytest.raises(SetupError, match="nowhere"):
+    with refused("not_installed", subject="java"):
         java.compile_classes(PYTHON)
     assert ours(jars) == [before]
 

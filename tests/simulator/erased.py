@@ -59,7 +59,7 @@ def check_erased(world: World, *others: str) -> None:
 
 def take(world: World, rows: list[tuple[str, int, int]]) -> None:
     """A batch, with all that ingestion looks at before and behind it."""
-    prepare(world.lake, world.source, None)
+    prepare(world.lake, world.source)
     land(world, rows)
     seal_tables(world.lake, "sent")
 
@@ -74,7 +74,7 @@ def lived_with_late_rows(world: World) -> None:
         run(world, kind)
 
 
-def cut_off_before(world: World, tmp: Path, step: str, patched: pytest.MonkeyPatch) -> None:
+def cut_off_before(world: World, step: str, patched: pytest.MonkeyPatch) -> None:
     """An erasure that gets no further than to a step of its job."""
 
     def cut_off(*_: object, **__: object) -> None:

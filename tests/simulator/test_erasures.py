@@ -31,7 +31,7 @@ from tests.simulator.world import MINUTE_US, open_world
 from tests.simulator.writes import killed_at, write_point, writes_of
 
 
-def test_nothing_of_a_key_is_left_and_all_else_goes_on(world, tmp_path):
+def test_nothing_of_a_key_is_left_and_all_else_goes_on(world):
     lived(world)
     there = files_with(Path(world.lake.root), [SECRET.encode()])
     parts = {name.partition("/")[0] for name in there}
@@ -53,7 +53,7 @@ def test_nothing_of_a_key_is_left_and_all_else_goes_on(world, tmp_path):
         plan_erasure(world.lake, erased_key(STREAM, SECRET))
 
 
-def test_streams_and_ingestion_wait_for_an_erasure_that_was_cut_off(written, world, tmp_path):
+def test_streams_and_ingestion_wait_for_an_erasure_that_was_cut_off(written, world):
     lived(world)
     bronze = next(n for n, name in enumerate(written, 1) if "bronze/sent" in name)
     assert killed_at(bronze + 1, lambda: forget(world))
@@ -68,12 +68,10 @@ def test_streams_and_ingestion_wait_for_an_erasure_that_was_cut_off(written, wor
     check_erased(world)
 
 
-def test_a_reseed_while_an_erasure_is_open_begins_with_no_state_of_before(
-    world, tmp_path, monkeypatch
-):
+def test_a_reseed_while_an_erasure_is_open_begins_with_no_state_of_before(world, monkeypatch):
     """As many rows have come late as are erased: by its count a savepoint with the key is clean."""
     lived_with_late_rows(world)
-    cut_off_before(world, tmp_path, "_make_anew", monkeypatch)
+    cut_off_before(world, "_make_anew", monkeypatch)
     for kind in KINDS:
         reseed(world.engine, world.lake, world.streams[kind], ReseedOptions())
         table = world.table(kind)
@@ -108,9 +106,7 @@ def count_deletions(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.full
-def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(
-    written, monkeypatch, tmp_path
-):
+def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(written, monkeypatch):
     count_deletions(monkeypatch)
     for number in range(1, len(written) + 1):
         with open_world() as world:
@@ -122,7 +118,7 @@ def test_killed_before_any_of_its_writes_and_repeated_it_comes_to_the_same(
 
 
 @pytest.mark.full
-def test_an_erasure_that_a_check_stops_says_that_it_is_the_erasure_that_goes_on(world, tmp_path):
+def test_an_erasure_that_a_check_stops_says_that_it_is_the_erasure_that_goes_on(world):
     lived(world)
     world.configure("counts", checks=(Check(name="none", each_row="amount < 0"),))
     with refused_until("erase sent KEY --apply"):

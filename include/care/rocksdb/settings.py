@@ -179,14 +179,15 @@ def hand_settings(stream: Stream) -> Mapping[str, str]:
     """The stream's `rocksdb`; SettingsError names the setting that is wrong, and what may be."""
     for name, value in stream.rocksdb.items():
         if problem := _why_not(name, value):
-            raise SettingsError(f"stream {stream.name}: {problem}")
+            raise SettingsError(f"stream {stream.name}: {problem}", subject=name)
     # Spark refuses the two together when a store opens, in the middle of a run.
     if {WRITE_BUFFER_RATIO, HIGH_PRIORITY} <= stream.rocksdb.keys():
         writes, blocks = (float(stream.rocksdb[n]) for n in (WRITE_BUFFER_RATIO, HIGH_PRIORITY))
         if round(writes + blocks, 6) > RATIOS_TOGETHER:
             raise SettingsError(
                 f"stream {stream.name}: rocksdb settings {WRITE_BUFFER_RATIO} {writes:g} and "
-                f"{HIGH_PRIORITY} {blocks:g} must be {RATIOS_TOGETHER:g} together at most"
+                f"{HIGH_PRIORITY} {blocks:g} must be {RATIOS_TOGETHER:g} together at most",
+                subject=HIGH_PRIORITY,
             )
     return stream.rocksdb
 

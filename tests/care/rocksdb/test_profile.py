@@ -26,7 +26,8 @@ from include.care.rocksdb.profile import (
 from include.care.rocksdb.settings import SETTINGS
 from include.lake.ops import append_ops, read_ops
 from include.registry import stream_named
-from include.settings import GIB, MIB, SettingsError
+from include.settings import GIB, MIB
+from tests.refused import refused
 
 STREAM = stream_named("user_counts")
 MACHINE = 16 * GIB
@@ -205,7 +206,7 @@ def test_a_tuned_value_that_cannot_be_is_not_used(lake, memory):
 
 
 def test_an_impossible_hand_setting_stops_a_run_before_it_begins(lake):
-    with pytest.raises(SettingsError, match="unknown rocksdb setting 'blockSizeKb'"):
+    with refused("wrong_setting", subject="blockSizeKb"):
         profile_for_run(lake, replace(STREAM, rocksdb={"blockSizeKb": "8"}))
     assert not lake.is_delta_table(lake.ops("rocksdb_profiles"))
 
@@ -243,7 +244,7 @@ def test_the_ceiling_is_reached_at_equality_and_not_before():
 
 @pytest.mark.parametrize(("machine", "partitions"), [(0, 4), (-1, 4), (GIB, 0), (GIB, -2)])
 def test_no_machine_and_no_partition_are_refused(machine, partitions):
-    with pytest.raises(ValueError, match="not"):
+    with pytest.raises(ValueError, match="must"):
         memory_limit_mb(machine, partitions)
 
 
