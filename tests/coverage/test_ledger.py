@@ -12,7 +12,6 @@ from include.lake.generations import read_generations
 from include.plans.reseed_options import ReseedOptions
 from include.plans.reseed_plan import plan_reseed
 from include.plans.waiting_rows import has_waiting_rows
-from include.settings import SettingsError
 from spark_jobs import reseed_stream
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute

@@ -234,7 +234,7 @@ def test_streams_refuse_bronze_that_was_ingested_anew_until_they_are_reseeded(
     before = rows_of(lake.table(stream.name))
     move_away(lake)
     ingest(lake, SIGNALS)
-    with pytest.raises(Exception) as refusal:  # noqa: PT011 (Spark's own, or ours)
+    with pytest.raises(Exception) as refusal:
         drain(SparkEngine(spark), lake, stream)
     assert not isinstance(refusal.value, AssertionError)
     reseed(SparkEngine(spark), lake, stream, ReseedOptions())
