@@ -57,11 +57,12 @@ def batches(folder: Path, by: str, given: argparse.Namespace) -> None:
         pq.write_table(some_rows(drawn, 1), folder / f"{number}.parquet")
         frame: Any = spark.read.parquet(str(folder / f"{number}.parquet")).persist()
         frame.count()
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), cpu_seconds()
         rows = frame.toArrow().cast(some_rows([], 0).schema) if by == "arrow" else frame
         fetched = time.perf_counter()
         getattr(writer, given.step)(rows, batch_of(number))
         took = f"{fetched - began:.2f} s fetched, {time.perf_counter() - fetched:.2f} s written"
+        took += f", {cpu_seconds() - cpu:.2f} of CPU"
         say(f"  {took}, {written_by_newest(path)}, {memory_told()}")
         frame.unpersist()
 
@@ -82,6 +83,12 @@ def written_by_newest(path: str) -> str:
         sizes = [action[kind]["size"] for action in actions if kind in action]
         told.append(f"{kind} {len(sizes)} files {sum(sizes) / 1e6:.1f} MB")
     return ", ".join(told)
+
+
+def cpu_seconds() -> float:
+    """Of this process and its JVM."""
+    used = [process.cpu_times() for process in (psutil.Process(), *psutil.Process().children())]
+    return sum(times.user + times.system for times in used)
 
 
 def memory_told() -> str:

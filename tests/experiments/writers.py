@@ -269,7 +269,7 @@ SPECULATING = {
 
 def speculation(folder: Path, rounds: int) -> None:
     """Of two executors one is stopped at a time: Spark starts its tasks once more on the other."""
-    with standalone_cluster(folder / "cluster", workers=2, cores=1) as cluster:
+    with standalone_cluster(folder, workers=2, cores=1) as cluster:
         os.environ["SPARK_MASTER"] = cluster.master
         for by in ("spark", "mixed") * rounds:
             make(root := tempfile.mkdtemp(dir=folder))
