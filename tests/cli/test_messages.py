@@ -23,6 +23,7 @@ PLACEHOLDERS = {
     "TO": "2026-01-05",
     "FROM": "2026-01-05",
     "UNTIL": "2026-01-06",
+    "INSTANT": "2026-01-05",
     "{name}": "user_counts",
     "N": "7",
     "FILE": "README.md",

@@ -66,11 +66,10 @@ def test_settings_are_pinned_as_they_are_written():
     assert pinned_settings(longer, load_definition(longer).fold)["settings"] != pinned["settings"]
 
 
-def test_without_timeout_and_settings_nothing_is_pinned_that_an_earlier_release_did_not_pin():
+def test_without_timeout_and_settings_none_is_pinned():
     stream = stream_named("user_counts")
     pinned = pinned_settings(stream, load_definition(stream).fold)
     assert (pinned["timeout"], pinned["settings"]) == (None, None)
-    assert "timeout_at_us" not in pinned["state_schema"]
 
 
 class ByLevel(NamedTuple):
