@@ -28,7 +28,6 @@ from include.settings import SettingsError, Stream
 KEY = ("stream", "generation")
 # A savepoint made under another one of these still serves a reseed.
 CHANGE_NO_STATE = ("buckets", "state_partitions", "watermark_delay_ms")
-OF_OTHER_TIMES = "of_other_times"
 
 
 class Pinned(NamedTuple):
@@ -56,7 +55,7 @@ def refuse_foreign_checkpoint(lake: Lake, generations: Generations) -> None:
                 f"the checkpoint {checkpoint} {ends}, but {path} has batch {written} of it: what "
                 "it reads next would be lost. Put back the checkpoint, or a copy that is not older; "
                 "or make a new one from bronze",
-                code=OF_OTHER_TIMES,
+                code="of_other_times",
                 subject=f"checkpoints/{stream}",
                 command=f"./stateful reseed {stream} --apply",
             )
@@ -81,7 +80,7 @@ def refuse_other_query(lake: Lake, row: GenerationRow) -> None:
         raise LakeError(
             f"the checkpoint {checkpoint} is of another query ({found}) than {stream} has run "
             f"({known}), such as another stream's. Put back its own; or make a new one from bronze",
-            code=OF_OTHER_TIMES,
+            code="of_other_times",
             subject=f"checkpoints/{stream}",
             command=f"./stateful reseed {stream} --apply",
         )
@@ -104,7 +103,7 @@ def _refuse_other_bronze(lake: Lake, row: GenerationRow) -> None:
         raise LakeError(
             f"{path} is another table (id {bronze_id}) than {row['stream']} was reseeded from "
             f"({row['bronze_id']}). Put that back, or make all of it anew from what is there",
-            code=OF_OTHER_TIMES,
+            code="of_other_times",
             subject=f"bronze/{row['source']}",
             command=f"./stateful reseed {row['stream']} --recompute --apply",
         )
@@ -121,7 +120,7 @@ def _refuse_older_bronze(lake: Lake, row: GenerationRow, offset: str) -> None:
         raise LakeError(
             f"{path} is not the table that {stream} has read: it was ingested anew. Put that back, or "
             "make state and table anew from what is there",
-            code=OF_OTHER_TIMES,
+            code="of_other_times",
             subject=f"bronze/{source}",
             command=f"./stateful reseed {stream} --apply",
         )
@@ -131,7 +130,7 @@ def _refuse_older_bronze(lake: Lake, row: GenerationRow, offset: str) -> None:
             f"{path} ends at version {table.version()}, but {stream} has read version "
             f"{bronze.version - 1} of it: it is an older copy. Put back one that is not older; or, "
             f"{anew.words}",
-            code=OF_OTHER_TIMES,
+            code="of_other_times",
             subject=f"bronze/{source}",
             command=anew.command,
         )

@@ -21,7 +21,6 @@ from include.settings import SettingsError
 from include.text_table import counted
 
 STATE, TIMEOUT_AT, TIMEOUT_AT_US = "state", "timeout_at", "timeout_at_us"
-WRONG = "wrong_initial_state"
 
 
 def read_table(
@@ -67,21 +66,21 @@ def _check_types(
             raise SettingsError(
                 f"initial state {path} has a column {prefix}{name}, which is not known: drop it, "
                 f"or name it as one of {', '.join(prefix + known for known in expected)}",
-                code=WRONG,
+                code="wrong_initial_state",
                 subject=f"{prefix}{name}",
             )
         if kind != expected[name]:
             raise SettingsError(
                 f"initial state {path}: column {prefix}{name} is {kind}, expected "
                 f"{expected[name]}: write the table with that type",
-                code=WRONG,
+                code="wrong_initial_state",
                 subject=f"{prefix}{name}",
             )
     missing = [f"{prefix}{name} {kind}" for name, kind in required.items() if name not in found]
     if missing:
         raise SettingsError(
             f"initial state {path} has no column {', '.join(missing)}: add it",
-            code=WRONG,
+            code="wrong_initial_state",
             subject=missing[0].partition(" ")[0],
         )
 
@@ -112,7 +111,7 @@ def _check_values(path: str, table: DataFrame, fold: KeyedFold) -> int:
     if found[4]:
         raise SettingsError(
             f"initial state {path}: key is null in {counted(found[4], 'row')}: mend them",
-            code=WRONG,
+            code="wrong_initial_state",
             subject="key",
         )
     counts, keys = found[5 : 5 + len(wrong)], found[5 + len(wrong) :]
@@ -120,7 +119,7 @@ def _check_values(path: str, table: DataFrame, fold: KeyedFold) -> int:
         if count:
             raise SettingsError(
                 f"initial state {path}, key {shown(key)}: {reason} (in {counted(count, 'row')}): mend them",
-                code=WRONG,
+                code="wrong_initial_state",
                 subject=reason.partition(" ")[0],
             )
     return instant_us
@@ -128,7 +127,9 @@ def _check_values(path: str, table: DataFrame, fold: KeyedFold) -> int:
 
 def _one_instant(path: str, rows: int, null: int, first_us: int, last_us: int) -> int:
     if (why := _why_not_one(path, rows, null, first_us, last_us)) is not None:
-        raise SettingsError(f"initial state {path}{why}", code=WRONG, subject="as_of")
+        raise SettingsError(
+            f"initial state {path}{why}", code="wrong_initial_state", subject="as_of"
+        )
     return first_us
 
 
