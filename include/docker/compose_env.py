@@ -17,8 +17,6 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from include.lake.errors import StatefulError, last_line
-
 ENV_FILE = Path(__file__).resolve().parents[2] / ".env"
 # 64 characters: Airflow signs its tokens with HS512, whose key should have no fewer bytes.
 SECRET_BYTES = 48
@@ -26,10 +24,8 @@ SECRET_BYTES = 48
 PASSWORD_BYTES = 15
 
 
-class EnvFileError(StatefulError):
-    """The file cannot be made."""
-
-    code = "wrong_argument"
+class EnvFileError(Exception):
+    """The file cannot be made; the message says why, and what to do."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         write(args.file, generated_environment())
     except EnvFileError as error:
-        sys.stderr.write(f"{last_line(error)}\n")
-        return error.exit_code
+        sys.stderr.write(f"error: {error}\n")
+        return 2
     sys.stdout.write(
         f"wrote {args.file}: the login of the UI is admin, with AIRFLOW_ADMIN_PASSWORD in it\n"
     )
@@ -88,14 +84,10 @@ def write_new(file: Path, environment: Mapping[str, str]) -> None:
     except FileExistsError:
         raise EnvFileError(
             f"{file} exists: it is kept, as the database knows its password. To begin anew, with "
-            "all of the cluster's data deleted",
-            subject="--file",
-            command=f"docker compose down --volumes && rm {file}",
+            "all of the cluster's data deleted: docker compose down --volumes, and remove the file"
         ) from None
     except OSError as error:
-        raise EnvFileError(
-            f"{file} cannot be written: {error.strerror}", subject="--file"
-        ) from error
+        raise EnvFileError(f"{file} cannot be written: {error.strerror}") from error
     with os.fdopen(descriptor, "w") as output:
         output.writelines(f"{name}={value}\n" for name, value in environment.items())
 

@@ -15,7 +15,6 @@ from include.care.old_generations import (
     find_old_generations,
     format_old_generations,
 )
-from include.lake import ops
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, update_ops
@@ -204,18 +203,6 @@ def test_other_streams_are_not_touched(lake):
     add_first(lake)
     add(lake, 2)
     assert expired(lake, stream=stream_named("user_sessions")) == []
-
-
-def test_a_table_of_an_earlier_release_gets_the_column(lake, monkeypatch):
-    today = ops.SCHEMAS["generations"]
-    earlier = today.remove(today.get_field_index("deleted_at"))
-    monkeypatch.setitem(ops.SCHEMAS, "generations", earlier)
-    add_first(lake)
-    add(lake, 2)
-    monkeypatch.setitem(ops.SCHEMAS, "generations", today)
-    assert expired(lake) == [1]
-    assert delete_old_generations(lake, COUNTS) == [1]
-    assert deleted(lake) == [1]
 
 
 class Storage(FSSpecHandler):

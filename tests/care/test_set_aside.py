@@ -99,7 +99,7 @@ def test_several_go_at_once_each_once(lake: Lake):
 )
 def test_nothing_but_tables_and_parts_of_checkpoints_is_set_aside(lake: Lake, name: str):
     write(lake, "landing/signals/a.jsonl", "checkpoints/user_counts/1/metadata")
-    with refused("wrong_argument", subject=name):
+    with refused("wrong_argument"):
         plan_set_aside(lake, [name], NOW)
 
 

@@ -71,7 +71,7 @@ def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
         (["completion", "tcsh"], "wrong_argument"),
         (["sample-data", "--source", "nothing"], "unknown_source"),
         (["sample-data", "--keys", "0"], "wrong_setting"),
-        (["sample-data", "--lake", "/dev/null/lake"], "wrong_lake"),
+        (["sample-data", "--lake", "/dev/null/lake"], "unreadable_lake"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_code_and_exit_code_2(

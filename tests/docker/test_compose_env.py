@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from cryptography.fernet import Fernet
 
 from include.docker import compose_env
 from include.docker.compose_env import generated_environment
-from tests.refused import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +73,7 @@ def test_an_empty_secret_is_given_and_an_exported_one_is_kept(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with refused("wrong_argument", subject="--file"):
+    with pytest.raises(compose_env.EnvFileError):
         compose_env.write_new(tmp_path / "nowhere" / ".env", {})
 
 
