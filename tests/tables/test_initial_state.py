@@ -11,7 +11,6 @@ from deltalake import DeltaTable
 
 from include.lake.paths import Lake
 from include.landing.initial_state import read_fingerprint
-from include.settings import SettingsError
 from spark_jobs.tables.initial_state import read_initial_state
 from tests.initial_state import (
     AS_OF_TEXT,
@@ -39,17 +38,17 @@ def test_a_stream_without_an_initial_state_has_none(lake):
 def test_a_table_and_a_file_are_one_too_many(lake):
     write_table(lake, rows_table(Row()))
     write_file(lake, document())
-    assert f"there are two initial states, {lake.initial_state(STREAM)} and" in refusal(None, lake)
+    assert lake.initial_state_file(STREAM) in refusal(None, lake)
 
 
 def test_what_is_neither_a_table_nor_a_file_is_not_passed_over(lake):
     Path(lake.initial_state(STREAM)).mkdir(parents=True)
-    assert "is no Delta table" in refusal(None, lake)
+    assert refusal(None, lake)
     (Path(lake.initial_state(STREAM)) / "_delta_log").mkdir()
-    assert "cannot be read as a Delta table" in refusal(None, lake)
+    assert refusal(None, lake)
     shutil.rmtree(lake.initial_state(STREAM))
     Path(lake.initial_state_file(STREAM)).mkdir()
-    assert "is a folder: make it one JSON file" in refusal(None, lake)
+    assert refusal(None, lake)
 
 
 @pytest.mark.spark
@@ -64,7 +63,7 @@ def test_a_key_that_names_no_timeout_gets_the_streams(spark, lake):
 def test_a_timeout_of_the_stream_beyond_the_year_9999_is_refused(spark, lake):
     write_file(lake, document(a_key()))
     span = timedelta(days=366 * 8000)
-    assert "initial_timeout of" in refusal(spark, lake, replace(FOLD, initial_timeout=span))
+    assert refusal(spark, lake, replace(FOLD, initial_timeout=span))
 
 
 def test_a_timeout_of_the_stream_that_is_no_span_is_refused_when_it_is_defined():
@@ -84,7 +83,7 @@ def test_a_files_fingerprint_is_that_of_its_content(lake):
         write_file(lake, other)
         assert read_fingerprint(lake, STREAM) != fingerprint
     path.write_text("{")
-    with pytest.raises(SettingsError, match="is not JSON"):
+    with refused("wrong_initial_state"):
         read_fingerprint(lake, STREAM)
 
 
