@@ -1,23 +1,21 @@
-"""The job of docs/internals.md shows what it says: three queries over the same signals, and their state."""
+"""`./stateful demo-internals` shows what docs/internals.md explains: three queries and their state."""
 
 import re
+import subprocess
 import sys
 
 import pytest
 
-from spark_jobs import show_internals
+from include.settings import PROJECT
 
 pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 
-def test_three_queries_count_the_signals_and_show_their_plan_state_and_log(
-    spark, tmp_path, monkeypatch, capfd
-):
-    monkeypatch.setattr(sys, "argv", ["show_internals", "--lake", str(tmp_path)])
-    monkeypatch.setattr(show_internals, "spark_session", lambda *_: spark.newSession())
-    show_internals.main()
-    printed, logged = capfd.readouterr()
-    hdfs, rocksdb, live = re.split(r"\n== (?=HDFS|RocksDB|device_signals)", printed)[1:]
+def test_three_queries_count_the_signals_and_show_their_plan_state_and_log():
+    command = [sys.executable, "-m", "include.cli", "demo-internals"]
+    ran = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    hdfs, rocksdb, live = re.split(r"\n== (?=HDFS|RocksDB|device_signals)", ran.stdout)[1:]
     for plain in (hdfs, rocksdb):
         assert "!FlatMapGroupsInPandasWithState count_signals" in plain
         assert plain.count('"numRowsDroppedByWatermark": 1') == 1
@@ -26,4 +24,4 @@ def test_three_queries_count_the_signals_and_show_their_plan_state_and_log(
     assert "!TransformWithStateInPySpark" in live
     assert live.count('"numRowsDroppedByWatermark": 0') == 4
     assert "bucket_state" in live
-    assert "Committed 3" in logged
+    assert "Committed 3" in ran.stderr
