@@ -101,12 +101,6 @@ def streams_of(source: str) -> Iterator[Stream]:
     return (stream for stream in all_streams() if stream.source == source)
 
 
-def how_to_ingest(source: str) -> str:
-    """The command: a run of any stream begins by taking in what its source has."""
-    names = [f"`./stateful stream {stream.name}`" for stream in streams_of(source)]
-    return names[0] if names else "with the first run of a stream that reads it"
-
-
 def unknown(kind: str, name: str, known: Sequence[str]) -> str:
     """Of a name that is none: what there is, and what may be meant."""
     where = " (those of SOURCES in include/streams/sources.py)" if kind == "source" else ""

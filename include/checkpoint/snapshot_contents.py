@@ -21,7 +21,7 @@ METADATA_VERSION = "v1"
 # An object store answers a request in tens of milliseconds, however small the file.
 READERS = 8
 UNREADABLE = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
-NOT_UNDERSTOOD = (AttributeError, KeyError, TypeError, ValueError)
+NO_METADATA = (AttributeError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,6 @@ def _parse(metadata: bytes) -> SnapshotContents:
         files = {str(file["dfsSstFileName"]): int(file["sizeBytes"]) for file in named["sstFiles"]}
         for file in named.get("logFiles") or ():
             files[str(file["dfsLogFileName"])] = int(file["sizeBytes"])
-    except NOT_UNDERSTOOD as error:
+    except NO_METADATA as error:
         return SnapshotContents({}, f"its {METADATA} is not what Spark writes: {error!r}")
     return SnapshotContents(files)

@@ -43,8 +43,8 @@ Instant = NewType("Instant", int)
 NAMES: dict[str, type] = {"bigint": int, "double": float, "string": str, "boolean": bool}
 # Whose items are no values in the order of a record's fields: a mapping has its keys, a text its letters.
 NO_RECORDS = (Mapping, Set, str, bytes)
-SCALARS: dict[Any, str] = {plain: name for name, plain in NAMES.items()}
-KINDS: dict[Any, str] = {**SCALARS, bytes: "binary", date: "date"}
+SCALAR_NAMES: dict[Any, str] = {plain: name for name, plain in NAMES.items()}
+KINDS: dict[Any, str] = {**SCALAR_NAMES, bytes: "binary", date: "date"}
 # What Spark makes of a Decimal by itself.
 ANY_DECIMAL = "decimal(38,18)"
 
@@ -188,7 +188,7 @@ def _member(members: type[Enum], nullable: bool) -> Shape:
             raise UnknownTypeError(f"{member} = {member.value} is beyond the 64 bits of a bigint")
     if issubclass(members, Flag):
         raise UnknownTypeError("flags together are no member, and could not be read again: use int")
-    return Member(SCALARS[kinds.pop()], nullable, members)
+    return Member(SCALAR_NAMES[kinds.pop()], nullable, members)
 
 
 def _collection(hint: Any, nullable: bool, within: tuple[type, ...]) -> Shape | None:

@@ -12,12 +12,6 @@ from include.settings import Source
 NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def folders_of(name: str, source: Source) -> tuple[str, ...]:
-    """Those folders of the file `name` that say something of the source's fields."""
-    starts = tuple(field.landed for field in source.fields if field.from_folder)
-    return tuple(part for part in PurePosixPath(name).parts[:-1] if part.startswith(starts))
-
-
 def folder_values(name: str, source: Source) -> dict[str, object]:
     """What the folders of the file `name` say of the source's fields, by `Field.landed`.
 
