@@ -53,5 +53,5 @@ def bronze_finding(lake: Lake, source: str, changed: str) -> Finding:
         finding="bronze_changed",
         severity="error",
         detail=f"{changed}. Until it is mended nothing is ingested, and no stream goes on with it",
-        action=how_to_mend_tables(lake, source),
+        action=str(how_to_mend_tables(lake, source)),
     )

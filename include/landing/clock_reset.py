@@ -7,8 +7,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.fold.instants import micros_of
-from include.lake.how_to_mend import how_to_mend
-from include.lake.paths import LakeError
+from include.lake.how_to_mend import damaged
 from include.savepoints.bronze_files import INSTANT, BronzeFiles, known, read_files
 
 CLOCKS = pa.schema(
@@ -29,11 +28,8 @@ def newest_reset(bronze: DeltaTable) -> ClockReset:
     """The newest commit that set M back; LakeError when no row of bronze says that of itself."""
     resets = resets_of(bronze)
     if not resets:
-        raise LakeError(
-            f"the clock of {bronze.table_uri} was set back, says its log, but it has no such row: "
-            f"rows are missing: {how_to_mend(bronze.table_uri)}",
-            code="of_other_times",
-        )
+        told = f"the clock of {bronze.table_uri} was set back, says its log, but it has no such row"
+        raise damaged(bronze.table_uri, f"{told}, so rows are missing")
     return resets[-1]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from include.lake.delta_log import open_table
-from include.lake.how_to_mend import how_to_ingest_anew
+from include.lake.how_to_mend import Mend, how_to_mend
 from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, LakeError
 from include.lake.table_changes import Actions, IsOurs
@@ -70,23 +70,13 @@ def refuse_changed_tables(lake: Lake, source: Source) -> Position | None:
         return None
     _refuse_missing_table(lake, name)
     if older := older_bronze(lake, name, erasures_of(lake, name)):
-        raise LakeError(
-            f"{older}. Nothing is ingested: {how_to_mend_tables(lake, name)}",
-            code="of_other_times",
-            subject=name,
-        )
+        raise _of_other_times(name, older, how_to_mend_tables(lake, name))
     kinds = ("bronze", "quarantine")
     opened = {f"{kind}/{name}": open_table(f"{lake.root}/{kind}/{name}") for kind in kinds}
     if changed := first_change(lake, read_seals(lake, tables_of(name)), ours(name), opened):
         if older := older_seals(lake, name):
-            raise LakeError(
-                f"{older}. Nothing is ingested: {how_to_mend_tables(lake, name)}",
-                code="of_other_times",
-                subject=name,
-            )
-        raise LakeError(
-            _older_than_position(lake, name, changed), code="of_other_times", subject=name
-        )
+            raise _of_other_times(name, older, how_to_mend_tables(lake, name))
+        raise _of_other_times(name, changed)
     for kind in kinds:
         _refuse_other_times(lake, name, position, kind, opened[f"{kind}/{name}"])
     return position
@@ -95,24 +85,17 @@ def refuse_changed_tables(lake: Lake, source: Source) -> Position | None:
 def _refuse_rows_without_position(lake: Lake, source: str) -> None:
     for path in (lake.bronze(source), lake.quarantine(source)):
         if lake.is_delta_table(path) and delta_table(path).file_uris():
-            raise LakeError(
-                f"{path} has rows, but {lake.ingested_files(source)} is missing: every landed "
-                f"file would be taken in again. Put that table back from a copy; or, "
-                f"{how_to_ingest_anew(source)}",
-                code="of_other_times",
-                subject=source,
-            )
+            position = lake.ingested_files(source)
+            told = f"{path} has rows, but {position} is missing, so all would be taken in again"
+            raise _of_other_times(source, told)
 
 
 def _refuse_missing_table(lake: Lake, source: str) -> None:
     for path in (lake.bronze(source), lake.quarantine(source)):
         if not lake.is_delta_table(path):
-            raise LakeError(
-                f"{path} is missing, but {lake.ingested_files(source)} is there: what it has taken would "
-                f"not come again. Put the table back; or, {how_to_ingest_anew(source)}",
-                code="of_other_times",
-                subject=source,
-            )
+            position = lake.ingested_files(source)
+            told = f"{path} is missing, but not {position}, so what that has taken would not come again"
+            raise _of_other_times(source, told)
 
 
 def _refuse_other_times(
@@ -123,24 +106,23 @@ def _refuse_other_times(
     written = opened.transaction_version(app_id(source, table, position.id))
     newest = -1 if written is None else written
     if position.newest < newest:
-        raise LakeError(
+        raise _of_other_times(
+            source,
             f"{lake.ingested_files(source)} ends at batch {position.newest}, but {path} has "
-            f"batch {newest}: it is an old copy, and what it reads next would be lost. "
-            f"Put back a copy that is not older than the table; or, {how_to_ingest_anew(source)}",
-            code="of_other_times",
-            subject=source,
+            f"batch {newest}: it is an old copy, and what it reads next would be lost",
         )
     if newest < (gave := position.gave.get(table, -1)):
         told = f"batch {gave} of {source} gave rows to {path}, which ends at batch {newest}"
-        raise LakeError(
-            _older_than_position(lake, source, told), code="of_other_times", subject=source
-        )
+        raise _of_other_times(source, told)
 
 
-def _older_than_position(lake: Lake, source: str, changed: str) -> str:
-    return (
-        f"{changed}. Nothing is ingested, as what {lake.ingested_files(source)} has taken would not come "
-        f"again: put the table back from a copy that is not older; or, {how_to_ingest_anew(source)}"
+def _of_other_times(source: str, told: str, mend: Mend | None = None) -> LakeError:
+    mend = mend or how_to_mend(f"bronze/{source}")
+    return LakeError(
+        f"{told}. Nothing is ingested: {mend.words}",
+        code="of_other_times",
+        subject=source,
+        command=mend.command,
     )
 
 
@@ -151,9 +133,7 @@ def seal_tables(lake: Lake, source: str) -> None:
     for good.
     """
     if changed := seal_judged(lake, tables_of(source), ours(source)):
-        raise LakeError(
-            _older_than_position(lake, source, changed), code="of_other_times", subject=source
-        )
+        raise _of_other_times(source, changed)
 
 
 def seal_anew(lake: Lake, source: str) -> None:

@@ -3,7 +3,7 @@ is right."""
 
 from collections.abc import Sequence
 
-from include.lake.how_to_mend import PUT_BACK, how_to_mend
+from include.lake.how_to_mend import PUT_BACK, Mend, how_to_mend
 from include.lake.paths import Lake
 from include.lake.read_tables import table_to_read
 from include.lake.table_seal import read_seal
@@ -57,10 +57,11 @@ def older_bronze(lake: Lake, source: str, erasures: Sequence[Erasure]) -> str | 
     )
 
 
-def how_to_mend_tables(lake: Lake, source: str) -> str:
+def how_to_mend_tables(lake: Lake, source: str) -> Mend:
     """For bronze, or quarantine, that is not what we have made it: what to do. Without the seals nothing
     is lost, as without bronze."""
     if older_bronze(lake, source, erasures_of(lake, source)):
-        return f"{PUT_BACK}; or erase the key again: `./stateful erase {source} KEY --apply`"
+        again = f"./stateful erase {source} KEY --apply"
+        return Mend(f"{PUT_BACK}; or erase the key again", again)
     older = older_seals(lake, source)
-    return str(how_to_mend("ops/tables" if older else f"bronze/{source}"))
+    return how_to_mend("ops/tables" if older else f"bronze/{source}")

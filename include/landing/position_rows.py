@@ -9,8 +9,8 @@ from deltalake import DeltaTable
 from include.fold.instants import instant_of, micros_of
 from include.lake.columns import Column, documented, without_comments
 from include.lake.delta_log import first_line, is_of_machine
-from include.lake.how_to_mend import how_to_mend
-from include.lake.paths import LakeError, files_of
+from include.lake.how_to_mend import damaged
+from include.lake.paths import files_of
 from include.landing.batch import GIVEN_UP, Batch, Part, Position, marks_among
 
 COLUMNS = (
@@ -35,7 +35,7 @@ def _id_of(path: str, table: DeltaTable) -> str:
     """The name of the table: of the sequence of its batches in bronze and in quarantine."""
     name = table.metadata().name
     if name is None:
-        raise LakeError(f"{path} has no name, so it is not ours: {how_to_mend(path)}", subject=path)
+        raise damaged(path, f"{path} has no name, so it is not ours")
     return str(name)
 
 
@@ -71,10 +71,7 @@ def _read(path: str, table: DeltaTable) -> pa.Table:
     except (OSError, pa.ArrowException) as error:
         if is_of_machine(error):
             raise
-        raise LakeError(
-            f"the rows of {path} cannot be read ({first_line(error)}): {how_to_mend(path)}",
-            subject=path,
-        ) from error
+        raise damaged(path, f"the rows of {path} cannot be read ({first_line(error)})") from error
 
 
 def _parts_of(taken: pa.Table) -> tuple[Part, ...]:

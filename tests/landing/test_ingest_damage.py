@@ -112,7 +112,7 @@ def test_an_emptied_newest_commit_is_refused(lake: Lake, landed: Landing, table:
     with refused("of_other_times", subject="signals"):
         ingest(lake, SIGNALS)
     commit.write_text('{"commitInfo":')
-    with refused("unreadable_lake"):
+    with refused("unreadable_table"):
         ingest(lake, SIGNALS)
 
 
@@ -126,7 +126,7 @@ def test_a_dag_runs_ingestion_into_a_log_that_cannot_be_read_or_says_so(
         whole = commit.read_text()
         commit.write_text('{"commitInfo":')
         if table == POSITION:
-            with refused("unreadable_lake"):
+            with refused("unreadable_table"):
                 reason(lake)
         else:
             assert reason(lake) is None

@@ -214,7 +214,7 @@ def test_a_position_of_many_commits_is_joined_and_says_the_same(
 def test_a_position_that_has_no_commit_is_refused(made: Lake):
     for commit in Path(made.ingested_files("signals"), "_delta_log").glob("*.json"):
         commit.unlink()
-    with refused("unreadable_lake"):
+    with refused("unreadable_table", subject="ingested_files/signals"):
         files_waiting(made, "signals")
 
 
@@ -223,7 +223,7 @@ def test_a_position_whose_rows_are_gone_is_refused(made: Lake, landed: Landing):
     plan(made)
     for file in Path(made.ingested_files("signals")).glob("*.parquet"):
         file.unlink()
-    with refused("unreadable_lake"):
+    with refused("unreadable_table", subject="ingested_files/signals"):
         files_waiting(made, "signals")
 
 
@@ -241,11 +241,11 @@ def test_a_table_of_somebody_else_is_no_position(lake: Lake):
         pa.table({"batch": [1]}),
         commit_properties=CommitProperties(custom_metadata={"userMetadata": "by hand"}),
     )
-    with refused("unreadable_lake"):
+    with refused("unreadable_table", subject="ingested_files/signals"):
         files_waiting(lake, "signals")
 
 
 def test_a_position_without_a_name_is_refused(lake: Lake):
     write_deltalake(lake.ingested_files("signals"), position_rows.SCHEMA.empty_table())
-    with refused("unreadable_lake"):
+    with refused("unreadable_table", subject="ingested_files/signals"):
         files_waiting(lake, "signals")
