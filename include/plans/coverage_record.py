@@ -24,12 +24,14 @@ from include.settings import Stream
 def coverage_record(lake: Lake, stream: Stream) -> dict[str, Any]:
     """The table of `stream` by the code that ran last, and by the code of now.
 
-    An instant of None is the beginning, or that nothing is complete.
+    An instant of None is the beginning, or that nothing is complete; a generation of None, that it
+    has not run, or that nothing is known of its runs.
     """
     opened = open_stream(lake, stream)
     judged = table_coverage(lake, stream)
     return {
         "stream": stream.name,
+        "generation": opened.row["generation"] if opened.row else None,
         **verdict(judged),
         "by_code_of_now": _by_code_of_now(opened),
         "findings": [asdict(each) for each in findings_on(lake, stream, judged, opened.row)],

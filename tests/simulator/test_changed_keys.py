@@ -3,7 +3,6 @@
 import pytest
 
 from include.coverage.table_coverage import table_coverage
-from include.lake.ops import update_ops
 from include.plans.reseed_options import ReseedOptions
 from include.settings import SettingsError
 from spark_jobs.reseed_stream import reseed
@@ -65,22 +64,5 @@ def test_states_of_the_same_keys_are_mapped(world: World):
     world.put_file("counts", ANOTHER_STATE)
     reseed(world.engine, world.lake, world.streams["counts"], MAPPED)
     land(world, [("A", 0, 1), ("a", 0, 1)], 60)
-    run(world, "counts")
-    assert table_coverage(world.lake, world.streams["counts"]).coverage.live_is_right
-
-
-def test_a_stream_of_an_older_release_is_mapped_once_its_own_code_has_run(world: World):
-    lived(world)
-    key = {"stream": world.streams["counts"].name, "generation": 1}
-    update_ops(world.lake, "generations", tuple(key), [{**key, "key_code": None}])
-    world.put_file("counts", ANOTHER_STATE)
-    with pytest.raises(SettingsError):
-        reseed(world.engine, world.lake, world.streams["counts"], MAPPED)
-    world.put_file("counts", BY_NAME)
-    land(world, [("A", 0, 1), ("a", 0, 1)], 60)
-    run(world, "counts")
-    world.put_file("counts", ANOTHER_STATE)
-    reseed(world.engine, world.lake, world.streams["counts"], MAPPED)
-    land(world, [("A", 0, 1)], 60)
     run(world, "counts")
     assert table_coverage(world.lake, world.streams["counts"]).coverage.live_is_right
