@@ -41,7 +41,7 @@ from airflow.sdk import DAG, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import spark_task
-from include.airflow.pools import stream_pool
+from include.airflow.assets import stream_pool
 from include.registry import loadable_streams, stream_named
 from include.settings import SettingsError, Stream, default_lake
 from include.spark.submit import reseed_arguments
@@ -93,8 +93,7 @@ def plan(lake: str, params: Any) -> str:
     """What would be done: into the log, and as a table for `approve`; red for good when it cannot."""
     # Not for each parse of this file: planning reads tables.
     from include.lake.paths import LakeError, open_lake
-    from include.plans.reseed_options import options_of
-    from include.plans.reseed_plan import plan_reseed
+    from include.plans.reseed_plan import options_of, plan_reseed
 
     try:
         options = options_of(Namespace(**params))

@@ -71,16 +71,27 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import Start, skip, spark_task
 from include.airflow.alerts import deadline, look, send
-from include.airflow.assets import bronze_asset, source_asset, table_asset
-from include.airflow.dag_run import failed_tasks, interval_of, is_backfill, task_states
-from include.airflow.pools import source_pool, stream_pool
-from include.airflow.publication import news, record_told
-from include.airflow.run_note import KEY, run_note
-from include.airflow.stream_doc import stream_doc
+from include.airflow.assets import (
+    bronze_asset,
+    source_asset,
+    source_pool,
+    stream_doc,
+    stream_pool,
+    table_asset,
+)
+from include.airflow.dag_run import (
+    KEY,
+    failed_tasks,
+    interval_of,
+    is_backfill,
+    news,
+    record_told,
+    run_note,
+    task_states,
+)
 from include.registry import loadable_streams, source_named
 from include.settings import SettingsError, Stream, default_lake
-from include.steps import STEPS, JobStep, LookStep, Step
-from include.stream_run import StreamRun
+from include.steps import STEPS, JobStep, LookStep, Step, StreamRun
 
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, task
 
 from dags.spark_task import spark_task
 from include.airflow.alerts import send
-from include.airflow.pools import source_pool, stream_pool
+from include.airflow.assets import source_pool, stream_pool
 from include.limits import TABLE_CARE
 from include.registry import loadable_streams, stream_named
 from include.settings import Stream, default_lake
@@ -74,10 +74,13 @@ def plan_tables(lake: str, dag_run: Any) -> list[str]:
     """The tasks that have something to do: a skipped one costs no process."""
     from include.alerts.plan_alerts import record_plan_alerts
     from include.alerts.record import untold
-    from include.care.care_report import format_plan
-    from include.care.cared_tables import spark_tables_named
     from include.care.old_generations import find_old_generations, format_old_generations
-    from include.care.plan_care import plan_table_care, record_plan_findings
+    from include.care.plan_care import (
+        format_plan,
+        plan_table_care,
+        record_plan_findings,
+        spark_tables_named,
+    )
     from include.lake.paths import open_lake
 
     opened, now = open_lake(lake), datetime.now(UTC)

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from include.lake.errors import StatefulError
-from include.settings_error import SettingsError
+from include.lake.errors import SettingsError, StatefulError
 from include.text_table import did_you_mean
 
 TOKEN = re.compile(

@@ -4,27 +4,99 @@ import logging
 import os
 import re
 import sys
+import threading
+import time
 import traceback
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from itertools import count
+from types import TracebackType
+from typing import Any, NamedTuple
 from uuid import uuid4
 
+import psutil
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from include.lake.delta_log import told_of
+from include.lake.delta_log import panics_as_errors, told_of
 from include.lake.errors import StatefulError, last_line
-from include.lake.open_delta import panics_as_errors
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.memory import MemorySampler, jvm_start_seconds
 from include.text_table import printable
 
-log = logging.getLogger("job")
+INTERVAL_S = 1.0
+_asked = count()
 
+
+class ResidentBytes(NamedTuple):
+    """Memory pages in use; pages that forked workers share count for each of them."""
+
+    jvm: int
+    python: int
+
+
+class MemorySampler:
+    """Samples while its body runs; `peak` is the most of each kind seen at any one time."""
+
+    def __init__(self) -> None:
+        self.peak = ResidentBytes(0, 0)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True, name="memory")
+
+    def __enter__(self) -> "MemorySampler":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while True:
+            now = resident_bytes()
+            self.peak = ResidentBytes(*map(max, self.peak, now))
+            if self._ended.wait(INTERVAL_S):
+                return
+
+
+def jvm_start_seconds() -> float | None:
+    """Since the JVM began that spark-submit started for this process; None without one, and when it is
+    asked again: what came between is no start."""
+    parent, is_first = psutil.Process().parent(), not next(_asked)
+    if parent is None or not is_first or not is_jvm(parent):
+        return None
+    return time.time() - float(parent.create_time())
+
+
+def resident_bytes() -> ResidentBytes:
+    """What this job's JVM and Python processes hold now: this one, its JVM, and the workers."""
+    this = psutil.Process()
+    # spark-submit starts the JVM, which starts this process; a shell or a test the JVM itself.
+    parent = this.parent()
+    root = parent if parent is not None and is_jvm(parent) else this
+    jvm = python = 0
+    for process in [root, *root.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):  # it ended since it was listed
+            held = process.memory_info().rss
+            if is_jvm(process):
+                jvm += held
+            else:
+                python += held
+    return ResidentBytes(jvm, python)
+
+
+def is_jvm(process: psutil.Process) -> bool:
+    return bool(process.name() == "java")
+
+
+log = logging.getLogger("job")
 RunRecord = dict[str, Any]
 # For the lease of a stream: a live run, or another interval's, goes on. They end.
 PATIENCE = timedelta(minutes=10)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from include.settings_error import SettingsError
+from include.lake.errors import SettingsError
 
 MIB = 1024**2
 GIB = 1024**3

@@ -17,11 +17,10 @@ from include.job import LOG_LEVEL
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.lake.stream_result import format_result, read_result
-from include.landing.landed_files import is_local
+from include.landing.landed_content import is_local
 from include.settings import PROJECT, Stream
 from include.spark.local_jobs import run_job, say
-from include.steps import STEPS, JobStep, LookStep
-from include.stream_run import StreamRun
+from include.steps import STEPS, JobStep, LookStep, StreamRun
 
 REFUSED = 2  # a job's exit code: its message has the way out
 INTERRUPTS = (130, -2)

@@ -15,16 +15,15 @@ from typing import Any, Literal
 from include.data_checks import Check as Check
 from include.fold.deduplicate import Deduplicate as Deduplicate
 from include.fold.definition import KeyedFold, MigrateState
-from include.fold.sql_types import SqlTypeError, sql_type
-from include.landed_formats import ISO, USUAL_CSV
-from include.landed_formats import Csv as Csv
-from include.landed_formats import Times as Times
+from include.fold.records import SqlTypeError, sql_type
+from include.lake.errors import SettingsError as SettingsError
 from include.limits import GIB as GIB
 from include.limits import MIB as MIB
 from include.limits import Limits as Limits
 from include.limits import SavepointRules as SavepointRules
-from include.origins import KafkaTopic, Origin
-from include.settings_error import SettingsError as SettingsError
+from include.origins import ISO, USUAL_CSV, KafkaTopic, Origin
+from include.origins import Csv as Csv
+from include.origins import Times as Times
 
 PROJECT = Path(__file__).resolve().parents[1]
 MILLISECOND = timedelta(milliseconds=1)

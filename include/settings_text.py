@@ -15,7 +15,7 @@ from numbers import Number
 from types import BuiltinFunctionType, NoneType
 from typing import Any
 
-from include.settings_error import SettingsError
+from include.lake.errors import SettingsError
 
 ADDRESS = re.compile(r"<[^'\"]* at 0x[0-9a-fA-F]+")
 # Of these a set has the same order in each process: their hash goes by no seed.

@@ -9,19 +9,62 @@ imports: so these are imported by the functions that need them.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from include.registry import source_named
 from include.settings import Stream
-from include.stream_run import RunPath, StreamRun
 
 if TYPE_CHECKING:
+    from include.care.check_checkpoint import CheckResult
     from include.lake.paths import Lake
+
+RunPath = Literal["live", "backfill"]
+
+
+def none_queued(dates: Sequence[datetime]) -> int:
+    """Of the runs with these logical dates, how many wait: by hand there are none."""
+    return 0
+
+
+def none_due(stream: Stream) -> bool:
+    """Whether a run of another stream has begun: by hand there is none."""
+    return False
+
+
+def none_waiting(logical_date: datetime) -> bool:
+    """Whether a run of the stream with that logical date waits to recompute: by hand there is none."""
+    return False
+
+
+@dataclass(frozen=True)
+class StreamRun:
+    """What the steps are taken for: by a schedule, by a backfill, or by hand."""
+
+    lake: "Lake"
+    stream: Stream
+    path: RunPath = "live"
+    start: datetime | None = None  # of its interval; by hand it has none
+    until: datetime | None = None
+    is_promoting: bool = False  # a backfill with the parameter `promote`
+    queued: Callable[[Sequence[datetime]], int] = none_queued
+    is_due: Callable[[Stream], bool] = none_due
+    is_waiting: Callable[[datetime], bool] = none_waiting
+    dag_run_id: str | None = None
+    is_dry: bool = False  # nothing is changed or recorded
+    is_compacting: bool = False  # whatever would be gained
+
+    @cached_property
+    def checked(self) -> "CheckResult":
+        """The state of the checkpoint when it was first asked for: after the stream's run."""
+        from include.care.check_checkpoint import check_checkpoint
+
+        return check_checkpoint(self.lake, self.stream)
+
 
 Group = Literal["run", "backfill", "care"]  # as the Dag shows them together
 
@@ -116,7 +159,7 @@ def _is_little(run: StreamRun) -> bool:
 
 
 def _why_not_run_stream(run: StreamRun) -> str | None:
-    from include.plans.waiting_rows import has_waiting_rows
+    from include.plans.open_stream import has_waiting_rows
 
     if has_waiting_rows(run.lake, run.stream):
         return None
@@ -150,8 +193,8 @@ def _streams_along(run: StreamRun) -> Iterator[list[str]]:
 
 def _jvm_of(lake: "Lake", stream: Stream) -> tuple[object, ...]:
     """What the JVM of its `run_stream` would have but once: its end, and the memory of its stores."""
-    from include.care.rocksdb.profile import active_profile
     from include.care.rocksdb.settings import OF_PROCESS
+    from include.care.rocksdb.tune_rocksdb import active_profile
 
     settings = active_profile(lake, stream).settings
     return stream.timeout, *(settings.get(name) for name in OF_PROCESS)
@@ -168,7 +211,7 @@ def _why_not_recompute(run: StreamRun) -> str | None:
 
 def _is_recomputed(run: StreamRun) -> bool:
     """Whether the Dag run of an interval before this one has recomputed it, too; or a first try."""
-    from include.plans.joined_backfill import take_joined
+    from include.plans.plan_backfill import take_joined
 
     if run.start is None or run.until is None or run.dag_run_id is None:
         return False
@@ -178,7 +221,7 @@ def _is_recomputed(run: StreamRun) -> bool:
 @contextmanager
 def _intervals_along(run: StreamRun) -> Iterator[list[str]]:
     """Of the next intervals, whose runs wait for the stream's pool."""
-    from include.plans.joined_backfill import following_ends
+    from include.plans.plan_backfill import following_ends
 
     assert run.until is not None
     ends = following_ends(run.lake, run.stream, run.until, run.is_waiting)
@@ -187,7 +230,7 @@ def _intervals_along(run: StreamRun) -> Iterator[list[str]]:
 
 def _why_not_promote(run: StreamRun) -> str | None:
     """When the backfill does not promote, or another of its runs is to."""
-    from include.plans.promote import why_not_promote
+    from include.plans.plan_backfill import why_not_promote
 
     if not run.is_promoting:
         return "this run is no backfill with the parameter promote"
@@ -201,8 +244,7 @@ def _never(run: StreamRun) -> str | None:
 
 def _check(run: StreamRun) -> Told:
     """Figures and findings of the checkpoint, into `ops`."""
-    from include.care.check_checkpoint import record_check
-    from include.care.check_report import format_check
+    from include.care.check_checkpoint import format_check, record_check
 
     if not run.is_dry:
         record_check(run.lake, run.checked)

@@ -16,8 +16,7 @@ from include.fold.definition import (
     Definition,
     KeyedFold,
 )
-from include.fold.records import DefinitionError
-from include.fold.sql_types import sql_type
+from include.fold.records import DefinitionError, sql_type
 from include.lake.errors import StatefulError
 from include.settings import AS_SOURCE, MILLISECOND, SettingsError, Source, Stream
 from include.settings_text import settings_text

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from include.fold.product_table import product_columns
 from include.lake.columns import ARROW_TYPES, Column
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
-from include.lake.rejected_calls import COLUMNS as REJECTED_COLUMNS
-from include.landing import position_rows
+from include.lake.stream_result import COLUMNS as REJECTED_COLUMNS
+from include.landing import ingest_position as position_rows
 from include.landing.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.registry import all_sources, all_streams
-from include.savepoints.savepoint_table import savepoint_columns
+from include.savepoints.manifest import savepoint_columns
 from include.stream_definition import load_definition
 from include.text_table import markdown_cell
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from include.fold.admission import micros_of
 from include.fold.definition import Definition, map_groups_with_state
 from include.fold.group_state import GroupState
-from include.fold.instants import micros_of
 from include.fold.product_table import ensure_product
-from include.lake.open_delta import delta_table
+from include.lake.delta_log import delta_table
 from include.lake.paths import Lake
 from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
 from include.landing.bronze_tables import create_tables

@@ -16,21 +16,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from include.care.plan_compaction import format_compaction
+from include.care.check_checkpoint import format_compaction
 from include.care.recorded_sizes import record_sizes
 from include.care.why_failed import told_why
+from include.checkpoint.checkpoint_files import newest_planned
+from include.checkpoint.committed_batch import is_settled
 from include.checkpoint.measure_checkpoint import measure_checkpoint
-from include.checkpoint.offsets import newest_planned
 from include.checkpoint.pin_generation import refuse_other_state
-from include.checkpoint.position import is_settled
 from include.job import job_parser, recorded_run
 from include.lake.errors import StatefulError
 from include.lake.findings import record_error
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, open_lake
 from include.landing.clock_repair import refuse_run
-from include.plans.open_stream import OpenStream, open_stream
-from include.plans.waiting_rows import has_waiting_rows
+from include.plans.open_stream import OpenStream, has_waiting_rows, open_stream
 from include.registry import source_named, stream_named
 from include.settings import Stream
 from include.stream_definition import pinned_settings

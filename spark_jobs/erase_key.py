@@ -17,18 +17,17 @@ from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 
-from include.care.cared_tables import CaredTable, cared_tables
 from include.care.old_generations import delete_replaced_generations
+from include.care.plan_care import CaredTable, cared_tables
 from include.erase.erase_plan import ErasePlan, plan_erasure
-from include.erase.erase_rows import erase_rows
+from include.erase.erase_rows import erase_rows, quotable
 from include.erase.erased_key import ERASED_KEY, ErasedKey, erased_key
-from include.erase.found_rows import quotable
 from include.erase.history import forget_history
 from include.erase.traces import Traces, erase_in_ops
 from include.job import PATIENCE, recorded_run
+from include.lake.delta_log import delta_table
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
-from include.lake.open_delta import delta_table
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, open_lake
 from include.lake.table_seal import seal
@@ -43,7 +42,7 @@ from include.landing.erasures import (
     open_erasure,
     record,
 )
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.registry import all_sources, all_streams, streams_of
 from include.savepoints.manifest import mark_deleted, savepoints_of
 from include.settings import SettingsError, Stream

@@ -19,11 +19,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from include.care.bucket_state import BucketState, measure_bucket
-from include.care.state_figures import StateReport, report_of
-from include.care.state_report import format_report, report_json
+from include.care.state_report import (
+    BucketState,
+    StateReport,
+    format_report,
+    measure_bucket,
+    report_json,
+    report_of,
+)
+from include.checkpoint.checkpoint_files import newest_committed
 from include.checkpoint.committed_batch import CommittedBatch, check_partitions, committed_batch
-from include.checkpoint.offsets import newest_committed
 from include.fold.admission import US_PER_MS, until_us
 from include.fold.definition import KeyedFold
 from include.job import job_parser

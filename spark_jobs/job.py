@@ -1,19 +1,145 @@
 """What every job on Spark shares: its session, and how it ends."""
 
+import atexit
 import logging
+import shutil
+import socket
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from uuid import uuid4
 
-from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
+from pyarrow import fs
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from include import job
-from include.lake.paths import Lake
+from include.lake.paths import Lake, LakeError
+from include.settings import PROJECT, SettingsError
 from include.spark.master import is_local
 from include.spark.submit import installed_versions
 from include.spark.versions import untried
-from spark_jobs.shared_lake import check_lake_shared
-from spark_jobs.ship_project import ship_project
+
+# What Spark says, somewhere in a Java stack trace, of a Python that its workers cannot use.
+WRONG_PYTHON = ("Cannot run program", "PYTHON_VERSION_MISMATCH")
+
+
+def check_lake_shared(context: SparkContext, lake: Lake) -> None:
+    """LakeError when Spark does not open `lake` where Python does, or a worker cannot use it.
+
+    SettingsError when the workers do not have the Python that they are told to run.
+
+    The workers are asked only for a local lake on a cluster: a second or two, in which the
+    Python starts that the job needs as well. One that joins later is not asked.
+    """
+    _check_default_filesystem(context, lake)
+    if is_local(str(context.master)) or not isinstance(lake.filesystem, fs.LocalFileSystem):
+        return
+    root = lake.path_in_filesystem(lake.root)
+    # Of a name that is nowhere else: who can write into it sees this very folder.
+    folder = Path(root, f".seen-by-workers-{uuid4().hex}")
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise LakeError(
+            f"LAKE={lake.root} cannot be written to: {error.strerror}", code="wrong_lake"
+        ) from error
+    try:
+        failures = _ask_workers(context, str(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if failures:
+        raise LakeError(
+            f"LAKE={lake.root} is on this machine, but not usable on every Spark worker "
+            f"({'; '.join(failures)}): mount the same shared volume at {root} on all of them, "
+            "or give the URI of an object store",
+            code="wrong_lake",
+        )
+
+
+def _check_default_filesystem(context: SparkContext, lake: Lake) -> None:
+    """A path without a scheme is a local one for Python; for Spark Hadoop's configuration says."""
+    assert context._jsc is not None
+    default = context._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")
+    if "://" not in lake.root and not default.startswith("file:"):
+        raise LakeError(
+            f"LAKE={lake.root} is a folder, but Spark would look for it in {default}, by Hadoop's "
+            f"fs.defaultFS: give LAKE={default.rstrip('/')}{lake.root}, or for a shared folder set "
+            "spark.hadoop.fs.defaultFS to file:///",
+            code="wrong_lake",
+        )
+
+
+def _ask_workers(context: SparkContext, folder: str) -> list[str]:
+    """What failed on which host, sorted; asks again for as long as workers join meanwhile."""
+    asked, failures = 0, set[str]()
+    while (executors := _executors(context)) > asked:
+        asked = executors
+        # As many tasks as there is room for: Spark gives each worker some before any gets more.
+        tasks = max(context.defaultParallelism, executors)
+        asking = context.parallelize(range(tasks), tasks).map(partial(failure_here, folder))
+        try:
+            failures.update(failure for failure in asking.collect() if failure)
+        except Py4JJavaError as error:
+            raise _wrong_python(context, error) or error from None
+    return sorted(failures)
+
+
+def _wrong_python(context: SparkContext, error: Py4JJavaError) -> SettingsError | None:
+    """For who must mend it, when it is that; None for any other error."""
+    lines = str(error).splitlines()
+    said = next((line for line in lines if any(text in line for text in WRONG_PYTHON)), None)
+    if said is None:
+        return None
+    return SettingsError(
+        f"SPARK_EXECUTOR_PYTHON={context.pythonExec} is not what the Spark workers need, this "
+        f"driver's Python with the project's requirements: {said.strip()}"
+    )
+
+
+def _executors(context: SparkContext) -> int:
+    """How many have joined, and at least 1: Spark waits for the first of them."""
+    assert context._jsc is not None
+    with_driver: int = context._jsc.sc().getExecutorMemoryStatus().size()
+    return max(with_driver - 1, 1)
+
+
+def failure_here(folder: str, task: int) -> str | None:
+    """On a worker: why it cannot write into `folder`, with its host; None when it can."""
+    try:
+        Path(folder, f"{task}-{uuid4().hex}").touch()
+    except OSError as error:
+        return f"{socket.gethostname()}: {error.strerror}"
+    return None
+
+
+PACKAGES = ("include", "spark_jobs")
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can hold
+
+
+def ship_project(context: SparkContext) -> None:
+    """Let every task of `context` import the project, wherever it runs."""
+    # The driver serves the file to executors for as long as it lives: they may come late.
+    folder = mkdtemp(prefix="project-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    archive = Path(folder, "project.zip")
+    zip_project(PROJECT, archive)
+    context.addPyFile(str(archive))
+
+
+def zip_project(project: Path, archive: Path) -> None:
+    """The Python files of `project`'s packages into `archive`: the same bytes for the same files."""
+    files = sorted(file for package in PACKAGES for file in (project / package).rglob("*.py"))
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
+        for file in files:
+            entry = zipfile.ZipInfo(file.relative_to(project).as_posix(), EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            target.writestr(entry, file.read_bytes())
+
 
 log = logging.getLogger("job")
 

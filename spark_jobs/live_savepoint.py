@@ -5,28 +5,128 @@ it is read through Spark's state reader, in one pass, and written as Delta rows.
 """
 
 import logging
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
-from include.checkpoint.batches import last_batch, running_totals
-from include.checkpoint.committed_batch import CommittedBatch, check_partitions, committed_batch
-from include.checkpoint.offsets import newest_committed
+from include.checkpoint.checkpoint_files import newest_committed
+from include.checkpoint.committed_batch import (
+    BronzePosition,
+    CommittedBatch,
+    check_partitions,
+    committed_batch,
+    is_settled,
+    last_batch,
+    read_position,
+    running_totals,
+)
 from include.checkpoint.pin_generation import refuse_other_state
-from include.checkpoint.position import BronzePosition, is_settled, read_position
 from include.coverage.entries import read_entries
 from include.coverage.judge import newest_own
-from include.fold.admission import US_PER_MS, until_us
-from include.fold.instants import instant_of
+from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, instant_of, until_us
+from include.fold.definition import KeyedFold
 from include.lake.generations import GenerationRow
 from include.lake.paths import Lake, LakeError
 from include.plans.open_stream import OpenStream
 from include.savepoints.bronze_pin import pin_bronze
-from include.savepoints.choose_base import clean_savepoints
-from include.savepoints.lineage import serving
-from include.savepoints.manifest import is_due, savepoints_of
-from include.savepoints.retention import expired, needed_ids, oldest_kept_us, spare_a_base
+from include.savepoints.choose_base import (
+    clean_savepoints,
+    expired,
+    needed_ids,
+    oldest_kept_us,
+    spare_a_base,
+)
+from include.savepoints.manifest import (
+    Contents,
+    Savepoint,
+    SavepointError,
+    is_due,
+    mark_deleted,
+    record_savepoint,
+    savepoints_of,
+    serving,
+)
 from include.stream_definition import pinned_settings
-from spark_jobs.engines.engine import Engine
-from spark_jobs.savepoints import delete_savepoints, write_savepoint
+from spark_jobs.engines.engine import Engine, Rows
+
+
+def write_savepoint(
+    engine: Engine,
+    lake: Lake,
+    states: Rows,
+    fold: KeyedFold,
+    until_us: int,
+    manifest: Mapping[str, Any],
+) -> str:
+    """Write `states` as a savepoint, and return its id.
+
+    `manifest` has the other columns of `ops/savepoints`; its row comes last, so a savepoint
+    that was cut off does not exist. Raises SavepointError when its rows cannot be read back.
+    """
+    until = EPOCH + until_us * MICROSECOND
+    savepoint_id = f"{until:%Y%m%dT%H%M%S%f}-{manifest['run_id'][:8]}"
+    path = engine.write_savepoint_rows(lake, states, fold, savepoint_id, until_us)
+    contents = engine.savepoint_contents(lake, path, savepoint_id)
+    record_savepoint(
+        lake,
+        {
+            **manifest,
+            "savepoint_id": savepoint_id,
+            "stream": fold.stream,
+            "until": until,
+            "created_at": datetime.now(UTC),
+            "path": path,
+            "keys": contents.keys,
+            "checksum": contents.checksum,
+        },
+    )
+    return savepoint_id
+
+
+def read_savepoint(engine: Engine, lake: Lake, savepoint: Savepoint) -> Rows:
+    """The states in a savepoint, once they have been checked.
+
+    Raises SavepointError when they are not the ones that were written; what keeps the engine
+    from reading them now, and may pass, as it is.
+    """
+    found = engine.savepoint_contents(lake, savepoint.path, savepoint.savepoint_id)
+    if found != Contents(savepoint.keys, savepoint.checksum):
+        raise SavepointError(
+            f"savepoint {savepoint.savepoint_id} of {lake.root}/{savepoint.path} has {found.keys} "
+            f"rows with checksum {found.checksum}, but ops/savepoints says {savepoint.keys} with "
+            f"{savepoint.checksum}",
+            subject=savepoint.savepoint_id,
+        )
+    return engine.savepoint_states(lake, savepoint)
+
+
+def states_of_base(engine: Engine, lake: Lake, savepoint: Savepoint, whose: str) -> Rows:
+    """The same, where no other savepoint can take its place: `whose` begins with it. LakeError, with
+    the way out, for a damaged one."""
+    try:
+        return read_savepoint(engine, lake, savepoint)
+    except SavepointError as error:
+        raise LakeError(
+            f"{error}. {whose} of {savepoint.stream} begins with it: put it back; or, begin anew",
+            code="unreadable_savepoint",
+            subject=savepoint.stream,
+            command=f"./stateful reseed {savepoint.stream} --apply",
+        ) from error
+
+
+def delete_savepoints(engine: Engine, lake: Lake, savepoints: Sequence[Savepoint]) -> None:
+    """Delete savepoints: first from the manifest, so that nobody begins to use them."""
+    mark_deleted(lake, [savepoint.savepoint_id for savepoint in savepoints])
+    for path in sorted({savepoint.path for savepoint in savepoints}):
+        ids = [savepoint.savepoint_id for savepoint in savepoints if savepoint.path == path]
+        engine.delete_savepoint_rows(lake, path, ids)
+
+
+def savepoint_at(lake: Lake, stream: str, savepoint_id: str) -> Savepoint | None:
+    """The savepoint of that id; None when it is not there."""
+    found = [sp for sp in savepoints_of(lake, stream) if sp.savepoint_id == savepoint_id]
+    return found[0] if found else None
+
 
 log = logging.getLogger("job.savepoint")
 

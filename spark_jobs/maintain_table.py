@@ -15,15 +15,21 @@ from datetime import UTC, date, datetime
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from include.care.care_record import record_sizes
-from include.care.care_report import format_change, why_nothing
-from include.care.cared_tables import CaredTable, spark_tables_named
-from include.care.plan_care import TablePlan, plan_table_care
-from include.care.table_figures import Partition, TableFigures, read_figures
+from include.care.plan_care import (
+    CaredTable,
+    Partition,
+    TableFigures,
+    TablePlan,
+    format_change,
+    plan_table_care,
+    read_figures,
+    record_sizes,
+    spark_tables_named,
+    why_nothing,
+)
 from include.job import recorded_run
-from include.lake.delta_log import open_table
+from include.lake.delta_log import open_table, refuse_older
 from include.lake.lease import LeaseTakenError, hold_lease
-from include.lake.open_delta import refuse_older
 from include.lake.paths import Lake, open_lake
 from include.lake.table_seal import reseal
 from include.limits import TABLE_CARE, TableCare

@@ -21,16 +21,16 @@ from include.care.why_failed import told_why
 from include.coverage.ledger import doubt_until_entered, enter, reconcile
 from include.coverage.marks import mark_of
 from include.coverage.table_coverage import what_else
-from include.fold.instants import US_PER_MS, micros_of
+from include.fold.admission import US_PER_MS, micros_of
 from include.fold.product_table import ensure_product
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
 from include.lake.paths import Lake, open_lake
-from include.lake.range_change import NO_CHANGE
+from include.lake.table_seal import NO_CHANGE
 from include.landing.clock_repair import refuse_run
-from include.plans.joined_backfill import JOINED
 from include.plans.open_stream import OpenStream, open_stream
+from include.plans.plan_backfill import JOINED
 from include.plans.plan_recompute import RecomputePlan, parse_instant, plan_recompute
 from include.registry import stream_named
 from include.settings import Stream
@@ -40,12 +40,12 @@ from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.live_savepoint import delete_expired
-from spark_jobs.rejected_rows import replace_rejected
 from spark_jobs.replay_bronze import (
     Replay,
     coverage_of,
     interval_row,
     plan_with_sound_base,
+    replace_rejected,
     replayed,
 )
 from spark_jobs.reseed_stream import finish_open_reseed

@@ -23,29 +23,34 @@ from pyspark.storagelevel import StorageLevel
 
 from include import job
 from include.fold.admission import EPOCH, MICROSECOND
+from include.lake.delta_log import refuse_older
 from include.lake.lease import hold_lease
-from include.lake.open_delta import refuse_older
 from include.lake.paths import Lake, open_lake
+from include.landing.arrivals import refused_columns
 from include.landing.batch import Batch
-from include.landing.bronze_changes import add_rescued, follow_fields
 from include.landing.bronze_commits import clock_after, read_clock
+from include.landing.bronze_tables import add_rescued, follow_fields
 from include.landing.clock import check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.ingest import RowsLostError, RunCounts
 from include.landing.ingest_seal import REINGESTED_KEY, refuse_changed_tables, seal_tables
 from include.landing.open_rows import judge_again, outcomes_again
 from include.landing.origin import reader_of_parts
-from include.landing.origin_columns import refused_columns
 from include.landing.parse_files import ACCEPTED, FILE, REFUSED
 from include.registry import source_named
 from include.settings import Source
-from spark_jobs.engines.session_settings import session_settings
+from spark_jobs.engines.live import session_settings
 from spark_jobs.job import exit_with_main, spark_session
-from spark_jobs.tables import bronze
-from spark_jobs.tables.corrections import corrected_rows, read_corrections, refuse_corrections
-from spark_jobs.tables.half_reingested import accepted_rows, refuse_changed, taken
-from spark_jobs.tables.landing import ddl, in_arrow
-from spark_jobs.tables.ordered_append import append_in_order
+from spark_jobs.tables import landing as bronze
+from spark_jobs.tables.corrections import (
+    accepted_rows,
+    corrected_rows,
+    read_corrections,
+    refuse_changed,
+    refuse_corrections,
+    taken,
+)
+from spark_jobs.tables.landing import append_in_order, ddl, in_arrow
 
 REINGESTED = {REINGESTED_KEY: True}
 COMMIT_METADATA = "spark.databricks.delta.commitInfo.userMetadata"

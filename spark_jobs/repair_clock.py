@@ -15,12 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
-from include.fold.instants import instant_of, micros_of
+from include.fold.admission import instant_of, micros_of
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError, open_lake
-from include.landing.changed_bronze import refuse_changed_bronze
 from include.landing.clock_repair import (
     ClockRepair,
     begin_repair,
@@ -30,18 +29,19 @@ from include.landing.clock_repair import (
     record_reset,
     repaired_streams,
 )
+from include.landing.ingest_seal import refuse_changed_bronze
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
 from include.plans.plan_recompute import parse_instant
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.registry import source_named, streams_of
+from include.savepoints.choose_base import needed_ids
 from include.savepoints.manifest import Savepoint, savepoints_of
-from include.savepoints.retention import needed_ids
 from include.settings import SettingsError, Source, Stream
 from spark_jobs.engines.engine import Engine
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.live_savepoint import delete_savepoints
 from spark_jobs.reseed_stream import reseed
-from spark_jobs.savepoints import delete_savepoints
 
 JOB = "repair_clock"
 

@@ -1,27 +1,32 @@
 """Replay pinned bronze from a base, with savepoints on the way: what recompute and reseed share."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol, TypeVar
 
 from include.coverage.entries import Entry
+from include.fold.admission import MICROSECOND, instant_of
 from include.fold.definition import KeyedFold
-from include.fold.instants import MICROSECOND, instant_of
-from include.lake.findings import Finding, record_findings
+from include.lake.findings import Finding, record_findings, rejected_findings
 from include.lake.paths import Lake, LakeError
-from include.lake.range_change import RangeChange
-from include.landing.changed_bronze import refuse_changed_bronze
+from include.lake.stream_result import ours
+from include.lake.table_seal import RangeChange, seal_ours
+from include.landing.ingest_seal import refuse_changed_bronze
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base, holds_rows_of, is_of
-from include.savepoints.contents import SavepointError
-from include.savepoints.identity import StreamIdentity
-from include.savepoints.manifest import Savepoint, mark_deleted, savepoints_of
+from include.savepoints.manifest import (
+    Savepoint,
+    SavepointError,
+    StreamIdentity,
+    mark_deleted,
+    savepoints_of,
+)
 from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.engine import Engine, Rows, Stage
-from spark_jobs.savepoints import read_savepoint, savepoint_at, states_of_base, write_savepoint
+from spark_jobs.live_savepoint import read_savepoint, savepoint_at, states_of_base, write_savepoint
 
 
 class Planned(Protocol):
@@ -74,7 +79,7 @@ class Replay:
 
     @property
     def lineage(self) -> str:
-        """What the states come of; see `include/savepoints/lineage.py`."""
+        """What the states come of; see `include/savepoints/manifest.py`."""
         return self.base.lineage(self.identity.code)
 
 
@@ -271,3 +276,34 @@ def interval_row(
         "rows_added": change.added,
         "savepoint_id": outcome.savepoint_id,
     }
+
+
+def replace_rejected(
+    engine: Engine,
+    replay: Replay,
+    rejected: Sequence[Rows],
+    from_us: int | None,
+    until_us: int | None,
+    before_writing: Callable[[], None] = lambda: None,
+) -> dict[str, int]:
+    """Make these the rejected rows of the interval, and note what they are in `ops/findings`.
+
+    What the ledger says of the product holds of them, too: a recompute calls this before it
+    replaces the product, and a reseed, which an intent stands for, when it has entered it.
+    `before_writing` is not called where no row is and none was ever rejected.
+    Returns the counts for the run's record.
+    """
+    stream = replay.stream.name
+    table = engine.rejected_table(replay.lake, stream)
+    found = table.summary(rejected, from_us)
+    if found or replay.lake.is_delta_table(table.path):
+        before_writing()
+        table.replace_range(rejected, from_us, until_us)
+        # Until the job has ended nothing else knows of that commit.
+        seal_ours(replay.lake, f"rejected/{stream}", ours(stream))
+    if found is None:
+        return {"rows_rejected": 0, "timeouts_rejected": 0}
+    between = instant_of(found.first_us), instant_of(found.last_us)
+    findings = rejected_findings(stream, found.events, found.timeouts, between, found.by_key)
+    record_findings(replay.lake, replay.run_id, stream, findings)
+    return {"rows_rejected": found.events, "timeouts_rejected": found.timeouts}

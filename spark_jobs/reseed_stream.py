@@ -18,42 +18,46 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from include.care.why_failed import told_why
-from include.coverage.give_up import can_be_taken_back, take_back
 from include.coverage.ledger import distrust_error, enter, reconcile, write_look
 from include.coverage.marks import mark_of
+from include.coverage.rebuild import can_be_taken_back, take_back
 from include.coverage.trust import has_begun
 from include.data_checks import Check, DataCheckError, Verdict
-from include.fold.instants import US_PER_MS, instant_of, micros_of
+from include.fold.admission import US_PER_MS, instant_of, micros_of
 from include.fold.product_table import ensure_product
 from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.generations import CURRENT, GenerationRow
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError, open_lake
-from include.lake.range_change import NO_CHANGE
+from include.lake.table_seal import NO_CHANGE
 from include.plans.migrate_plan import MIGRATE
 from include.plans.open_stream import OpenStream, open_stream
-from include.plans.reseed_base import refuse_unreadable_table
-from include.plans.reseed_options import ReseedOptions, add_arguments, options_of
-from include.plans.reseed_plan import intent_row, plan_reseed
+from include.plans.reseed_plan import (
+    ReseedOptions,
+    add_arguments,
+    intent_row,
+    options_of,
+    plan_reseed,
+    refuse_unreadable_table,
+)
 from include.registry import stream_named
 from include.savepoints.bronze_pin import BronzePin, erased_version
 from include.savepoints.choose_base import Base
-from include.savepoints.lineage import same_code
-from include.savepoints.manifest import savepoints_of
+from include.savepoints.manifest import same_code, savepoints_of
 from include.settings import Stream
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import Engine, ProductTable
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
 from spark_jobs.live_savepoint import delete_expired
-from spark_jobs.rejected_rows import replace_rejected
 from spark_jobs.replay_bronze import (
     Outcome,
     Replay,
     coverage_of,
     interval_row,
     plan_with_sound_base,
+    replace_rejected,
     replayed,
 )
 

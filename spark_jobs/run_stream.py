@@ -23,8 +23,7 @@ from include.job import job_parser, recorded_run
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError, open_lake
 from include.landing.clock_repair import refuse_run
-from include.plans.open_stream import open_stream
-from include.plans.waiting_rows import has_waiting_rows
+from include.plans.open_stream import has_waiting_rows, open_stream
 from include.registry import loadable_streams, stream_named
 from include.settings import Stream
 from spark_jobs.engines.engine import Engine

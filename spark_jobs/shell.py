@@ -10,7 +10,7 @@ from argparse import ArgumentParser
 
 from pyspark.sql import DataFrame, SparkSession
 
-from include.care.cared_tables import cared_tables
+from include.care.plan_care import cared_tables
 from include.checkpoint.committed_batch import committed_batch
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, open_lake

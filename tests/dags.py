@@ -11,8 +11,7 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.coverage.entries import Entry
-from include.fold.admission import EPOCH, MICROSECOND
-from include.fold.instants import micros_of
+from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.landing.clock import Clock

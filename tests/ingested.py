@@ -5,7 +5,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import source_named

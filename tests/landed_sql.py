@@ -10,7 +10,7 @@ import duckdb
 from deltalake import DeltaTable
 from pyarrow import fs
 
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake.paths import Lake
 from include.settings import Stream
 

@@ -7,7 +7,7 @@ from typing import Any
 from include.lake.paths import Lake
 from include.landing.arrivals import Listed
 from include.landing.ingest_position import Batch, finish, next_batch
-from include.landing.landed_files import landed_files
+from include.landing.landed_content import landed_files
 from tests.ingested import SIGNALS
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 1999, UTC)

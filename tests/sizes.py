@@ -28,7 +28,7 @@ from include.lake.ops import read_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
 from include.landing import ingest_here
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.faults.lakes import STREAMS, Story, registered
@@ -58,10 +58,10 @@ ROOMS = {
         "include/docker",
         "include/sample",
         "include/steps.py",
-        "include/stream_run.py",
+        "include/steps.py",
         "include/run_local.py",
         "include/job.py",
-        "include/memory.py",
+        "include/job.py",
     ),
     "spark_jobs": ("spark_jobs",),
     "settings and streams": ("include",),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from include.fold.buckets import bucket_ids
+from include.fold.keys import bucket_ids
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import SavepointRules

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from include.fold.sql_types import SCALARS, SqlType
+from include.fold.records import SCALARS, SqlType
 
 names = st.lists(st.text("abz_ é-9", min_size=1, max_size=5), min_size=1, max_size=3, unique=True)
 scalars = st.sampled_from(SCALARS).map(SqlType)

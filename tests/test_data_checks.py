@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from include.data_checks import Check
-from include.plans.code_fingerprint import code_fingerprint
+from include.plans.stream_identity import code_fingerprint
 from include.registry import source_named, stream_named
 from include.settings import PROJECT, Stream
 from include.stream_definition import check_stream

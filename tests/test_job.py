@@ -13,7 +13,7 @@ from tests.open_files import no_more_files
 WORKER = """Traceback (most recent call last):
   File "/lake/include/streams/spending.py", line 41, in add_purchases
     total += purchase.value
-include.fold.settle.StateFunctionError: add_purchases failed for key 'ann': TypeError: no number"""
+include.fold.calls.StateFunctionError: add_purchases failed for key 'ann': TypeError: no number"""
 JAVA = "\n\tat org.apache.spark.api.python.BasePythonRunner.compute(PythonRunner.scala:1)" * 100
 OF_USER = f"An exception was thrown from the Python worker:\n{WORKER}\n\nJVM stacktrace:{JAVA}\n"
 OF_MACHINE = f"org.apache.spark.SparkException: Python worker failed to connect back.{JAVA}\n"

@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from include.cli import jobs
 from include.cli.__main__ import main
 from include.job import exit_with_main, recorded_run
-from include.lake import open_delta
+from include.lake import delta_log as open_delta
 from include.lake.delta_log import AGAIN, open_table, unbroken
 from include.lake.ops import read_ops
 from include.lake.paths import Lake

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from include.fold.sql_types import SCALARS
+from include.fold.records import SCALARS
 from include.lake.ops import read_ops
 from include.landing.bronze_commits import clock_after
 from include.landing.clock import Clock

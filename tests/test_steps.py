@@ -12,8 +12,7 @@ from dags.streams import trigger_rule
 from include import run_local
 from include.lake.ops import append_ops, read_ops
 from include.registry import source_named, stream_named
-from include.steps import STEPS, JobStep, Step, Told
-from include.stream_run import StreamRun
+from include.steps import STEPS, JobStep, Step, StreamRun, Told
 from include.streams import sources
 
 STREAM = stream_named("user_counts")

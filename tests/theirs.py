@@ -11,7 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from include import origins
 from include.lake.paths import Lake
-from include.landing import delta_partitions, delta_versions
+from include.landing import delta_commits as delta_partitions
+from include.landing import delta_versions
 from include.landing.delta_parts import VersionPart
 from include.landing.skip_lost import SkipPlan, apply_skip, plan_skip
 from include.settings import Source

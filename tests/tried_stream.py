@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import include.streams
-from include.plans.code_fingerprint import code_fingerprint
+from include.plans.stream_identity import code_fingerprint
 from include.settings import Stream
 from tests.declared import NOT_WRITTEN, deploy
 

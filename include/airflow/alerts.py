@@ -20,7 +20,7 @@ from include.registry import stream_named, stream_names
 from include.settings import SettingsError, Stream, default_lake
 
 if TYPE_CHECKING:
-    from include.alerts.message import Alert
+    from include.alerts.record import Alert
     from include.lake.paths import Lake
 
 log = logging.getLogger(__name__)
@@ -79,8 +79,7 @@ def send(lake: "Lake", by: str, context: Mapping[str, Any]) -> "Alert | None":
     One that fails, or does not answer, raises when the others have been told; the next call tells
     only it.
     """
-    from include.alerts.message import Alert
-    from include.alerts.record import heard_by, mark_heard, mark_told, untold
+    from include.alerts.record import Alert, heard_by, mark_heard, mark_told, untold
     from include.lake.lease import hold_lease
 
     with hold_lease(lake, f"alerts-{by}", PATIENCE):
@@ -130,8 +129,7 @@ def look(
 
     `failed`: the tasks of the Dag run that failed; None: not known.
     """
-    from include.alerts.message import Alert
-    from include.alerts.record import changes_of, record_changes
+    from include.alerts.record import Alert, changes_of, record_changes
     from include.alerts.troubles import standings
 
     now = datetime.now(UTC)

@@ -3,12 +3,24 @@
 Airflow imports this at each parse of the Dags.
 """
 
+import inspect
+import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow.sdk import Asset
 
+from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition
 from include.origins import KafkaTopic
-from include.settings import Source, Stream
+from include.registry import source_named
+from include.settings import Limits, Source, Stream
+from include.stream_definition import load_definition
+from include.text_table import markdown_cell
+
+if TYPE_CHECKING:
+    from include.settings import Stream
 
 
 def table_asset(stream: Stream, lake: str) -> Asset:
@@ -37,3 +49,102 @@ def source_uri(source: Source, lake: str) -> str:
 def as_uri(path: str) -> str:
     """A local path as a URI, and any other as it is."""
     return path if "://" in path else Path(path).absolute().as_uri()
+
+
+OURS = re.compile(r"(source|stream)_[a-z][a-z0-9_]*")
+
+
+def source_pool(stream: "Stream") -> str:
+    """The pool of the task that ingests the stream's source."""
+    return f"source_{stream.source}"
+
+
+def stream_pool(stream: "Stream") -> str:
+    """The pool of all other tasks of the stream."""
+    return f"stream_{stream.name}"
+
+
+def is_ours(pool: str) -> bool:
+    """Whether it is named as the pools of streams and sources are."""
+    return OURS.fullmatch(pool) is not None
+
+
+RED = (
+    "**When it is red**: the log of the red task says what was wrong and what to do, the tab *State* "
+    "what is found and open. Clearing a task is always safe. More is at the end of this page."
+)
+
+
+def stream_doc(stream: Stream, common: str) -> str:
+    """Markdown: what `stream` computes, its facts, its table and source; then `common`."""
+    definition, source = load_definition(stream), source_named(stream.source)
+    facts = "\n".join(
+        f"| {name} | {markdown_cell(value)} |" for name, value in _facts(stream, definition)
+    )
+    return "\n\n".join(
+        [
+            f"**{stream.title}**",
+            *_computes(stream, definition),
+            f"| | |\n|---|---|\n{facts}",
+            _columns(f"tables/{stream.name}", _table_rows(definition)),
+            _columns(f"bronze/{source.name}: {source.comment}", _source_rows(source)),
+            RED,
+            "---",
+            common,
+        ]
+    )
+
+
+def _computes(stream: Stream, definition: Definition) -> Iterator[str]:
+    """The file's docstring but for its first line, which is the title; and the function's."""
+    module = sys.modules.get(f"include.streams.{stream.name}")
+    if more := inspect.cleandoc((module and module.__doc__) or "").partition("\n")[2].strip():
+        yield more
+    function = definition.fold.function
+    if said := inspect.getdoc(function):
+        yield f"`{getattr(function, '__name__', 'function')}`: {said}"
+
+
+def _facts(stream: Stream, definition: Definition) -> Iterator[tuple[str, str]]:
+    fold = definition.fold
+    yield "file", f"`include/streams/{stream.name}.py`"
+    yield "source", f"`bronze/{stream.source}`"
+    rows = "one row per key, updated" if fold.output_mode == "update" else "rows are appended"
+    yield "table", f"`tables/{stream.name}` ({fold.output_mode}: {rows})"
+    yield "key", f"`{fold.keys.text()}`"
+    yield "schedule, delay", f"`{stream.schedule}` (UTC), {stream.watermark_delay}"
+    if stream.fresh_within is not None:
+        yield "promise", f"complete until {stream.fresh_within} ago, at most"
+    if fold.times_out:
+        yield "timeouts", str(getattr(fold.timeout, "value", fold.timeout))
+    if stream.settings:
+        yield "settings", ", ".join(f"{name} {value}" for name, value in stream.settings.items())
+    yield "function fails", f"`{stream.on_error}`"
+    yield "state", f"{stream.buckets} buckets, {stream.state_partitions} partitions"
+    yield "limits", ", ".join(_limits(stream.limits)) or "none"
+
+
+def _table_rows(definition: Definition) -> Iterator[tuple[str, str, str]]:
+    # What include/fold/product_table.py makes: not from there, as each parse would read pyarrow.
+    for column in definition.fold.output_columns:
+        yield column.name, column.kind, definition.comments[column.name]
+    yield EMITTED_AT, "timestamp", "when the fold emitted it, on the stream's clock, UTC"
+    if definition.fold.output_mode == "append":
+        yield EMITTED_DATE, "date", f"partition: the date of {EMITTED_AT}"
+
+
+def _source_rows(source: Source) -> Iterator[tuple[str, str, str]]:
+    yield "event_time", "timestamp", f"When it happened: `{source.time_field}` of the landed row"
+    for field in source.fields:
+        yield field.name, field.type, field.comment
+
+
+def _columns(title: str, rows: Iterator[tuple[str, str, str]]) -> str:
+    lines = [f"| `{name}` | {kind} | {markdown_cell(comment)} |" for name, kind, comment in rows]
+    return "\n".join([f"**{title}**", "", "| column | type | meaning |", "|---|---|---|", *lines])
+
+
+def _limits(limits: Limits) -> Iterator[str]:
+    for name, most in vars(limits).items():
+        if most is not None:
+            yield f"{name} {most:,}"

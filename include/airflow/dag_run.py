@@ -2,7 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from include.settings import Stream
+from include.stream_definition import load_definition
+
+if TYPE_CHECKING:
+    from include.lake.paths import Lake
+    from include.settings import Stream
 
 # These end after the look of `publish`. It cannot wait for tune_rocksdb, the last task, by which a Dag
 # run is red when any other has failed: behind it would come one that is run whatever has failed.
@@ -49,3 +56,70 @@ def failed_tasks(ti: Any, dag_run: Any, states: Mapping[str, str | None]) -> lis
     earlier = task_states(ti, before.run_id)
     late = [task for task in AFTER_THE_LOOK if earlier.get(task) == "failed"]
     return failed + [f"{task} of {before.run_id}" for task in late]
+
+
+def news(
+    lake: str, stream: Stream, dag_run: Any, states: Mapping[str, str | None]
+) -> dict[str, Any] | None:
+    """What this Dag run, whose tasks are in these `states`, has to tell; None if there is nothing new.
+
+    Nor when its job has failed: what was done before that is told once it is mended.
+    """
+    from include.lake.paths import open_lake
+    from include.lake.stream_result import asset_extra, recompute_extra, untold
+
+    opened, is_of_interval = open_lake(lake), is_backfill(dag_run)
+    if states.get("recompute_interval" if is_of_interval else "run_stream") == "failed":
+        return None
+    if is_of_interval:
+        return recompute_extra(opened, stream.name, dag_run.run_id)
+    runs = untold(opened, "runs", stream.name, dag_run.run_id)
+    return asset_extra(opened, stream.name, runs) if runs else None
+
+
+def record_told(context: Any, lake: str, stream: Stream) -> None:
+    """Once Airflow has the event: a retry of `publish` before that tells all of it again."""
+    from include.lake.paths import open_lake
+    from include.lake.stream_result import mark_told
+
+    dag_run = context["dag_run"]
+    name = "intervals" if is_backfill(dag_run) else "runs"
+    mark_told(open_lake(lake), name, stream.name, dag_run.run_id)
+
+
+# What the plugin run_notes looks for.
+TASK, KEY = "publish", "note"
+OURS = "Backfill: "
+# Of a note in Airflow's database. PostgreSQL refuses more, in the transaction that ends the run: the
+# scheduler would end with it, and again at each start.
+MOST_CHARACTERS = 1_000
+
+
+def run_note(lake: "Lake", stream: "Stream", extra: Mapping[str, Any]) -> str:
+    """Of what the Asset's event tells of a recompute."""
+    from include.coverage.table_coverage import find_coverage
+
+    start, until = (text[:16].replace("T", " ") for text in extra["interval"])
+    parts = [f"{start} until {until} UTC: {_changed(stream, extra)}"]
+    if "promoted_to" in extra:
+        parts.append(f"promoted: the live state is generation {extra['promoted_to']}")
+    found = find_coverage(lake, stream)
+    parts += [] if found else ["the table is right now"]
+    parts += [f"still {each.finding}: {each.detail}. Next: {each.action}" for each in found]
+    return _fitting(OURS + "\n\n".join(parts))
+
+
+def _fitting(note: str) -> str:
+    """As PostgreSQL takes it; the tab *State* has the findings in full."""
+    text = note.replace("\0", "?")
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
+
+
+def _changed(stream: "Stream", extra: Mapping[str, Any]) -> str:
+    read = f"{extra['rows_read'] or 0:,} rows of bronze read"
+    if load_definition(stream).fold.output_mode == "update":
+        return f"{read}; the table shows the live state, which a recompute does not touch"
+    before, after, removed, added = (
+        f"{extra[f'rows_{name}'] or 0:,}" for name in ("before", "after", "removed", "added")
+    )
+    return f"{before} rows of the table became {after} ({removed} removed, {added} added); {read}"

@@ -7,6 +7,10 @@ import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.orm import Session, sessionmaker
 
 from include.lake.paths import Lake
 from include.settings import PROJECT, SettingsError
@@ -56,9 +60,9 @@ def airflow_environment(
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__BASE_URL": url,
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME / 'airflow.db'}",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "include.airflow.sqlite.CONNECT_ARGS",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC": "include.airflow.sqlite.CONNECT_ARGS",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_SESSION_MAKER": "include.airflow.sqlite.session_maker",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "include.airflow.environment.CONNECT_ARGS",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC": "include.airflow.environment.CONNECT_ARGS",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_SESSION_MAKER": "include.airflow.environment.session_maker",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
         # By default a task's log is also its group's to write.
         "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FOLDER_PERMISSIONS": oct(PRIVATE_FOLDER),
@@ -140,3 +144,20 @@ def make_password() -> None:
 def password() -> str:
     """The admin's password, in the file that Airflow reads it from."""
     return str(json.loads(PASSWORDS.read_text())[USER])
+
+
+# Longer than any transaction of Airflow's on a slow machine; the driver's own 5 s are not.
+CONNECT_ARGS: dict[str, Any] = {"timeout": 60.0}
+
+
+def session_maker(engine: Engine) -> sessionmaker[Session]:
+    """Airflow's sessions as Airflow makes them, on an engine whose savepoints wait for their turn."""
+    event.listen(engine, "savepoint", begin_to_write)
+    return sessionmaker(engine, autoflush=False, expire_on_commit=False)
+
+
+def begin_to_write(connection: Connection, name: str | None) -> None:
+    """Become the writer before the savepoint reads: the runs of a backfill are all there, or none."""
+    driver: Any = connection.connection.dbapi_connection
+    if not driver.in_transaction:
+        driver.execute("BEGIN IMMEDIATE")

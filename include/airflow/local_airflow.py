@@ -29,13 +29,12 @@ from include.airflow.environment import (
     make_private_home,
     password,
 )
-from include.airflow.first_runs import DagNotReadError, FirstRuns
+from include.airflow.first_runs import DagNotReadError, FirstRuns, shown_progress
 from include.airflow.parts import LOGS, AirflowDiedError, Parts, start_background, start_servers
-from include.airflow.progress import shown_progress
 from include.lake.errors import last_line
+from include.lake.lease import adopt_orphans
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
-from include.lake.process_tree import adopt_orphans
 from include.lake.stream_result import last_run
 from include.registry import all_sources, all_streams
 from include.run_local import has_landing_files, show_result

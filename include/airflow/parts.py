@@ -17,7 +17,7 @@ from typing import NoReturn
 from include.airflow.api import AirflowApi
 from include.airflow.environment import HOME, HOST, PRIVATE_FILE, PRIVATE_FOLDER, PRIVATE_UMASK
 from include.lake.errors import StatefulError
-from include.lake.process_tree import end_descendants, interrupt_me_with_parent, wait_until
+from include.lake.lease import end_descendants, interrupt_me_with_parent, wait_until
 from include.settings import PROJECT
 from include.spark.local_jobs import say
 

@@ -24,8 +24,7 @@ from include.page.key_figures import KEY_DAYS, read_key
 from include.page.metrics import metrics_text
 from include.page.overview import READ_ERRORS, Overview, read_overview, unreadable
 from include.page.render import backfill_html, key_html, message_html, overview_html, stream_html
-from include.page.shown_time import MOST_DAYS, asked_time
-from include.page.stream_figures import read_stream
+from include.page.stream_figures import MOST_DAYS, asked_time, read_stream
 from include.plans.plan_recompute import parse_instant
 from include.settings import SettingsError, Stream, default_lake
 

@@ -6,8 +6,7 @@ from datetime import datetime
 
 from include.alerts.record import record_changes, still_told
 from include.alerts.troubles import Standing, worst
-from include.care.cared_tables import CaredTable
-from include.care.plan_care import TablePlan
+from include.care.plan_care import CaredTable, TablePlan
 from include.lake.findings import Finding, record_findings
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake

@@ -12,7 +12,7 @@ from typing import Any
 
 from include.alerts.known import KNOWN
 from include.coverage.findings import OF_COVERAGE
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake

@@ -9,8 +9,7 @@ from shlex import quote
 
 from include.care.recorded_sizes import Recorded
 from include.checkpoint.checkpoint_files import LOGS, parse_name
-from include.checkpoint.checkpoint_size import CheckpointSize
-from include.checkpoint.store_size import Fault
+from include.checkpoint.measure_checkpoint import CheckpointSize, Fault
 from include.lake.findings import Finding, Severity
 from include.text_table import bytes_text, first_names
 

@@ -2,17 +2,26 @@
 
 import logging
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import partial
 
-from include.care.care_record import record_sizes
-from include.care.care_report import format_change
-from include.care.plan_care import TablePlan
-from include.care.table_figures import TableFigures, read_figures
-from include.lake.delta_log import open_table
-from include.lake.open_delta import delta_table
+from include.care.old_generations import delete_old_generations, format_old_generations
+from include.care.plan_care import (
+    TableFigures,
+    TablePlan,
+    format_change,
+    format_plan,
+    plan_table_care,
+    read_figures,
+    record_plan_findings,
+    record_sizes,
+)
+from include.lake.delta_log import delta_table, open_table
 from include.lake.ops import compact, despite_others
 from include.lake.paths import Lake
-from include.limits import TableCare
+from include.limits import TABLE_CARE, TableCare
+from include.registry import all_streams
+from include.spark.local_jobs import run_job, say
 
 log = logging.getLogger("table_care")
 
@@ -42,3 +51,20 @@ def _maintain(lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare
 def _vacuum(path: str) -> int:
     """How many files were deleted."""
     return len(delta_table(path).vacuum(dry_run=False, full=True))
+
+
+def run_maintenance(lake: Lake, dry_run: bool) -> int:
+    """Plan, show, and apply; the exit code of the Spark job, if there was one."""
+    now, streams = datetime.now(UTC), all_streams()
+    plans = plan_table_care(lake, TABLE_CARE, now)
+    say(format_plan(plans))
+    say(format_old_generations(lake, streams, now))
+    if dry_run:
+        return 0
+    record_plan_findings(lake, plans)
+    names = [plan.table.name for plan in plans if plan.table.lease and plan.needs_care]
+    code = run_job("maintain_table", ["--tables", *names, "--lake", lake.root]) if names else 0
+    for stream in streams:
+        delete_old_generations(lake, stream)
+    maintain_ops(lake, plans, TABLE_CARE)
+    return code

@@ -1,32 +1,331 @@
 """What to optimize and vacuum today, table by table, with the reasons; read without a JVM."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import TypeVar
+from datetime import UTC, date, datetime
+from typing import Literal, NamedTuple, TypeVar
+from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyarrow import fs
 
-from include.care.care_record import bytes_rewritten_since
-from include.care.cared_tables import CaredTable, cared_tables
-from include.care.choose_partitions import Candidate, candidates, choose
-from include.care.table_figures import Partition, TableFigures, lost_files, read_figures
-from include.checkpoint.bronze_readers import read_lags
-from include.checkpoint.vacuum_guard import (
+from include.checkpoint.bronze_readers import (
     FILE_RETENTION,
     LOG_RETENTION,
     lag_findings,
+    read_lags,
     retention,
     why_not_vacuum,
 )
-from include.lake.delta_log import first_line, open_table
+from include.lake.delta_log import first_line, open_table, unbroken
 from include.lake.findings import Finding, record_findings
 from include.lake.how_to_mend import how_to_mend
+from include.lake.ops import append_ops, not_ahead, read_ops
+from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, LakeError
 from include.limits import TableCare
-from include.savepoints.retention import left_over_ids
-from include.text_table import bytes_text, counted, first_names
+from include.registry import all_sources, stream_names
+from include.savepoints.choose_base import left_over_ids
+from include.settings import SettingsError
+from include.text_table import bytes_text, counted, first_names, text_table
+
+READERS = 8  # of footers at once: in a store each is a request
+SAVEPOINT_ID = "savepoint_id"  # what a table of savepoints is partitioned by
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The files of one date or savepoint, or of the whole table when it is not partitioned."""
+
+    value: date | str | None  # of the partition column
+    files: int
+    bytes: int
+    small_files: int
+    small_bytes: int
+
+    @property
+    def date(self) -> date | None:
+        """None in a table that is not partitioned by date."""
+        return None if isinstance(self.value, str) else self.value
+
+
+@dataclass(frozen=True)
+class TableFigures:
+    """A version of a table. Garbage: what its VACUUM would delete now."""
+
+    version: int
+    partition_column: str | None
+    partitions: tuple[Partition, ...]
+    files_on_disk: int
+    bytes_on_disk: int
+    garbage_files: int
+    garbage_bytes: int
+
+    @property
+    def files(self) -> int:
+        return sum(partition.files for partition in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        return sum(partition.bytes for partition in self.partitions)
+
+    @property
+    def small_files(self) -> int:
+        return sum(partition.small_files for partition in self.partitions)
+
+
+def read_figures(lake: Lake, path: str, table: DeltaTable, small_file_bytes: int) -> TableFigures:
+    """`table`, which lies at `path`, in figures. A file below `small_file_bytes` is small.
+
+    Raises LakeError when it is partitioned by anything but one date, or by savepoint.
+    """
+    on_disk = dict(_data_files(lake, path))
+    # It also names what an earlier VACUUM has deleted, and Hadoop's checksum files.
+    garbage = on_disk.keys() & table.vacuum(dry_run=True, full=True)
+    column = _partition_column(path, table)
+    return TableFigures(
+        version=table.version(),
+        partition_column=column,
+        partitions=tuple(_partitions(table, column, small_file_bytes)),
+        files_on_disk=len(on_disk),
+        bytes_on_disk=sum(on_disk.values()),
+        garbage_files=len(garbage),
+        garbage_bytes=sum(on_disk[name] for name in garbage),
+    )
+
+
+def lost_files(lake: Lake, path: str, table: DeltaTable) -> tuple[str, ...]:
+    """The files of `table`, which lies at `path`, that are gone, of another size or damaged.
+
+    It opens each of them, and so is no part of the figures, which are read after each change, too.
+    """
+    on_disk = dict(_data_files(lake, path))
+    adds = pa.table(table.get_add_actions(flatten=True))
+    files = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True)
+    is_whole = {name: on_disk.get(unquote(name)) == size for name, size in files}
+    whole = [name for name, of_its_size in is_whole.items() if of_its_size]
+    with ThreadPoolExecutor(READERS) as readers:
+        is_readable = readers.map(lambda name: _has_footer(lake, path, unquote(name)), whole)
+        is_whole |= zip(whole, is_readable, strict=True)
+    return tuple(sorted(name for name, is_well in is_whole.items() if not is_well))
+
+
+def _has_footer(lake: Lake, path: str, name: str) -> bool:
+    """Whether a data file's description of itself can be read: without it no row of it can."""
+    file = f"{lake.path_in_filesystem(path)}/{name}"
+    try:
+        with unbroken(path):
+            pq.read_metadata(file, filesystem=lake.filesystem)
+    except LakeError:
+        return False
+    return True
+
+
+def _data_files(lake: Lake, path: str) -> Iterator[tuple[str, int]]:
+    """Names below the table's folder, and bytes; not those of its log."""
+    folder = lake.path_in_filesystem(path)
+    for info in lake.filesystem.get_file_info(fs.FileSelector(folder, recursive=True)):
+        name = info.path.removeprefix(f"{folder}/")
+        in_log = name.startswith("_delta_log/")
+        if info.type == fs.FileType.File and not in_log and not info.base_name.startswith("."):
+            yield name, info.size
+
+
+def _partition_column(path: str, table: DeltaTable) -> str | None:
+    columns = list(table.metadata().partition_columns)
+    if not columns:
+        return None
+    kinds = {field.name: str(field.type) for field in table.schema().fields}
+    is_date = len(columns) == 1 and kinds[columns[0]] == 'PrimitiveType("date")'
+    if not is_date and columns != [SAVEPOINT_ID]:
+        raise LakeError(
+            f"{path} is partitioned by {', '.join(columns)}: only a table of one date column, of "
+            f"{SAVEPOINT_ID}, or of none, is optimized and vacuumed. Put it back as its job made it",
+            code="changed_by_others",
+            subject=path,
+        )
+    return str(columns[0])
+
+
+def _partitions(
+    table: DeltaTable, column: str | None, small_file_bytes: int
+) -> Iterator[Partition]:
+    adds = pa.table(table.get_add_actions(flatten=True))
+    size = adds["size_bytes"]
+    small = pc.less(size, small_file_bytes)
+    values = adds[f"partition.{column}"] if column else pa.nulls(adds.num_rows, pa.date32())
+    files = pa.table(
+        {
+            "value": values,
+            "bytes": size,
+            "small_files": small.cast(pa.int64()),
+            "small_bytes": pc.if_else(small, size, 0),
+        }
+    )
+    sums = [("bytes", "count"), *((name, "sum") for name in files.column_names[1:])]
+    for row in files.group_by("value").aggregate(sums).to_pylist():
+        yield Partition(
+            value=row["value"],
+            files=row["bytes_count"],
+            bytes=row["bytes_sum"],
+            small_files=row["small_files_sum"],
+            small_bytes=row["small_bytes_sum"],
+        )
+
+
+def record_sizes(
+    lake: Lake,
+    run_id: str | None,
+    table: str,
+    occasion: Literal["before", "after"],
+    figures: TableFigures,
+    bytes_rewritten: int | None = None,
+    files_deleted: int | None = None,
+) -> None:
+    """Append a row to `ops/table_sizes`."""
+    row = {
+        "run_id": run_id,
+        "measured_at": datetime.now(UTC),
+        "table": table,
+        "occasion": occasion,
+        "version": figures.version,
+        "files": figures.files,
+        "bytes": figures.bytes,
+        "small_files": figures.small_files,
+        "files_on_disk": figures.files_on_disk,
+        "bytes_on_disk": figures.bytes_on_disk,
+        "bytes_rewritten": bytes_rewritten,
+        "files_deleted": files_deleted,
+    }
+    append_ops(lake, "table_sizes", [row])
+
+
+def bytes_rewritten_since(lake: Lake, instant: datetime) -> dict[str, int]:
+    """What OPTIMIZE has rewritten since `instant`, by table; one that was killed is not counted."""
+    since, before = ("measured_at", instant), ("measured_at", not_ahead())
+    rows = read_ops(lake, "table_sizes", {"occasion": "after"}, since=since, before=before)
+    spent: Counter[str] = Counter()
+    for row in rows.to_pylist():
+        spent[row["table"]] += row["bytes_rewritten"] or 0
+    return dict(spent)
+
+
+@dataclass(frozen=True)
+class CaredTable:
+    """A table of the lake. Each has one engine that joins and deletes its files."""
+
+    name: str  # below the lake, such as bronze/signals
+    path: str
+    # What Spark's job on it holds; None for a table of small rows, which delta-rs cares for.
+    lease: str | None
+    # Streams read bronze commit by commit; of all others, readers take the newest version.
+    is_bronze: bool = False
+    savepoints_of: str | None = None  # the stream whose savepoints it has
+
+
+def cared_tables(lake: Lake) -> list[CaredTable]:
+    """All tables of the lake that are known, whether they are there yet or not."""
+    tables = []
+    for source in (source.name for source in all_sources()):
+        lease = f"ingest-{source}"
+        tables.append(CaredTable(f"bronze/{source}", lake.bronze(source), lease, is_bronze=True))
+        tables.append(CaredTable(f"quarantine/{source}", lake.quarantine(source), lease))
+        path = lake.ingested_files(source)
+        tables.append(CaredTable(f"ingested_files/{source}", path, lease=None))
+    for stream in stream_names():
+        tables.append(CaredTable(f"tables/{stream}", lake.table(stream), f"stream-{stream}"))
+        tables.append(CaredTable(f"rejected/{stream}", lake.rejected(stream), f"stream-{stream}"))
+        tables += _savepoint_tables(lake, stream)
+    tables += [CaredTable(f"ops/{name}", lake.ops(name), lease=None) for name in SCHEMAS]
+    return tables
+
+
+def _savepoint_tables(lake: Lake, stream: str) -> Iterator[CaredTable]:
+    """States of another kind, from before a migration, are in tables of their own: -2, -3, ...
+
+    Whoever reads savepoints holds the lease of the stream, as those do who write them.
+    """
+    numbered = re.compile(rf"{stream}-[0-9]+")
+    folder = lake.path_in_filesystem(f"{lake.root}/savepoints")
+    found = lake.filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    others = sorted(info.base_name for info in found if numbered.fullmatch(info.base_name))
+    for name in (stream, *others):
+        path, lease = lake.savepoints(name), f"stream-{stream}"
+        yield CaredTable(f"savepoints/{name}", path, lease, savepoints_of=stream)
+
+
+def spark_tables_named(lake: Lake, names: Sequence[str]) -> list[CaredTable]:
+    """The tables of those names; SettingsError for one that is not known, or not Spark's.
+
+    `savepoints/<stream>` stands for all of the stream's tables of savepoints: how many there
+    are, nobody knows before the lake is opened.
+    """
+    known = [table for table in cared_tables(lake) if table.lease]
+    chosen: dict[str, CaredTable] = {}
+    for name in names:
+        found = [table for table in known if name in (table.name, _family(table))]
+        if not found:
+            all_names = ", ".join(table.name for table in known)
+            raise SettingsError(
+                f"unknown table {name!r}: known are {all_names}", code="unknown_table", subject=name
+            )
+        chosen |= {table.name: table for table in found}
+    return list(chosen.values())
+
+
+def _family(table: CaredTable) -> str:
+    # No name of a stream has a hyphen.
+    return table.name.partition("-")[0]
+
+
+class Candidate(NamedTuple):
+    """A partition with enough small files to join, and its table."""
+
+    table: str
+    partition: Partition
+
+
+def candidates(table: str, partitions: Iterable[Partition], care: TableCare) -> list[Candidate]:
+    """The partitions of a table that are worth rewriting."""
+    return [
+        Candidate(table, partition)
+        for partition in partitions
+        if partition.small_files >= care.min_small_files
+    ]
+
+
+def choose(
+    found: Iterable[Candidate], care: TableCare, spent: Mapping[str, int], today: date
+) -> list[Candidate]:
+    """What to rewrite of what was `found` in all tables, `spent` bytes by table so far today.
+
+    Dates that are over come first: what is rewritten of today is soon rewritten again. Then
+    most small files first. One that does not fit leaves its place to smaller ones.
+    """
+    chosen = []
+    spent = dict(spent)
+    for candidate in sorted(found, key=lambda candidate: _turn(candidate, today)):
+        table, cost = candidate.table, candidate.partition.small_bytes
+        in_table, in_all = spent.get(table, 0) + cost, sum(spent.values()) + cost
+        if in_table <= care.table_bytes and in_all <= care.day_bytes:
+            chosen.append(candidate)
+            spent[table] = in_table
+    return chosen
+
+
+def _turn(candidate: Candidate, today: date) -> tuple[bool, int, str, str]:
+    partition = candidate.partition
+    is_open = partition.date is not None and partition.date >= today
+    # The names decide nothing, but the same lake has the same plan each time.
+    return is_open, -partition.small_files, candidate.table, str(partition.value or "")
+
 
 NOT_THERE = "not there yet"
 Result = TypeVar("Result")
@@ -180,9 +479,11 @@ def _with_optimize(
     waiting = [partition for partition in ours if partition not in optimize]
     reasons, findings = list(plan.reasons), list(plan.findings)
     if optimize:
-        reasons.insert(0, f"optimize {_partitions(optimize)}")
+        reasons.insert(0, f"optimize {_partitions_text(optimize)}")
     if waiting:
-        reasons.append(f"{_partitions(waiting)} do not fit into what is left of the day's budget")
+        reasons.append(
+            f"{_partitions_text(waiting)} do not fit into what is left of the day's budget"
+        )
     findings += [
         _above_budget(plan.table, partition, care)
         for partition in waiting
@@ -191,7 +492,7 @@ def _with_optimize(
     return replace(plan, optimize=tuple(optimize), reasons=tuple(reasons), findings=tuple(findings))
 
 
-def _partitions(partitions: Sequence[Partition]) -> str:
+def _partitions_text(partitions: Sequence[Partition]) -> str:
     small = sum(partition.small_files for partition in partitions)
     size = bytes_text(sum(partition.small_bytes for partition in partitions))
     values = [partition.value for partition in partitions if partition.value is not None]
@@ -212,4 +513,65 @@ def _above_budget(table: CaredTable, partition: Partition, care: TableCare) -> F
         limit=float(limit),
         unit="bytes",
         action="raise table_bytes (and day_bytes) of TableCare in include/limits.py for a day",
+    )
+
+
+PLAN_COLUMNS = ("table", "files", "small", "bytes", "on disk", "to rewrite", "plan")
+CHANGE_COLUMNS = ("when", "version", "files", "small", "bytes", "files on disk", "bytes on disk")
+
+
+def format_plan(plans: Sequence[TablePlan]) -> str:
+    """All tables that are there, with what they get; then the findings in full."""
+    rows = [_plan_row(plan, plan.figures) for plan in plans if plan.figures]
+    lines = text_table(PLAN_COLUMNS, rows, left=(0, len(PLAN_COLUMNS) - 1)) if rows else []
+    missing = [plan.table.name for plan in plans if plan.is_missing]
+    if missing:
+        lines.append(f"  not there yet: {', '.join(missing)}")
+    lines += [f"  {line}" for plan in plans for line in _finding_lines(plan)]
+    return "\n".join(["table care:", *lines])
+
+
+def _plan_row(plan: TablePlan, figures: TableFigures) -> tuple[str, ...]:
+    return (
+        plan.table.name,
+        f"{figures.files:,}",
+        f"{figures.small_files:,}",
+        bytes_text(figures.bytes),
+        bytes_text(figures.bytes_on_disk),
+        bytes_text(plan.bytes_to_rewrite) if plan.optimize else "",
+        _reasons(plan),
+    )
+
+
+def _reasons(plan: TablePlan) -> str:
+    return "; ".join(plan.reasons) or "nothing to do"
+
+
+def _finding_lines(plan: TablePlan) -> Iterator[str]:
+    for found in plan.findings:
+        yield f"{found.severity}: {found.detail}"
+        if found.action:
+            yield f"    to do: {found.action}"
+
+
+def why_nothing(plan: TablePlan) -> str:
+    """Why a table gets nothing, in one line."""
+    return f"{plan.table.name}: {_reasons(plan)}"
+
+
+def format_change(table: str, before: TableFigures, after: TableFigures) -> str:
+    """A table's figures before and after its care."""
+    rows = [_change_row("before", before), _change_row("after", after)]
+    return "\n".join([f"{table}:", *text_table(CHANGE_COLUMNS, rows, left=(0,))])
+
+
+def _change_row(occasion: str, figures: TableFigures) -> tuple[str, ...]:
+    return (
+        occasion,
+        str(figures.version),
+        f"{figures.files:,}",
+        f"{figures.small_files:,}",
+        bytes_text(figures.bytes),
+        f"{figures.files_on_disk:,}",
+        bytes_text(figures.bytes_on_disk),
     )

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.checkpoint.batches import last_batch
-from include.checkpoint.checkpoint_size import CheckpointSize
+from include.checkpoint.committed_batch import last_batch
+from include.checkpoint.measure_checkpoint import CheckpointSize
 from include.lake.ops import append_ops, newest_row, not_ahead, read_ops
 from include.lake.paths import Lake
-from include.plans.waiting_rows import DRAINING_JOBS
+from include.plans.open_stream import DRAINING_JOBS
 
 Occasion = Literal["after_run", "before_compaction", "after_compaction"]
 

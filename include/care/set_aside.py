@@ -13,12 +13,12 @@ from pathlib import PurePosixPath
 
 from pyarrow import fs
 
-from include.checkpoint.offsets import newest_planned
+from include.checkpoint.checkpoint_files import newest_planned
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
 from include.landing.erasures import erasures_of
 from include.landing.ingest_position import read_position
-from include.landing.landed_files import landed_files
+from include.landing.landed_content import landed_files
 from include.registry import all_sources, all_streams, source_names, streams_of
 from include.text_table import counted
 

@@ -1,14 +1,349 @@
 """What `./stateful inspect` prints: a stream's state as tables for a terminal, or as JSON."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import pairwise
+from statistics import median
+from typing import Any, NamedTuple
 
-from include.care.bucket_state import POINTS
-from include.care.state_figures import QUANTILE_ERROR, Row, Skew, StateReport
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from include.checkpoint.committed_batch import CommittedBatch
+from include.fold.admission import US_PER_MS, instant_of, until_us
+from include.fold.arrow_values import conformed, plain_values
+from include.fold.deduplicate import SEEN
+from include.fold.definition import KeyedFold
+from include.fold.group_state import TIMERS
+from include.fold.keys import bucket_ids, murmur3
 from include.text_table import counted, cut, text_table, value_text
+
+BIGGEST_KEYS = 10
+STATE_CHARACTERS = 200  # shown of a big key's state
+POINTS = 1_000
+OFFSET = 4  # the bytes by which Arrow says where a text or a list ends
+Figures = NDArray[np.int64]
+
+
+class Sample(NamedTuple):
+    """How many figures there are, and all of them in order; of more than POINTS so many, evenly
+    by rank, the least and the most among them."""
+
+    of: int
+    points: Figures
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketState:
+    """The keys of a bucket. Times are microseconds, of the keys that have one."""
+
+    bucket: int
+    bytes: int
+    due: int
+    sizes: Sample
+    changed_us: Sample
+    timeouts_us: Sample
+    biggest: list[dict[str, Any]]  # rows of `state_rows_ddl` with `bytes`; their states are text
+    seen: int = 0  # values by which events are known as duplicates
+    timers: dict[str, int] = field(default_factory=dict)  # how many keys have set each
+
+
+def measure_bucket(rows: pa.Table, due_until_us: int | None) -> BucketState:
+    """What a bucket's states, rows of `state_rows_ddl`, come to: of one key or more.
+
+    Timeouts before `due_until_us` are due; None for no timeout.
+    """
+    columns = rows.drop_columns(["bucket"]).to_struct_array().combine_chunks()
+    sized = rows.append_column("bytes", [value_bytes(columns)])
+    # By key, too, so that the same state gives the same answer.
+    order = [("bytes", "descending"), ("by_key", "ascending")]
+    ranked = sized.select(["bytes"]).append_column("by_key", _comparable(rows["key"]))
+    biggest = sized.take(pc.select_k_unstable(ranked, BIGGEST_KEYS, order))
+    beside = [name for name in (SEEN, TIMERS) if name in rows.column_names]
+    due = pc.less(rows["timeout_at_us"], pa.scalar(due_until_us, pa.int64()))
+    return BucketState(
+        bucket=rows["bucket"][0].as_py(),
+        bytes=pc.sum(sized["bytes"]).as_py(),
+        due=pc.sum(due, min_count=0).as_py(),
+        sizes=_sample(sized["bytes"]),
+        changed_us=_sample(rows["changed_at_us"]),
+        timeouts_us=_sample(rows["timeout_at_us"]),
+        biggest=shown_rows(biggest.drop_columns(beside)),
+        seen=_count_seen(rows) if SEEN in beside else 0,
+        timers=_count_timers(rows) if TIMERS in beside else {},
+    )
+
+
+def _count_seen(rows: pa.Table) -> int:
+    return int(pc.sum(pc.list_value_length(rows[SEEN]), min_count=0).as_py())
+
+
+def _count_timers(rows: pa.Table) -> dict[str, int]:
+    names = [each.name for each in rows.schema.field(TIMERS).type]
+    return {name: pc.count(pc.struct_field(rows[TIMERS], name)).as_py() for name in names}
+
+
+def _comparable(keys: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    is_nested = pa.types.is_nested(keys.type)
+    return pa.array(map(repr, keys.to_pylist()), pa.string()) if is_nested else keys
+
+
+def value_bytes(values: pa.Array) -> Figures:
+    """The bytes of each value in Arrow's buffers.
+
+    Without the bits that say what is null, and with a byte for a boolean: so a value has as many
+    whatever it lies beside. (A slice's own `nbytes` takes a hundred times as long.)
+    """
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return sum((value_bytes(column) for column in values.flatten()), np.zeros(1, np.int64))
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return OFFSET + _filled(pc.binary_length(values))
+    if pa.types.is_map(kind):  # as the list of pairs that it is
+        values = conformed(
+            values, pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
+        )
+        kind = values.type
+    if pa.types.is_list(kind):
+        ends = [0, *_filled(pc.list_value_length(values)).cumsum()]
+        return OFFSET + np.diff(np.append(0, value_bytes(values.flatten()).cumsum())[ends])
+    return np.full(len(values), -(-kind.bit_width // 8))
+
+
+def _filled(lengths: pa.Array) -> Figures:
+    return np.asarray(pc.fill_null(lengths, 0), np.int64)
+
+
+def _sample(figures: pa.ChunkedArray) -> Sample:
+    ordered = np.sort(figures.drop_null().to_numpy())
+    ranks = np.linspace(0, len(ordered) - 1, min(len(ordered), POINTS))
+    return Sample(len(ordered), ordered[ranks.astype(int)])
+
+
+def shown_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows for people: their states are text, of a long one its beginning."""
+    columns = zip(*map(plain_values, rows.columns), strict=True)
+    found = [dict(zip(rows.column_names, values, strict=True)) for values in columns]
+    return [row | {"state": _shown(row["state"])} for row in found]
+
+
+def _shown(state: dict[str, Any] | None) -> str | None:
+    return None if state is None else value_text(state)[:STATE_CHARACTERS]
+
+
+Row = dict[str, Any]
+SUMMED = ("keys", "bytes", "pending_events", "pending_bytes")
+SHARES = np.array([0.5, 0.9, 0.99])
+# By how much of all keys the rank of a quantile is off at most: by the keys of each bucket for
+# which one point stands.
+QUANTILE_ERROR = 1 / POINTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """How a figure is spread over keys.
+
+    The three in the middle are exact while no bucket has more than POINTS keys; beyond, their
+    ranks are off by QUANTILE_ERROR of the keys at most.
+    """
+
+    least: int
+    median: int
+    p90: int
+    p99: int
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skew:
+    """The largest in times of the median; None where the median is nothing."""
+
+    keys: float | None
+    bytes: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeouts:
+    """When keys will be woken without an event."""
+
+    kind: str  # the stream's GroupStateTimeout
+    ttl: str | None = None  # after which a state that no call has touched is taken away
+    keys_with: int
+    keys_without: int  # only a new event will ever wake these
+    due: int  # the next batch fires them: 0 unless the run ended before its batch without data
+    next_at: datetime | None
+    last_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateReport:
+    """A stream's state after its newest committed batch.
+
+    Bytes are uncompressed, as Arrow holds the rows of states; ages are from a key's last change
+    to `until`, on the stream's own clock, and None before anything is settled.
+    """
+
+    stream: str
+    generation: int
+    batch_id: int
+    checkpoint: str
+    clock: str  # what the stream's time is: the column of its events
+    until: datetime | None
+    key: str
+    keys: int
+    keys_without_state: int
+    bytes: int
+    pending_events: int
+    pending_bytes: int
+    bytes_per_key: Spread | None
+    age_us: Spread | None
+    timeouts: Timeouts
+    # key, bucket, bytes, changed_at, age_us, timeout_at; state: JSON, of a large one the beginning
+    biggest_keys: Sequence[Row]
+    partitions: Sequence[Row]  # partition, buckets, and the sums of these
+    partition_skew: Skew
+    buckets: Sequence[Row]  # bucket, partition, SUMMED; zeros for one that has nothing yet
+    bucket_skew: Skew
+    # What lies beside the states: None in a stream that has no such thing.
+    seen_values: int | None = None  # by which events are known as duplicates
+    timers: Mapping[str, int] | None = None  # how many keys have set each
+
+
+def report_of(
+    stream: str,
+    fold: KeyedFold,
+    batch: CommittedBatch,
+    shape: tuple[int, int],
+    measured: Sequence[BucketState],
+    waiting: Mapping[int, tuple[int, int]],
+) -> StateReport:
+    """The report of the state after `batch`, of its buckets that have keys.
+
+    `shape` is the number of buckets and of state partitions. `waiting` has the events that wait
+    in a bucket, and their bytes.
+    """
+    settled_us = None if batch.watermark_ms is None else batch.watermark_ms * US_PER_MS
+    buckets = _buckets(shape, measured, waiting)
+    partitions = [_partition(number, buckets) for number in range(shape[1])]
+    return StateReport(
+        stream=stream,
+        generation=batch.generation,
+        batch_id=batch.batch_id,
+        checkpoint=batch.checkpoint,
+        clock="ingestion time" if fold.in_processing_time else "event time",
+        until=None if settled_us is None else instant_of(until_us(settled_us)),
+        key=fold.keys.text(),
+        **_sums(buckets),
+        keys_without_state=sum(each.sizes.of - each.changed_us.of for each in measured),
+        bytes_per_key=_spread([each.sizes for each in measured]),
+        age_us=_ages([each.changed_us for each in measured], settled_us),
+        timeouts=_timeouts(fold, measured),
+        biggest_keys=_biggest(measured, settled_us),
+        partitions=partitions,
+        partition_skew=_skew_of(partitions),
+        buckets=buckets,
+        bucket_skew=_skew_of(buckets),
+        seen_values=sum(each.seen for each in measured) if fold.deduplicate else None,
+        timers={name: sum(each.timers[name] for each in measured) for name in fold.timers} or None,
+    )
+
+
+def _spread(samples: Sequence[Sample]) -> Spread | None:
+    filled = [sample for sample in samples if sample.of]
+    if not filled:
+        return None
+    points = np.concatenate([sample.points for sample in filled])
+    weights = [np.full(len(each.points), each.of / len(each.points)) for each in filled]
+    order = points.argsort()
+    ordered, ranks = points[order], np.concatenate(weights)[order].cumsum()
+    middle, p90, p99 = ordered[ranks.searchsorted(SHARES * ranks[-1])].tolist()
+    return Spread(least=int(ordered[0]), median=middle, p90=p90, p99=p99, most=int(ordered[-1]))
+
+
+def _ages(changed_us: Sequence[Sample], settled_us: int | None) -> Spread | None:
+    # Never below 0: buckets that a batch touched may have settled a little more.
+    if settled_us is None:
+        return None
+    return _spread([Sample(n, np.maximum(settled_us - points, 0)) for n, points in changed_us])
+
+
+def _timeouts(fold: KeyedFold, measured: Sequence[BucketState]) -> Timeouts:
+    keys_with = sum(each.timeouts_us.of for each in measured)
+    between = _spread([each.timeouts_us for each in measured])
+    return Timeouts(
+        kind=fold.timeout,
+        ttl=None if fold.ttl is None else str(fold.ttl),
+        keys_with=keys_with,
+        keys_without=sum(each.sizes.of for each in measured) - keys_with,
+        due=sum(each.due for each in measured),
+        next_at=instant_of(between.least) if between else None,
+        last_at=instant_of(between.most) if between else None,
+    )
+
+
+def _biggest(measured: Sequence[BucketState], settled_us: int | None) -> list[Row]:
+    rows = [row for each in measured for row in each.biggest]
+    rows.sort(key=lambda row: (-row["bytes"], _order(row["key"])))
+    return [_key_row(row, settled_us) for row in rows[:BIGGEST_KEYS]]
+
+
+def _order(key: Any) -> tuple[bool, Any]:
+    """Keys may be None, or of several fields: these have no order of their own."""
+    is_plain = isinstance(key, (int, str))
+    return not is_plain, key if is_plain else repr(key)
+
+
+def _key_row(row: Row, settled_us: int | None) -> Row:
+    changed_us, timeout_us = row["changed_at_us"], row["timeout_at_us"]
+    is_aged = changed_us is not None and settled_us is not None
+    return {
+        "key": row["key"],
+        "bucket": row["bucket"],
+        "bytes": row["bytes"],
+        "changed_at": None if changed_us is None else instant_of(changed_us),
+        "age_us": max(settled_us - changed_us, 0) if is_aged else None,
+        "timeout_at": None if timeout_us is None else instant_of(timeout_us),
+        "state": row["state"],
+    }
+
+
+def _buckets(
+    shape: tuple[int, int],
+    measured: Sequence[BucketState],
+    waiting: Mapping[int, tuple[int, int]],
+) -> list[Row]:
+    kept = {each.bucket: (each.sizes.of, each.bytes) for each in measured}
+    rows = []
+    for bucket in bucket_ids(*shape):
+        figures = kept.get(bucket, (0, 0)) + waiting.get(bucket, (0, 0))
+        place = {"bucket": bucket, "partition": murmur3(bucket) % shape[1]}  # as Spark does
+        rows.append(place | dict(zip(SUMMED, figures, strict=True)))
+    return rows
+
+
+def _partition(number: int, buckets: Sequence[Row]) -> Row:
+    own = [bucket for bucket in buckets if bucket["partition"] == number]
+    return {"partition": number, "buckets": len(own)} | _sums(own)
+
+
+def _sums(rows: Sequence[Row]) -> dict[str, int]:
+    return {name: sum(row[name] for row in rows) for name in SUMMED}
+
+
+def _skew_of(parts: Sequence[Row]) -> Skew:
+    """How uneven keys and bytes are spread over partitions or buckets, the empty ones included."""
+    return Skew(keys=_largest_to_median(parts, "keys"), bytes=_largest_to_median(parts, "bytes"))
+
+
+def _largest_to_median(parts: Sequence[Row], name: str) -> float | None:
+    figures = [part[name] for part in parts]
+    middle = median(figures)
+    return max(figures) / middle if middle else None
+
 
 MOST_BUCKETS = 5
 KEY_WIDTH, STATE_WIDTH = 32, 60
@@ -45,7 +380,7 @@ def _lines(report: StateReport, is_wide: bool) -> Iterator[str]:
     yield ""
     yield from _partitions(report)
     yield ""
-    yield from _buckets(report)
+    yield from _bucket_lines(report)
 
 
 def _summary(report: StateReport) -> Iterator[str]:
@@ -54,7 +389,7 @@ def _summary(report: StateReport) -> Iterator[str]:
     yield f"keys      {report.keys:,}" + (f", {empty:,} of them with {only}" if empty else "")
     yield f"bytes     {report.bytes:,} (of keys and states, uncompressed, as Arrow holds them)"
     yield f"pending   {counted(report.pending_events, 'event')} in {counted(report.pending_bytes, 'byte')}"
-    yield f"timeouts  {_timeouts(report)}"
+    yield f"timeouts  {_timeouts_text(report)}"
     if report.timeouts.ttl is not None:
         yield f"ttl       {report.timeouts.ttl} after its last call a state is taken away"
     if report.timers is not None:
@@ -64,7 +399,7 @@ def _summary(report: StateReport) -> Iterator[str]:
         yield f"seen      {report.seen_values:,} values by which events are known as duplicates"
 
 
-def _timeouts(report: StateReport) -> str:
+def _timeouts_text(report: StateReport) -> str:
     timeouts = report.timeouts
     if timeouts.kind == "NoTimeout":
         return "none in this stream: a key stays until its function removes it"
@@ -119,7 +454,7 @@ def _partitions(report: StateReport) -> Iterator[str]:
     yield from _parts(("partition", "buckets"), report.partitions)
 
 
-def _buckets(report: StateReport) -> Iterator[str]:
+def _bucket_lines(report: StateReport) -> Iterator[str]:
     largest = sorted(report.buckets, key=lambda bucket: -bucket["bytes"])[:MOST_BUCKETS]
     heading = f"{counted(len(report.buckets), 'bucket')}{_skew(report.bucket_skew)}"
     yield heading if len(largest) == len(report.buckets) else f"{heading}; the largest:"

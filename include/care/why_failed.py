@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from include.care.check_checkpoint import check_checkpoint, record_check
-from include.care.table_figures import lost_files
-from include.checkpoint.checksums import unlike_their_checksums
+from include.care.plan_care import lost_files
+from include.checkpoint.checkpoint_files import unlike_their_checksums
 from include.lake.delta_log import first_line, is_of_machine, open_table
 from include.lake.errors import StatefulError
 from include.lake.findings import Finding

@@ -9,13 +9,23 @@ version N + 1. On a local disk Hadoop keeps a checksum `.<name>.crc` beside a fi
 counts as a part of it.
 """
 
+import io
+import json
 import re
-from collections.abc import Iterator, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Literal, NamedTuple, get_args
+from zlib import crc32
 
 from pyarrow import fs
 
+from include.lake.delta_log import is_of_machine
+from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake, LakeError
 
 Part = Literal["metadata", "offsets", "commits", "sources", "state", "state_metadata", "unknown"]
@@ -29,7 +39,6 @@ Kind = Literal[
     "other",  # known, and needs no closer look
     "unknown",
 ]
-
 PARTS: tuple[Part, ...] = get_args(Part)
 DEFAULT_STORE = "default"
 LOGS = ("offsets", "commits")
@@ -171,3 +180,220 @@ def left_over(files: Sequence[CheckpointFile]) -> Iterator[CheckpointFile]:
     for file in files:
         if file.name.kind == "temporary" or file.owner not in paths:
             yield file
+
+
+MAGIC = b"crc\0"
+HEADER_BYTES = 8
+
+
+def unlike_their_checksums(lake: Lake, checkpoint: str) -> list[str]:
+    """Those whose bytes are not what was written, by their paths below `checkpoint`. Reads them all."""
+    files = list_checkpoint(lake, checkpoint)
+    checksums = {file.owner: file.path for file in files if file.is_checksum}
+    there = sorted(checksums.keys() & {file.path for file in files})
+    return [path for path in there if not _fits(lake, checkpoint, path, checksums[path])]
+
+
+def _fits(lake: Lake, checkpoint: str, path: str, checksum: str) -> bool:
+    try:
+        content, sums = (_read(lake, f"{checkpoint}/{name}") for name in (path, checksum))
+    except FileNotFoundError:  # since it was listed
+        return True
+    chunk = int.from_bytes(sums[len(MAGIC) : HEADER_BYTES])
+    if not sums.startswith(MAGIC) or not chunk:
+        return False
+    parts = (content[at : at + chunk] for at in range(0, len(content), chunk))
+    return sums[HEADER_BYTES:] == b"".join(crc32(part).to_bytes(4) for part in parts)
+
+
+def _read(lake: Lake, path: str) -> bytes:
+    with lake.filesystem.open_input_stream(lake.path_in_filesystem(path)) as file:
+        return bytes(file.read())
+
+
+def query_id(lake: Lake, checkpoint: str) -> str | None:
+    """The id that Spark gave the query when it made `checkpoint`; None when that is not there."""
+    path = f"{checkpoint}/metadata"
+    try:
+        with lake.filesystem.open_input_stream(lake.path_in_filesystem(path)) as file:
+            return str(json.loads(file.read())["id"])
+    except FileNotFoundError:
+        return None
+    except (LookupError, TypeError, ValueError) as error:
+        raise damaged(path, f"{path} is damaged ({error!r})") from error
+
+
+def newest_planned(lake: Lake, checkpoint: str) -> int | None:
+    """The newest batch that a query on `checkpoint` has begun; None before the first."""
+    return _newest_batch(lake, f"{checkpoint}/offsets")
+
+
+def newest_committed(lake: Lake, checkpoint: str) -> int | None:
+    """The newest batch that a query on `checkpoint` has finished; None before the first."""
+    return _newest_batch(lake, f"{checkpoint}/commits")
+
+
+def _newest_batch(lake: Lake, log: str) -> int | None:
+    selector = fs.FileSelector(lake.path_in_filesystem(log), allow_not_found=True)
+    names = (info.base_name for info in lake.filesystem.get_file_info(selector))
+    return max((int(name) for name in names if name.isdecimal()), default=None)
+
+
+# `metadata` is the older format, of operators whose state never gets another schema.
+OPERATOR_METADATA = re.compile(r"state/(\d+)/_metadata/(?:v2/(\d+)|metadata)")
+NOT_UNDERSTOOD = (IndexError, KeyError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class OperatorStores:
+    """The partitions of each store by its name. With a `fault` in its file, nothing is known."""
+
+    partitions: Mapping[str, int]
+    path: str
+    fault: str | None = None
+
+
+def read_operators(
+    lake: Lake, checkpoint: str, files: Sequence[CheckpointFile]
+) -> dict[int, OperatorStores]:
+    """What each operator's newest metadata says, by the operator's id."""
+    newest: dict[int, tuple[int, str]] = {}
+    for file in files:
+        found = OPERATOR_METADATA.fullmatch(file.path)
+        if found:
+            operator, batch = int(found[1]), int(found[2] or 0)
+            newest[operator] = max(newest.get(operator, (-1, "")), (batch, file.path))
+    return {
+        operator: _read_stores(lake, checkpoint, path) for operator, (_, path) in newest.items()
+    }
+
+
+def _read_stores(lake: Lake, checkpoint: str, path: str) -> OperatorStores:
+    try:
+        with lake.filesystem.open_input_file(
+            lake.path_in_filesystem(f"{checkpoint}/{path}")
+        ) as file:
+            # Line 1 is the format's version.
+            metadata = json.loads(bytes(file.read()).decode().split("\n", 1)[1])
+        stores = {
+            str(store["storeName"]): int(store["numPartitions"])
+            for store in metadata["stateStoreInfo"]
+        }
+    except FileNotFoundError as error:  # since it was listed. Any other says nothing of the file
+        return OperatorStores({}, path, f"it cannot be read: {error}")
+    except NOT_UNDERSTOOD as error:
+        return OperatorStores({}, path, f"it is not what Spark writes: {error!r}")
+    return OperatorStores(stores, path)
+
+
+METADATA = "metadata"
+METADATA_VERSION = "v1"
+# An object store answers a request in tens of milliseconds, however small the file.
+READERS = 8
+UNREADABLE = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+NO_METADATA = (AttributeError, KeyError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class SnapshotContents:
+    """What a snapshot says it needs: bytes by file name. With a `fault`, nothing is known."""
+
+    shared_files: Mapping[str, int]
+    fault: str | None = None
+
+
+def read_snapshots(
+    lake: Lake, checkpoint: str, paths: Iterable[str]
+) -> dict[str, SnapshotContents]:
+    """The contents of the snapshots at `paths`, below `checkpoint`."""
+    wanted = list(paths)
+    with ThreadPoolExecutor(READERS) as readers:
+        contents = readers.map(lambda path: _read_snapshot(lake, f"{checkpoint}/{path}"), wanted)
+        return dict(zip(wanted, contents, strict=True))
+
+
+def _read_snapshot(lake: Lake, path: str) -> SnapshotContents:
+    try:
+        with lake.filesystem.open_input_file(lake.path_in_filesystem(path)) as file:
+            content = io.BytesIO(file.read())
+        with zipfile.ZipFile(content) as archive:
+            metadata = archive.read(METADATA)
+    except FileNotFoundError:
+        return SnapshotContents({}, "it vanished while the checkpoint was measured")
+    except KeyError:
+        return SnapshotContents({}, f"it has no entry {METADATA}")
+    except UNREADABLE as error:
+        if is_of_machine(error):
+            raise
+        return SnapshotContents({}, f"it cannot be read: {error or type(error).__name__}")
+    return _parse(metadata)
+
+
+def _parse(metadata: bytes) -> SnapshotContents:
+    version, _, body = metadata.partition(b"\n")
+    if version.decode(errors="replace") != METADATA_VERSION:
+        return SnapshotContents({}, f"its {METADATA} is of version {version!r}, not v1")
+    try:
+        named = json.loads(body)
+        files = {str(file["dfsSstFileName"]): int(file["sizeBytes"]) for file in named["sstFiles"]}
+        for file in named.get("logFiles") or ():
+            files[str(file["dfsLogFileName"])] = int(file["sizeBytes"])
+    except NO_METADATA as error:
+        return SnapshotContents({}, f"its {METADATA} is not what Spark writes: {error!r}")
+    return SnapshotContents(files)
+
+
+@dataclass(frozen=True)
+class StoreVersions:
+    """What one store has; `start` is the version that the stream's next batch loads."""
+
+    snapshots: Set[int]  # whole ones: a start that finds another goes on to an older one
+    changelogs: Set[int]
+    start: int
+
+    @cached_property
+    def readable(self) -> Set[int]:
+        """The versions up to `start` that can be loaded."""
+        found = {0}
+        for version in sorted(self.snapshots | self.changelogs):
+            if version in self.snapshots or version - 1 in found:
+                found.add(version)
+        return {version for version in found if 0 < version <= self.start}
+
+    @cached_property
+    def loadable_snapshots(self) -> Set[int]:
+        """Those that a start can begin with."""
+        return {version for version in self.snapshots if version <= self.start}
+
+    @cached_property
+    def newest_snapshot(self) -> int:
+        """What a start begins with; 0 for the empty state."""
+        return max(self.loadable_snapshots, default=0)
+
+    @cached_property
+    def replayed(self) -> Set[int]:
+        """The change logs that a start replays."""
+        first, last = self.newest_snapshot, self.start
+        return {version for version in self.changelogs if first < version <= last}
+
+    @cached_property
+    def repair_base(self) -> int:
+        """What a start begins with when the newest snapshot cannot be loaded.
+
+        The newest snapshot itself where nothing older leads to it.
+        """
+        older = [version for version in self.loadable_snapshots if version != self.newest_snapshot]
+        if older:
+            return max(older)
+        logs = sum(version <= self.newest_snapshot for version in self.changelogs)
+        return 0 if logs == self.newest_snapshot else self.newest_snapshot
+
+    @property
+    def missing(self) -> int | None:
+        """The first version without which `start` cannot be loaded; None when it can be."""
+        if self.start == 0 or self.start in self.readable:
+            return None
+        version = self.newest_snapshot + 1
+        while version in self.changelogs:
+            version += 1
+        return version

@@ -7,9 +7,9 @@ under another number keys would look for their states where they are not.
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from include.checkpoint.log_retention import refuse_cut_off
-from include.checkpoint.offsets import newest_committed, newest_planned, query_id
-from include.checkpoint.position import read_position, refuse_damaged_batch
+from include.checkpoint.bronze_readers import refuse_cut_off
+from include.checkpoint.checkpoint_files import newest_committed, newest_planned, query_id
+from include.checkpoint.committed_batch import read_position, refuse_damaged_batch
 from include.lake.delta_log import open_table
 from include.lake.generations import (
     GenerationRow,
@@ -22,7 +22,7 @@ from include.lake.generations import (
 from include.lake.how_to_mend import how_to_ingest_anew
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake, LakeError
-from include.savepoints.lineage import same_code, serves
+from include.savepoints.manifest import same_code, serves
 from include.settings import SettingsError, Stream
 
 KEY = ("stream", "generation")

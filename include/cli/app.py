@@ -14,9 +14,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 from deltalake.exceptions import DeltaError
 
-from include.lake.delta_log import told_of
+from include.lake.delta_log import panics_as_errors, told_of
 from include.lake.errors import StatefulError, last_line
-from include.lake.open_delta import panics_as_errors
 from include.lake.paths import Lake, open_lake
 from include.plans.plan_recompute import parse_instant
 from include.registry import source_named, source_names, stream_named, stream_names

@@ -21,7 +21,7 @@ from include.cli.app import (
     show_json,
 )
 from include.lake.paths import Lake, open_lake
-from include.landing.bronze_changes import refuse_other_fields
+from include.landing.bronze_tables import refuse_other_fields
 from include.registry import (
     all_sources,
     source_named,

@@ -121,7 +121,7 @@ import pytest
 
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import to_event
-from include.landing.refusals import RefusedError
+from include.landing.landed_values import RefusedError
 from include.registry import source_named
 
 SOURCE = source_named("{name}")

@@ -28,22 +28,19 @@ from include.cli.app import (
     command,
     show_json,
 )
-from include.coverage.give_up import give_up_reseed
-from include.coverage.rebuild import apply_rebuilt, rebuild
+from include.coverage.rebuild import apply_rebuilt, give_up_reseed, rebuild
 from include.coverage.table_coverage import coverage_text
 from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import ERASED_KEY, erased_key
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.landing.clock import as_text
-from include.landing.skip_file import apply_skip_file, plan_skip_file
-from include.landing.skip_lost import apply_skip, plan_skip
+from include.landing.skip_lost import apply_skip, apply_skip_file, plan_skip, plan_skip_file
 from include.plans.clock_repair_plan import plan_clock_repair, wanted_repair
 from include.plans.coverage_record import coverage_record
 from include.plans.plan_backfill import plan_backfill
 from include.plans.plan_recompute import plan_recompute
-from include.plans.reseed_options import ReseedOptions
-from include.plans.reseed_plan import plan_reseed
+from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from include.plans.stream_identity import stream_identity
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, Source, Stream
 from include.spark.local_jobs import run_job, say

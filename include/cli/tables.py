@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from include import run_local
-from include.care.run_maintenance import run_maintenance
+from include.care.maintain_ops import run_maintenance
 from include.cli.app import (
     DryRunOption,
     LakeOption,
@@ -20,8 +20,7 @@ from include.cli.app import (
 )
 from include.lake.paths import made_lake
 from include.registry import all_sources, source_named
-from include.sample.sample_data import Options, land_samples, sample_start
-from include.sample.sample_formats import FORMATS
+from include.sample.sample_data import FORMATS, Options, land_samples, sample_start
 from include.spark.local_jobs import run_job, say
 
 PANEL = "Tables"

@@ -12,9 +12,8 @@ from typing import Any
 from pyarrow import fs
 
 from include.coverage.entries import Entry
-from include.lake.delta_log import changes_data, commit_info, read_actions
+from include.lake.delta_log import changes_data, commit_info, read_actions, table_to_read
 from include.lake.paths import Lake
-from include.lake.read_tables import table_to_read
 
 MARK = "coverage"
 

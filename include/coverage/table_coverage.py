@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from include.coverage.entries import BEGINNING_US
 from include.coverage.findings import (
     coverage_findings,
     distrusted,
@@ -10,19 +11,16 @@ from include.coverage.findings import (
     unfinished_erasure,
 )
 from include.coverage.judge import Coverage, Span, Standpoint, judge
-from include.coverage.ledger import NEVER_RECORDED, Look, distrust_error, look
-from include.coverage.live import was_cut_off
-from include.coverage.segments import BEGINNING_US
-from include.fold.instants import micros_of
+from include.coverage.ledger import NEVER_RECORDED, Look, distrust_error, look, was_cut_off
+from include.fold.admission import micros_of
 from include.lake.delta_log import open_table
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
-from include.landing.changed_bronze import bronze_finding, how_bronze_changed
 from include.landing.clock_repair import unknown_reset_us
 from include.landing.erasures import why_wait
-from include.savepoints.identity import StreamIdentity
-from include.savepoints.lineage import has_mapped
+from include.landing.ingest_seal import bronze_finding, how_bronze_changed
+from include.savepoints.manifest import StreamIdentity, has_mapped
 from include.settings import Stream
 
 IN_PROCESSING_TIME = "ProcessingTimeTimeout"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from deltalake.exceptions import DeltaError
 
-from include.checkpoint.offsets import newest_committed, newest_planned
+from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.coverage.entries import Entry
 from include.coverage.judge import newest_own
 from include.coverage.marks import is_marked
@@ -20,15 +20,14 @@ from include.lake.delta_log import (
     first_line,
     is_of_machine,
     lacks_newest,
+    table_to_read,
     unreadable_log,
 )
 from include.lake.generations import GenerationRow, Generations, exactly_once_tables, written_batch
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.lake.read_tables import table_to_read
-from include.lake.rejected_calls import ours
-from include.lake.table_changes import changed_since
-from include.lake.table_seal import read_seals
+from include.lake.stream_result import ours
+from include.lake.table_seal import changed_since, read_seals
 
 
 class _Batches(NamedTuple):

@@ -4,20 +4,241 @@ What is here is found by what is left: killed anywhere, it is done again as a wh
 last, as its rows say what else there is.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import reduce
 from itertools import chain
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import WriterProperties, write_deltalake
 
 from include.erase.erased_key import ErasedKey
-from include.erase.found_rows import Found, rows_and_mask
 from include.lake.columns import APPEND_ONLY
-from include.lake.open_delta import delta_table
+from include.lake.delta_log import dataset_of, delta_table
 from include.lake.paths import Lake, files_of
-from include.lake.read_tables import dataset_of
 from include.landing.bronze_commits import ROWS_A_GROUP
+from include.landing.bronze_tables import found_fields, has_rescued, late_fields, with_late_fields
+from include.landing.landed_file import row_of_raw
+from include.landing.landed_row import value_at
+from include.landing.landed_values import RefusedError, converter
+from include.settings import RESCUED, Source
+
+# A shorter value of a row names nobody by itself, and stands in many texts.
+LEAST_TEXT = 8
+TAKEN_AGAIN = re.compile(r"#[0-9a-f]{32}\Z")
+FREE_TEXT = ("raw", "correction", "reason", "kafka_message")  # of quarantine
+
+
+class Found(NamedTuple):
+    """What bronze and quarantine have of a key."""
+
+    rows: int  # of bronze
+    dates: tuple[str, ...]  # partitions of bronze with such rows
+    refused: tuple[str, ...]  # quarantine_id of its rows
+    files: tuple[str, ...]  # landed files that these and those came in
+
+
+def find(lake: Lake, key: ErasedKey) -> Found:
+    """Both, looked through."""
+    source, counts, dates, files = key.source.name, 0, set(), set()
+    for rows, mask in rows_and_mask(lake, key, columns=("event_date", "source_file")):
+        found = rows.filter(mask)
+        counts += found.num_rows
+        dates |= {str(date) for date in found["event_date"].unique().to_pylist()}
+        files |= set(map(landed_file_of, found["source_file"].unique().to_pylist()))
+    refused = {}
+    if lake.is_delta_table(lake.quarantine(source)):
+        refused = {row["quarantine_id"]: row["source_file"] for row in _refused(lake, key)}
+    named = files | set(refused.values())
+    return Found(counts, tuple(sorted(dates)), tuple(sorted(refused)), tuple(sorted(named)))
+
+
+def landed_file_of(name: str) -> str:
+    """The landed file that a row of bronze came in, by its `source_file`: FILE, or of a row that was
+    taken in again FILE#QUARANTINE_ID. A file's own name may have a # too."""
+    return TAKEN_AGAIN.sub("", name)
+
+
+def rows_and_mask(
+    lake: Lake, key: ErasedKey, date: str | None = None, columns: Sequence[str] | None = None
+) -> Iterator[tuple[pa.Table, Any]]:
+    """Parts of bronze, as they are stored, and which of their rows are the key's; of those `columns`,
+    and others, only.
+
+    The table is opened here, and not when the first part is asked for: delta-rs opens none while
+    it writes one.
+    """
+    path = lake.bronze(key.source.name)
+    table = delta_table(path)
+    late = late_fields(table, list(key.values))
+    dataset = table.to_pyarrow_dataset(filesystem=files_of(path))
+    wanted = None if date is None else pc.field("event_date") == pc.scalar(date).cast(pa.date32())
+    read = None
+    if columns is not None:
+        needed = {"is_clock", *columns, *key.values}.union(*(field.columns() for field in late))
+        read = sorted(needed & set(dataset.schema.names))
+    batches = dataset.to_batches(columns=read, filter=wanted)
+    parts = (pa.Table.from_batches([batch]) for batch in batches)
+    return ((rows, _mask(with_late_fields(rows, late), key)) for rows in parts)
+
+
+def _mask(rows: pa.Table, key: ErasedKey) -> Any:
+    is_event = pc.invert(rows["is_clock"])
+    return reduce(pc.and_, (_is(rows[name], value) for name, value in key.values.items()), is_event)
+
+
+def _is(column: Any, value: pa.Scalar) -> Any:
+    if not value.is_valid:
+        return pc.is_null(column)
+    return pc.fill_null(pc.equal(column.cast(value.type), value), False)
+
+
+# Quarantine
+def _refused(lake: Lake, key: ErasedKey) -> Iterator[dict[str, Any]]:
+    # A file as a whole says nothing of its rows, and bronze has none of them.
+    rows = dataset_of(lake.quarantine(key.source.name))
+    for batch in rows.to_batches(filter=pc.field("row_number") > 0):
+        yield from (row for row in batch.to_pylist() if _names(row, key))
+
+
+def _names(row: Mapping[str, Any], key: ErasedKey) -> bool:
+    """Whether a refused row is the key's, or cannot be read and has all of it as words."""
+    texts = {name: text for name, text in key.texts.items() if text is not None}
+    known = [
+        _landed_values(row[part], row["source_file"], key.source) for part in ("raw", "correction")
+    ]
+    if any(values is not None and _has(values, key) for values in known):
+        return True
+    if known[0] is not None and all(_is_told(known[0], n, key) for n in texts):
+        return False  # it says whose it is
+    told = " ".join(row[part] for part in FREE_TEXT if row.get(part) is not None)
+    return all(mentions(told, text) for text in texts.values())
+
+
+def _landed_values(raw: str | None, name: str, source: Source) -> Mapping[str, object] | None:
+    try:
+        return None if raw is None else row_of_raw(name, raw, source)
+    except RefusedError:
+        return None
+
+
+def _has(values: Mapping[str, object], key: ErasedKey) -> bool:
+    return all(
+        _landed(values, name, key) is None if text is None else _is_landed(values, name, key)
+        for name, text in key.texts.items()
+    )
+
+
+def _is_landed(values: Mapping[str, object], name: str, key: ErasedKey) -> bool:
+    """Also where it is written in another way, such as 1.1 for 1.10."""
+    value, field = _landed(values, name, key), key.field(name)
+    if value is None or str(value) == key.texts[name]:
+        return value is not None
+    try:
+        read = converter(field.type, field.times or key.source.times)(field.landed, value)
+    except RefusedError:
+        return False
+    return bool(read == key.values[name].as_py())
+
+
+def _is_told(values: Mapping[str, object], name: str, key: ErasedKey) -> bool:
+    return _landed(values, name, key) is not None
+
+
+def _landed(values: Mapping[str, object], name: str, key: ErasedKey) -> object:
+    return value_at(key.field(name).landed)(values)
+
+
+def spellings(text: str) -> set[str]:
+    """How a text may stand in another: as it is, in JSON, in Python."""
+    escaped = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+    return {text, *escaped}
+
+
+def mentions(told: str, text: str) -> bool:
+    """Whether a text has another, if that is one at all, as a word of its own."""
+    return text != "" and any(
+        re.search(rf"(?<!\w){re.escape(one)}(?!\w)", told) is not None for one in spellings(text)
+    )
+
+
+# What may be quoted
+def quotable(lake: Lake, key: ErasedKey) -> set[str]:
+    """Texts of the key's rows, the key's own too, that stand in no other row of bronze."""
+    found: set[str] = set()
+    names: set[str] = set()
+    is_kept = has_rescued(found_fields(delta_table(lake.bronze(key.source.name))))
+    for rows, mask in rows_and_mask(lake, key):
+        own = rows.filter(mask).drop_columns("source_file").to_pylist()
+        found.update(*map(_texts, own))
+        if is_kept:
+            names.update(*(_names_in(row.get(RESCUED)) for row in own))
+    if lake.is_delta_table(lake.quarantine(key.source.name)):
+        refused = _refused(lake, key)
+        found.update(*(_texts([row["raw"], row["correction"]]) for row in refused))
+    for rows, mask in rows_and_mask(lake, key):
+        others = rows.filter(pc.invert(mask))
+        found -= _values_among(found, others)
+        names -= _names_among(names, others)
+    return found | names | {text for text in key.texts.values() if text is not None}
+
+
+def _values_among(texts: set[str], rows: pa.Table) -> set[str]:
+    """Those that a column has as its value."""
+    known, among = pa.array(sorted(texts), pa.string()), set()
+    for column in rows.columns:
+        if texts and pa.types.is_string(column.type):
+            among |= set(column.filter(pc.is_in(column, known)).unique().to_pylist())
+    return among
+
+
+def _names_among(names: set[str], rows: pa.Table) -> set[str]:
+    """Those that are names in what was rescued of other rows: fields, and nobody's alone."""
+    if RESCUED not in rows.column_names:
+        return set()
+    kept = rows[RESCUED]
+    return {name for name in names if pc.any(pc.match_substring(kept, json.dumps(name))).as_py()}
+
+
+def _texts(value: Any) -> set[str]:
+    """All texts within a value that are long enough and no instants; of JSON those within it, too."""
+    if isinstance(value, str):
+        found = {value} if len(value) >= LEAST_TEXT and not _is_instant(value) else set()
+        return found | (_texts(_as_json(value)) if value[:1] in ("{", "[") else set())
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return set(chain.from_iterable(map(_texts, value)))
+    return set()
+
+
+def _names_in(value: Any) -> set[str]:
+    """Names of JSON objects, at any depth."""
+    value = _as_json(value) if isinstance(value, str) else value
+    if isinstance(value, Mapping):
+        named = {name for name in value if len(name) >= LEAST_TEXT}
+        return named.union(*map(_names_in, value.values()))
+    return set().union(*map(_names_in, value)) if isinstance(value, list) else set()
+
+
+def _is_instant(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _as_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
 
 SNAPPY = WriterProperties(compression="SNAPPY", max_row_group_size=ROWS_A_GROUP)
 
@@ -32,16 +253,18 @@ def erase_rows(lake: Lake, key: ErasedKey, found: Found) -> None:
 def files_in_landing(lake: Lake, source: str, names: Sequence[str]) -> list[str]:
     """Those of the files that are still there."""
     return [
-        name for name in names if lake.filesystem.get_file_info(_landed(lake, source, name)).is_file
+        name
+        for name in names
+        if lake.filesystem.get_file_info(_landed_path(lake, source, name)).is_file
     ]
 
 
 def _delete_landed(lake: Lake, source: str, names: Sequence[str]) -> None:
     for name in files_in_landing(lake, source, names):
-        lake.filesystem.delete_file(_landed(lake, source, name))
+        lake.filesystem.delete_file(_landed_path(lake, source, name))
 
 
-def _landed(lake: Lake, source: str, name: str) -> str:
+def _landed_path(lake: Lake, source: str, name: str) -> str:
     return lake.path_in_filesystem(f"{lake.landing(source)}/{name}")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from include.fold.fold_key import FoldKey
+from include.fold.keys import FoldKey
 from include.lake.columns import arrow_type
 from include.registry import source_named, source_names, stream_named, stream_names, streams_of
 from include.settings import Field, SettingsError, Source, Stream

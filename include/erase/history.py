@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from include.lake.open_delta import delta_table
+from include.lake.delta_log import delta_table
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import write_deltalake
 
+from include.erase.erase_rows import LEAST_TEXT, mentions, spellings
 from include.erase.erased_key import ErasedKey
-from include.erase.found_rows import LEAST_TEXT, mentions, spellings
-from include.lake.open_delta import delta_table
+from include.lake.delta_log import delta_table
 from include.lake.ops import despite_others
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake, files_of

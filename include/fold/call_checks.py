@@ -10,8 +10,7 @@ from typing import Any
 
 from include.fold.definition import KeyedFold
 from include.fold.failures import is_row, no_row
-from include.fold.records import MAX_INT, MIN_INT, NAMES, NO_RECORDS, Column, record_of
-from include.fold.shapes import check_years
+from include.fold.records import MAX_INT, MIN_INT, NAMES, NO_RECORDS, Column, check_years, record_of
 
 # Every whole number up to here is a double; of those beyond, Arrow takes none for one.
 MAX_WHOLE_DOUBLE = 2**53

@@ -11,10 +11,21 @@ from typing import Any
 from include.fold.admission import NEVER_US
 from include.fold.definition import ExactlyOne, Key, KeyedFold
 from include.fold.emitted import Emitted, KeyRun
-from include.fold.failures import TIMEOUTS_IN_A_ROW, TimeoutPace, refuse_timeout_loop
-from include.fold.group_state import TickingGroupState
-from include.fold.projection import checked_projection, project
+from include.fold.event_order import distinct
+from include.fold.failures import (
+    TIMEOUTS_IN_A_ROW,
+    BrokenInvariantError,
+    StateFunctionError,
+    TimeoutPace,
+    arithmetic,
+    failure,
+    function_text,
+    refuse_timeout_loop,
+)
+from include.fold.group_state import TIMERS, TickingGroupState, TimedGroupState
+from include.fold.product_table import checked_projection, project
 from include.fold.records import record_of
+from include.fold.rejecting import RejectingCalls
 from include.fold.states import States, end_us
 
 Call = Callable[[Iterator[Any]], None]
@@ -246,3 +257,114 @@ class Calls:
         self.emitted.rows.append(self._check_returned())
         self.emitted.emitted_at_us.append(self.group.clock_us)
         self.emitted.removed.append(self.group.getOption is None)
+
+
+class TimerCalls(Calls):
+    """Those of a fold that the first failed call stops."""
+
+    def fold_all(self, runs: Iterable[KeyRun]) -> None:
+        """The calls for all of these keys."""
+        for run in runs:
+            self.group.begin_key(self._states.beside(TIMERS, run.key))
+            self.one_per_event_timeout_and_end(run)
+            self._states.put_beside(TIMERS, run.key, self.group.stored_timers())
+
+    def _wake(self, timeout_us: int, before_us: int, call: Call) -> int:
+        group, pace = self.group, TimeoutPace()
+        while True:
+            end = end_us(self._fold.ttl_us, group.getOption, group.clock_us)
+            call_us = min(timeout_us, group.first_timer_us)
+            if min(call_us, end) >= before_us:
+                return timeout_us
+            if end < call_us:
+                self._returned = None
+                group.begin_key(None)
+                group.begin_call(None, end)
+                timeout_us = NEVER_US
+                continue
+            if call_us < timeout_us:
+                group.fire_timer()
+            group.begin_call(group.getOption, call_us, timed_out=True)
+            call(iter(()))
+            timeout_us = group.timeout_at_us
+            pace.fired(call_us, min(timeout_us, group.first_timer_us))
+
+
+class RejectingTimerCalls(RejectingCalls):
+    """Those of a fold that rejects. A rejected call leaves the timers as they were; one that was
+    made by a timer has fired it."""
+
+    group: TimedGroupState[Any]
+
+    def _fold_run(self, run: KeyRun) -> None:
+        self.group.begin_key(self._states.beside(TIMERS, run.key))
+        super()._fold_run(run)
+        self._states.put_beside(TIMERS, run.key, self.group.stored_timers())
+
+    def _fire(self, before_us: int) -> None:
+        group, pace = self.group, TimeoutPace()
+        while True:
+            end = end_us(self._fold.ttl_us, self._state, self._touched_us)
+            call_us = min(self._timeout_us, group.first_timer_us)
+            if min(call_us, end) >= before_us:
+                return
+            if end < call_us:
+                group.begin_key(None)
+                self._end(end)
+                continue
+            if call_us < self._timeout_us:
+                group.fire_timer()
+            else:
+                self._timeout_us = NEVER_US
+            self._call(call_us, ())
+            pace.fired(call_us, min(self._timeout_us, group.first_timer_us))
+
+    def _call(self, clock_us: int, events: tuple[Any, ...]) -> None:
+        before, rejected = self.group.stored_timers(), len(self._rejected)
+        super()._call(clock_us, events)
+        if len(self._rejected) > rejected:
+            self.group.begin_key(before)
+
+
+__all__ = [
+    "BrokenInvariantError",
+    "Emitted",
+    "KeyRun",
+    "StateFunctionError",
+    "fold_runs",
+    "project",
+]
+
+
+def fold_runs(
+    fold: KeyedFold,
+    states: States,
+    runs: Iterable[KeyRun],
+    events: Sequence[Any],
+    times_us: Sequence[int],
+    until_us: int,
+) -> Emitted:
+    """Fold `events` into `states`, fire all timeouts before `until_us`, return what that emits.
+
+    `events` and `times_us` run side by side; within each run they are ordered by time, ties
+    by the whole row, and all are before `until_us`. Raises StateFunctionError.
+    """
+    duplicates = 0
+    if fold.seen is not None:
+        runs, events, times_us, duplicates = distinct(fold.seen, states, runs, events, times_us)
+    calls = _way(fold)(fold, states, events, times_us, until_us)
+    with arithmetic(function_text(fold)):
+        try:
+            calls.fold_all(runs)
+            # Without events: of keys with some, the timeouts have fired already.
+            calls.fold_all(KeyRun(key, 0, 0) for key in states.due(until_us))
+        except Exception as error:
+            raise failure(fold, calls.key, calls.group, error) from error
+    states.forget_seen(until_us)
+    return calls.emitted._replace(duplicates=duplicates) if duplicates else calls.emitted
+
+
+def _way(fold: KeyedFold) -> type[Calls] | type[RejectingCalls]:
+    if fold.timers:
+        return RejectingTimerCalls if fold.quarantines else TimerCalls
+    return RejectingCalls if fold.quarantines else Calls

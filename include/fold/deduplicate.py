@@ -11,10 +11,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
-from include.fold.fold_key import fold_key
-from include.fold.records import Column, wrong
-from include.fold.shapes import Items, Nested, Scalar, Shape
-from include.fold.sql_types import SqlType, sql_type
+from include.fold.keys import fold_key
+from include.fold.records import Column, Items, Nested, Scalar, Shape, SqlType, sql_type, wrong
 
 SEEN = "seen"  # the column of a key's values, beside its state
 

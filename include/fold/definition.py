@@ -8,10 +8,15 @@ from typing import Any, Literal
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND, NEVER_US
 from include.fold.deduplicate import Deduplicate, SeenValues, seen_values
-from include.fold.fold_key import FoldKey, GivenKey, fold_key
-from include.fold.group_state import GroupState, GroupStateTimeout
+from include.fold.group_state import (
+    GroupState,
+    GroupStateTimeout,
+    TimedGroupState,
+    check_timers,
+    timers_column,
+)
+from include.fold.keys import FoldKey, GivenKey, fold_key
 from include.fold.records import Column, DefinitionError, columns_of, record_of, wrong
-from include.fold.timers import TimedGroupState, check_timers, timers_column
 
 EVENT_TIME_US = "event_time_us"
 INGESTED_AT_US = "ingested_at_us"

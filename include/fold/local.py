@@ -12,12 +12,11 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from include.fold.admission import is_late, until_us, watermark_us
-from include.fold.arithmetic import arithmetic
+from include.fold.calls import fold_runs
 from include.fold.definition import Key, KeyedFold
 from include.fold.emitted import Emitted, KeyRun, Rejected
-from include.fold.failures import BrokenInvariantError
+from include.fold.failures import BrokenInvariantError, arithmetic
 from include.fold.records import MIN_INT
-from include.fold.settle import fold_runs
 from include.fold.states import KeyState, States
 
 

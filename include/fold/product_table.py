@@ -2,11 +2,15 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from math import isnan
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition, KeyedFold
+from include.fold.definition import EMITTED_AT, EMITTED_DATE, Definition, Key, KeyedFold
+from include.fold.failures import function_name
+from include.fold.records import DefinitionError
 from include.lake.columns import (
     APPEND_ONLY,
     ARROW_TYPES,
@@ -17,12 +21,11 @@ from include.lake.columns import (
     documented,
     found_columns,
 )
+from include.lake.delta_log import delta_table
 from include.lake.how_to_mend import PUT_BACK, how_to_make_anew
-from include.lake.open_delta import delta_table
 from include.lake.paths import LakeError
 
 log = logging.getLogger("job.tables")
-
 PROPERTIES = {
     # Readers without a JVM (delta-rs, DuckDB) must be able to read all tables.
     "delta.enableDeletionVectors": "false",
@@ -31,7 +34,6 @@ PROPERTIES = {
 }
 # Of products alone: a reader that goes on from version to version gets what a backfill took away, too.
 CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
-
 EMITTED_AT_COMMENTS = {
     "append": "When the event (or timeout) that emitted the row was, on the stream's clock, UTC",
     "update": "When the key last changed, on the stream's clock, UTC",
@@ -122,3 +124,39 @@ def same_key(fold: KeyedFold) -> str:
 def _same(name: str, nullable: bool) -> str:
     equal = f"old.{name} = new.{name}"
     return f"({equal} OR (old.{name} IS NULL AND new.{name} IS NULL))" if nullable else equal
+
+
+def project(fold: KeyedFold, key: Key, state: Any) -> Any:
+    """The row of an update stream's table for a key; without state, only the key is filled."""
+    if fold.project is None:
+        raise DefinitionError(
+            f"{function_name(fold)} is no update stream: it has no projection",
+            subject=function_name(fold),
+        )
+    if state is not None:
+        return fold.project(key, state)
+    known = fold.keys.values(key)
+    return tuple(known.get(column.name) for column in fold.output_columns)
+
+
+def checked_projection(fold: KeyedFold, key: Key, state: Any, returned: Any) -> Any:
+    """The projection of `state`, which the row that a call yielded last (or None) must be."""
+    row = project(fold, key, state)
+    if returned is not None and state is not None and not _is_same(returned, row):
+        raise DefinitionError(
+            f"it returned {returned!r}, but project() makes {row!r} of its state", subject="project"
+        )
+    return row
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether both are stored alike: Python says of a NaN that it is not even itself."""
+    if one == other:
+        return True
+    if isinstance(one, float) and isinstance(other, float):
+        return isnan(one) and isnan(other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    if any(isinstance(one, kind) and isinstance(other, kind) for kind in (tuple, list)):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return False

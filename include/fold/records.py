@@ -4,42 +4,398 @@ Events, states and outputs are NamedTuples of plain Python types. This module re
 their annotations, so that each engine can make its own schema of them.
 """
 
+import re
 import types
 from collections.abc import Mapping, Set
-from datetime import date, datetime
-from decimal import Decimal
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from enum import Enum, Flag
+from functools import cached_property
 from typing import (
     Annotated,
     Any,
     NamedTuple,
     NewType,
+    NoReturn,
     Union,
     get_args,
     get_origin,
     get_type_hints,
 )
 
-from include.fold.shapes import (
-    MAX_INT,
-    MIN_INT,
-    Items,
-    Member,
-    Moment,
-    Money,
-    Nested,
-    Pairs,
-    Scalar,
-    Shape,
-)
-from include.fold.sql_types import SqlType, SqlTypeError, sql_type
+from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND
 from include.lake.errors import StatefulError
+from include.text_table import did_you_mean
+
+MIN_INT, MAX_INT = -(2**63), 2**63 - 1
+FIRST_INSTANT_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+
+
+class FrozenDict(dict[Any, Any]):
+    """A dict in a record: its keys in order, and nobody changes it in place.
+
+    What is changed in place would be stored without `update`, and stay when a call is rejected.
+    """
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            "a dict in a record is not changed in place: make a new one, such as {**old, key: value}"
+        )
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+    def __reduce__(self) -> Any:
+        return FrozenDict, (dict(self),)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a value is made of. `kind` is its SQL type."""
+
+    kind: str
+    nullable: bool
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether it is made of other values."""
+        return isinstance(self, (Nested, Items, Pairs))
+
+    def stored(self, value: Any, name: str) -> Any:
+        """The value as it is stored; TypeError, which names it, for one that cannot be exactly.
+
+        Also UnicodeEncodeError, for half a letter.
+        """
+        if value is None:
+            if not self.nullable:
+                raise TypeError(f"{name} is None, but is not declared `| None`")
+            return None
+        return self._stored(value, name)
+
+    def _stored(self, value: Any, name: str) -> Any:
+        raise NotImplementedError
+
+    def _refuse(self, value: Any, name: str) -> NoReturn:
+        raise TypeError(
+            f"{name} = {value!r} is a {type(value).__name__}, but the column is {self.kind}"
+        )
+
+
+@dataclass(frozen=True)
+class Scalar(Shape):
+    """A value that is stored as it is: int, float, str, bool, bytes, date."""
+
+    plain: Any  # the type
+
+    def _stored(self, value: Any, name: str) -> Any:
+        if type(value) is not self.plain:
+            self._refuse(value, name)
+        if self.plain is int and not MIN_INT <= value <= MAX_INT:
+            raise TypeError(f"{name} = {value!r} is beyond the 64 bits of a {self.kind}")
+        if self.plain is str:
+            _check_text(value, name)
+        return value
+
+
+def _check_text(value: str, name: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        error.reason = f"{error.reason}, and {name} has half a pair"
+        raise
+
+
+@dataclass(frozen=True)
+class Moment(Shape):
+    """A datetime with a zone; stored as UTC. `is_count`: an Instant, microseconds since 1970."""
+
+    is_count: bool
+
+    def _stored(self, value: Any, name: str) -> Any:
+        if self.is_count:
+            count = Scalar(self.kind, False, int).stored(value, name)
+            check_years(count, name)
+            return count
+        if type(value) is not datetime:  # that of pandas has nanoseconds, which would be cut off
+            self._refuse(value, name)
+        if value.tzinfo is None:
+            raise TypeError(f"{name} = {value!r} has no zone: give it one, such as datetime.UTC")
+        try:
+            return value.astimezone(UTC)
+        except OverflowError:
+            raise _beyond_the_years(value, name) from None
+
+
+def check_years(count: int, name: str) -> None:
+    """Raise TypeError for an Instant that no timestamp of Python's, or of most readers, can show."""
+    if not FIRST_INSTANT_US <= count <= LAST_INSTANT_US:
+        raise _beyond_the_years(count, name)
+
+
+def _beyond_the_years(value: Any, name: str) -> TypeError:
+    return TypeError(f"{name} = {value!r} is beyond the years 1 to 9999")
+
+
+@dataclass(frozen=True)
+class Money(Shape):
+    """A Decimal; stored with the digits that are declared, all of them."""
+
+    precision: int
+    scale: int
+
+    @cached_property
+    def _digits(self) -> Context:
+        return Context(prec=self.precision, traps=[Inexact, InvalidOperation])
+
+    def _stored(self, value: Any, name: str) -> Any:
+        if type(value) is not Decimal:
+            self._refuse(value, name)
+        if value.is_finite():
+            with suppress(Inexact, InvalidOperation):
+                exact = self._digits.quantize(value, Decimal((0, (1,), -self.scale)))
+                return abs(exact) if exact.is_zero() else exact  # no negative nothing
+        raise TypeError(
+            f"{name} = {value} is no {self.kind}: round it, or declare more digits by "
+            'Annotated[Decimal, "decimal(p,s)"]'
+        )
+
+
+@dataclass(frozen=True)
+class Member(Shape):
+    """A member of an Enum; stored as its value."""
+
+    members: type[Enum]
+
+    def _stored(self, value: Any, name: str) -> Any:
+        if type(value) is not self.members:
+            self._refuse(value, name)
+        return value
+
+
+@dataclass(frozen=True)
+class Nested(Shape):
+    """Another record."""
+
+    record: Any
+    parts: tuple[tuple[str, Shape], ...]
+
+    def _stored(self, value: Any, name: str) -> Any:
+        if type(value) is not self.record:
+            self._refuse(value, name)
+        members = zip(self.parts, value, strict=True)
+        return self.record._make(part.stored(v, f"{name}.{field}") for (field, part), v in members)
+
+
+@dataclass(frozen=True)
+class Items(Shape):
+    """A tuple of any length."""
+
+    item: Shape
+
+    def _stored(self, value: Any, name: str) -> Any:
+        if type(value) is not tuple:
+            self._refuse(value, name)
+        return tuple(self.item.stored(v, f"{name}[{index}]") for index, v in enumerate(value))
+
+
+@dataclass(frozen=True)
+class Pairs(Shape):
+    """A dict; stored in the order of its keys."""
+
+    key: Shape
+    item: Shape
+
+    def _stored(self, value: Any, name: str) -> Any:
+        if not isinstance(value, Mapping):
+            self._refuse(value, name)
+        stored = {
+            self.key.stored(key, f"{name}'s key"): self.item.stored(v, f"{name}[{key!r}]")
+            for key, v in value.items()
+        }
+        return FrozenDict(sorted(stored.items(), key=lambda pair: pair[0]))
+
+
+SCALARS = (
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
+    *("string", "binary", "date", "timestamp", "timestamp_ntz"),
+)
+INTEGERS = ("tinyint", "smallint", "int", "bigint")
+NESTED = ("array<...>", "map<..., ...>", "struct<name: ..., ...>")
+SYNONYMS = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "numeric": "decimal",
+    "dec": "decimal",
+}
+MAX_PRECISION = 38
+TOKEN = re.compile(r"\s*(?:(?P<word>\w+)|`(?P<quoted>[^`]+)`|(?P<mark>[<>(),:]))")
+
+
+class SqlTypeError(ValueError):
+    """A text is no SQL type; the message says what is wrong with it."""
+
+
+class SqlType(NamedTuple):
+    """A type: of a scalar only the name, of a decimal its digits, of others what they are made of."""
+
+    name: str
+    parts: tuple["SqlType", ...] = ()  # of an array, its items; of a map, keys and values
+    names: tuple[str, ...] = ()  # of a struct, for each part
+    precision: int = 0  # of a decimal: digits in all
+    scale: int = 0  # of these, behind the point
+
+    def __str__(self) -> str:
+        if self.name == "decimal":
+            return f"decimal({self.precision},{self.scale})"
+        parts = [str(part) for part in self.parts]
+        if self.name == "struct":
+            parts = [f"{_quoted(n)}: {part}" for n, part in zip(self.names, parts, strict=True)]
+        return f"{self.name}<{', '.join(parts)}>" if parts else self.name
+
+    def holds(self, other: "SqlType") -> bool:
+        """Whether each value of `other` is exactly one of this. Of structs by their members' names."""
+        if {self.name, other.name} <= set(INTEGERS):
+            return INTEGERS.index(self.name) >= INTEGERS.index(other.name)
+        if self.name != other.name:
+            return self.name == "double" and other.name in ("float", *INTEGERS[:3])
+        if self.name == "decimal":
+            digits = self.precision - self.scale, other.precision - other.scale
+            return self.scale >= other.scale and digits[0] >= digits[1]
+        if self.name == "struct":
+            theirs = dict(zip(other.names, other.parts, strict=True))
+            mine = zip(self.names, self.parts, strict=True)
+            return all(name in theirs and part.holds(theirs[name]) for name, part in mine)
+        return all(one.holds(two) for one, two in zip(self.parts, other.parts, strict=True))
+
+
+def sql_type(text: str) -> SqlType:
+    """The type that `text` names, such as `array<struct<sku: string, price: decimal(12,2)>>`.
+
+    SqlTypeError when it names none.
+    """
+    tokens = _Tokens(text)
+    found = _type(tokens)
+    if tokens.left:
+        raise tokens.error(f"nothing was expected after {found}")
+    return found
+
+
+class _Tokens:
+    """What is left of a text, word by word."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.left = text.rstrip()
+
+    def next(self, what: str) -> tuple[str, bool]:
+        """The next word or mark, and whether it stood in backticks."""
+        found = TOKEN.match(self.left)
+        if found is None:
+            raise self.error(f"expected {what}")
+        self.left = self.left[found.end() :]
+        quoted = found["quoted"]
+        return quoted or found["word"] or found["mark"], quoted is not None
+
+    def takes(self, mark: str) -> bool:
+        """Whether the mark comes next; then it is taken."""
+        is_next = self.left.lstrip().startswith(mark)
+        if is_next:
+            self.left = self.left.lstrip()[len(mark) :]
+        return is_next
+
+    def expect(self, mark: str) -> None:
+        if not self.takes(mark):
+            raise self.error(f"expected {mark}")
+
+    def error(self, problem: str) -> SqlTypeError:
+        at = f"at {self.left.strip()!r}" if self.left.strip() else "at its end"
+        return SqlTypeError(f"{self._text!r} is no SQL type: {problem} {at}")
+
+
+def _type(tokens: _Tokens) -> SqlType:
+    word, _ = tokens.next("a type")
+    name = SYNONYMS.get(word.lower(), word.lower())
+    if name == "decimal":
+        return _decimal(tokens)
+    if name == "struct":
+        return _struct(tokens)
+    if name in ("array", "map"):
+        return SqlType(name, _parts(tokens, 1 if name == "array" else 2))
+    if name not in SCALARS:
+        raise SqlTypeError(_unknown(word))
+    return SqlType(name)
+
+
+def _unknown(word: str) -> str:
+    meant = did_you_mean(word.lower(), [*SCALARS, "decimal", "array", "map", "struct"])
+    known = ", ".join([*SCALARS, "decimal(p,s)", *NESTED])
+    return f"unknown type {word!r}: known are {known}{meant}"
+
+
+def _decimal(tokens: _Tokens) -> SqlType:
+    """Spark's own, where no digits are given: decimal(10,0)."""
+    precision, scale = 10, 0
+    if tokens.takes("("):
+        precision = _number(tokens)
+        scale = _number(tokens) if tokens.takes(",") else 0
+        tokens.expect(")")
+    if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
+        raise SqlTypeError(
+            f"decimal({precision},{scale}): digits are 1 to {MAX_PRECISION}, of which the second "
+            "number are behind the point"
+        )
+    return SqlType("decimal", precision=precision, scale=scale)
+
+
+def _number(tokens: _Tokens) -> int:
+    word, _ = tokens.next("a number")
+    if not (word.isascii() and word.isdigit()):
+        raise tokens.error(f"{word!r} is no number of digits")
+    return int(word)
+
+
+def _parts(tokens: _Tokens, count: int) -> tuple[SqlType, ...]:
+    tokens.expect("<")
+    parts = [_type(tokens)]
+    for _ in range(count - 1):
+        tokens.expect(",")
+        parts.append(_type(tokens))
+    tokens.expect(">")
+    return tuple(parts)
+
+
+def _struct(tokens: _Tokens) -> SqlType:
+    fields: dict[str, SqlType] = {}
+    tokens.expect("<")
+    while not fields or tokens.takes(","):
+        name, is_quoted = tokens.next("a field's name")
+        if not (is_quoted or name.isidentifier()):
+            raise tokens.error(f"{name!r} is no field's name")
+        if name in fields:
+            raise tokens.error(f"the field {name} is there twice")
+        if other := next((known for known in fields if known.lower() == name.lower()), None):
+            # A table has only one of them.
+            raise tokens.error(f"the fields {other} and {name} differ in case alone")
+        tokens.takes(":")
+        fields[name] = _type(tokens)
+    tokens.expect(">")
+    return SqlType("struct", tuple(fields.values()), tuple(fields))
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() and name.isascii() else f"`{name}`"
+
 
 __all__ = ["MAX_INT", "MIN_INT", "Column", "DefinitionError", "Instant", "columns_of"]
-
 # Microseconds since 1970, UTC, that a table shows as a timestamp: an int to compare and count with.
 Instant = NewType("Instant", int)
-
 NAMES: dict[str, type] = {"bigint": int, "double": float, "string": str, "boolean": bool}
 # Whose items are no values in the order of a record's fields: a mapping has its keys, a text its letters.
 NO_RECORDS = (Mapping, Set, str, bytes)
@@ -104,11 +460,11 @@ def columns_of(record: type) -> tuple[Column, ...]:
     `shape_of` does not know.
     """
     return tuple(
-        Column(name, shape.kind, shape.nullable, shape) for name, shape in _parts(record, ())
+        Column(name, shape.kind, shape.nullable, shape) for name, shape in _record_parts(record, ())
     )
 
 
-def _parts(record: Any, within: tuple[type, ...]) -> list[tuple[str, Shape]]:
+def _record_parts(record: Any, within: tuple[type, ...]) -> list[tuple[str, Shape]]:
     if not _is_record(record):
         raise DefinitionError(f"{record!r} must be a NamedTuple class", subject=repr(record))
     if record in within:
@@ -151,13 +507,15 @@ def shape_of(hint: Any, within: tuple[type, ...] = ()) -> Shape:
     if _is_record(hint):
         if not hint._fields:
             raise UnknownTypeError(f"{hint.__name__} has no fields, and no column can be of none")
-        parts = tuple(_parts(hint, within))
-        kind = SqlType("struct", tuple(_type(s) for _, s in parts), tuple(n for n, _ in parts))
+        parts = tuple(_record_parts(hint, within))
+        kind = SqlType(
+            "struct", tuple(_sql_type_of(s) for _, s in parts), tuple(n for n, _ in parts)
+        )
         return Nested(str(kind), nullable, hint, parts)
-    return _money(hint, nullable) or _collection(hint, nullable, within) or _unknown()
+    return _money(hint, nullable) or _collection(hint, nullable, within) or _unknown_hint()
 
 
-def _unknown() -> Shape:
+def _unknown_hint() -> Shape:
     raise UnknownTypeError(
         "use int, float, str, bool, bytes, date, datetime, Instant, Decimal, an Enum, a NamedTuple, "
         "tuple[X, ...], dict[str, X] or dict[int, X] of these, or one of them | None"
@@ -202,7 +560,7 @@ def _collection(hint: Any, nullable: bool, within: tuple[type, ...]) -> Shape | 
     return None
 
 
-def _type(shape: Shape) -> SqlType:
+def _sql_type_of(shape: Shape) -> SqlType:
     return sql_type(shape.kind)
 
 

@@ -13,15 +13,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import NEVER_US
-from include.fold.arrow_values import decode, encode, python_values
+from include.fold.arrow_values import (
+    decode,
+    encode,
+    kept_without_timeout,
+    python_values,
+    records_of,
+    state_array,
+    wake_us,
+)
 from include.fold.call_checks import is_plainly
-from include.fold.codes import positions_of
 from include.fold.definition import Key, KeyedFold
 from include.fold.expired import first_expiry_us, without_expired
+from include.fold.group_state import TIMERS
+from include.fold.keys import positions_of
 from include.fold.records import MAX_INT, MIN_INT, NAMES, record_of
 from include.fold.schemas import state_schema
-from include.fold.state_arrays import kept_without_timeout, records_of, state_array, wake_us
-from include.fold.timers import TIMERS
 
 # In place of the time of the last change: the key has a timeout, but no state.
 NO_STATE_US = -(2**63)

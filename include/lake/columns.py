@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from include.fold.sql_types import SqlType, sql_type
+from include.fold.records import SqlType, sql_type
 
 ARROW_TYPES = {
     "boolean": pa.bool_(),

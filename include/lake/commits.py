@@ -13,8 +13,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from include.lake.delta_log import read_actions
-from include.lake.open_delta import delta_table
+from include.lake.delta_log import delta_table, read_actions
 from include.lake.ops import despite_others
 from include.lake.paths import Lake, files_of
 

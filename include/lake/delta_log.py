@@ -5,20 +5,179 @@ import hashlib
 import json
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Any
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
+from pyarrow import fs
 
-from include.fold.instants import EPOCH
+from include.fold.admission import EPOCH
 from include.lake.how_to_mend import damaged, subject_of
-from include.lake.open_delta import delta_table, panics_as_errors, refuse_left_out
-from include.lake.paths import Lake, LakeError
-from include.lake.read_tables import table_to_read
+from include.lake.paths import Lake, LakeError, files_of
+
+COMMIT = re.compile(r"(\d{20})\.json")
+# Each library of Rust's has one of its own, and gives it to nobody to import.
+PANIC = "PanicException"
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """DeltaError in place of a panic of delta-rs, as of damage that it did not think of.
+
+    That is no `Exception`: nobody would tell of it, or clean up after it.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != PANIC:
+            raise
+        raise DeltaError(f"delta-rs has panicked: {error}") from error
+
+
+def delta_table(path: str, version: int | None = None) -> DeltaTable:
+    """The table at `path`, as of a version or its newest; OSError when that cannot be had just now.
+
+    delta-rs (1.6.6) leaves a file out of the log where the disk does not tell what it is (`stat`
+    fails). Without others it takes the log for damaged. Without its newest commits a table is an
+    older one, and nothing says so: who opened that would judge, or delete, by it. So it is held
+    against the names in the log, which are listed before: what somebody commits meanwhile is not
+    missed. A store lists names and what they are in one answer, and is asked nothing more.
+    """
+    newest = _newest_commit(path) if version is None else -1
+    try:
+        with panics_as_errors():
+            table = DeltaTable(path, version=version)
+    except DeltaError:
+        refuse_left_out(path)
+        raise
+    if table.version() < newest:
+        refuse_left_out(path)
+        left_out = f"{_log_of(path)}/{newest:020}.json"  # the disk tells of it by now
+        raise OSError(errno.EIO, os.strerror(errno.EIO), left_out)
+    return table
+
+
+def refuse_left_out(path: str) -> None:
+    """OSError of what the disk does not tell of in the log of the table at `path`.
+
+    For whoever holds an error of delta-rs, which says nothing of it.
+    """
+    log = _log_of(path)
+    if log is None or not Path(log).is_dir():
+        return
+    for file in Path(log).iterdir():
+        with suppress(FileNotFoundError):
+            file.stat()
+
+
+def refuse_older(path: str) -> None:
+    """OSError when Spark would take the table at `path` for an older version. To be asked before it writes.
+
+    Spark (4.2) leaves out the same files, and then puts a commit of its own in the place of the
+    one that it was not told of: that one's rows are gone without a word.
+    """
+    newest = _newest_commit(path)
+    if newest >= 0:
+        commit = Path(f"{_log_of(path)}/{newest:020}.json")
+        try:
+            commit.stat()
+        except FileNotFoundError as error:  # the newest is never cleaned up
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(commit)) from error
+
+
+def _log_of(path: str) -> str | None:
+    """The folder of a table's log; None in a store."""
+    if path.startswith("file://"):
+        path = unquote(path.removeprefix("file://"))
+    return None if "://" in path else f"{path}/_delta_log"
+
+
+def _newest_commit(path: str) -> int:
+    """The newest commit by the names in the log; -1 without any, or in a store."""
+    log = _log_of(path)
+    if log is None:
+        return -1
+    try:
+        with os.scandir(log) as files:
+            named = [COMMIT.fullmatch(file.name) for file in files]
+    except (FileNotFoundError, NotADirectoryError):
+        return -1  # delta-rs says so
+    return max((int(found[1]) for found in named if found), default=-1)
+
+
+KEPT = 64  # of a large table it is some megabytes
+_Log = frozenset[tuple[str, int, int]]  # of each file: name, bytes, and when it was written
+
+
+class _Open(NamedTuple):
+    log: _Log
+    table: DeltaTable
+
+
+_open: OrderedDict[tuple[str, int | None], _Open] = (
+    OrderedDict()
+)  # by path and version; None: newest
+_keeping = Lock()
+
+
+def table_to_read(path: str, version: int | None = None) -> DeltaTable:
+    """What `delta_table` opens, shared by all that ask while the log has the same files.
+
+    So whatever was committed, put back or cleaned up since is seen. Never to be written with: a
+    commit would move it on for all that hold it.
+    """
+    log = _log_as_read(path)
+    known = _open.get((path, version))
+    # A version stays what it is while more comes, and reads on in the files that it came from.
+    if known is None or not (known.log == log or (version is not None and known.log <= log)):
+        # Listed before it is opened: what is committed between is no file of this log.
+        known = _Open(log, delta_table(path, version))
+        if log:
+            _keep(path, known.table.version(), known)
+    if log:
+        _keep(path, version, known)
+    return known.table
+
+
+def _keep(path: str, version: int | None, opened: _Open) -> None:
+    with _keeping:  # Airflow's pages ask from several threads
+        _open[path, version] = opened
+        _open.move_to_end((path, version))
+        while len(_open) > KEPT:
+            _open.popitem(last=False)
+
+
+def _log_as_read(path: str) -> _Log:
+    """But for the hint where to begin, which is written anew; empty where it cannot be listed."""
+    try:
+        files = files_of(path).get_file_info(fs.FileSelector("_delta_log"))
+    except OSError:
+        return frozenset()  # `delta_table` says so
+    named = ((file.base_name, file.size or 0, file.mtime_ns or 0) for file in files)
+    return frozenset(file for file in named if file[0] != "_last_checkpoint")
+
+
+def dataset_of(table: str) -> ds.Dataset:
+    """The newest version of the Delta table at `table`."""
+    return table_to_read(table).to_pyarrow_dataset(filesystem=files_of(table))
+
+
+def dataset_without_bounds(table: str) -> ds.Dataset:
+    """The same, without what the log says of each file's values: to make that costs several times
+    what reading a table does that is small."""
+    opened = table_to_read(table)
+    bare = opened.to_pyarrow_dataset(filesystem=files_of(table), schema=pa.schema([]))
+    return bare.replace_schema(pa.schema(opened.schema().to_arrow()))
+
 
 # What the operating system refuses, or a disk fails to give, whatever the bytes are; and a network.
 OF_DISK = (

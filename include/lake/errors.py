@@ -15,7 +15,6 @@ these codes in brackets, and before it with the command that mends it, if there 
 
 | code | meaning |
 |---|---|"""
-
 CODES = {
     "airflow_failed": "A part of Airflow ended by itself, never answered, or could not read a Dag.",
     "already_running": "`make run` serves from this folder already.",
@@ -116,6 +115,12 @@ def last_line(error: StatefulError) -> str:
 def errors_page() -> str:
     """The page that lists all codes, as Markdown."""
     return "\n".join([HEAD, *(f"| `{code}` | {CODES[code]} |" for code in sorted(CODES))]) + "\n"
+
+
+class SettingsError(StatefulError, ValueError):
+    """A setting is missing, unknown or out of range; `subject` names it."""
+
+    code = "wrong_setting"
 
 
 if __name__ == "__main__":

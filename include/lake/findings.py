@@ -1,12 +1,13 @@
 """What a run or a check found that people should know: rows of `ops/findings`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.text_table import counted
 
 # A finding of severity error fails the run or the Dag run that made it: a person is needed.
 Severity = Literal["info", "warning", "error"]
@@ -46,3 +47,101 @@ def record_error(lake: Lake, run_id: str, subject: str, name: str, error: Except
     """Append an error that fails the run."""
     found = Finding(finding=name, severity="error", detail=str(error))
     record_findings(lake, run_id, subject, [found])
+
+
+KEY_REJECTED_AGAIN = 10  # times in one run; above that the key is named
+NAMED_KEYS = 5
+KEY_CHARACTERS = 60
+
+
+def findings_of_run(batches: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """The findings of a run that committed these rows of `ops/batches`."""
+    if not batches:
+        return []
+    found = []
+    if late := sum(batch["rows_late"] for batch in batches):
+        found.append(_late_rows(late, batches))
+    if excluded := sum(batch["rows_excluded"] for batch in batches):
+        found.append(
+            Finding(
+                finding="rows_before_initial_state",
+                severity="info",
+                count=excluded,
+                detail="Rows before the initial state's as_of: it stands for them, so they are "
+                "not folded",
+            )
+        )
+    if kept := batches[-1]["kept_without_timeout"]:
+        found.append(
+            Finding(
+                finding="kept_without_timeout",
+                severity="info",
+                count=kept,
+                detail="Keys whose state has no timeout: only a new event will call the function for them "
+                "again. Unless that is meant, remove() the state or set a timeout in each call",
+            )
+        )
+    return found
+
+
+def rejected_findings(
+    stream: str,
+    events: int,
+    timeouts: int,
+    first_and_last: tuple[datetime, datetime],
+    by_key: Mapping[str, int],
+) -> list[Finding]:
+    """That calls were rejected, at least one; and which keys' again and again.
+
+    `by_key`: how often in the run so far, of the keys with the most.
+    """
+    first, last = first_and_last
+    rows = Finding(
+        finding="rows_rejected",
+        severity="warning",
+        count=events + timeouts,
+        detail=f"The state function failed for {counted(events, 'event')} and "
+        f"{counted(timeouts, 'timeout')}: they are in rejected/{stream} with the error, and not in the table",
+        event_time_from=first,
+        event_time_to=last,
+        action=f"look at rejected/{stream} and mend the function; then `./stateful reseed {stream} "
+        "--recompute --apply` takes them in",
+    )
+    again = {key: count for key, count in by_key.items() if count > KEY_REJECTED_AGAIN}
+    return [rows, _again(stream, again)] if again else [rows]
+
+
+def _again(stream: str, by_key: Mapping[str, int]) -> Finding:
+    most = sorted(by_key.items(), key=lambda item: (-item[1], item[0]))[:NAMED_KEYS]
+    named = ", ".join(f"{_shown(key)} ({count:,})" for key, count in most)
+    return Finding(
+        finding="key_rejected_again",
+        severity="warning",
+        count=len(by_key),
+        detail=f"Keys for which the function failed more than {KEY_REJECTED_AGAIN} times in this "
+        f"run, those with the most first: {named}",
+        action=f"SELECT * FROM rejected/{stream} WHERE key = ...: their state, or what they send, "  # noqa: S608 (for people to read)
+        "is what the function does not expect",
+    )
+
+
+def _shown(key: str) -> str:
+    """A key as a person can read it in a line."""
+    return repr(key if len(key) <= KEY_CHARACTERS else f"{key[:KEY_CHARACTERS]}...")
+
+
+def _late_rows(late: int, batches: Sequence[Mapping[str, Any]]) -> Finding:
+    first = min(batch["late_from"] for batch in batches if batch["late_from"])
+    last = max(batch["late_to"] for batch in batches if batch["late_to"])
+    detail = (
+        "Rows behind the watermark when they were ingested: in bronze, not in the table. "
+        "docs/operations.md, Position and completeness, has the query that shows them"
+    )
+    return Finding(
+        finding="late_rows",
+        severity="warning",
+        count=late,
+        detail=detail,
+        event_time_from=first,
+        event_time_to=last,
+    )

@@ -10,9 +10,9 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from include.lake.delta_log import table_to_read
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
-from include.lake.read_tables import table_to_read
 
 FIRST = 1
 INTENT, CURRENT = "intent", "current"

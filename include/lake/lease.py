@@ -3,28 +3,118 @@
 Airflow's pools keep its own tasks apart; the lease also keeps a job started by hand
 apart from one that Airflow started. On a local lake it is a lock of the operating
 system, so it goes with its holder: nothing has to be taken over after a kill. On an object
-store it expires (`include/lake/object_lease.py`).
+store it expires (`include/lake/lease.py`).
 """
 
+import ctypes
 import fcntl
 import json
 import logging
 import os
+import signal
+import socket
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
+from uuid import uuid4
 
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.store import from_url
 from pyarrow import fs
 
-from include.lake.errors import StatefulError
-from include.lake.paths import Lake
-from include.lake.process_tree import PROC, wait_until
+from include.lake.errors import StatefulError, last_line
+from include.lake.paths import Lake, LakeError
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+PROC = Path("/proc")
+
+
+def adopt_orphans() -> None:
+    """From now on, orphans below this process become its children."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def interrupt_me_with_parent() -> None:
+    """For a child, between fork and exec: SIGINT when its parent is gone."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+
+
+def descendants(pid: int) -> list[int]:
+    """The living processes below `pid`, parents first."""
+    children = defaultdict(list)
+    for child, parent in _parents():
+        children[parent].append(child)
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        below = children.pop(waiting.pop(0), [])
+        found += below
+        waiting += below
+    return found
+
+
+def end_descendants(patience: float = 5.0) -> list[int]:
+    """End all that is left below this process; what could not be ended is returned."""
+    steps: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGKILL)
+    for step in steps:
+        for pid in descendants(os.getpid()):
+            _signal(pid, step)
+        if wait_until(lambda: not _reap_and_list(), patience):
+            break
+    return descendants(os.getpid())
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, interval: float = 0.1) -> bool:
+    """Whether `condition` came true within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(interval)
+    return True
+
+
+def _reap_and_list() -> list[int]:
+    """What lives below this process, once the dead are buried: a zombie would count for ever."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    return descendants(os.getpid())
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # it may have ended since it was listed
+        os.kill(pid, number)
+
+
+def _parents() -> list[tuple[int, int]]:
+    """(process, parent) of all processes that can be seen."""
+    found = []
+    for folder in PROC.glob("[0-9]*"):
+        try:
+            text = (folder / "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        # The name in parentheses may hold anything; the parent is the second field after it.
+        found.append((int(folder.name), int(text.rpartition(")")[2].split()[1])))
+    return found
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
 
 log = logging.getLogger("lease")
-
 CONDITIONAL = ("s3a://", "gs://", "abfss://")
 LOOK_S = 1.0  # between two requests of one who waits
 # Of a lock of the operating system, and the pause between two: half a second in all.
@@ -63,7 +153,6 @@ def hold_lease(
 def _hold_object(
     lake: Lake, name: str, patience: timedelta, told: dict[str, Any]
 ) -> Iterator[None]:
-    from include.lake.object_lease import ObjectLease, holder_here, renewed
 
     lease, holder = ObjectLease(lake.root, name), holder_here(told)
     if not wait_until(lambda: lease.take(holder), patience.total_seconds(), LOOK_S):
@@ -154,8 +243,6 @@ def lease_holder(lake: Lake, name: str) -> str | None:
     if not has_leases(lake):
         return None
     if not is_local(lake):
-        from include.lake.object_lease import ObjectLease
-
         return ObjectLease(lake.root, name).holder()
     try:
         with _path(lake, name).open() as file:
@@ -181,3 +268,193 @@ def _locked(file: TextIO) -> bool:
             return True
         time.sleep(ASKED_S)
     return False
+
+
+EXPIRY_S = 60.0
+RENEWALS = 6  # tried within that time
+# What a store says of a condition; the last of an object that was deleted.
+NOT_AS_ASKED = (AlreadyExistsError, PreconditionError, FileNotFoundError)
+
+
+class LeaseLostError(StatefulError):
+    """Another job has taken the lease over: its holder had not renewed it."""
+
+    code = "lease_lost"
+    exit_code = 1
+
+
+class Found(NamedTuple):
+    """What the object says, and the state of it that a conditional put asks for."""
+
+    said: Mapping[str, Any]
+    version: dict[str, str]
+    changed_at: datetime
+
+    @property
+    def holder(self) -> str | None:
+        holder = self.said["holder"]
+        return None if holder is None else json.dumps(holder)
+
+    def is_of(self, epoch: int, told: Mapping[str, Any] | None) -> bool:
+        """Whether that holder has put it: whoever takes a lease over begins another epoch."""
+        return self.said["epoch"] == epoch and self.holder == json.dumps(told)
+
+
+@dataclass
+class ObjectLease:
+    """The lease `name` of the lake at `root`, a URI."""
+
+    root: str
+    name: str
+    expiry_s: float = EXPIRY_S
+
+    def __post_init__(self) -> None:
+        self._store = from_url(self.root)
+        self._path = f"leases/{self.name}.json"
+        self._version: dict[str, str] | None = None
+        self._turn = threading.Lock()
+
+    def find(self) -> Found | None:
+        """What is there now; None of a lease that nobody has ever held. LakeError: it is none."""
+        try:
+            answer = obstore.get(self._store, self._path)
+        except FileNotFoundError:
+            return None
+        meta = answer.meta
+        said = self._read(bytes(answer.bytes()))
+        return Found(said, _version(meta), meta["last_modified"])
+
+    def _read(self, text: bytes) -> Mapping[str, Any]:
+        """LakeError for what no lease of ours says."""
+        try:
+            said = json.loads(text)
+        except ValueError:
+            said = None
+        if not (isinstance(said, dict) and said.keys() >= {"put", "epoch", "holder"}):
+            raise LakeError(
+                f"{self.root}/{self._path} is no lease: somebody has written it. See that no job works "
+                f"on {self.name}, delete it, and repeat",
+                code="wrong_lease",
+                subject=self.name,
+            )
+        return said
+
+    def holder(self) -> str | None:
+        """Who holds it, as JSON; None when it is free, or by our clock has expired. Writes nothing."""
+        found = self.find()
+        return None if found is None or self._is_old(found, datetime.now(UTC)) else found.holder
+
+    def take(self, told: Mapping[str, Any]) -> bool:
+        """Whether it was free, or had expired, and is now ours."""
+        found = self.find()
+        if found is None:
+            return self._put(told, 1, "create")
+        return self._is_free(found) and self._put(told, found.said["epoch"] + 1, found.version)
+
+    def renew(self) -> None:
+        """LeaseLostError when it is not ours any more."""
+        with self._turn:
+            self._put_ours(self._told)
+
+    def give_back(self) -> None:
+        """LeaseLostError when it was not ours any more."""
+        with self._turn:
+            self._put_ours(None)
+
+    def _put_ours(self, told: Mapping[str, Any] | None) -> None:
+        assert self._version is not None, "was never taken"
+        if self._put(told, self._epoch, self._version):
+            return
+        found = self.find()
+        # A renewal that failed may have been made all the same: its answer was lost.
+        is_ours = found is not None and found.is_of(self._epoch, self._told)
+        if not (found and is_ours and self._put(told, self._epoch, found.version)):
+            raise LeaseLostError(
+                f"this job stood still for more than {self.expiry_s:.0f} seconds, and lost {self.name} to "
+                f"another one ({found.holder if found else 'the lease was deleted'}), which did its "
+                "work: look at that one, and repeat this command if it is still needed",
+                subject=self.name,
+            )
+
+    def _put(self, told: Mapping[str, Any] | None, epoch: int, mode: Any) -> bool:
+        """Whether the object was as `mode` asks, and now says this."""
+        # Of each put its own, as a store may tell the states of an object by its bytes.
+        said = {"put": uuid4().hex, "epoch": epoch, "holder": told}
+        try:
+            put = obstore.put(self._store, self._path, json.dumps(said).encode(), mode=mode)
+            version = _version(put)
+        except NOT_AS_ASKED:
+            found = self.find()
+            if found is None or found.said["put"] != said["put"]:
+                return False
+            version = found.version  # the answer to our first try was lost
+        self._version, self._epoch, self._told = version, epoch, told
+        return True
+
+    def _is_free(self, found: Found) -> bool:
+        return found.holder is None or self._is_old(found, self._store_now())
+
+    def _is_old(self, found: Found, now: datetime) -> bool:
+        return (now - found.changed_at).total_seconds() > self.expiry_s
+
+    def _store_now(self) -> datetime:
+        """By the store's clock, as that of this machine may go wrong."""
+        path = f"leases/{self.name}.asked"
+        obstore.put(self._store, path, b"")
+        now: datetime = obstore.head(self._store, path)["last_modified"]
+        return now
+
+
+def _version(told: Any) -> dict[str, str]:
+    """The state of an object, by what its store tells of it: some have one of these alone."""
+    return {name: told[name] for name in ("e_tag", "version") if told[name] is not None}
+
+
+def holder_here(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What others read of this process."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": now, **told}
+
+
+@contextmanager
+def renewed(lease: ObjectLease) -> Iterator[None]:
+    """Renew a lease that was taken while the body runs, and then give it back.
+
+    The process ends when the lease is lost meanwhile; LeaseLostError when that is seen at the end.
+    """
+    is_over = threading.Event()
+    renewal = threading.Thread(target=_renew, args=(lease, is_over), daemon=True)
+    renewal.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        renewal.join()
+        lease.give_back()
+
+
+def _renew(lease: ObjectLease, is_over: threading.Event) -> None:
+    renewed_at = _now_s()
+    while not is_over.wait(lease.expiry_s / RENEWALS):
+        try:
+            lease.renew()
+            renewed_at = _now_s()
+        except (LeaseLostError, LakeError) as error:
+            _end(last_line(error))
+        except (BaseError, OSError) as error:
+            if _now_s() - renewed_at > lease.expiry_s:
+                _end(
+                    f"error: the lease {lease.name} could not be renewed ({error}): repeat the command (lease_lost)"
+                )
+
+
+def _now_s() -> float:
+    """Of a clock that goes on while the machine sleeps, where there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _end(reason: str) -> None:
+    """End the process, whatever it is doing: what it does is not its to do any more."""
+    sys.stderr.write(f"{reason}\n")
+    sys.stderr.flush()
+    os._exit(1)

@@ -22,12 +22,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from include.lake.columns import CHECKPOINT_INTERVAL
-from include.lake.delta_log import unbroken
+from include.lake.delta_log import dataset_without_bounds, delta_table, unbroken
 from include.lake.lease import check_held
-from include.lake.open_delta import delta_table
 from include.lake.ops_schemas import DESCRIPTIONS, SCHEMAS
 from include.lake.paths import Lake
-from include.lake.read_tables import dataset_without_bounds
 
 # A lake makes thousands of commits to them a week, and no reader takes an older version. What is in
 # the log is listed, and which files were replaced is read, each time that one of them is opened.

@@ -10,28 +10,266 @@ names are unique). Later commits are gone through one by one: those that change 
 between its commit and the seal. A table without a seal is believed.
 """
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
-from include.lake.delta_log import commit_info, read_actions
-from include.lake.ops import read_ops, upsert_ops
-from include.lake.paths import Lake
-from include.lake.read_tables import table_to_read
-from include.lake.table_changes import (
-    Actions,
-    IsOurs,
-    changed_since,
-    files_at,
-    hash_of,
-    rows_of_dates,
+from include.lake.delta_log import (
+    changes_data,
+    commit_info,
+    first_line,
+    is_of_machine,
+    read_actions,
+    table_to_read,
+    unreadable_log,
 )
+from include.lake.ops import read_ops, upsert_ops
+from include.lake.paths import Lake, files_of
+from include.text_table import counted
+
+Actions = Sequence[Mapping[str, Any]]
+# Whether a commit that changes data is one of ours, by its commitInfo and all its actions.
+IsOurs = Callable[[Mapping[str, Any], Actions], bool]
+UNPARTITIONED = ""
+NO_VALUE = "null"  # of the partition column
+DATES_NAMED = 5
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """What counts of a data file: where its rows belong, and how many they are."""
+
+    date: str
+    rows: int
+
+
+Files = dict[str, DataFile]  # by path, below the table
+
+
+def changed_since(
+    lake: Lake,
+    sealed: Mapping[str, Any],
+    is_ours: IsOurs,
+    may_have_more: bool = False,
+    opened: DeltaTable | None = None,
+) -> str | None:
+    """How a table is not what our commits have made it, by its seal; None when it is.
+
+    `may_have_more`: rows that came while nobody sealed, and of which the log no longer tells, are no
+    difference. `opened`: the version that is judged; None: the newest.
+    """
+    path = _path(lake, sealed["table"])
+    if opened is None and not lake.is_delta_table(path):
+        return f"{path} is missing, but it had version {sealed['version']} after our last commit"
+    try:
+        table = table_to_read(path) if opened is None else opened
+        return _what_changed(lake, path, table, sealed, is_ours, may_have_more)
+    except (DeltaError, OSError, ValueError) as error:
+        if is_of_machine(error):
+            raise
+        return unreadable_log(path, first_line(error))
+
+
+def _what_changed(
+    lake: Lake,
+    path: str,
+    table: DeltaTable,
+    sealed: Mapping[str, Any],
+    is_ours: IsOurs,
+    may_have_more: bool,
+) -> str | None:
+    version, now = int(sealed["version"]), table.version()
+    table_id = str(table.metadata().id)
+    if table_id != sealed["table_id"]:
+        return f"{path} is another table (id {table_id}, not {sealed['table_id']}) than before"
+    if now < version:
+        return f"{path} is at version {now}, older than {version}, which our last commit made it"
+    commits = _commits(lake, path, version + 1, now)
+    known = table if now == version else _at(path, version)
+    if known is None or len(commits) < now - version:
+        return _after_clean_up(path, sealed, commits, now, is_ours, may_have_more)
+    files = files_at(path, known)
+    if hash_of(files) != sealed["files_hash"]:
+        return _other_content(lake, path, sealed, files)
+    if column := _lost_column(known, table):
+        return (
+            f"{path} has no column {column} any more, which it had at version {version}, after our "
+            "last commit"
+        )
+    return _foreign_commit(path, files, commits, is_ours)
+
+
+def _at(path: str, version: int) -> DeltaTable | None:
+    """A version of the table; None where the log and its checkpoints give it no more."""
+    try:
+        return table_to_read(path, version=version)
+    except (DeltaError, OSError) as error:
+        if is_of_machine(error):
+            raise
+        return None
+
+
+def _commits(lake: Lake, path: str, first: int, now: int) -> dict[int, Actions]:
+    """The commits up to `now`, from `first` on or from where all are in the log."""
+    commits: dict[int, Actions] = {}
+    for version in range(now, first - 1, -1):
+        if (actions := _actions(lake, path, version)) is None:
+            break
+        commits[version] = actions
+    return dict(sorted(commits.items()))
+
+
+def _after_clean_up(
+    path: str,
+    sealed: Mapping[str, Any],
+    commits: Mapping[int, Actions],
+    now: int,
+    is_ours: IsOurs,
+    may_have_more: bool,
+) -> str | None:
+    """By rows alone where Delta has deleted the commits: more is not known of them."""
+    table = _first_loadable(path, now - len(commits), now)
+    known, files = table.version(), files_at(path, table)
+    before, after = json.loads(sealed["rows_by_date"]), rows_of_dates(files)
+    if may_have_more:
+        after = {date: min(rows, before.get(date, 0)) for date, rows in after.items()}
+    if difference := _difference(before, after):
+        return (
+            f"{path} has other rows at version {known} than at {sealed['version']}, after our "
+            f"last commit ({difference}); what came between is no longer in its log"
+        )
+    later = {version: actions for version, actions in commits.items() if version > known}
+    return _foreign_commit(path, files, later, is_ours)
+
+
+def _first_loadable(path: str, first: int, now: int) -> DeltaTable:
+    """The table at the first version, from `first` on, that can still be had."""
+    for version in range(first, now):
+        if (table := _at(path, version)) is not None:
+            return table
+    return table_to_read(path, version=now)
+
+
+def _other_content(lake: Lake, path: str, sealed: Mapping[str, Any], files: Files) -> str:
+    version = sealed["version"]
+    cause = f"version {version} of {path} is not what our last commit made it"
+    if _actions(lake, path, version) == []:
+        cause = f"commit {version} of {path} is empty, as after a power cut"
+    difference = _difference(json.loads(sealed["rows_by_date"]), rows_of_dates(files))
+    return f"{cause}: {difference or 'as many rows, in other files'}"
+
+
+def _lost_column(before: DeltaTable, now: DeltaTable) -> str | None:
+    """One that somebody has dropped, renamed or given another type, which are no commits of data."""
+    known, has = (pa.schema(table.schema().to_arrow()) for table in (before, now))
+    kinds = {field.name: field.type for field in has}
+    lost = (field for field in known if kinds.get(field.name) != field.type)
+    return next((f"{field.name} {field.type}" for field in lost), None)
+
+
+def _foreign_commit(
+    path: str, files: Files, commits: Mapping[int, Actions], is_ours: IsOurs
+) -> str | None:
+    """The first of `commits` that changes data and is not ours, `files` being those before them."""
+    for version, actions in commits.items():
+        if not actions:
+            return f"commit {version} of {path} is empty, as after a power cut"
+        info, before = commit_info(actions), rows_of_dates(files)
+        _apply(path, files, actions)
+        difference = _difference(before, rows_of_dates(files))
+        if (changes_data(actions) or difference) and not is_ours(info, actions):
+            return (
+                f"commit {version} of {path} is not ours and changes its data: {_who(info)}"
+                f"{f', {difference}' if difference else ''}"
+            )
+    return None
+
+
+def _apply(path: str, files: Files, actions: Actions) -> None:
+    """Take the commit's files into `files`."""
+    for action in actions:
+        if "remove" in action:
+            files.pop(action["remove"]["path"], None)
+    for action in actions:
+        if add := action.get("add"):
+            values = [NO_VALUE if v is None else v for v in add["partitionValues"].values()]
+            rows = json.loads(add.get("stats") or "{}").get("numRecords")
+            date = values[0] if values else UNPARTITIONED
+            files[add["path"]] = DataFile(date, _rows_of(path, add["path"], rows))
+
+
+def _who(info: Mapping[str, Any]) -> str:
+    names = ("operation", "userName", "engineInfo")
+    known = [str(info[name]) for name in names if info.get(name)]
+    if at := info.get("timestamp"):
+        known.append(datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds"))
+    return ", ".join(known) or "it does not say who made it"
+
+
+def files_at(path: str, table: DeltaTable) -> Files:
+    partition = [f"partition.{name}" for name in table.metadata().partition_columns]
+    adds = pa.table(table.get_add_actions(flatten=True))
+    names = adds["path"].to_pylist()
+    values = adds[partition[0]].to_pylist() if partition else [UNPARTITIONED] * len(names)
+    has_rows = "num_records" in adds.column_names
+    rows = adds["num_records"].to_pylist() if has_rows else [None] * len(names)
+    return {
+        name: DataFile(NO_VALUE if value is None else str(value), _rows_of(path, name, count))
+        for name, value, count in zip(names, values, rows, strict=True)
+    }
+
+
+def _rows_of(path: str, name: str, rows: int | None) -> int:
+    """By the log, or by the file itself where its writer kept no statistics."""
+    if rows is not None:
+        return int(rows)
+    return int(pq.read_metadata(name, filesystem=files_of(path)).num_rows)
+
+
+def rows_of_dates(files: Files) -> dict[str, int]:
+    rows: Counter[str] = Counter()
+    for file in files.values():
+        rows[file.date] += file.rows
+    return dict(rows)
+
+
+def hash_of(files: Files) -> str:
+    return hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
+
+
+def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """Which dates have other counts of rows, in words; empty when none has."""
+    dates = sorted(d for d in {*before, *after} if before.get(d, 0) != after.get(d, 0))
+    words = [
+        f"{f'on {d} ' if d else ''}{counted(after.get(d, 0), 'row')} and not {before.get(d, 0):,}"
+        for d in dates[:DATES_NAMED]
+    ]
+    more = len(dates) - DATES_NAMED
+    return ", ".join(words) + (f", and {counted(more, 'more date')}" if more > 0 else "")
+
+
+def _actions(lake: Lake, path: str, version: int) -> list[dict[str, Any]] | None:
+    """Of one commit; None when it is not in the log. ValueError for one that is no JSON."""
+    try:
+        return read_actions(lake, path, version)
+    except FileNotFoundError:
+        return None
+
+
+def _path(lake: Lake, table: str) -> str:
+    return f"{lake.root}/{table}"
+
 
 Seal = Mapping[str, Any]  # a row of `ops/tables`
 GONE = "gone"  # the id in the row of a table that is no more, and of which nobody expects anything
@@ -188,16 +426,24 @@ def _is_there(lake: Lake, table: str) -> bool:
 
 
 def _mark(lake: Lake, path: str, version: int) -> str | None:
-    mark = commit_info(_actions(lake, path, version)).get("userMetadata")
+    mark = commit_info(_actions_at(lake, path, version)).get("userMetadata")
     return None if mark is None else str(mark)
 
 
-def _actions(lake: Lake, path: str, version: int) -> list[dict[str, Any]]:
+def _actions_at(lake: Lake, path: str, version: int) -> list[dict[str, Any]]:
     try:
         return read_actions(lake, path, version)
     except FileNotFoundError:
         return []
 
 
-def _path(lake: Lake, table: str) -> str:
-    return f"{lake.root}/{table}"
+class RangeChange(NamedTuple):
+    """Rows of a range before and after, and how many of them differ."""
+
+    before: int
+    after: int
+    removed: int
+    added: int
+
+
+NO_CHANGE = RangeChange(0, 0, 0, 0)

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from include.lake.columns import Column
 from include.lake.paths import LakeError
 from include.landing.batch import Position
-from include.landing.landed_files import LandedFile
+from include.landing.landed_content import LandedFile
+from include.origins import KafkaTopic
 from include.settings import Source
 
 # A batch is one commit, and its plan one piece: of small files no more than this many.
@@ -64,3 +66,22 @@ class Listed(NamedTuple):
     def sizes(self, files: Sequence[str]) -> Mapping[str, int]:
         known = {file.name: file.bytes for file in self.files}
         return {name: known.get(name, 0) for name in files}
+
+
+OF_KAFKA = (
+    Column("kafka_partition", "int", "The partition of the topic; null for a clock row"),
+    Column("kafka_offset", "bigint", "Its offset in that partition; null for a clock row"),
+)
+MESSAGE = Column(
+    "kafka_message", "string", "The message's key, headers and time, as JSON, for re-ingestion"
+)
+
+
+def origin_columns(source: Source) -> tuple[Column, ...]:
+    """Those of its bronze."""
+    return OF_KAFKA if isinstance(source.origin, KafkaTopic) else ()
+
+
+def refused_columns(source: Source) -> tuple[Column, ...]:
+    """Those of its quarantine."""
+    return (*OF_KAFKA, MESSAGE) if isinstance(source.origin, KafkaTopic) else ()

@@ -13,7 +13,7 @@ As a commit is computed from the clock that it moves, no other may come between 
 sees to that on a local lake, and on no other; and Delta lets appends pass each other (a blind
 append conflicts with nothing). So a commit is made as exactly the version after the one that was
 open when the clock was read, or not at all: a log has each version once. When somebody else was
-faster, the clock is read again. (Spark cannot do that: see spark_jobs/tables/ordered_append.py.)
+faster, the clock is read again. (Spark cannot do that: see spark_jobs/tables/landing.py.)
 """
 
 import json
@@ -27,14 +27,14 @@ from deltalake import CommitProperties, DeltaTable, WriterProperties, write_delt
 from include.fold.admission import US_PER_MS
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.commits import transaction
-from include.lake.open_delta import delta_table
+from include.lake.delta_log import delta_table
 from include.lake.ops import with_all_columns
 from include.lake.paths import Lake, files_of
+from include.landing.arrivals import origin_columns
 from include.landing.bronze_tables import bronze_columns
 from include.landing.clock import Clock, read_logged_clock
 from include.landing.group_clock import Groups, Newest, floor_to_ms, no_groups
 from include.landing.group_rows import groups_of_rows
-from include.landing.origin_columns import origin_columns
 from include.settings import Source
 
 # Spark reads no part of a file that is less than one of these: with fewer rows in each, all cores

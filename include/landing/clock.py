@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from pyarrow import fs
 
-from include.fold.instants import EPOCH, US_PER_MS, instant_of
+from include.fold.admission import EPOCH, US_PER_MS, instant_of
+from include.lake.delta_log import table_to_read
 from include.lake.paths import Lake, LakeError
-from include.lake.read_tables import table_to_read
 from include.landing.clock_repair import is_reset_missing
 from include.landing.group_clock import Groups, logged_groups
 from include.landing.ingest_seal import WATERMARK_KEY, how_tables_changed

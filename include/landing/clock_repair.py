@@ -15,19 +15,63 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from include.fold.instants import instant_of, micros_of
-from include.lake.delta_log import open_table, read_actions
+from include.fold.admission import instant_of, micros_of
+from include.lake.delta_log import delta_table, open_table, read_actions
 from include.lake.generations import GenerationRow, read_generations
-from include.lake.open_delta import delta_table
+from include.lake.how_to_mend import damaged
 from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
-from include.landing.changed_bronze import why_not_build
-from include.landing.clock_reset import newest_reset
 from include.landing.erasures import why_wait
+from include.landing.ingest_seal import why_not_build
 from include.registry import streams_of
+from include.savepoints.bronze_pin import INSTANT, BronzeFiles, known, read_files
 from include.settings import Stream
+
+CLOCKS = pa.schema(
+    [("ingested_at", INSTANT), ("arrival_watermark", INSTANT), ("commit_watermark", INSTANT)]
+)
+
+
+@dataclass(frozen=True)
+class ClockReset:
+    """A commit of bronze that set its clock (M) back, instants in microseconds."""
+
+    to_us: int
+    from_us: int
+    at_us: int  # its `ingested_at`
+
+
+def newest_reset(bronze: DeltaTable) -> ClockReset:
+    """The newest commit that set M back; LakeError when no row of bronze says that of itself."""
+    resets = resets_of(bronze)
+    if not resets:
+        told = f"the clock of {bronze.table_uri} was set back, says its log, but it has no such row"
+        raise damaged(bronze.table_uri, f"{told}, so rows are missing")
+    return resets[-1]
+
+
+def resets_of(bronze: DeltaTable) -> list[ClockReset]:
+    """All of them, in order.
+
+    Not from the log, which is cleaned: only such a row has a watermark before the one that its
+    commit had read.
+    """
+    set_back = pc.field("commit_watermark") < pc.field("arrival_watermark")
+    batches = read_files(bronze, _with_clock_rows(bronze), CLOCKS.names, set_back)
+    rows = pa.Table.from_batches(batches, CLOCKS).sort_by("ingested_at").to_pylist()
+    names = ("commit_watermark", "arrival_watermark", "ingested_at")
+    return [ClockReset(*(micros_of(row[name]) for name in names)) for row in rows]
+
+
+def _with_clock_rows(bronze: DeltaTable) -> list[str]:
+    """The files that may hold a clock row; of a file with none the log knows the events."""
+    files = BronzeFiles(bronze)
+    return files.paths_but(known(pc.is_valid(files.events())))
+
 
 KEY = ("source", "repair")
 
@@ -104,8 +148,6 @@ def _of_row(row: dict[str, Any]) -> ClockRepair:
 
 
 # What a repair records
-
-
 def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: str) -> ClockRepair:
     """Write the intent. From then on nothing but the repair commits to bronze, or runs.
 
@@ -172,8 +214,6 @@ def committed_reset(lake: Lake, repair: ClockRepair) -> int | None:
 
 
 # Who has to wait
-
-
 def repaired_streams(lake: Lake, source: str) -> list[tuple[Stream, GenerationRow]]:
     """The streams that a repair reseeds, with their current generations: those that ever ran."""
     known = [(s, read_generations(lake, s.name).current) for s in streams_of(source)]

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.commits import is_written
+from include.lake.delta_log import delta_table
 from include.lake.findings import Finding
-from include.lake.open_delta import delta_table
 from include.lake.ops import despite_others
 from include.lake.paths import Lake, LakeError
 from include.landing.bronze_commits import (

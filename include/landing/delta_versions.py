@@ -3,8 +3,10 @@
 What the table had at first is taken as if its version then had added it.
 """
 
+import hashlib
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +17,7 @@ from deltalake import DeltaTable as OpenTable
 from pyarrow import fs
 
 from include.lake.delta_log import changes_data, commit_info
+from include.lake.findings import Finding
 from include.lake.paths import files_of
 from include.landing import arrivals
 from include.landing.arrivals import Cut, GoesOn, OriginError
@@ -22,10 +25,12 @@ from include.landing.batch import Batch, Position
 from include.landing.delta_commits import (
     MAPPING,
     Actions,
+    CleanedUpError,
     LostCommitError,
     actions_of,
     added_files,
     bodies,
+    has_values,
     is_mapped_at,
     is_whole,
     log_file,
@@ -33,12 +38,89 @@ from include.landing.delta_commits import (
     open_table,
     table_at,
 )
-from include.landing.delta_marks import end_of, is_another, newest_same
-from include.landing.delta_partitions import has_values
-from include.landing.delta_parts import BEGINS, GONE, PASSED_OVER, VersionPart, part_named
-from include.landing.delta_taken import Taken
+from include.landing.delta_parts import BEGINS, COMMIT, GONE, PASSED_OVER, VersionPart, part_named
 from include.origins import DeltaTable
 from include.settings import Source
+
+
+def end_of(uri: str, version: int, actions: Actions | None = None) -> VersionPart:
+    """What says that a version is taken; without `actions` its commit is read, where it can be."""
+    try:
+        mark = _mark_of(actions_of(uri, version) if actions is None else actions)
+    except LostCommitError:
+        return VersionPart(version, "")
+    return VersionPart(version, f"{COMMIT}{mark}")
+
+
+def is_another(uri: str, end: VersionPart) -> bool:
+    """Whether the table has another version of that number now; False where nothing tells."""
+    found = end_of(uri, end.version).mark if end.mark else None
+    return found is not None and found != end.mark
+
+
+def newest_same(uri: str, ends: Iterable[VersionPart], newest: int) -> VersionPart | None:
+    """The newest of the versions that were taken which the table still has; None: none is known."""
+    marked = {end for end in ends if end.mark and end.version <= newest}
+    try:
+        for end in sorted(marked, reverse=True):
+            if _has(uri, end):
+                return end
+    except CleanedUpError:  # and so were all before it
+        return None
+    return None
+
+
+def _has(uri: str, end: VersionPart) -> bool:
+    try:
+        return _mark_of(actions_of(uri, end.version)) == end.mark
+    except CleanedUpError:
+        raise
+    except LostCommitError:
+        return False
+
+
+def _mark_of(actions: Actions) -> str:
+    return hashlib.sha256(json.dumps(actions, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Parts of its versions, by batch."""
+
+    position: Position
+    table_id: str
+
+    @cached_property
+    def parts(self) -> list[tuple[int, VersionPart]]:
+        """Each with its batch."""
+        ours = (part for part in self.position.parts if part.origin_id == self.table_id)
+        return [(part.batch, part_named(part.name)) for part in ours]
+
+    @cached_property
+    def ends(self) -> list[VersionPart]:
+        """The versions until which all was taken."""
+        return [part for _, part in self.parts if part.is_end]
+
+    @property
+    def complete(self) -> int:
+        """The version until which all is taken, by the newest batch that says so; -1 before the first."""
+        return self.ends[-1].version if self.ends else -1
+
+    @property
+    def begun(self) -> int | None:
+        """The version whose files, all that the table had, are taken first; None before the first is."""
+        return next((part.version for _, part in self.parts if part.is_file), None)
+
+    def behind(self) -> list[VersionPart]:
+        """What is taken of versions behind the complete ones. Before an older copy of the table was gone
+        on with, versions of the same numbers may have been others: of these only files are known again."""
+        since = max((batch for batch, part in self.parts if part.is_end), default=0)
+        return [
+            part
+            for batch, part in self.parts
+            if batch >= since or (part.is_file and part.version > self.complete)
+        ]
+
 
 # A path that does not lie below the table.
 OF_ANOTHER_TABLE = re.compile(r"/|[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
@@ -294,3 +376,25 @@ def _takes_away(action: Mapping[str, Any]) -> bool:
     if action.get("add", {}).get("deletionVector"):
         return True
     return "remove" in action and changes_data([action])
+
+
+def ignored_findings(source: Source, batch: Batch) -> list[Finding]:
+    """One finding on the versions that a batch passes over; none without any."""
+    if not isinstance(source.origin, DeltaTable):
+        return []
+    parts = sorted(part_named(name) for name in batch.files)
+    versions = [part.version for part in parts if part.path == PASSED_OVER]
+    if not versions:
+        return []
+    named, uri = ", ".join(map(str, versions)), source.origin.uri
+    return [
+        Finding(
+            finding="versions_ignored",
+            severity="warning",
+            count=len(versions),
+            detail=f"versions {named} of {uri} delete, update or restore rows, and were passed over "
+            f"(on_change of the source): bronze/{source.name} has the rows as they were before, and "
+            f"none that these versions add, be it a new one",
+            action="if the change matters, take the table in anew under another source",
+        )
+    ]

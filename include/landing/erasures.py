@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from include.lake.delta_log import open_table
+from include.lake.delta_log import delta_table, open_table
 from include.lake.generations import GenerationRow
-from include.lake.open_delta import delta_table
 from include.lake.ops import append_ops, despite_others, read_ops, update_ops
 from include.lake.paths import Lake
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from include.fold.instants import MICROSECOND, US_PER_MS
+from include.fold.admission import MICROSECOND, US_PER_MS
 from include.lake.paths import LakeError
 from include.settings import FOLDER, Field, Source
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import median_low
 from typing import Any
 
-from include.fold.instants import instant_of, micros_of
+from include.fold.admission import instant_of, micros_of
 from include.lake.findings import Finding
 from include.lake.ops import CLOCKS_APART, read_ops, upsert_ops
 from include.lake.paths import Lake

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from include.lake.paths import files_of
 from include.landing.clock import Clock
-from include.landing.clock_reset import ClockReset, resets_of
+from include.landing.clock_repair import ClockReset, resets_of
 from include.landing.group_clock import (
     Group,
     Groups,

@@ -8,43 +8,139 @@ A run of a source with a clock ends with a clock row, where one is due (clock.py
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from shlex import quote
+from typing import NamedTuple
 
+from include.fold.admission import MICROSECOND
 from include.job import RunRecord
 from include.lake.commits import rows_committed
 from include.lake.errors import StatefulError
 from include.lake.findings import Finding, record_findings
+from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.batch import Batch
-from include.landing.bronze_changes import follow_fields
-from include.landing.bronze_tables import create_tables
-from include.landing.clock import check_clock_order
+from include.landing.bronze_tables import create_tables, follow_fields
+from include.landing.clock import Clock, as_text, check_clock_order
 from include.landing.clock_repair import refuse_before_reset
 from include.landing.clock_row import write_clock_row
-from include.landing.file_repeat import rows_kept
+from include.landing.delta_versions import ignored_findings
 from include.landing.group_report import report_groups
-from include.landing.ignored_versions import ignored_findings
 from include.landing.ingest_position import (
     app_id,
+    ensure_origin_position,
     ensure_position,
     finish,
     is_batch_in,
     next_batch,
+    refuse_other_origin,
 )
 from include.landing.ingest_seal import refuse_changed_tables, seal_anew, seal_tables
+from include.landing.landed_values import shown
 from include.landing.origin import arrivals_of, place_of
-from include.landing.origin_position import ensure_origin_position, refuse_other_origin
 from include.landing.parsed_batch import Once, Parse, Parsed, Summary, parsed_here
 from include.landing.planned_entry import entry_hash, planned_entry
-from include.landing.quarantined_rows import quarantine_findings
-from include.landing.unknown_fields import new_fields
-from include.landing.watermark_jump import Jump, find_jump, jump_findings
+from include.landing.quarantined_rows import quarantine_findings, rows_kept
 from include.origins import KafkaTopic
 from include.settings import Source
 from include.text_table import counted
+
+FINDING = "unknown_field"
+NAMED = 20  # of one run; a file can have any number
+
+
+def new_fields(lake: Lake, source: Source, unknown: Mapping[str, int]) -> list[Finding]:
+    """A finding for each field of `unknown` (name to rows) that none has been made for."""
+    if not unknown:
+        return []
+    told = read_ops(lake, "findings", {"finding": FINDING, "subject": source.name})
+    details = set(told["detail"].to_pylist())
+    return list(_findings(source, unknown, details))
+
+
+def _findings(source: Source, unknown: Mapping[str, int], told: set[str]) -> Iterator[Finding]:
+    new = [name for name in sorted(unknown) if _detail(source, name) not in told]
+    for name in new[:NAMED]:
+        yield Finding(
+            finding=FINDING,
+            severity="info",
+            count=unknown[name],
+            detail=_detail(source, name),
+            action=f"declare it as a field of {source.name}, with required=False, and streams read it "
+            "of these rows, too; or pass it over with ignored=",
+        )
+
+
+def _detail(source: Source, name: str) -> str:
+    return (
+        f"{shown(name)} landed for {source.name}, which has no such field: it is kept in the column "
+        f"rescued of bronze/{source.name}"
+    )
+
+
+# Between a commit and the newest event in it.
+SLACK = timedelta(hours=1)
+
+
+class Jump(NamedTuple):
+    """By what the watermark went beyond all other rows known, and with which file."""
+
+    by_us: int
+    passed_us: int  # since the commit before
+    watermark_us: int
+    file: str
+
+
+# The file with a batch's newest event, and the newest time in any other one; None without another.
+NewestFile = Callable[[], tuple[str, int | None]]
+
+
+def find_jump(newest_file: NewestFile, source: Source, before: Clock, after: Clock) -> Jump | None:
+    """None when M rose by no more than the time since the commit before, and some slack.
+
+    Nor is it one when a second file of the commit is about as new, or the source has groups: then
+    the newest event has not moved M (group_report.py).
+    """
+    if source.watermark_per is not None:
+        return None
+    marks = (before.watermark_us, after.watermark_us, before.ingested_at_us, after.ingested_at_us)
+    if any(mark is None for mark in marks):
+        return None
+    from_us, to_us, last_us, now_us = (mark or 0 for mark in marks)
+    passed_us = now_us - last_us
+    most_us = passed_us + (source.max_future + SLACK) // MICROSECOND
+    if to_us - from_us <= most_us:
+        return None
+    file, others_us = newest_file()
+    by_us = to_us - max(from_us, others_us or from_us)
+    return Jump(by_us, passed_us, to_us, file) if by_us > most_us else None
+
+
+def jump_findings(source: Source, jumps: Sequence[Jump]) -> list[Finding]:
+    """One warning for a run: of its furthest jump."""
+    if not jumps:
+        return []
+    jump = max(jumps)
+    return [
+        Finding(
+            finding="watermark_jumped",
+            severity="warning",
+            count=len(jumps),
+            detail=f"{jump.file} moved the watermark of bronze/{source.name} "
+            f"{_span(jump.by_us)} beyond all other rows, to {as_text(jump.watermark_us)}, "
+            f"{_span(jump.passed_us)} after the commit before: what lands with older times than "
+            "that, and a stream's watermark_delay, is late",
+            action="if a clock is wrong, set it right, and then this source's by `./stateful repair-clock "
+            f"{source.name} --to TO`, which shows what it would do; if this was a load of "
+            "history, nothing",
+        )
+    ]
+
+
+def _span(micros: int) -> str:
+    return str(timedelta(seconds=micros // 1_000_000))
 
 
 class RowsLostError(StatefulError):

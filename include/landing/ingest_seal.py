@@ -1,22 +1,87 @@
 """Whether bronze, quarantine and the position of a source are what ingestion has made them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deltalake import DeltaTable
 
-from include.lake.delta_log import open_table
-from include.lake.how_to_mend import Mend, how_to_mend
-from include.lake.open_delta import delta_table
+from include.lake.delta_log import delta_table, open_table, table_to_read
+from include.lake.findings import Finding
+from include.lake.how_to_mend import PUT_BACK, Mend, how_to_mend
 from include.lake.paths import Lake, LakeError
-from include.lake.table_changes import Actions, IsOurs
-from include.lake.table_seal import first_change, read_seals, reseal, seal_judged
+from include.lake.table_seal import (
+    Actions,
+    IsOurs,
+    changed_since,
+    first_change,
+    read_seal,
+    read_seals,
+    reseal,
+    seal_judged,
+)
 from include.landing.batch import Position
-from include.landing.erasures import erasures_of
+from include.landing.erasures import Erasure, erasures_of, open_of
 from include.landing.ingest_position import app_id, app_prefix, read_position
-from include.landing.older_seals import how_to_mend_tables, older_bronze, older_seals
 from include.settings import Source
+
+
+def older_seals(lake: Lake, source: str) -> str | None:
+    """How the seals are older than an erasure of a key of the source, in one sentence; None when they are not.
+
+    An erasure seals bronze, and then records its version.
+    """
+    sealed, path = read_seal(lake, f"bronze/{source}"), lake.bronze(source)
+    if sealed is None or not lake.is_delta_table(path):
+        return None
+    table = table_to_read(path)
+    known = (str(table.metadata().id), sealed["table_id"])
+    erased = (
+        erasure.bronze_version
+        for erasure in erasures_of(lake, source)
+        if erasure.bronze_version is not None and known == (erasure.bronze_id,) * 2
+    )
+    newest = max(erased, default=-1)
+    if not sealed["version"] < newest <= table.version():
+        return None
+    return (
+        f"{lake.ops('tables')} knows {path} at version {sealed['version']}, and is older than an erasure "
+        f"of a key, which made it version {newest}: it is an older copy, or lacks its newest rows"
+    )
+
+
+def older_bronze(lake: Lake, source: str, erasures: Sequence[Erasure]) -> str | None:
+    """How bronze is older than the newest of its erasures, in one sentence; None when it is not.
+
+    Its seal may have been put back with it. Nothing is ingested then, so it comes to no more versions.
+    """
+    known = [erasure for erasure in erasures if erasure.bronze_version is not None]
+    path = lake.bronze(source)
+    if not known or not lake.is_delta_table(path):
+        return None
+    table, newest = table_to_read(path), known[-1]
+    version = newest.bronze_version
+    if (
+        version is None
+        or table.version() >= version
+        or str(table.metadata().id) != newest.bronze_id
+    ):
+        return None
+    return (
+        f"{path} is at version {table.version()}, and is older than an erasure of a key "
+        f"({lake.ops('erasures')}, number {newest.erasure}), which made it version {version}: it may have the key"
+    )
+
+
+def how_to_mend_tables(lake: Lake, source: str) -> Mend:
+    """For bronze, or quarantine, that is not what we have made it: what to do. Without the seals nothing
+    is lost, as without bronze."""
+    if older_bronze(lake, source, erasures_of(lake, source)):
+        again = f"./stateful erase {source} KEY --apply"
+        return Mend(f"{PUT_BACK}; or erase the key again", again)
+    older = older_seals(lake, source)
+    return how_to_mend("ops/tables" if older else f"bronze/{source}")
+
 
 # All our commits to bronze name its clock (include/landing/clock.py).
 WATERMARK_KEY = "commit_watermark_us"
@@ -144,3 +209,47 @@ def seal_anew(lake: Lake, source: str) -> None:
 def reseal_table(lake: Lake, source: str, table: str) -> None:
     """Seal one of them again, after a commit by a job that does not ingest."""
     reseal(lake, table, ours(source))
+
+
+def how_bronze_changed(lake: Lake, source: str) -> str | None:
+    """In one sentence; None when bronze is what our jobs have made it, or is not there.
+
+    More is refused by ingestion, which alone can be put off: a seal that was put back, and that the
+    log of bronze no longer reaches, is no reason to make nothing of it.
+    """
+    if not lake.is_delta_table(lake.bronze(source)):
+        return None
+    erasures = erasures_of(lake, source)
+    begun = open_of(lake, source, erasures)
+    if begun is not None and begun.bronze_version is None:
+        return None  # it is being rewritten, and who has to wait for that is told so
+    if older := older_bronze(lake, source, erasures):
+        return older
+    sealed = read_seal(lake, f"bronze/{source}")
+    if sealed is None:
+        return None
+    changed = changed_since(lake, sealed, ours(source), may_have_more=True)
+    return changed and (older_seals(lake, source) or changed)
+
+
+def why_not_build(lake: Lake, source: str, who: str) -> str | None:
+    """Why `who` must not go on with the rows of bronze, and what to do; None: nothing stops it."""
+    if (changed := how_bronze_changed(lake, source)) is None:
+        return None
+    return f"{changed}, and {who} makes nothing of it: {how_to_mend_tables(lake, source)}"
+
+
+def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
+    """LakeError when bronze is not what our jobs have made it."""
+    if why := why_not_build(lake, source, who):
+        raise LakeError(why, code="of_other_times", subject=f"bronze/{source}")
+
+
+def bronze_finding(lake: Lake, source: str, changed: str) -> Finding:
+    """That, for people; `changed` is what `how_bronze_changed` told."""
+    return Finding(
+        finding="bronze_changed",
+        severity="error",
+        detail=f"{changed}. Until it is mended nothing is ingested, and no stream goes on with it",
+        action=str(how_to_mend_tables(lake, source)),
+    )

@@ -5,12 +5,20 @@ where the newest batch that names it ends. So a loss is passed over by a batch o
 says where to go on (skip_lost.py).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import groupby
+from operator import or_
 from typing import NamedTuple
 
-from include.landing.arrivals import Cut, OriginError
-from include.landing.batch import Position
+import pyarrow.compute as pc
+
+from include.fold.admission import instant_of
+from include.lake.delta_log import dataset_of
+from include.lake.paths import Lake
+from include.landing.arrivals import Cut, GoesOn, OriginError
+from include.landing.batch import Batch, Position
+from include.landing.ingest_position import is_batch_in
 from include.origins import KafkaTopic
 from include.settings import Source
 from include.text_table import counted
@@ -207,3 +215,109 @@ def _pieces(whole: OffsetRange) -> Iterator[OffsetRange]:
         yield whole
     for first in range(whole.first, whole.until, MESSAGES_A_RANGE):
         yield whole._replace(first=first, until=min(first + MESSAGES_A_RANGE, whole.until))
+
+
+def is_readable(state: TopicState, batch: Batch) -> bool:
+    """Whether a batch that was begun can be repeated as it was."""
+    return batch.origin_id == state.id and all(
+        (offsets := state.partitions.get(wanted.partition)) is not None
+        and (wanted.first == wanted.until or offsets.earliest <= wanted.first)
+        and wanted.until <= offsets.end
+        for wanted in map(range_named, batch.files)
+    )
+
+
+def readable(state: TopicState, batch: Batch) -> Iterator[OffsetRange]:
+    """What the topic still has of a batch that was begun."""
+    for wanted in map(range_named, batch.files):
+        offsets = state.partitions.get(wanted.partition)
+        if offsets is None or batch.origin_id != state.id:
+            continue
+        first, until = max(wanted.first, offsets.earliest), min(wanted.until, offsets.end)
+        if first < until:
+            yield wanted._replace(first=first, until=until)
+
+
+def count_gone(
+    batch: Batch, left: Sequence[OffsetRange], events: Collection[tuple[int, int]]
+) -> int:
+    """The offsets of the batch that are not `left` in the topic, and are none of these events."""
+    planned = map(range_named, batch.files)
+    known = [
+        place
+        for place in events
+        if not any(r.partition == place[0] and r.first <= place[1] < r.until for r in left)
+    ]
+    return _size(planned) - _size(left) - len(known)
+
+
+def _size(ranges: Iterable[OffsetRange]) -> int:
+    return sum(each.until - each.first for each in ranges)
+
+
+def goes_on(
+    origin: KafkaTopic, state: TopicState, position: Position, is_taken: bool
+) -> GoesOn | None:
+    """Behind all that is lost; None when nothing is.
+
+    `is_taken`: the tables have the batch that was begun, so it goes on where that ends.
+    """
+    nexts, origin_id = next_offsets(position), newest_id(position)
+    begun = _begun(position.open, is_taken)
+    lost = losses_behind(state, nexts | begun, _id_of(position) or origin_id)
+    if not lost and not begun:
+        return None
+    ends = nexts | begun | {loss.partition: loss.goes_on_at for loss in lost}
+    named = begun.keys() | {loss.partition for loss in lost}
+    names = (OffsetRange(origin.topic, p, (nexts | begun).get(p, 0), ends[p]).name for p in named)
+    what = told(origin, lost) if lost else f"topic {origin.topic} has all that comes behind it"
+    return GoesOn(what, _count(lost), tuple(sorted(names)), state.id)
+
+
+def _begun(batch: Batch | None, is_taken: bool) -> dict[int, int]:
+    """Where its partitions go on: behind it, or where it begins."""
+    found: dict[int, int] = {}
+    for wanted in map(range_named, batch.files if batch else ()):
+        if is_taken:
+            found[wanted.partition] = max(wanted.until, found.get(wanted.partition, 0))
+        else:
+            found[wanted.partition] = min(wanted.first, found.get(wanted.partition, wanted.first))
+    return found
+
+
+def _id_of(position: Position) -> str | None:
+    return position.open.origin_id if position.open else None
+
+
+def _count(lost: list[Loss]) -> int:
+    return sum(loss.offsets or 0 for loss in lost)
+
+
+def events_before(lake: Lake, source: Source, batch: Batch) -> frozenset[tuple[int, int]] | None:
+    """By partition and offset, those that bronze has of a batch that was begun. None where that is
+    not known, as no table has anything of it, and where no registry has a say."""
+    origin = source.origin
+    assert isinstance(origin, KafkaTopic)
+    if origin.schema_registry is None:
+        return None
+    if is_batch_in(lake, source.name, "bronze", batch):
+        return events_in_bronze(lake, source, batch)
+    # Which is written behind bronze: so there was no event.
+    return frozenset() if is_batch_in(lake, source.name, "quarantine", batch) else None
+
+
+def events_in_bronze(lake: Lake, source: Source, batch: Batch) -> frozenset[tuple[int, int]]:
+    """By partition and offset, those of the batch alone: one that was taken in again of quarantine is
+    called otherwise, and of a topic that was made anew since, offsets are of older commits."""
+    partition, offset, file = map(pc.field, ("kafka_partition", "kafka_offset", "source_file"))
+    ranges = [
+        (file == f"{part.topic}/{part.partition}")
+        & (partition == part.partition)
+        & (offset >= part.first)
+        & (offset < part.until)
+        for part in map(range_named, batch.files)
+    ]
+    within = reduce(or_, ranges) & (pc.field("ingested_at") >= instant_of(batch.ingested_at_us))
+    bronze = dataset_of(lake.bronze(source.name))
+    rows = bronze.to_table(columns=["kafka_partition", "kafka_offset"], filter=within)
+    return frozenset(zip(*(column.to_pylist() for column in rows.columns), strict=True))

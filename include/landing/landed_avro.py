@@ -6,29 +6,159 @@ block however large that is.
 
 import bz2
 import io
+import json
 import lzma
+import ssl
 import zlib
-from collections.abc import Iterator, Mapping
-from functools import partial
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, lru_cache, partial
+from http.client import HTTPException
 from typing import Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import HTTPSHandler, OpenerDirector, Request, build_opener
+from uuid import UUID
 
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
+from fastavro.schema import SchemaParseException, UnknownType
 
-from include.landing.avro_schema import (
-    BROKEN,
-    AvroSchema,
-    AvroSchemaError,
-    broken,
-    read_record,
-    read_schema,
-)
+from include.landing.arrivals import OriginError
 from include.landing.landed_content import what_it_is
 from include.landing.landed_row import check_columns
-from include.landing.refusals import UnreadableFileError
-from include.landing.row_as_json import raw_writer
+from include.landing.landed_values import RefusedError, UnreadableFileError
+from include.landing.rescue import raw_writer
 from include.landing.typed_texts import text_typer
+from include.origins import SchemaRegistry, secret
 from include.settings import Source
+
+MAX_DEPTH = 64
+# With all named types written out: ten named types of ten fields each of the next name billions.
+MAX_PARTS = 100_000
+# What broken bytes are raised as, by fastavro and by who unpacks them.
+BROKEN = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RecursionError,
+    SchemaParseException,
+    TypeError,
+    UnknownType,
+    ValueError,
+    lzma.LZMAError,
+    zlib.error,
+)
+
+
+class AvroSchemaError(Exception):
+    """No rows can be read by the schema; the message says why."""
+
+
+class AvroSchema(NamedTuple):
+    """A record's schema, as fastavro has it."""
+
+    parsed: Any
+    columns: list[str]
+
+
+def read_schema(text: str, *named: str) -> AvroSchema:
+    """The schema of that JSON, in which the types of `named`, schemas too, may be named.
+
+    AvroSchemaError when it is none, or none of records, or one that no table could have.
+    """
+    try:
+        types: dict[str, Any] = {}
+        for each in named:
+            parse_schema(json.loads(each), types)
+        written = json.loads(text)
+        if not isinstance(written, dict) or written.get("type") != "record":
+            raise AvroSchemaError("Avro whose items are no records")
+        parsed: Any = parse_schema(written, types)
+        _check(parsed, types)
+    except BROKEN as error:
+        raise AvroSchemaError(f"no Avro schema: {broken(error)}") from None
+    return AvroSchema(parsed, [field["name"] for field in parsed["fields"]])
+
+
+def read_record(data: io.BytesIO, schema: AvroSchema) -> dict[str, object]:
+    """The next record; it raises BROKEN where there is none."""
+    row: Any = schemaless_reader(data, schema.parsed, None)
+    return {name: _value(value) for name, value in row.items()}
+
+
+def _value(value: object) -> object:
+    return str(value) if isinstance(value, UUID) else value
+
+
+def broken(error: BaseException) -> str:
+    """What was raised, for people."""
+    return f"{type(error).__name__} {error}".rstrip()
+
+
+class _Part(NamedTuple):
+    """Of a part of a schema, with all types that it names written out."""
+
+    depth: int
+    parts: int
+    has_bytes: bool  # each value of it has at least one
+
+
+SCALAR, NULL = _Part(1, 1, True), _Part(1, 1, False)
+
+
+def _check(schema: Any, types: dict[str, Any]) -> None:
+    """AvroSchemaError for a schema that holds itself, or has items without a byte: no table has such
+    columns, and of a few bytes they make more than any memory or stack holds."""
+    within: set[str] = set()
+
+    @cache
+    def of_type(name: str) -> _Part:
+        if name not in types:
+            return NULL if name == "null" else SCALAR
+        if name in within:
+            raise AvroSchemaError(f"an Avro schema in which {name} holds itself")
+        within.add(name)
+        found = _measured(types[name], of_part)
+        within.remove(name)
+        return found
+
+    def of_part(part: Any) -> _Part:
+        return of_type(part) if isinstance(part, str) else _measured(part, of_part)
+
+    try:
+        whole = of_type(schema["name"])
+    except RecursionError:
+        raise AvroSchemaError("an Avro schema nested too deeply") from None
+    if whole.depth > MAX_DEPTH:
+        raise AvroSchemaError("an Avro schema nested too deeply")
+    if whole.parts > MAX_PARTS:
+        raise AvroSchemaError(f"an Avro schema of {whole.parts} parts")
+
+
+def _measured(schema: Any, of_part: Callable[[Any], _Part]) -> _Part:
+    if isinstance(schema, list):
+        return _together([of_part(choice) for choice in schema], has_bytes=True)
+    kind = schema["type"]
+    if kind in ("record", "error"):
+        fields = [of_part(field["type"]) for field in schema["fields"]]
+        return _together(fields, any(field.has_bytes for field in fields))
+    if kind in ("array", "map"):
+        items = of_part(schema["items" if kind == "array" else "values"])
+        if kind == "array" and not items.has_bytes:
+            raise AvroSchemaError("an Avro array whose items have no bytes")
+        return _together([items], has_bytes=True)
+    if kind == "fixed":
+        return SCALAR._replace(has_bytes=schema["size"] > 0)
+    return SCALAR if kind == "enum" else of_part(kind)
+
+
+def _together(parts: list[_Part], has_bytes: bool) -> _Part:
+    depth = max((part.depth for part in parts), default=0)
+    return _Part(depth + 1, 1 + sum(part.parts for part in parts), has_bytes)
+
 
 SYNC = {"type": "fixed", "name": "sync", "size": 16}
 HEADER = parse_schema(
@@ -175,3 +305,89 @@ CODECS = {
     "bzip2": partial(_streamed, bz2.BZ2Decompressor),
     "xz": partial(_streamed, lzma.LZMADecompressor),
 }
+
+# What a registry answers with of an id that it has not, beside 404: any other server has that, too.
+NO_SUCH_SCHEMA = 40403
+
+
+@lru_cache(maxsize=1_000)
+def schema_of(registry: SchemaRegistry, schema_id: int) -> AvroSchema:
+    """The schema of that id, asked for once in a process, as it never changes.
+
+    RefusedError when the registry knows none, or none that rows can be read by; OriginError when
+    it does not answer.
+    """
+    answer = _asked(registry, f"schemas/ids/{schema_id}")
+    if answer is None:
+        raise RefusedError("unknown_schema", f"{registry.name} has no schema {schema_id}")
+    kind = answer.get("schemaType", "AVRO")
+    if kind != "AVRO":
+        raise RefusedError("unreadable_schema", f"schema {schema_id} is of {kind}, not of Avro")
+    try:
+        return read_schema(answer["schema"], *_named(registry, answer))
+    except AvroSchemaError as error:
+        raise RefusedError("unreadable_schema", f"schema {schema_id}: {error}") from None
+
+
+def _named(registry: SchemaRegistry, answer: dict[str, Any]) -> Iterator[str]:
+    """The schemas that it refers to, each behind those to which it refers itself."""
+    for each in answer.get("references") or ():
+        path = f"subjects/{quote(each['subject'], safe='')}/versions/{each['version']}"
+        if (found := _asked(registry, path)) is None:
+            raise _unreadable(registry, f"it has no {path}, to which a schema refers")
+        yield from _named(registry, found)
+        yield found["schema"]
+
+
+def _asked(registry: SchemaRegistry, path: str) -> dict[str, Any] | None:
+    """The answer to a GET; None of one that says that there is no such schema."""
+    url = f"{registry.url.rstrip('/')}/{path}"
+    request = Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 (checked where it is declared)
+    if (password := secret(registry.name, registry, "password_env")) is not None:
+        user = b64encode(f"{registry.username}:{password}".encode()).decode()
+        # Not to wherever the answer may redirect to.
+        request.add_unredirected_header("Authorization", f"Basic {user}")
+    try:
+        timeout_s = registry.timeout.total_seconds()
+        with _opener(registry).open(request, timeout=timeout_s) as response:
+            return _object(response.read())
+    except HTTPError as error:
+        if error.code == 404 and _error_code(error.read()) == NO_SUCH_SCHEMA:
+            return None
+        raise _unreadable(registry, f"{path}: {error}") from None
+    except (OSError, HTTPException, ValueError) as error:
+        raise _unreadable(registry, f"{path}: {error}") from None
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    found = json.loads(body)
+    if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+        raise ValueError("the answer is no schema")
+    return found
+
+
+def _error_code(body: bytes) -> object:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return None
+    return found.get("error_code") if isinstance(found, dict) else None
+
+
+def _opener(registry: SchemaRegistry) -> OpenerDirector:
+    if not registry.url.startswith("https"):
+        return build_opener()
+    context = ssl.create_default_context(cafile=registry.ca_file)
+    if registry.certificate_file is not None:
+        password = secret(registry.name, registry, "key_password_env")
+        context.load_cert_chain(registry.certificate_file, registry.key_file, password)
+    return build_opener(HTTPSHandler(context=context))
+
+
+def _unreadable(registry: SchemaRegistry, why: str) -> OriginError:
+    return OriginError(
+        f"{registry.name} cannot be read: {why}. Nothing is lost: the batch that was begun is "
+        "repeated by the next run. See that it is up, and `schema_registry` of the source's topic",
+        code="unreadable_input",
+        subject=registry.url,
+    )

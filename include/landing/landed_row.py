@@ -11,9 +11,13 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from include.fold.admission import MICROSECOND
-from include.landing.landed_times import instant_us
-from include.landing.landed_values import converter
-from include.landing.refusals import RefusedError, UnreadableFileError, shown
+from include.landing.landed_values import (
+    RefusedError,
+    UnreadableFileError,
+    converter,
+    instant_us,
+    shown,
+)
 from include.settings import Field, Source
 
 SHOWN_COLUMNS = 20

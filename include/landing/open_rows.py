@@ -5,9 +5,9 @@ from typing import Any
 
 from include.landing.arrivals import OriginError
 from include.landing.kafka_rows import judged_again
-from include.landing.landed_file import row_of_raw
+from include.landing.landed_file import FileGoneError, row_of_raw
 from include.landing.landed_row import to_event
-from include.landing.open_landed import FileGoneError
+from include.landing.landed_values import RefusedError
 from include.landing.origin import ReadPart
 from include.landing.parse_files import (
     FILE,
@@ -18,7 +18,6 @@ from include.landing.parse_files import (
     quarantine_id,
     refused,
 )
-from include.landing.refusals import RefusedError
 from include.landing.rescue import Rescue
 from include.settings import Source
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from include.lake.paths import Lake
 from include.landing.arrivals import Arrivals, Listed, OriginError
 from include.landing.batch import Batch
-from include.landing.file_repeat import as_begun, files_without_events
 from include.landing.ingest_position import bytes_waiting, files_waiting, read_position
-from include.landing.landed_files import landed_files, landing_root
+from include.landing.landed_content import landed_files, landing_root
 from include.landing.parse_files import Outcome, outcomes_of_file
+from include.landing.quarantined_rows import as_begun, files_without_events
 from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
 
@@ -38,12 +38,12 @@ def arrivals_of(lake: Lake, source: Source) -> Arrivals:
 def reader_of_parts(lake: Lake, source: Source, batch: Batch) -> ReadPart:
     """What gives the outcomes of one of the batch's files, wherever it is called."""
     if isinstance(source.origin, KafkaTopic):
-        from include.landing.kafka_repeat import events_before
+        from include.landing.kafka_offsets import events_before
         from include.landing.kafka_rows import outcomes_of_range
 
         return partial(outcomes_of_range, source, batch, events_before(lake, source, batch))
     if isinstance(source.origin, DeltaTable):
-        from include.landing.delta_rows import outcomes_of_added
+        from include.landing.delta_commits import outcomes_of_added
 
         return partial(outcomes_of_added, source, batch)
     root = landing_root(lake, source.name)

@@ -17,12 +17,11 @@ import pyarrow as pa
 
 from include.lake.columns import arrow_type
 from include.lake.paths import Lake
+from include.landing.arrivals import refused_columns
 from include.landing.batch import KEPT, Batch
-from include.landing.landed_file import open_rows
+from include.landing.landed_file import open_rows, read_landed
 from include.landing.landed_row import DAY_US, Event, reader_of_events
-from include.landing.open_landed import read_landed
-from include.landing.origin_columns import refused_columns
-from include.landing.refusals import UNREADABLE_FILE, RefusedError, UnreadableFileError
+from include.landing.landed_values import UNREADABLE_FILE, RefusedError, UnreadableFileError
 from include.landing.rescue import Rescue
 from include.settings import MIB, Field, Source
 

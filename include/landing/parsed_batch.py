@@ -13,17 +13,16 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.lake.columns import INSTANT, documented, without_comments
 from include.lake.commits import is_written, write_once
-from include.lake.open_delta import delta_table
+from include.lake.delta_log import delta_table
 from include.lake.ops import despite_others, with_all_columns
 from include.lake.paths import Lake
+from include.landing.arrivals import origin_columns
 from include.landing.batch import Batch
-from include.landing.bronze_changes import add_rescued
 from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
-from include.landing.bronze_tables import quarantine_columns
+from include.landing.bronze_tables import add_rescued, quarantine_columns
 from include.landing.clock import Clock
 from include.landing.group_clock import Newest, group_column, newest_of_groups
 from include.landing.origin import reader_of_parts
-from include.landing.origin_columns import origin_columns
 from include.landing.parse_files import ACCEPTED, FILE, REFUSED, parse_here, value_column
 from include.landing.quarantined_rows import Refusals
 from include.settings import RESCUED, Source

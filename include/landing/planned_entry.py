@@ -7,9 +7,8 @@ import hashlib
 import json
 from dataclasses import asdict
 
-from include.lake.delta_log import commit_info, read_actions
+from include.lake.delta_log import commit_info, read_actions, table_to_read
 from include.lake.paths import Lake
-from include.lake.read_tables import table_to_read
 from include.origins import KafkaTopic
 from include.settings import Field, Source
 

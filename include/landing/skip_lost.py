@@ -8,22 +8,39 @@ what was refused, that is taken first, as far as it is still there.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
-from include.fold.instants import micros_of
-from include.lake.commits import rows_committed
+import pyarrow.compute as pc
+from deltalake import CommitProperties, write_deltalake
+
+from include.fold.admission import micros_of
+from include.lake.commits import rows_committed, transaction
+from include.lake.delta_log import dataset_of, table_to_write
 from include.lake.findings import Finding, record_findings
-from include.lake.paths import Lake
+from include.lake.ops import with_all_columns
+from include.lake.paths import Lake, LakeError
 from include.landing.arrivals import GoesOn, OriginError
-from include.landing.batch import Batch, Position
+from include.landing.batch import GIVEN_UP, KEPT, Batch, Position
 from include.landing.delta_parts import COMMIT, GONE, VersionPart, part_named
 from include.landing.delta_versions import TableArrivals
 from include.landing.ingest import refuse_other_entry
-from include.landing.ingest_position import app_id, read_position
+from include.landing.ingest_position import (
+    app_id,
+    is_batch_in,
+    plan_rows,
+    read_position,
+    write_taken,
+)
 from include.landing.ingest_seal import refuse_changed_tables, seal_tables
-from include.landing.kafka_repeat import events_in_bronze
-from include.landing.kafka_skip import count_gone, goes_on, is_readable, readable
+from include.landing.kafka_offsets import (
+    count_gone,
+    events_in_bronze,
+    goes_on,
+    is_readable,
+    readable,
+)
+from include.landing.landed_values import shown
 from include.landing.origin import arrivals_of, place_of
-from include.landing.origin_position import write_taken
 from include.landing.parsed_batch import Once, parsed_here
 from include.origins import DeltaTable, KafkaTopic
 from include.settings import Source
@@ -203,3 +220,95 @@ def _quarantined(lake: Lake, source: Source, rest: Batch) -> int:
             name = app_id(source.name, "quarantine", rest.position_id)
             parsed.append_refused(Once(name, rest.number), rest.ingested_at_us)
         return refused
+
+
+class FilePlan(NamedTuple):
+    """A file of the batch that was begun, and the mark with which it is given up."""
+
+    batch: Batch
+    name: str
+    mark: str
+
+    def text(self) -> str:
+        """For people."""
+        told = f"{shown(self.name)} of batch {self.batch.number} is given up: it is not read any more. "
+        if self.mark == GIVEN_UP:
+            return f"{told}Quarantine will have it as a whole"
+        return (
+            f"{told}The tables keep what a run has written of it; its refused rows may be missing in "
+            "quarantine"
+        )
+
+    def action(self) -> str:
+        """What is to be done when it is given up."""
+        if self.mark == GIVEN_UP:
+            return (
+                "if the producer has it still, let it land under another name; or put it back, and "
+                "`./stateful reingest` takes it in. Not both: each row would be there twice"
+            )
+        return (
+            "do not let it land under another name: what bronze has of it would be there twice. If "
+            "refused rows of it are missing, let the producer send these alone"
+        )
+
+
+def plan_skip_file(lake: Lake, source: Source, name: str) -> FilePlan | None:
+    """How it would be given up; None when it is already.
+
+    LakeError for a file that no batch has begun with: such a one stops nothing.
+    """
+    if source.origin is not None:
+        raise LakeError(
+            f"{place_of(source)} has no landed files. To go on behind what is lost there",
+            code="wrong_argument",
+            subject=source.name,
+            command=f"./stateful skip-lost {source.name}",
+        )
+    refuse_changed_tables(lake, source)
+    position = read_position(lake, source.name)
+    batch = position and position.open
+    if not batch or name not in batch.files:
+        has = f"has {len(batch.files)} files, not this one" if batch else "is none"
+        raise LakeError(
+            f"{shown(name)} stops nothing: of {source.name} the batch that was begun and is not done "
+            f"{has}. Give its name below {place_of(source)}, as the error of the run has it",
+            code="wrong_argument",
+            subject=name,
+        )
+    return (
+        None if name in batch.given_up else FilePlan(batch, name, _mark(lake, source, batch, name))
+    )
+
+
+def _mark(lake: Lake, source: Source, batch: Batch, name: str) -> str:
+    """KEPT when the tables have all of it, or bronze its events."""
+    if is_batch_in(lake, source.name, "quarantine", batch):
+        return KEPT
+    bronze = dataset_of(lake.bronze(source.name))
+    return KEPT if bronze.count_rows(filter=pc.field("source_file") == name) else GIVEN_UP
+
+
+def apply_skip_file(lake: Lake, source: Source, plan: FilePlan) -> None:
+    """Mark it in the position; the finding `file_given_up` keeps that it was."""
+    _record_given_up(lake, source, plan)  # first: once it is marked, nobody would come to say so
+    batch = plan.batch
+    mark = Batch(
+        batch.position_id, batch.number, (f"{plan.mark}{plan.name}",), batch.ingested_at_us
+    )
+    table = table_to_write(lake.ingested_files(source.name))
+    app = app_id(source.name, "given up", batch.position_id)
+    once = CommitProperties(max_commit_retries=0, app_transactions=[transaction(app, batch.number)])
+    rows = with_all_columns(plan_rows(mark), table)
+    write_deltalake(table, rows, mode="append", commit_properties=once)
+    seal_tables(lake, source.name)
+
+
+def _record_given_up(lake: Lake, source: Source, plan: FilePlan) -> None:
+    found = Finding(
+        finding="file_given_up",
+        severity="warning",
+        count=1,
+        detail=plan.text(),
+        action=plan.action(),
+    )
+    record_findings(lake, None, source.name, [found])

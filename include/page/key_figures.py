@@ -4,36 +4,228 @@ Its events are replayed from bronze in this process, as a recompute would: late 
 what is shown is what bronze makes of the key; where the table says something else, that is said.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from include.fold.admission import NEVER_US
-from include.fold.arrow_values import encode
-from include.fold.definition import Key, KeyedFold
-from include.fold.instants import instant_of, micros_of
+from include.fold.admission import NEVER_US, instant_of, is_late, micros_of
+from include.fold.arrow_values import column_values, encode, plain_values
+from include.fold.bucket import outputs_table
+from include.fold.calls import StateFunctionError, fold_runs
+from include.fold.definition import EMITTED_AT, EMITTED_AT_US, REMOVED, Key, KeyedFold
+from include.fold.emitted import Emitted, KeyRun
+from include.fold.event_order import order_events
+from include.fold.group_state import TIMERS
 from include.fold.records import Column
 from include.fold.schemas import state_schema
 from include.fold.states import States
-from include.fold.timers import TIMERS
+from include.lake.columns import INSTANT
 from include.lake.paths import Lake
-from include.page.key_outputs import ShownOutput, compared_outputs, plain_rows
-from include.page.key_replay import KeyEvent, Step, key_events, steps_of
-from include.page.key_rows import initial_state, key_of_text, read_events, state_in
+from include.page.key_rows import (
+    ARRIVAL_US,
+    FEWER_DAYS,
+    INGESTED_US,
+    initial_state,
+    key_of_text,
+    read_events,
+    state_in,
+    table_rows,
+)
 from include.plans.plan_recompute import base_text, refuse_before_mapping, settled_until
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import BronzePin, pin_bronze
 from include.savepoints.choose_base import Base, choose_base, clean_savepoints
-from include.savepoints.contents import SavepointError
-from include.savepoints.identity import StreamIdentity
-from include.savepoints.lineage import is_mapped
-from include.savepoints.manifest import Savepoint, savepoints_of
-from include.settings import Stream
+from include.savepoints.manifest import (
+    Savepoint,
+    SavepointError,
+    StreamIdentity,
+    is_mapped,
+    savepoints_of,
+)
+from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition
 from include.text_table import value_text
+
+MOST_STEPS = 100_000
+
+
+@dataclass(frozen=True)
+class KeyEvent:
+    """An event of the key. `was_late`: it came after the stream had passed it."""
+
+    event: Any
+    at_us: int  # on the fold's clock
+    ingested_at_us: int
+    was_late: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """An instant of the fold's clock at which something happened to the key."""
+
+    at_us: int
+    events: Sequence[KeyEvent]  # none: a timeout, or the end of the state
+    state: Any  # afterwards; None: there is none
+    wakes_at_us: int  # the next timeout, timer or end of the state; NEVER_US for none
+    emitted: Emitted
+    failure: str | None = None  # the function's: nothing comes after it
+
+
+def key_events(fold: KeyedFold, rows: pa.Table, delay_us: int) -> list[KeyEvent]:
+    """Rows of `read_events` in the order in which they are folded."""
+    events = order_events(fold, rows).events
+    columns = [column_values(column, events[column.name]) for column in fold.event_columns]
+    records = map(fold.event._make, zip(*columns, strict=True))  # type: ignore[attr-defined]
+    beside = (events[name].to_pylist() for name in (fold.time_us, INGESTED_US, ARRIVAL_US))
+    return [
+        KeyEvent(record, at, ingested, _was_late(fold, at, arrival, delay_us))
+        for record, at, ingested, arrival in zip(records, *beside, strict=True)
+    ]
+
+
+def _was_late(fold: KeyedFold, at_us: int, arrival_us: int | None, delay_us: int) -> bool:
+    if arrival_us is None or fold.in_processing_time:
+        return False
+    return bool(is_late(at_us, arrival_us, delay_us))
+
+
+def steps_of(
+    fold: KeyedFold, key: Key, states: States, events: Sequence[KeyEvent], until_us: int
+) -> Iterator[Step]:
+    """The steps of `events`, all before `until_us`, from `states` on; timeouts in between.
+
+    The last one has a `failure` when the function fails and nothing has been said of going on.
+    SettingsError after MOST_STEPS, as each timeout may set the next: what came of them is not known.
+    """
+    for number, step in enumerate(_steps(fold, key, states, events, until_us)):
+        if number == MOST_STEPS:
+            raise SettingsError(
+                f"more than {MOST_STEPS:,} things happened to the key since the savepoint before, "
+                f"most of them timeouts: {FEWER_DAYS}",
+                code="too_much",
+                subject="days",
+            )
+        yield step
+        if step.failure is not None:
+            return
+
+
+def _steps(
+    fold: KeyedFold, key: Key, states: States, events: Sequence[KeyEvent], until_us: int
+) -> Iterator[Step]:
+    for at_us, group in groupby(events, key=attrgetter("at_us")):
+        yield from _wakes(fold, key, states, at_us)
+        yield _step(fold, key, states, at_us, list(group))
+    yield from _wakes(fold, key, states, until_us)
+
+
+def _wakes(fold: KeyedFold, key: Key, states: States, before_us: int) -> Iterator[Step]:
+    while (at_us := states.wakes_at(key)) < before_us:
+        yield _step(fold, key, states, at_us, [])
+
+
+def _step(
+    fold: KeyedFold, key: Key, states: States, at_us: int, events: Sequence[KeyEvent]
+) -> Step:
+    runs = [KeyRun(key, 0, len(events))] if events else []
+    records, times_us = [event.event for event in events], [event.at_us for event in events]
+    emitted, failed = Emitted([], [], []), None
+    try:
+        emitted = fold_runs(fold, states, runs, records, times_us, at_us + 1)
+    except StateFunctionError as error:
+        failed = str(error)
+    return Step(
+        at_us,
+        events,
+        states.get(key),
+        states.wakes_at(key),
+        emitted,
+        failed,
+    )
+
+
+@dataclass(frozen=True)
+class ShownOutput:
+    """A row that was emitted. `in_table`: whether the table has it, or has none of a key that is gone;
+    None: there is nothing to compare it with."""
+
+    emitted_at: datetime
+    text: str
+    is_removal: bool
+    in_table: bool | None
+
+
+def compared_outputs(
+    lake: Lake, fold: KeyedFold, key: Key, steps: Sequence[Step], from_us: int
+) -> tuple[list[list[ShownOutput]], list[ShownOutput]]:
+    """The outputs of each step, marked by whether the table has them; and its other rows.
+
+    An update table has none but the last.
+    """
+    is_append, outputs = fold.output_mode == "append", _outputs(fold, steps)
+    rows = table_rows(lake, fold, key, from_us if is_append else None)
+    if rows is None:
+        return outputs, []
+    there = Counter(_emitted(fold, rows))
+    last = max((n for n, of in enumerate(outputs) if of), default=-1)
+    for n, of in enumerate(outputs):
+        if is_append or n == last:
+            of[:] = [_marked(each, there) for each in of]
+    left = sorted(there.elements()) if is_append or last >= 0 else []
+    return outputs, [ShownOutput(at, text, False, True) for at, text in left]
+
+
+def _marked(output: ShownOutput, there: Counter[tuple[datetime, str]]) -> ShownOutput:
+    if output.is_removal:  # of an update table, which has at most one row of a key
+        return replace(output, in_table=not there.total())
+    named = (output.emitted_at, output.text)
+    is_there = there[named] > 0
+    if is_there:
+        there[named] -= 1
+    return replace(output, in_table=is_there)
+
+
+def _outputs(fold: KeyedFold, steps: Sequence[Step]) -> list[list[ShownOutput]]:
+    """What each step has emitted."""
+    each = [step.emitted for step in steps]
+    together = Emitted(
+        list(chain.from_iterable(e.rows for e in each)),
+        list(chain.from_iterable(e.emitted_at_us for e in each)),
+        list(chain.from_iterable(e.removed for e in each)),
+    )
+    table = outputs_table(fold, together)
+    found = iter([] if table is None else _shown_outputs(fold, table))
+    return [[next(found) for _ in e.rows] for e in each]
+
+
+def _shown_outputs(fold: KeyedFold, table: pa.Table) -> list[ShownOutput]:
+    instants = table[EMITTED_AT_US].to_pylist()
+    gone = table[REMOVED].to_pylist() if REMOVED in table.column_names else [False] * len(instants)
+    texts = _row_texts(table, fold.output_columns)
+    rows = zip(map(instant_of, instants), texts, gone, strict=True)
+    return [ShownOutput(*row, None) for row in rows]
+
+
+def _emitted(fold: KeyedFold, rows: pa.Table) -> list[tuple[datetime, str]]:
+    """When each of the table's rows was emitted, and its text."""
+    instants = rows[EMITTED_AT].cast(INSTANT).cast(pa.int64()).to_pylist()
+    return list(zip(map(instant_of, instants), _row_texts(rows, fold.output_columns), strict=True))
+
+
+def _row_texts(rows: pa.Table, columns: Sequence[Column]) -> list[str]:
+    return [value_text(row) for row in plain_rows(rows.select([c.name for c in columns]))]
+
+
+def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    columns = zip(*(plain_values(column.combine_chunks()) for column in rows.columns), strict=True)
+    return [dict(zip(rows.column_names, values, strict=True)) for values in columns]
+
 
 SHOWN_SAVEPOINTS = 12
 SHOWN_STEPS = 200
@@ -271,3 +463,62 @@ def _texts(columns: Sequence[Column], records: Sequence[Any]) -> list[str | None
 
 def _wake(at_us: int | None) -> datetime | None:
     return None if at_us is None or at_us == NEVER_US else instant_of(at_us)
+
+
+def key_text(figures: KeyFigures) -> str:
+    """What is kept of the key, what waits, and why each row was emitted: the newest comes last."""
+    return "\n".join(_lines(figures))
+
+
+def _lines(f: KeyFigures) -> Iterator[str]:
+    yield f"{f.names} {f.key} of {f.stream}, the last {f.days} d, replayed from {f.base}"
+    yield from (f"savepoint {_kept(each)}" for each in reversed(f.savepoints))
+    if f.hidden:
+        yield f"{f.hidden:,} earlier steps are left out"
+    for step in reversed(f.steps):
+        yield from _step_lines(step)
+    yield f"state now {_kept(f.state)}" if f.state else "the stream has settled nothing yet"
+    if f.late:
+        yield f"{f.late:,} of its events came late: the table may go without until a recompute"
+    yield from (f"waits     {_at(each.at)}  {_event(each)}" for each in f.pending)
+    yield from (f"not explained: {_output(each)}" for each in f.unexplained)
+    if f.failure:
+        yield f"error: {f.failure}"
+
+
+def _kept(s: KeyState) -> str:
+    if s.is_damaged:
+        return f"{_at(s.until)}  is damaged"
+    parts = [s.state or "none"]
+    parts += [f"timeout {_at(s.timeout_at)}"] if s.timeout_at else []
+    parts += [f"timers {s.timers}"] if s.timers else []
+    return f"{_at(s.until)}  {', '.join(parts)}"
+
+
+def _step_lines(step: ShownStep) -> Iterator[str]:
+    told = [_event(each) for each in step.events] or ["a timeout, or the end of the state"]
+    wakes = f", times out {_at(step.wakes_at)}" if step.wakes_at else ""
+    told.append(f"-> state {step.state or 'none'}{wakes}")
+    told += [f"-> row   {_output(each)}" for each in step.outputs]
+    told += [f"-> rejected: {each}" for each in step.rejected]
+    yield from _beside(_at(step.at), told)
+
+
+def _beside(at: str, told: Sequence[str]) -> Iterator[str]:
+    for number, text in enumerate(told):
+        yield f"{at if number == 0 else '':<28} {text}"
+
+
+def _event(event: ShownEvent) -> str:
+    late = " (came late)" if event.was_late else ""
+    return f"event {event.text}, ingested {_at(event.ingested_at)}{late}"
+
+
+def _output(output: ShownOutput) -> str:
+    gone = " taken away" if output.is_removal else ""
+    there = {None: "", True: " (so in the table)", False: " (not so in the table)"}
+    return f"{output.text}{gone}{there[output.in_table]}"
+
+
+def _at(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S.%f}"

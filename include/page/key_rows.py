@@ -13,26 +13,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from include.fold.arrow_values import encode
-from include.fold.bronze_events import INSTANTS, as_events, event_names
-from include.fold.conform import conformed_table
+from include.fold.admission import instant_of
+from include.fold.arrow_values import conformed_table, encode
+from include.fold.bucket import INSTANTS, as_events, event_names
 from include.fold.definition import EMITTED_AT, Key, KeyedFold
 from include.fold.event_order import keys_of
-from include.fold.instants import instant_of
+from include.fold.records import Nested
 from include.fold.schemas import event_schema, state_schema
-from include.fold.shapes import Nested
 from include.lake.columns import INSTANT, instant_scalar
-from include.lake.open_delta import delta_table
+from include.lake.delta_log import dataset_of, delta_table
 from include.lake.paths import Lake
-from include.lake.read_tables import dataset_of
-from include.landing.initial_state import default_timeout_us, find_initial_state
-from include.landing.initial_state_file import landed_value, read_document, states_of, typed_rows
-from include.landing.late_fields import late_fields, with_late_fields
-from include.landing.refusals import RefusedError
-from include.savepoints.bronze_files import BronzeFiles, read_files
-from include.savepoints.bronze_pin import BronzePin
-from include.savepoints.contents import SavepointError
-from include.savepoints.manifest import Savepoint
+from include.landing.bronze_tables import late_fields, with_late_fields
+from include.landing.initial_state import (
+    default_timeout_us,
+    find_initial_state,
+    landed_value,
+    read_document,
+    states_of,
+    typed_rows,
+)
+from include.landing.landed_values import RefusedError
+from include.savepoints.bronze_pin import BronzeFiles, BronzePin, read_files
+from include.savepoints.manifest import Savepoint, SavepointError
 from include.settings import SettingsError
 
 MOST_EVENTS = 20_000  # of a key: they are folded while somebody waits for the page

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from include.coverage.entries import Entry, entry_of
 from include.coverage.findings import coverage_findings
-from include.coverage.judge import Coverage, judge
-from include.coverage.late_groups import LateGroup, late_groups
+from include.coverage.judge import Coverage, LateGroup, judge, late_groups
 from include.coverage.table_coverage import standpoint_of
 from include.lake.delta_log import open_table
 from include.lake.findings import Finding
@@ -22,7 +21,7 @@ from include.lake.generations import Generations
 from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import ClockRepair, knows_reset, newest_repair
-from include.savepoints.lineage import has_mapped
+from include.savepoints.manifest import has_mapped
 from include.settings import Stream
 
 Row = Mapping[str, Any]

@@ -14,13 +14,9 @@ from markupsafe import Markup, escape
 from include.coverage.findings import spans_text
 from include.page.backfill_form import BackfillForm
 from include.page.charts import Chart, Point, bars, lines, spark
-from include.page.days import NOT_RIGHT, WORDS, days_text
 from include.page.key_figures import KeyFigures
-from include.page.overview import WINDOW_DAYS, Overview
-from include.page.run_points import PARTS
-from include.page.shown_time import moves
-from include.page.size_points import SizePoint
-from include.page.stream_figures import StreamFigures
+from include.page.overview import NOT_RIGHT, WINDOW_DAYS, WORDS, Overview, days_text
+from include.page.stream_figures import PARTS, SizePoint, StreamFigures, moves
 from include.text_table import bytes_text
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -6,15 +6,21 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.coverage.late_groups import late_groups
-from include.fold.instants import US_PER_MS, instant_of, micros_of
-from include.lake.open_delta import delta_table
+from include.coverage.judge import late_groups
+from include.fold.admission import US_PER_MS, instant_of, micros_of
+from include.lake.delta_log import delta_table
 from include.lake.paths import Lake, LakeError
 from include.landing.clock import as_text
 from include.landing.clock_repair import ClockRepair, open_repair, repaired_streams
 from include.plans.stream_identity import stream_identity
-from include.savepoints.bronze_files import BronzeFiles, known, read_files
-from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
+from include.savepoints.bronze_pin import (
+    BronzeFiles,
+    BronzePin,
+    count_before,
+    known,
+    pin_bronze,
+    read_files,
+)
 from include.settings import SettingsError, Source, Stream
 from include.text_table import counted
 

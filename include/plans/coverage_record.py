@@ -5,19 +5,19 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from include.coverage.entries import BEGINNING_US
 from include.coverage.judge import Coverage, Span
-from include.coverage.segments import BEGINNING_US
 from include.coverage.table_coverage import (
     TableCoverage,
     findings_on,
     rejected_coverage,
     table_coverage,
 )
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.lake.paths import Lake
 from include.plans.migrate_plan import MIGRATE
 from include.plans.open_stream import OpenStream, open_stream
-from include.savepoints.lineage import mapped_savepoint, rejects
+from include.savepoints.manifest import mapped_savepoint, rejects
 from include.settings import Stream
 
 

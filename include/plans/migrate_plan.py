@@ -8,11 +8,10 @@ import re
 
 from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
-from include.fold.group_state import GroupStateTimeout
-from include.fold.timers import TIMERS
+from include.fold.group_state import TIMERS, GroupStateTimeout
 from include.lake.generations import GenerationRow
-from include.plans.code_fingerprint import key_fingerprint
 from include.plans.open_stream import OpenStream
+from include.plans.stream_identity import key_fingerprint
 from include.savepoints.bronze_pin import BronzePin
 from include.savepoints.choose_base import Base, choose_mapped_base
 from include.savepoints.manifest import savepoints_of

@@ -1,17 +1,22 @@
 """What the Dag runs of a backfill would do, one by one. Without a JVM, and without Airflow."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
+from statistics import median
 
 from croniter import croniter, croniter_range
+from deltalake.exceptions import DeltaError
 
-from include.coverage.effect import state_between
-from include.coverage.table_coverage import trusted_coverage
-from include.fold.instants import micros_of
-from include.lake.paths import Lake
+from include.coverage.findings import state_between
+from include.coverage.table_coverage import table_coverage, trusted_coverage
+from include.fold.admission import micros_of
+from include.lake.ops import read_ops, update_ops
+from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import refuse_run
+from include.plans.open_stream import open_stream
 from include.plans.plan_recompute import (
     base_text,
     before_initial_state,
@@ -23,11 +28,12 @@ from include.plans.plan_recompute import (
     seconds_for,
     settled_until,
 )
+from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import count_before, pin_bronze
 from include.savepoints.choose_base import choose_base
-from include.savepoints.identity import StreamIdentity
-from include.savepoints.manifest import savepoints_of
+from include.savepoints.manifest import StreamIdentity, savepoints_of
 from include.settings import SettingsError, Stream
+from include.stream_definition import load_definition
 from include.text_table import counted, text_table
 
 COLUMNS = ("from (UTC)", "until", "now", "base", "rows to read", "rows replaced", "seconds")
@@ -207,3 +213,118 @@ def _cells(run: PlannedRun) -> list[str]:
         "none" if run.rows_replaced is None else f"{run.rows_replaced:,}",
         "?" if run.estimated_seconds is None else f"{run.estimated_seconds:.0f}",
     ]
+
+
+# To either side. Airflow takes the dates in a URL, and a backfill starts its runs in order, so
+# those of it that wait are next to the one that runs.
+NEAR = 100
+
+
+def why_not_promote(
+    lake: Lake, stream: Stream, start: datetime, queued: Callable[[Sequence[datetime]], int]
+) -> str | None:
+    """Why the run whose interval begins at `start` leaves it; None when it is to promote.
+
+    `queued` tells how many runs of these logical dates wait to start. Those that run already do
+    not count: two at the end would leave it to each other, and who comes too late finds nothing
+    to promote. Raises LakeError when there is no bronze.
+    """
+    # By the code of today: until live has run by it, nothing on record says that it is another.
+    if table_coverage(lake, stream, stream_identity(lake, stream)).coverage.live_is_right:
+        return f"the live state of {stream.name} is right: there is nothing to promote"
+    dates = near_dates(stream.schedule, start, settled_until(lake, stream.name))
+    # Not asked about no dates: Airflow would count the runs of all.
+    waiting = sum(queued(side) for side in dates if side)
+    if waiting:
+        return f"the backfill has {counted(waiting, 'more run')} queued: the last one promotes"
+    return None
+
+
+def near_dates(
+    schedule: str, start: datetime, settled: datetime | None
+) -> tuple[list[datetime], list[datetime]]:
+    """The logical dates next to `start`, before and after it, of intervals that end by `settled`.
+
+    Later runs are not a backfill's: it would be refused, and live's own scheduled runs lie there.
+    """
+    back, ahead = croniter(schedule, start), croniter(schedule, start)
+    before = [back.get_prev(datetime) for _ in range(NEAR)]
+    ticks = [ahead.get_next(datetime) for _ in range(NEAR + 1)]
+    after = [date for date, end in pairwise(ticks) if settled is not None and end <= settled]
+    return before, after
+
+
+log = logging.getLogger("job")
+# Before the id of the leader's Dag run, until the interval's own Dag run has taken the row.
+JOINED = "joined with "
+MOST = 100
+# Of the task's timeout that all of them may take, by what was recorded.
+SHARE = 0.25
+UNKNOWN = timedelta(seconds=60)  # of one, before any is recorded
+
+
+def following_ends(
+    lake: Lake, stream: Stream, until: datetime, is_waiting: Callable[[datetime], bool]
+) -> list[datetime]:
+    """The ends of the intervals after `until` that are to be recomputed with the one before it.
+
+    By the schedule, as long as a Dag run of each waits (`is_waiting`, of its logical date) and live has
+    settled it. None of an update stream: no row of its table is a backfill's.
+    """
+    settled = settled_until(lake, stream.name)
+    if settled is None or load_definition(stream).fold.output_mode == "update":
+        return []
+    ends: list[datetime] = []
+    ticks, start = croniter(stream.schedule, until.astimezone(UTC)), until
+    for _ in range(_most(lake, stream) - 1):
+        end = ticks.get_next(datetime)
+        if end > settled or not is_waiting(start):
+            break
+        ends.append(end)
+        start = end
+    return ends
+
+
+def _most(lake: Lake, stream: Stream) -> int:
+    """How many intervals one job may recompute."""
+    recorded = recorded_recomputes(lake, stream.name)
+    seconds = median(took for _, took in recorded) if recorded else UNKNOWN.total_seconds()
+    return min(MOST, max(1, int(stream.timeout.total_seconds() * SHARE / seconds)))
+
+
+def take_joined(
+    lake: Lake, stream: Stream, start: datetime, until: datetime, dag_run_id: str
+) -> bool:
+    """Whether `[start, until)` was recomputed for this Dag run, by it or by a leader; it is its own now.
+
+    Not when the table is wrong there by now, as after rows that came later still: it is then to be
+    recomputed once more.
+    """
+    rows = read_ops(lake, "intervals", {"stream": stream.name, "kind": "recompute"}).to_pylist()
+    ours = [
+        row
+        for row in rows
+        if (row["start"], row["until"]) == (start, until)
+        and (row["dag_run_id"] == dag_run_id or (row["dag_run_id"] or "").startswith(JOINED))
+    ]
+    if not ours or not _is_right(lake, stream, start, until):
+        return False
+    newest = max(ours, key=lambda row: row["recomputed_at"])
+    if newest["dag_run_id"] != dag_run_id:
+        taken = {"run_id": newest["run_id"], "dag_run_id": dag_run_id}
+        update_ops(lake, "intervals", ["run_id"], [taken])
+    return True
+
+
+def _is_right(lake: Lake, stream: Stream, start: datetime, until: datetime) -> bool:
+    """By the ledger and bronze as they are now. What cannot be told, the job is to say."""
+    try:
+        judged = table_coverage(lake, stream, open_stream(lake, stream).identity)
+    except (DeltaError, LakeError, OSError, SettingsError) as error:
+        log.warning("%s: recomputed, whatever was before: %s", stream.name, error)
+        return False
+    known_until_us = judged.coverage.until_us
+    if known_until_us is None or known_until_us < micros_of(until):
+        return False  # a rewind has taken it back: nothing is wrong there, as nothing is there
+    between = state_between(judged.coverage, micros_of(start), micros_of(until))
+    return judged.doubt is None and between == "right"

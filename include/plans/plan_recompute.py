@@ -12,22 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from include.checkpoint.position import settled_watermark_ms
-from include.coverage.effect import recompute_effect
+from include.checkpoint.committed_batch import settled_watermark_ms
+from include.coverage.findings import recompute_effect
 from include.coverage.judge import Coverage
 from include.coverage.table_coverage import trusted_coverage
-from include.fold.instants import US_PER_MS, instant_of, micros_of, no_such_day
-from include.lake.delta_log import unbroken
+from include.fold.admission import US_PER_MS, instant_of, micros_of, no_such_day
+from include.lake.delta_log import dataset_of, unbroken
 from include.lake.generations import is_reseeded, read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
-from include.lake.read_tables import dataset_of
 from include.landing.clock_repair import refuse_run
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
 from include.savepoints.choose_base import Base, choose_base
-from include.savepoints.identity import StreamIdentity
-from include.savepoints.lineage import is_mapped
-from include.savepoints.manifest import savepoints_of
+from include.savepoints.manifest import StreamIdentity, is_mapped, savepoints_of
 from include.settings import SettingsError, Stream
 from include.text_table import counted
 

@@ -1,43 +1,209 @@
 """What a reseed would do: pinned bronze, its `until`, its base, what is replaced. Without a JVM."""
 
-from dataclasses import dataclass, replace
+import json
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from include.coverage.effect import reseed_effect
+from include.coverage.entries import BEGINNING_US, FOR_EVER_US
+from include.coverage.findings import reseed_effect
 from include.coverage.judge import Coverage
-from include.coverage.table_coverage import judged_table
-from include.fold.admission import LAST_INSTANT_US
-from include.fold.instants import instant_of, micros_of
+from include.coverage.table_coverage import TableCoverage, judged_table, rejected_coverage
+from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of
 from include.fold.product_table import refuse_other_columns
-from include.lake.generations import (
-    INTENT,
-    GenerationRow,
-    exactly_once_tables,
-    written_batch,
+from include.lake.delta_log import (
+    commit_hash,
+    delta_table,
+    first_line,
+    is_of_machine,
+    lacks_newest,
+    read_actions,
+    table_to_read,
+    unreadable_log,
 )
-from include.lake.open_delta import delta_table
+from include.lake.generations import INTENT, GenerationRow, exactly_once_tables, written_batch
+from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake
 from include.lake.table_seal import rows_by_date
-from include.landing.changed_bronze import refuse_changed_bronze
 from include.landing.clock_repair import refuse_before_reset
-from include.plans.code_fingerprint import key_fingerprint
-from include.plans.migrate_plan import MIGRATE, refuse_migration, what_is_not_kept
+from include.landing.ingest_seal import refuse_changed_bronze
+from include.plans.migrate_plan import MIGRATE, mapped_base, refuse_migration, what_is_not_kept
 from include.plans.open_stream import OpenStream, open_stream
-from include.plans.plan_recompute import estimate_seconds, rows_emitted
-from include.plans.rejected_kept import rejected_kept_us
-from include.plans.reseed_base import choose_reseed_base, refuse_unreadable_table
-from include.plans.reseed_options import ReseedOptions
-from include.plans.stream_identity import initial_fingerprint
+from include.plans.plan_recompute import estimate_seconds, parse_instant, rows_emitted
+from include.plans.stream_identity import initial_fingerprint, key_fingerprint
 from include.savepoints.bronze_pin import BronzePin, count_before, pin_bronze
-from include.savepoints.choose_base import Base
-from include.savepoints.identity import StreamIdentity
+from include.savepoints.choose_base import Base, choose_base
+from include.savepoints.manifest import StreamIdentity, is_mapped, rejects, savepoints_of
 from include.settings import MOST_BUCKETS, MOST_PARTITIONS, SettingsError, Stream
 from include.stream_definition import pinned_settings
 from include.text_table import counted, markdown_cell
+
+
+@dataclass(frozen=True)
+class ReseedOptions:
+    """What a reseed is asked for; None is as it is now."""
+
+    buckets: int | None = None
+    partitions: int | None = None
+    until: datetime | None = None  # None: all that the pinned bronze settles
+    recompute: bool = False  # from the beginning, whatever savepoints there are
+    from_state: bool = False  # from a savepoint of the older state schema, its states mapped
+
+    def text(self) -> str:
+        """The options as JSON."""
+        return json.dumps(asdict(self), default=datetime.isoformat)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """An argument for each option."""
+    parser.add_argument("--buckets", type=int, help="of the new state; as now when not given")
+    parser.add_argument("--partitions", type=int, help="state partitions; as now when not given")
+    parser.add_argument("--until", help="an earlier instant (UTC) to go on from")
+    parser.add_argument("--recompute", action="store_true", help="from the beginning")
+    parser.add_argument(
+        "--from-state", action="store_true", help="from the older state, by migrate_state"
+    )
+
+
+def options_of(args: Namespace) -> ReseedOptions:
+    """The options that were given; SettingsError for an instant that is none."""
+    until = parse_instant("UNTIL", args.until) if args.until else None
+    return ReseedOptions(args.buckets, args.partitions, until, args.recompute, args.from_state)
+
+
+def choose_reseed_base(
+    opened: OpenStream,
+    pin: BronzePin,
+    options: ReseedOptions,
+    at_most_us: int,
+    judged: TableCoverage,
+) -> Base:
+    """The base of a reseed of a table that was judged so; none after `at_most_us`.
+
+    SettingsError when only the beginning is left, and the stream's states do not come of it.
+    """
+    identity, is_new = opened.identity, opened.row is None
+    kept_us = _kept_before_us(identity, judged.coverage, at_most_us, is_new)
+    base = _base(opened, pin, options, kept_us)
+    if base is None and judged.is_unrecorded:
+        # The mapping cannot be made anew, and nothing says that what is before is wrong.
+        kept_us = _kept_before_us(identity, as_if_recorded(judged.coverage), at_most_us, is_new)
+        base = _base(opened, pin, options, kept_us)
+    if base is None:
+        raise _mapping_given_up(identity.stream)
+    return base
+
+
+def _base(
+    opened: OpenStream, pin: BronzePin, options: ReseedOptions, at_most_us: int
+) -> Base | None:
+    """The newest clean savepoint that is not after an instant, before which no row is replaced.
+
+    None when only the beginning is left, and the stream's states do not come of it.
+    """
+    identity = opened.identity
+    if options.from_state:
+        return mapped_base(opened, pin, at_most_us)
+    if options.recompute:
+        return Base(None, identity.since_us, 0)
+    base = choose_base(savepoints_of(opened.lake, opened.name), identity, pin, at_most_us)
+    given_up = base.savepoint is None and is_mapped(identity.code)
+    return None if given_up else base
+
+
+def _kept_before_us(
+    identity: StreamIdentity, coverage: Coverage, at_most_us: int, is_new: bool
+) -> int:
+    """Before which instant, at most that one, all rows that the table has can stay."""
+    if identity.output_mode == "update":
+        return at_most_us  # it is written anew as a whole
+    if is_new or coverage.until_us is None:
+        return BEGINNING_US
+    first_wrong_us = coverage.first_wrong_us
+    kept_us = coverage.until_us if first_wrong_us is None else first_wrong_us
+    return min(at_most_us, kept_us)
+
+
+def as_if_recorded(coverage: Coverage) -> Coverage:
+    """What is wrong for another reason than that nothing was recorded yet."""
+    spans = (
+        replace(span, reason=None) if span.reason == "not recorded" else span
+        for span in coverage.spans
+    )
+    return Coverage(coverage.until_us, tuple(spans), coverage.live)
+
+
+def _mapping_given_up(stream: str) -> SettingsError:
+    return SettingsError(
+        f"the state of {stream} goes back to one that migrate_state has mapped, and no clean "
+        "savepoint of it is left that the table is right before (as after late rows from before "
+        f"the mapping). Make all of it anew by the code of now, which gives the mapped state up",
+        code="mapped_state",
+        subject=stream,
+        command=f"./stateful reseed {stream} --recompute --apply",
+    )
+
+
+def refuse_unreadable_table(lake: Lake, stream: str) -> None:
+    """LakeError when the table's log is no log: nobody can write to it, either."""
+    path = lake.table(stream)
+    reason = _why_unreadable(lake, path) if lake.is_delta_table(path) else None
+    if reason is not None:
+        raise damaged(path, unreadable_log(path, reason))
+
+
+def _why_unreadable(lake: Lake, path: str) -> str | None:
+    try:
+        version = table_to_read(path).version()
+    except DeltaError as error:
+        if is_of_machine(error):
+            raise
+        return first_line(error)
+    if commit_hash(lake, path, version) is None:
+        return f"it {lacks_newest(version)}"
+    # delta-rs takes the schema from the sum beside the commit, which Spark does not believe.
+    if version == 0 and not read_actions(lake, path, 0):
+        return "its first commit is empty, as after a power cut"
+    return None
+
+
+def rejected_kept_us(opened: OpenStream, identity: StreamIdentity, is_unrecorded: bool) -> int:
+    """The instant, in microseconds: FOR_EVER_US where the table says all that is to be known.
+
+    `is_unrecorded`: nothing is known of the table from before there was a ledger, no worse.
+    """
+    lake = opened.lake
+    if not rejects(identity.code) and not lake.is_delta_table(lake.rejected(opened.name)):
+        return FOR_EVER_US
+    kept_us = [_replaced_from_us(row) for row in _cut_off(opened)]
+    if identity.output_mode == "update":
+        coverage = rejected_coverage(lake, opened.row, opened.seen, identity)
+        # As of the table of an append stream: the mapping cannot be made anew.
+        spared = is_unrecorded and is_mapped(identity.code)
+        kept_us.append(_right_until_us(as_if_recorded(coverage) if spared else coverage))
+    return min(kept_us, default=FOR_EVER_US)
+
+
+def _right_until_us(coverage: Coverage) -> int:
+    if coverage.until_us is None:
+        return BEGINNING_US
+    wrong_us = coverage.first_wrong_us
+    return coverage.until_us if wrong_us is None else wrong_us
+
+
+def _cut_off(opened: OpenStream) -> list[GenerationRow]:
+    """The reseeds that have replaced the table, and perhaps not yet the rejected rows."""
+    made = {entry.generation for entry in opened.seen.entries if entry.kind == "reseed"}
+    return [row for row in opened.generations.intents if row["generation"] in made]
+
+
+def _replaced_from_us(intent: GenerationRow) -> int:
+    return BEGINNING_US if intent["base_savepoint"] is None else micros_of(intent["base_until"])
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from include.checkpoint.row_counts import rows_unread
-from include.lake.lease import LeaseTakenError, has_leases, hold_lease, lease_holder
+from include.checkpoint.committed_batch import rows_unread
+from include.lake.delta_log import table_to_read
+from include.lake.lease import LeaseTakenError, has_leases, hold_lease, lease_holder, wait_until
 from include.lake.paths import Lake, LakeError
-from include.lake.process_tree import wait_until
-from include.lake.read_tables import table_to_read
 from include.plans.open_stream import OpenStream, open_stream
 from include.registry import loadable_streams
 from include.settings import MIB, SettingsError, Stream

@@ -1,23 +1,259 @@
 """A stream as its file, its entry and its initial state are now, read without a JVM."""
 
+import ast
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+from types import MappingProxyType
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
+from include.fold.admission import MICROSECOND, micros_of
 from include.fold.definition import KeyedFold
-from include.fold.instants import MICROSECOND, micros_of
-from include.lake.delta_log import first_line
+from include.lake.delta_log import delta_table, first_line
 from include.lake.generations import GenerationRow, Generations, read_generations
-from include.lake.open_delta import delta_table
 from include.lake.paths import Lake, files_of
-from include.landing.initial_state import read_fingerprint
-from include.landing.initial_state_file import read_document, typed_rows
-from include.landing.late_fields import late_fields_of
-from include.plans.code_fingerprint import code_fingerprint
-from include.savepoints.identity import StreamIdentity
-from include.savepoints.lineage import current_lineage
+from include.landing.bronze_tables import late_fields_of
+from include.landing.initial_state import read_document, read_fingerprint, typed_rows
+from include.savepoints.manifest import REJECTS, StreamIdentity, current_lineage
 from include.settings import SettingsError, Stream
 from include.stream_definition import load_definition, pinned_settings
+
+# Raised by a release whose fold comes to other results from the same functions and events:
+# the fold's own code is not looked at, as nearly all changes of it change no result.
+FOLD_SEMANTICS = 1
+STREAMS = "include.streams"
+LENGTH = 16  # hex characters
+# What of the entry is computed by; None: `**more`, which may have either.
+FUNCTIONS = ("fold", "migrate_state", None)
+# How state is spread, and which rows were in time: the fold of given events is the same.
+CHANGE_NO_RESULT = {"buckets", "state_partitions", "watermark_delay_ms"}
+
+
+def code_fingerprint(
+    stream: Stream,
+    initial_state: str | None,
+    moved_paths: Mapping[str, list[tuple[str, ...]]] = MappingProxyType({}),
+) -> str:
+    """16 hex characters that name the stream's code, settings and initial state; and REJECTS
+    when it rejects what its function fails for.
+
+    `initial_state` is that one's fingerprint, or None. `moved_paths`: of fields those that older rows
+    are read under, as of `LateField`: another path makes other events of the same rows. Modules of
+    `include.streams` that the stream's file imports count as part of it; those that it loads by a
+    computed name do not.
+    Raises SettingsError as `load_definition` does.
+    """
+    pinned = pinned_settings(stream, load_definition(stream).fold)
+    stands_on = {
+        "fold_semantics": FOLD_SEMANTICS,
+        "initial_state": initial_state,
+        "pinned": {name: pinned[name] for name in pinned.keys() - CHANGE_NO_RESULT},
+        "modules": _modules(f"{STREAMS}.{stream.name}"),
+    }
+    if moved_paths:
+        stands_on["moved_paths"] = dict(moved_paths)
+    name = _name_of(stands_on)
+    # Behind the name, not in it: states that were made until the first failed call stay good.
+    return name + REJECTS if stream.on_error == "quarantine" else name
+
+
+def key_fingerprint(fold: KeyedFold) -> str | None:
+    """Names the function that makes the keys of events: its code, what that needs of its module, and
+    the modules of `include.streams` that it imports. None for keys that are fields.
+
+    Of one that another function makes, all of the module.
+    """
+    if not callable(fold.key):
+        return None
+    module, name = fold.key.__module__, fold.key.__qualname__
+    file = _file_of(module)
+    tree = only_code(b"" if file is None else file.read_bytes())
+    tree.body = _needed_by(name, _WithoutTypes().visit(tree).body)
+    package = module.rpartition(".")[0]
+    others = [other for other in _imported(package, tree) if _is_of_streams(other)]
+    modules = {known: code for other in others for known, code in _modules(other).items()}
+    return _name_of([module, name, ast.unparse(tree), modules])
+
+
+def _name_of(stands_on: object) -> str:
+    text = json.dumps(stands_on, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+
+
+def only_code(source: bytes) -> ast.Module:
+    """The module of that source without docstrings and COMMENTS."""
+    tree = ast.parse(source)
+    tree.body = [statement for statement in tree.body if not _assigns(statement, "COMMENTS")]
+    return _WithoutDocstrings().visit(tree)  # type: ignore[no-any-return]
+
+
+def _without_entry(tree: ast.Module) -> ast.Module:
+    """With `fold = ...` and `migrate_state = ...` in place of the stream's entry.
+
+    What else results depend on of the entry is pinned. Imports that only the entry needs go with it.
+    """
+    rest: list[ast.stmt] = []
+    needed_by_entry: set[str] = set()
+    of_checks: list[ast.expr] = []
+    of_others: list[ast.expr] = []
+    for statement in tree.body:
+        value = _entry_in(statement)
+        if value is None:
+            rest.append(statement)
+            continue
+        needed_by_entry |= _names_in([statement])
+        for keyword in value.keywords:
+            (of_checks if keyword.arg == "checks" else of_others).append(keyword.value)
+        rest += [
+            _assignment(k.arg or "more", k.value) for k in value.keywords if k.arg in FUNCTIONS
+        ]
+    tree.body = _without_values(rest, _names_in(of_checks), _names_in(of_others))
+    needed_by_entry |= _names_in(rest) if of_checks else set()
+    return _WithoutImports(needed_by_entry - _names_in(tree.body)).visit(tree)  # type: ignore[no-any-return]
+
+
+def _entry_in(statement: ast.stmt) -> ast.Call | None:
+    """`Stream(...)` of `STREAM = Stream(...)`. What another function makes an entry of, such as a
+    threshold that it hands on to the fold, nobody pins: that stays code."""
+    value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+    if not (_assigns(statement, "STREAM") and isinstance(value, ast.Call)):
+        return None
+    name = value.func.attr if isinstance(value.func, ast.Attribute) else ast.unparse(value.func)
+    return value if name == "Stream" else None
+
+
+def _without_values(
+    statements: list[ast.stmt], unneeded: set[str], needed: set[str]
+) -> list[ast.stmt]:
+    """Without `NAME = ...` of names that nothing but checks, which change no result, needs."""
+    for statement in statements if unneeded else ():
+        others = [other for other in statements if other is not statement]
+        names = unneeded - needed - _names_in(others)
+        if any(_assigns(statement, name) for name in names):
+            return _without_values(others, unneeded | _names_in([statement]), needed)
+    return statements
+
+
+def _assignment(name: str, value: ast.expr) -> ast.Assign:
+    made = ast.Assign([ast.Name(name, ast.Store())], value)
+    return ast.fix_missing_locations(made)
+
+
+def _names_in(parts: Sequence[ast.AST]) -> set[str]:
+    nodes = (node for part in parts for node in ast.walk(part))
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def _needed_by(name: str, statements: list[ast.stmt]) -> list[ast.stmt]:
+    """Those that make what is called so, and what that needs; all of them where none makes it."""
+    names, found = {name, "*"}, list[ast.stmt]()
+    while more := [one for one in statements if one not in found and names & _about(one)]:
+        found += more
+        names |= _names_in(more)
+    is_made = any(name in _about(one) for one in found)
+    return [one for one in statements if one in found] if is_made else statements
+
+
+def _about(statement: ast.stmt) -> set[str]:
+    """The names of the module that it makes, or may change."""
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        return _names_in(
+            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        )
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return {statement.name}
+    nodes = list(ast.walk(statement))
+    made = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    return _names_in([statement]) | made | {name.partition(".")[0] for name in imported}
+
+
+class _WithoutTypes(ast.NodeTransformer):
+    """Without those of functions: another field of an event is no other function of it."""
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.returns = None
+        self.generic_visit(node)
+        return node
+
+
+class _WithoutImports(ast.NodeTransformer):
+    def __init__(self, unneeded: set[str]) -> None:
+        self._unneeded = unneeded
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom | None:
+        names = [
+            alias for alias in node.names if (alias.asname or alias.name) not in self._unneeded
+        ]
+        node.names = names
+        return node if names else None
+
+
+class _WithoutDocstrings(ast.NodeTransformer):
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        """Any statement that is a mere string does nothing, so all of them may go."""
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node
+
+
+def _assigns(statement: ast.stmt, name: str) -> bool:
+    if isinstance(statement, ast.AnnAssign):
+        return ast.unparse(statement.target) == name
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [ast.unparse(target) for target in targets] == [name]
+
+
+def _modules(name: str) -> dict[str, str]:
+    """The code of the stream's module `name` and of all of `include.streams` that it imports, by module.
+
+    Of its own entry without what is pinned. Another stream's entry is code like any other: who
+    imports that file may read a setting of it, or what it has for its checks alone.
+    """
+    found: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        module = waiting.pop()
+        file = None if module in found else _file_of(module)
+        if file is not None:
+            tree = only_code(file.read_bytes())
+            tree = _without_entry(tree) if module == name else tree
+            package = module if file.stem == "__init__" else module.rpartition(".")[0]
+            waiting += [other for other in _imported(package, tree) if _is_of_streams(other)]
+            found[module] = ast.unparse(tree)
+    return found
+
+
+def _imported(package: str, tree: ast.Module) -> Iterator[str]:
+    """All that may be a module: of `from a import b` both a and a.b. `package`: what relative names are of."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _is_of_streams(module: str) -> bool:
+    return f"{module}.".startswith(f"{STREAMS}.")
+
+
+def _file_of(module: str) -> Path | None:
+    """Its source; None when the name is of something in a module."""
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:  # what it would be in is no package
+        return None
+    return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
 def stream_identity(lake: Lake, stream: Stream) -> StreamIdentity:

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TextIO
 
 from include.lake.errors import last_line
-from include.lake.s3 import is_s3
+from include.lake.paths import is_s3
 from include.settings import default_lake
-from include.setup import s3
+from include.setup import jars as s3
 from include.setup.class_archive import is_archived
 from include.setup.jars import SetupError, checksum_of, fetch_jars, missing_jars, not_fetched
 from include.setup.java import check_java, compile_classes
 from include.spark.home import JARS
-from include.spark.java_classes import classes_jar
+from include.spark.versions import classes_jar
 
 PROJECT = Path(__file__).resolve().parents[2]
 VENV = PROJECT / ".venv"

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from include.lake.errors import StatefulError
+from include.spark.conf import S3_JARS
 from include.spark.home import JARS
 
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -151,3 +152,24 @@ def proxy_options(proxies: Mapping[str, str]) -> list[str]:
         shown = (f"*{host}" if host.startswith(".") else host for host in hosts if host)
         options.append(f"-Dhttp.nonProxyHosts={'|'.join(shown)}")
     return options
+
+
+SDK = "2.35.4"  # that of the connector
+PACKAGES = (
+    "org.apache.hadoop:hadoop-aws:3.5.0",
+    f"software.amazon.awssdk:s3-transfer-manager:{SDK}",
+    f"software.amazon.awssdk:apache-client:{SDK}",
+)
+NOT_NEEDED = ("software.amazon.awssdk:bundle", "org.wildfly.openssl:wildfly-openssl")
+S3_CHECKSUMS = CHECKSUMS.with_name("jars_of_s3.sha256")
+
+
+def is_ready() -> bool:
+    """Whether jobs can use a lake on S3."""
+    return not missing_jars(S3_JARS, S3_CHECKSUMS)
+
+
+def prepare(python: Path) -> None:
+    """Whatever is missing for it. SetupError says what stands in the way."""
+    if not is_ready():
+        fetch_jars(python, S3_JARS, ",".join(PACKAGES), S3_CHECKSUMS, NOT_NEEDED)

@@ -15,7 +15,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from include.setup.jars import SetupError
 from include.spark.home import JARS
-from include.spark.java_classes import NAME, classes_jar, java_sources
+from include.spark.versions import NAME, classes_jar, java_sources
 
 SUPPORTED_JAVA = (17, 21)
 JAVA_NEEDED = "Java 17 or 21 is needed"

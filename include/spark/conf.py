@@ -8,18 +8,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from include.lake.paths import s3_endpoint, s3_region
 from include.settings import PROJECT, SettingsError, Stream
 from include.spark.home import JARS, spark_package
-from include.spark.java_classes import classes_jar, is_of_our_classes
 from include.spark.master import is_local
+from include.spark.versions import classes_jar, is_of_our_classes
 
 # The classes of a job as a JVM maps them into memory: made by set-up, as loading them takes seconds.
 CLASS_ARCHIVE = JARS / "classes.jsa"
 LOG4J = PROJECT / "include" / "log4j2.properties"
-
 STATE_STORE = "spark.sql.streaming.stateStore"
 RETAINED_BATCHES = "spark.sql.streaming.minBatchesToRetain"
-
 # A small run's JVM ends before the second compiler has paid for itself: two fifths of the CPU.
 # One thread of garbage collection leaves the cores to the tasks, and a quarter of the memory.
 # Over millions of keys runs take a sixth longer by it: docs/scale.md has the figures.
@@ -27,7 +26,6 @@ JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # A JVM whose heap is full goes on with some of its threads gone, and in the end says nothing of it: so
 # Spark ends its executors on YARN, too. Exit code 3 is known to whoever has started the job.
 END_WITH_FULL_HEAP = "-XX:+ExitOnOutOfMemoryError"
-
 BASE: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -49,14 +47,12 @@ BASE: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
 }
-
 # Hadoop starts a process for each local file that it makes, and for each name of a rename: some 100 a batch.
 # Not on a cluster, where a JVM may open local files before it has been sent our classes.
 FORKLESS: Mapping[str, str] = {
     "spark.hadoop.fs.file.impl": "stateful.lake.ForklessFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "stateful.lake.ForklessFs",
 }
-
 STATE: Mapping[str, str] = {
     f"{STATE_STORE}.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -68,7 +64,6 @@ STATE: Mapping[str, str] = {
     # Batches that can be read, and gone back to. Spark's 100 would keep as many versions.
     RETAINED_BATCHES: "10",
 }
-
 # A run this short ends before Spark's maintenance thread wakes up, which alone uploads
 # snapshots and deletes old versions: so it happens in the tasks of a compaction's batches.
 COMPACTING: Mapping[str, str] = {
@@ -161,3 +156,38 @@ def job_conf(stream: Stream | None = None) -> dict[str, str]:
         # Spark takes the number of state partitions from here at the first run, and pins it.
         conf["spark.sql.shuffle.partitions"] = str(stream.state_partitions)
     return conf
+
+
+S3_JARS = JARS / "s3"
+
+
+def s3_conf() -> dict[str, str]:
+    """What a job sets for a lake on S3, from the variables that delta-rs and Arrow read, too.
+
+    Credentials the connector reads from the environment itself.
+    """
+    conf = {
+        "spark.delta.logStore.s3a.impl": "stateful.lake.ConditionalLogStore",
+        "spark.sql.streaming.checkpointFileManagerClass": "stateful.lake.ConditionalCheckpointFiles",
+    }
+    if region := s3_region():
+        conf["spark.hadoop.fs.s3a.endpoint.region"] = region
+    if endpoint := s3_endpoint():
+        conf["spark.hadoop.fs.s3a.endpoint"] = endpoint
+        # A store of one's own seldom has a name of its own for each bucket.
+        conf["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    return conf
+
+
+def s3_jars() -> list[Path]:
+    """The connector's jars; SettingsError when set-up has not fetched them, or not made our classes."""
+    found = sorted(S3_JARS.glob("*.jar"))
+    if not found or not classes_jar().is_file():
+        raise SettingsError(
+            f"{classes_jar() if found else S3_JARS} is not there, which jobs need for a lake on S3: run "
+            "`LAKE=s3a://... ./stateful setup` once",
+            code="missing_jars",
+            subject="LAKE",
+            command="LAKE=s3a://... ./stateful setup",
+        )
+    return found

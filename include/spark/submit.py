@@ -12,12 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from include.lake.s3 import is_s3
+from include.lake.paths import is_s3
 from include.settings import PROJECT, Stream
-from include.spark.conf import conf_on, jars, job_conf
+from include.spark.conf import conf_on, jars, job_conf, s3_conf, s3_jars
 from include.spark.home import spark_home, spark_package
 from include.spark.master import YARN, checked_master, is_local
-from include.spark.s3 import s3_conf, s3_jars
 from include.spark.versions import Versions, installed, refuse_unfit
 
 SPARK_SUBMIT = PROJECT / "include" / "bin" / "spark-submit-with-parent"

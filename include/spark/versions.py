@@ -4,6 +4,7 @@ A checkpoint outlives the Spark that made it, and another one may read it otherw
 old one cannot read: so what was not tried is said before a JVM starts.
 """
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -11,14 +12,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
-from include.settings import SettingsError
+from include.settings import PROJECT, SettingsError
 from include.spark.home import JARS
 
 # Each went through the tests, on lakes of the other; the first is what requirements.in asks for.
 TRIED = (("4.2.0", "4.4.0"), ("4.2.1", "4.4.0"))  # Spark, Delta
 # In the environment, the version of Spark that is to run though its series was never tried.
 UNTRIED = "SPARK_UNTRIED"
-
 CORE_JAR = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
 DELTA_JAR = re.compile(r"io\.delta_delta-spark_(\d+\.\d+)_[\d.]+-(.+)\.jar")
 PYTHON_VERSION = re.compile(r"^__version__\b.*=\s*['\"]([^'\"]+)", re.MULTILINE)
@@ -127,3 +127,25 @@ def _tried() -> str:
 
 def _series(release: str) -> str:
     return ".".join(release.split(".")[:2])
+
+
+SOURCES = PROJECT / "include" / "spark" / "java"
+DELTA_CHECKSUMS = PROJECT / "include" / "jars.sha256"
+NAME = "stateful-lake-{}.jar"
+
+
+def java_sources() -> list[Path]:
+    return sorted(SOURCES.rglob("*.java"))
+
+
+def is_of_our_classes(jar: Path) -> bool:
+    """Of today's sources or of others."""
+    return jar.match(NAME.format("*"))
+
+
+def classes_jar() -> Path:
+    """Where the jar of today's sources lies: its name says of which it is, and beside what Delta."""
+    sources = hashlib.sha256()
+    for file in (*java_sources(), DELTA_CHECKSUMS):
+        sources.update(file.read_bytes())
+    return JARS / NAME.format(sources.hexdigest()[:16])

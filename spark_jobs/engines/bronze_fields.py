@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-from include.fold.bronze_events import INSTANTS
+from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
-from include.fold.records import DefinitionError
-from include.fold.sql_types import sql_type
+from include.fold.records import DefinitionError, sql_type
 from include.lake.columns import found_columns, sql_name
-from include.lake.read_tables import table_to_read
+from include.lake.delta_log import table_to_read
 
 
 def check_bronze(path: str, fold: KeyedFold) -> None:

@@ -25,13 +25,13 @@ from include.fold.definition import KeyedFold
 from include.fold.states import States
 from spark_jobs.engines.deferred_processor import BUCKET_SCHEMA, KEYS_SCHEMA
 from spark_jobs.engines.packing import PackedRow, from_stream, to_stream
-from spark_jobs.engines.pending import pending_events
-from spark_jobs.engines.state_rows import states_from_rows
-from spark_jobs.engines.stored_bucket import (
+from spark_jobs.engines.state_rows import (
     StoredBucket,
     packed,
     packed_keys,
     packed_states,
+    pending_events,
+    states_from_rows,
     unpacked_states,
 )
 from spark_jobs.engines.worker_garbage import leave_imports_alone

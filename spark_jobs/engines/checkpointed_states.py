@@ -15,8 +15,12 @@ from include.fold.ddl import BUCKET_STATE, KEYS, state_rows_ddl
 from include.fold.definition import KeyedFold
 from include.lake.paths import LakeError, files_of
 from spark_jobs.engines.packing import texts_of
-from spark_jobs.engines.pending import PendingEventsError, pending_events
-from spark_jobs.engines.stored_bucket import StoredBucket, unpacked_states
+from spark_jobs.engines.state_rows import (
+    PendingEventsError,
+    StoredBucket,
+    pending_events,
+    unpacked_states,
+)
 
 
 def read_states(

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, Protocol
 from include.data_checks import Check, Verdict
 from include.fold.definition import Definition, KeyedFold, MigrateState
 from include.lake.paths import Lake
-from include.lake.range_change import RangeChange
-from include.lake.rejected_calls import Summary
-from include.savepoints.contents import Contents
-from include.savepoints.manifest import Savepoint
+from include.lake.stream_result import Summary
+from include.lake.table_seal import RangeChange
+from include.savepoints.manifest import Contents, Savepoint
 from include.settings import Source, Stream
 
 Rows = Any

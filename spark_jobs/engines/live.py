@@ -1,19 +1,27 @@
 """The live engine: the fold over checkpointed RocksDB state, one bucket per Spark key."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from include.fold.admission import MICROSECOND, US_PER_MS
-from include.fold.buckets import bucket_ids
 from include.fold.definition import KeyedFold
+from include.fold.keys import bucket_ids
+from include.landing.bronze_tables import late_fields_of
 from spark_jobs.engines.bucket_processor import FOLDED_DDL
 from spark_jobs.engines.deferred_processor import DeferredProcessor
-from spark_jobs.engines.engine import Seed
+from spark_jobs.engines.engine import LiveQuery, Seed, WriteBatch
+from spark_jobs.engines.folded_batch import FoldedFrame, fetch
+from spark_jobs.engines.packed_files import pack_files, workers_can_read
 from spark_jobs.engines.packing import Admission, pack_events
-from spark_jobs.engines.spark_events import BronzeEvents
+from spark_jobs.engines.spark_events import BronzeEvents, fill_late_fields
 from spark_jobs.engines.state_rows import group_states
 
 Pack = Callable[[DataFrame, KeyedFold, Sequence[int], Admission], DataFrame]
@@ -73,3 +81,93 @@ def _seed_rows(
         return rows
     packed = waiting.pack(fold, ids)
     return rows.union(packed.select("bucket", nothing.alias("states"), "events"))
+
+
+@contextmanager
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """`settings` on the session while the body runs: what a streaming query reads at its start."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, known in before.items():
+            spark.conf.unset(name) if known is None else spark.conf.set(name, known)
+
+
+# A batch must not cut a bronze commit, and Delta's default limit of 1,000 files could.
+NO_FILE_LIMIT = str(2**31 - 1)
+ONE_FILE = "1"
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+def run_query(spark: SparkSession, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
+    """Run the query to its end; what Spark measured of each batch, as ops/batches names it.
+
+    StreamingQueryException when a batch fails.
+    """
+    partitions = {SHUFFLE_PARTITIONS: str(query.stream.state_partitions)}
+
+    def write_folded(folded: DataFrame, batch_id: int) -> None:
+        fetched = fetch(folded, query.fold, query.stream.buckets) if query.is_small else None
+        if fetched is not None:
+            write(fetched, batch_id)
+            return
+        # Once, and before the first write. Without it the operator would run once per write;
+        # and a repeated batch, whose writes are all skipped, would run it never, so that its
+        # state is not committed and Spark refuses the batch for ever.
+        folded.persist()
+        try:
+            write(FoldedFrame(folded, query.fold), batch_id)
+        finally:
+            folded.unpersist()
+
+    with session_settings(spark, {**query.settings, **partitions}):
+        running = (
+            plan_fold(spark, query)
+            .writeStream.queryName(query.stream.name)
+            .foreachBatch(write_folded)
+            .option("checkpointLocation", query.checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        running.awaitTermination()
+        return measured(running.recentProgress)
+
+
+def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
+    """What the stream folds of its bronze, batch by batch."""
+    stream = query.stream
+    files_per_batch = ONE_FILE if query.compacting else NO_FILE_LIMIT
+    reader = spark.readStream.format("delta").option("maxFilesPerTrigger", files_per_batch)
+    if query.first_version is not None:
+        reader = reader.option("startingVersion", str(query.first_version))
+    bronze = query.lake.bronze(stream.source)
+    rows, late = reader.load(bronze), late_fields_of(bronze, query.fold)
+    pack: Pack = partial(pack_files, late=late)
+    if not workers_can_read(bronze):
+        rows, pack = fill_late_fields(rows, late), pack_events
+    return live_fold(
+        rows,
+        query.fold,
+        stream.buckets,
+        stream.state_partitions,
+        stream.watermark_delay,
+        query.seed,
+        pack=pack,
+    )
+
+
+def measured(progress: Sequence[StreamingQueryProgress]) -> list[dict[str, Any]]:
+    """The batches of a query's progress, as rows of `ops/batches`."""
+    return [
+        {
+            "batch_id": batch.batchId,
+            "state_bytes": sum(state.memoryUsedBytes for state in batch.stateOperators),
+            "durations_ms": json.dumps(dict(batch.durationMs)),
+            "state_metrics": json.dumps([dict(s.customMetrics) for s in batch.stateOperators]),
+        }
+        for batch in progress
+        if batch.stateOperators  # a progress without an operator is of no batch
+    ]

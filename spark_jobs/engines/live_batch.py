@@ -6,17 +6,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from include.checkpoint.batches import TOTALS, last_batch, running_totals
+from include.checkpoint.committed_batch import TOTALS, last_batch, running_totals
 from include.coverage.entries import Entry
 from include.coverage.marks import mark_of
 from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.commits import is_written
-from include.lake.findings import record_findings
+from include.lake.delta_log import delta_table
+from include.lake.findings import record_findings, rejected_findings
 from include.lake.generations import app_id
-from include.lake.open_delta import delta_table
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.lake.run_findings import rejected_findings
 from spark_jobs.engines.data_checks import DataChecks
 from spark_jobs.engines.engine import FoldedBatch, ProductTable, RejectedTable
 

@@ -14,14 +14,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from include.fold.admission import NEVER_US
-from include.fold.arithmetic import ARITHMETIC
-from include.fold.arrow_values import decode, plain_values
-from include.fold.conform import conformed
+from include.fold.arrow_values import conformed, decode, plain_values
 from include.fold.ddl import state_rows_ddl
 from include.fold.definition import Key, KeyedFold, MigrateState
+from include.fold.failures import ARITHMETIC
+from include.fold.group_state import TIMERS
 from include.fold.records import Column
 from include.fold.states import NO_STATE_US, States
-from include.fold.timers import TIMERS
 from include.lake.columns import arrow_type, sql_name
 from spark_jobs.engines.state_rows import states_to_rows
 

@@ -14,12 +14,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from include.fold.admission import NEVER_US, is_late
-from include.fold.bronze_events import INSTANTS
-from include.fold.bucket import derived_keys
-from include.fold.conform import conformed, conformed_table
+from include.fold.arrow_values import conformed, conformed_table
+from include.fold.bucket import INSTANTS, derived_keys
 from include.fold.definition import KEY, KeyedFold
+from include.fold.keys import buckets_of
 from include.fold.schemas import event_schema
-from include.fold.spark_hash import buckets_of
 from spark_jobs.engines.bronze_fields import check_types
 from spark_jobs.engines.worker_garbage import leave_imports_alone
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from include.fold.bucket import no_events, settle
-from include.fold.buckets import bucket_ids
 from include.fold.ddl import REJECTED_DDL, output_ddl, state_rows_ddl
 from include.fold.definition import KeyedFold
+from include.fold.keys import bucket_ids
 from include.fold.schemas import state_schema
 from spark_jobs.engines.packing import (
     bucket_of,

@@ -11,13 +11,12 @@ from pyspark.sql import functions as F
 from include.data_checks import Check, Verdict
 from include.fold.ddl import output_ddl
 from include.fold.definition import EMITTED_AT_US, Definition, KeyedFold, MigrateState
-from include.fold.timers import TIMERS
+from include.fold.group_state import TIMERS
 from include.lake.paths import Lake
-from include.lake.range_change import RangeChange
-from include.lake.rejected_calls import Summary
+from include.lake.stream_result import Summary
+from include.lake.table_seal import RangeChange
 from include.landing.clock_row import write_reset_row, write_still_row
-from include.savepoints.contents import Contents
-from include.savepoints.manifest import Savepoint
+from include.savepoints.manifest import Contents, Savepoint
 from include.settings import Source, Stream
 from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.checkpointed_states import find_unreadable, read_states
@@ -29,16 +28,15 @@ from spark_jobs.engines.engine import (
     Stage,
     WriteBatch,
 )
+from spark_jobs.engines.live import run_query
 from spark_jobs.engines.migrated_state import migrated_states
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_checks import judge_rows, refuse_wrong
-from spark_jobs.engines.spark_drain import run_query
 from spark_jobs.engines.spark_events import BronzeEvents, count_by_step, events_between
 from spark_jobs.engines.state_fingerprint import StateFingerprint, fingerprint_state
 from spark_jobs.engines.state_rows import project_states
 from spark_jobs.tables import savepoint_rows
-from spark_jobs.tables.arrow_rejected import ArrowRejected
-from spark_jobs.tables.arrow_tables import ArrowProduct
+from spark_jobs.tables.arrow_tables import ArrowProduct, ArrowRejected
 from spark_jobs.tables.initial_state import read_initial_state, state_rows
 from spark_jobs.tables.product import DeltaProduct
 from spark_jobs.tables.rejected import DeltaRejected

@@ -1,19 +1,46 @@
 """Rows of bronze between two instants, for a replay and for what a reseed brings along."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
-from include.fold.bronze_events import INSTANTS
+from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
-from include.landing.late_fields import late_fields_of
+from include.landing.bronze_tables import LateField, late_fields_of, rescued_values
+from include.settings import RESCUED
 from spark_jobs.engines.bronze_fields import check_types
-from spark_jobs.engines.late_columns import fill_late_fields
-from spark_jobs.engines.packed_files import workers_can_read
+from spark_jobs.engines.packed_files import Bounds, PlannedFiles, plan_files, workers_can_read
 from spark_jobs.engines.packing import Admission, pack_events
-from spark_jobs.engines.planned_files import Bounds, PlannedFiles, plan_files
+
+
+def fill_late_fields(rows: DataFrame, late: Sequence[LateField]) -> DataFrame:
+    """Rows of bronze, with those columns as the table has them today."""
+    if not late:
+        return rows
+    return rows.withColumns({field.name: _filled(field) for field in late})
+
+
+def _filled(field: LateField) -> Column:
+    columns = [F.col(field.name)]
+    if field.was is not None:
+        columns.append(_filled(field.was).cast(field.type))
+    if field.rescued_as is not None:
+        # Asked only of rows that need it: parsing costs more than the rest of a row.
+        needed = F.when(F.coalesce(*columns).isNull(), F.col(RESCUED))
+        columns.append(_reader(field)(needed))
+    return F.coalesce(*columns)
+
+
+def _reader(field: LateField) -> Callable[[Column], Column]:
+    def read(texts: pa.Array) -> pa.Array:
+        return rescued_values(field, texts)
+
+    udf: Callable[[Column], Column] = arrow_udf(read, returnType=field.type)  # type: ignore[call-overload]
+    return udf
 
 
 class BronzeEvents(NamedTuple):

@@ -10,8 +10,8 @@ from include.fold.ddl import event_ddl
 from include.fold.definition import KeyedFold
 from spark_jobs.engines.checkpointed_states import read_states, read_waiting, readable
 from spark_jobs.engines.packing import unpack
-from spark_jobs.engines.pending import pending_events
-from spark_jobs.tables.row_checksum import row_checksum
+from spark_jobs.engines.state_rows import pending_events
+from spark_jobs.tables.rejected import row_checksum
 
 
 class Fingerprint(NamedTuple):

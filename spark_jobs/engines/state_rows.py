@@ -1,19 +1,21 @@
 """States as rows, one per key: how savepoints, replay and initial states hold them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from include.fold.arithmetic import arithmetic
+from include.fold.arrow_values import conformed_table
 from include.fold.bucket import outputs_table
-from include.fold.conform import conformed_table
+from include.fold.calls import Emitted, project
 from include.fold.ddl import output_ddl
 from include.fold.definition import KeyedFold
-from include.fold.schemas import output_schema, state_schema
-from include.fold.settle import Emitted, project
+from include.fold.failures import BrokenInvariantError, arithmetic
+from include.fold.schemas import event_schema, output_schema, state_schema
 from include.fold.states import States
-from spark_jobs.engines.packing import bucket_of, to_stream
+from include.lake.errors import StatefulError
+from spark_jobs.engines.packing import bucket_of, from_stream, to_stream
 
 GROUPED_DDL = "bucket int, states binary"
 
@@ -69,3 +71,98 @@ def states_to_rows(states: States, bucket: int) -> pa.Table:
     """`states` as rows of `state_rows_ddl(fold)`."""
     rows = states.rows()
     return rows.add_column(0, "bucket", pa.array([bucket] * rows.num_rows, pa.int32()))
+
+
+# Spark hands bytes to Python a character at a time, at 60 to 190 MB/s: compressed, fewer cross. Of
+# less than this a buffer's own start costs more.
+COMPRESSED_FROM_BYTES = 16 * 1024
+
+
+class StoredBucket(NamedTuple):
+    """A value of BUCKET_SCHEMA: how far the bucket is folded, its one timer, and what it holds."""
+
+    folded_until_us: int
+    timer_ms: int | None
+    keys: int
+    waiting: int  # events
+    states: bytes | None  # beside the keys, in their order; None without keys
+    events: bytes | None  # None when none wait
+
+
+def packed_keys(states: pa.Table) -> bytes:
+    """The value of KEYS for rows of `state_schema`."""
+    return packed(states.select(["key"]))
+
+
+def packed_states(fold: KeyedFold, states: pa.Table) -> bytes:
+    """What is beside the keys in rows of `state_schema(fold)`."""
+    absent = ["key"] if fold.times_out else ["key", "timeout_at_us"]
+    return packed(states.drop_columns(absent))
+
+
+def packed(rows: pa.Table) -> bytes:
+    """`rows` as the state store has them: an Arrow stream, compressed where that pays."""
+    return to_stream(rows, "zstd" if rows.nbytes >= COMPRESSED_FROM_BYTES else None)
+
+
+def unpacked_states(fold: KeyedFold, keys: bytes | None, stored: StoredBucket) -> pa.Table:
+    """Rows of `state_schema(fold)`: the other way round.
+
+    BrokenInvariantError when keys and states are not of one bucket.
+    """
+    rows = state_schema(fold).empty_table() if stored.states is None else from_stream(stored.states)
+    known = [] if keys is None else from_stream(keys)["key"]
+    if not rows.num_rows == len(known) == stored.keys:
+        raise BrokenInvariantError(
+            f"a bucket of stream {fold.stream} has {len(known)} keys and {rows.num_rows} states, and "
+            f"should have {stored.keys}: its checkpoint is damaged. Put it back from a copy, or make "
+            f"the state anew from bronze: `./stateful reseed {fold.stream} --apply`"
+        )
+    rows = rows.add_column(0, "key", known)
+    if not fold.times_out:
+        rows = rows.append_column("timeout_at_us", pa.nulls(rows.num_rows, pa.int64()))
+    schema = state_schema(fold)
+    return rows.select(schema.names).cast(schema)
+
+
+class PendingEventsError(StatefulError):
+    """Events that wait are no events of the stream's record any more."""
+
+    code = "settings_changed"
+
+
+def pending_events(fold: KeyedFold, stream: bytes) -> pa.Table:
+    """The events of an Arrow stream, with `event_schema(fold)`, by name.
+
+    A field that was dropped is left out, one that was added is null. Raises PendingEventsError
+    when it must not be null, or when a field had another type.
+    """
+    found, schema = from_stream(stream), event_schema(fold)
+    if found.schema != schema:
+        found = _by_name(fold, found, schema) if found.num_rows else schema.empty_table()
+    for column in fold.event_columns:
+        if not column.nullable and found[column.name].null_count:
+            what = f"{fold.event.__name__}.{column.name} is never None, but was not there"
+            raise _refusal(fold, what, "declare it `| None`")
+    return found
+
+
+def _by_name(fold: KeyedFold, found: pa.Table, schema: pa.Schema) -> pa.Table:
+    for field in schema:
+        if field.name not in found.schema.names:
+            found = found.append_column(field, pa.nulls(found.num_rows, field.type))
+    found = found.select(schema.names)
+    for field, was in zip(schema, found.schema, strict=True):
+        if field.type != was.type:
+            what = f"{fold.event.__name__}.{field.name} is {field.type} now, but was {was.type}"
+            raise _refusal(fold, what, "put that back")
+    return found
+
+
+def _refusal(fold: KeyedFold, what: str, mend: str) -> PendingEventsError:
+    return PendingEventsError(
+        f"{what} when events came that still wait in the state of stream {fold.stream}: {mend}, or "
+        "have them read from bronze anew",
+        subject=fold.stream,
+        command=f"./stateful reseed {fold.stream} --apply",
+    )

@@ -6,21 +6,27 @@ large file through the JVM in one piece.
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from include.lake.paths import Lake
+from include.landing.arrivals import origin_columns, refused_columns
 from include.landing.batch import Batch
-from include.landing.bronze_changes import add_rescued
 from include.landing.bronze_commits import clock_after, read_clock
+from include.landing.bronze_tables import add_rescued
 from include.landing.clock import Clock
+from include.landing.group_clock import Newest, group_column
+from include.landing.group_clock import newest_of_groups as groups_of_values
 from include.landing.origin import reader_of_parts
 from include.landing.parse_files import (
     ACCEPTED,
@@ -30,13 +36,93 @@ from include.landing.parse_files import (
     arrow_schema,
     in_batches,
     outcome_schema,
+    value_column,
 )
 from include.landing.parsed_batch import Once, Parse, Summary, add_counts
 from include.landing.quarantined_rows import Refusals
-from include.settings import Source
-from spark_jobs.tables import bronze
-from spark_jobs.tables.exactly_once import append_once
-from spark_jobs.tables.ordered_append import append_in_order
+from include.settings import FOLDER, RESCUED, Source
+from spark_jobs.tables.product import append_once
+
+
+def bronze_rows(
+    parsed: DataFrame, source: Source, before: Clock, after: Clock, with_rescued: bool
+) -> DataFrame:
+    """The accepted rows of a parsed batch as bronze stores them: one file for each date."""
+    rows = parsed.where(F.col("kind") == ACCEPTED).select(
+        *(F.col(value_column(field)).alias(field.name) for field in source.fields),
+        F.timestamp_micros("event_time_us").alias("event_time"),
+        F.date_from_unix_date("event_day").alias("event_date"),
+        _instant(after.ingested_at_us).alias("ingested_at"),
+        _instant(before.watermark_us).alias("arrival_watermark"),
+        _instant(after.watermark_us).alias("commit_watermark"),
+        F.col("source_file"),
+        F.lit(False).alias("is_clock"),
+        *(F.col(column.name) for column in origin_columns(source)),
+        *([F.col(RESCUED)] if with_rescued else []),
+    )
+    return rows.repartition("event_date")
+
+
+def newest_of_groups(parsed: DataFrame, source: Source) -> Newest | None:
+    """The newest event time of each group of the accepted rows; None of a source without groups."""
+    if source.watermark_per is None:
+        return None
+    column = group_column(source, value_column)
+    events = parsed.where(F.col("kind") == ACCEPTED)
+    newest = events.groupBy(column).agg(F.max("event_time_us"))
+    if source.watermark_per != FOLDER:  # more than may be are not all fetched
+        newest = newest.limit(source.watermark_groups + 1)
+    return groups_of_values(source, ((row[0], row[1]) for row in newest.collect()))
+
+
+def quarantine_rows(parsed: DataFrame, source: Source, ingested_at_us: int) -> DataFrame:
+    """The refused rows of a parsed batch as quarantine stores them."""
+    rows = parsed.where(F.col("kind") == REFUSED).select(
+        "quarantine_id",
+        "reason_code",
+        "reason",
+        "raw",
+        "source_file",
+        "row_number",
+        _instant(ingested_at_us).alias("ingested_at"),
+        _instant(None).alias("resolved_at"),
+        F.lit(None).cast("string").alias("correction"),
+        *(F.col(column.name) for column in refused_columns(source)),
+    )
+    return rows.coalesce(1)
+
+
+def _instant(micros: int | None) -> SparkColumn:
+    return F.timestamp_micros(F.lit(micros).cast("bigint"))
+
+
+MAX_COMMIT_ATTEMPTS = "spark.databricks.delta.maxCommitAttempts"
+VERSION_TAKEN = "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
+ATTEMPTS = 10
+log = logging.getLogger("job.bronze")
+
+
+def append_in_order(session: SparkSession, append: Callable[[], None]) -> None:
+    """Call `append`, which reads the clock and commits by Spark; again if others were faster.
+
+    Within `foreachBatch` give the batch's own session.
+    """
+    before = session.conf.get(MAX_COMMIT_ATTEMPTS, None)
+    session.conf.set(MAX_COMMIT_ATTEMPTS, "0")
+    try:
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return append()
+            except Py4JJavaError as error:
+                if VERSION_TAKEN not in str(error):
+                    raise
+                log.info("another job has committed to bronze meanwhile: its clock is read again")
+        append()
+    finally:
+        if before is None:
+            session.conf.unset(MAX_COMMIT_ATTEMPTS)
+        else:
+            session.conf.set(MAX_COMMIT_ATTEMPTS, before)
 
 
 class ParsedOnSpark:
@@ -80,14 +166,14 @@ class ParsedOnSpark:
         newest_us, rescued = row
         if rescued:
             add_rescued(self._lake, self._source)
-        newest = bronze.newest_of_groups(self._outcomes, self._source)
+        newest = newest_of_groups(self._outcomes, self._source)
         clocks: list[tuple[Clock, Clock]] = []
 
         def append() -> None:
             before = read_clock(self._lake, self._source)
             after = clock_after(before, newest_us, self._batch.ingested_at_us, newest)
             append_once(
-                bronze.bronze_rows(self._outcomes, self._source, before, after, rescued > 0),
+                bronze_rows(self._outcomes, self._source, before, after, rescued > 0),
                 self._lake.bronze(self._source.name),
                 *once,
                 json.dumps(after.metadata() | {"batch_id": once.number}),
@@ -98,7 +184,7 @@ class ParsedOnSpark:
         return clocks[-1]
 
     def append_refused(self, once: Once, ingested_at_us: int) -> None:
-        rows = bronze.quarantine_rows(self._outcomes, self._source, ingested_at_us)
+        rows = quarantine_rows(self._outcomes, self._source, ingested_at_us)
         append_once(rows, self._lake.quarantine(self._source.name), *once)
 
 

@@ -1,25 +1,120 @@
 """The product: a Delta table per stream, and how a batch gets into it exactly once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.fold.definition import (
-    EMITTED_AT,
-    EMITTED_AT_US,
-    EMITTED_DATE,
-    REMOVED,
-    KeyedFold,
-)
+from include.fold.definition import EMITTED_AT, EMITTED_AT_US, EMITTED_DATE, REMOVED, KeyedFold
 from include.fold.product_table import product_columns, same_key
+from include.lake.delta_log import refuse_older
 from include.lake.lease import check_held
-from include.lake.open_delta import refuse_older
-from include.lake.range_change import RangeChange
-from spark_jobs.tables.exactly_once import append_once, delta_transaction
-from spark_jobs.tables.row_ranges import range_condition, replace_rows
+from include.lake.table_seal import RangeChange
+
+TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
+TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+def append_once(
+    df: DataFrame,
+    path: str,
+    app_id: str,
+    batch_id: int,
+    user_metadata: str | None = None,
+) -> None:
+    """Append `df` to the Delta table at `path` in one commit, unless this batch did so before.
+
+    `user_metadata` is what the commit says of itself in the table's log.
+    """
+    refuse_older(path)
+    writer = df.write.format("delta").mode("append")
+    writer = writer.option("txnAppId", app_id).option("txnVersion", str(batch_id))
+    if user_metadata is not None:
+        writer = writer.option("userMetadata", user_metadata)
+    writer.save(path)
+
+
+@contextmanager
+def delta_transaction(
+    session: SparkSession, app_id: str, batch_id: int, user_metadata: str
+) -> Iterator[None]:
+    """The same for a MERGE, which has no options: set on the session while the body runs.
+
+    Only one write per table: a second one in the same batch would be skipped, too. Within
+    `foreachBatch` the outer session's settings are ignored, silently: give `df.sparkSession`.
+    """
+    settings = {TXN_APP_ID: app_id, TXN_VERSION: str(batch_id), USER_METADATA: user_metadata}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            session.conf.unset(name)
+
+
+def range_condition(at: str, date: str, from_us: int | None, until_us: int | None) -> str:
+    """The rows with the instant `at` from one on and before another; `date` is their partition.
+
+    With bounds of the partition, too: by the instants alone it would conflict with appends.
+    """
+    parts = []
+    for bound_us, operator, of_date in ((from_us, ">=", ">="), (until_us, "<", "<=")):
+        if bound_us is not None:
+            bound = f"timestamp_micros({bound_us}L)"
+            parts.append(f"{at} {operator} {bound} AND {date} {of_date} to_date({bound})")
+    return " AND ".join(parts) or "true"
+
+
+def replace_rows(
+    new: DataFrame, path: str, condition: str, user_metadata: str | None = None
+) -> RangeChange:
+    """Make these the only rows of the table at `path` that meet `condition`, as all of them must.
+
+    One commit; none when nothing would change. `user_metadata` is what it says of itself in the
+    table's log.
+    """
+    refuse_older(path)
+    old = new.sparkSession.read.format("delta").load(path).where(condition)
+    change = _compare(old, new)
+    if change.removed or change.added:
+        check_held()
+        writer = new.write.format("delta").mode("overwrite").option("replaceWhere", condition)
+        if user_metadata is not None:
+            writer = writer.option("userMetadata", user_metadata)
+        writer.save(path)
+    return change
+
+
+def _compare(old: DataFrame, new: DataFrame) -> RangeChange:
+    """How two sets of rows differ, equal rows counted: in one pass over both.
+
+    The columns are taken by position: any name of ours could be one of an output's fields.
+    """
+    values = [f"value_{position}" for position in range(len(old.columns))]
+    tagged = [rows.toDF(*values).withColumn("sign", F.lit(s)) for rows, s in ((old, 1), (new, -1))]
+    balance = (
+        tagged[0]
+        .union(tagged[1])
+        .groupBy(*values)
+        .agg(
+            F.sum("sign").alias("net"),
+            F.count_if(F.col("sign") > 0).alias("before"),
+            F.count_if(F.col("sign") < 0).alias("after"),
+        )
+    )
+    sums = (
+        F.sum("before"),
+        F.sum("after"),
+        F.sum(F.greatest("net", F.lit(0))),
+        F.sum(F.greatest(-F.col("net"), F.lit(0))),
+    )
+    row = balance.agg(*(F.coalesce(total, F.lit(0)) for total in sums)).collect()[0]
+    return RangeChange(*(int(value) for value in row))
 
 
 class DeltaProduct:

@@ -8,12 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.lake.paths import Lake
-from include.lake.range_change import RangeChange
-from include.lake.rejected_calls import (
+from include.lake.stream_result import (
     AT,
     AT_DATE,
     COLUMNS,
@@ -22,8 +21,8 @@ from include.lake.rejected_calls import (
     Summary,
     ensure_table,
 )
-from spark_jobs.tables.exactly_once import append_once
-from spark_jobs.tables.row_ranges import range_condition, replace_rows
+from include.lake.table_seal import RangeChange
+from spark_jobs.tables.product import append_once, range_condition, replace_rows
 
 
 class DeltaRejected:
@@ -77,3 +76,15 @@ def _summary(rejected: DataFrame) -> Summary | None:
     most = rejected.groupBy("key").count().orderBy(F.desc("count"), "key").limit(MOST_KEYS)
     by_key = Counter(dict(map(tuple, most.collect())))
     return Summary(events, timeouts, first_us, last_us, by_key)
+
+
+def row_checksum(rows: DataFrame, *names: str) -> Column:
+    """An aggregate: the sum of the hashes of these columns of all rows; 0 without any."""
+    kinds = dict(rows.dtypes)
+    # Spark hashes no map. Ours have their keys in order, so their text does as well.
+    hashed = [
+        F.to_json(F.struct(F.col(f"`{n}`"))) if "map<" in kinds[n] else F.col(f"`{n}`")
+        for n in names
+    ]
+    # A wide decimal: a sum of 64-bit hashes outgrows 64 bits.
+    return F.coalesce(F.sum(F.xxhash64(*hashed).cast("decimal(38, 0)")), F.lit(0))

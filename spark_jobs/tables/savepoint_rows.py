@@ -1,6 +1,8 @@
 """Savepoints as Delta rows, by Spark: written in one pass over a state, and read back."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -10,12 +12,53 @@ from pyspark.sql import functions as F
 
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold
-from include.lake.open_delta import refuse_older
+from include.lake.delta_log import refuse_older
 from include.lake.paths import Lake
-from include.savepoints.contents import Contents, SavepointError
-from include.savepoints.savepoint_table import beside_in, savepoint_table
-from spark_jobs.tables.read_damage import damage_in
-from spark_jobs.tables.row_checksum import row_checksum
+from include.savepoints.manifest import Contents, SavepointError, beside_in, savepoint_table
+from spark_jobs.tables.rejected import row_checksum
+
+NO_TABLE = {"DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND"}
+# Java's own says `(Permission denied)` and `(Too many open files)` by this class, too, and Spark
+# calls all of them FAILED_READ_FILE.FILE_NOT_EXIST.
+NO_FILE = ("java.io.FileNotFoundException", re.compile(r"does not exist|No such file"))
+DAMAGED_CLASSES = (".ChecksumException", ".TProtocolException")
+DAMAGED = re.compile(r"is not a Parquet file|FAILED_TO_UNCOMPRESS|\bcorrupt", re.IGNORECASE)
+
+
+class Cause(NamedTuple):
+    """An exception of the JVM."""
+
+    java_class: str
+    message: str
+
+
+def damage_in(error: Exception) -> str | None:
+    """What of a table is gone or damaged, in one line; None when the error does not say so."""
+    if isinstance(error, PySparkException) and error.getCondition() in NO_TABLE:
+        return str(error).partition("\n")[0]
+    # Py4J's error has it by the one name, those of PySpark by the other.
+    origin = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    found = (cause for cause in _causes(origin) if is_damage(cause))
+    return next((cause.message.partition("\n")[0] for cause in found), None)
+
+
+def is_damage(cause: Cause) -> bool:
+    """Whether it says that a file is gone, or that what is in it is no more what was written."""
+    java_class, words = NO_FILE
+    if cause.java_class == java_class:
+        return words.search(cause.message) is not None
+    if cause.java_class.startswith("org.apache.spark."):
+        return False  # it says where, and gives advice; what happened is in its cause
+    if cause.java_class.endswith(DAMAGED_CLASSES):
+        return True
+    return DAMAGED.search(cause.message) is not None
+
+
+def _causes(error: Any) -> Iterator[Cause]:
+    while error is not None:
+        yield Cause(error.getClass().getName(), error.getMessage() or "")
+        error = error.getCause()
+
 
 CHECKED = ("key", "state", "changed_at", "timeout_at")
 

@@ -13,13 +13,13 @@ from airflow.models.dagrun import DagRunNote
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from include.airflow.run_note import run_note
+from include.airflow.dag_run import run_note
 from include.coverage import table_coverage
 from include.lake.findings import Finding
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import recompute_extra
-from include.plans import joined_backfill
+from include.plans import plan_backfill as joined_backfill
 from include.registry import source_named, stream_named
 from include.savepoints.bronze_pin import pin_bronze
 from include.streams import sources

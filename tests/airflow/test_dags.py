@@ -20,7 +20,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import write_deltalake
 
 from dags.spark_task import Start
-from include.airflow.pools import is_ours
+from include.airflow.assets import is_ours
 from include.lake.ops import append_ops, read_ops
 from include.lake.stream_result import asset_extra, last_run, succeeded_runs
 from include.landing import ingest_here

@@ -9,8 +9,14 @@ from rich.console import Console
 
 from include.airflow import first_runs
 from include.airflow.api import log_text
-from include.airflow.first_runs import FirstRuns, Run
-from include.airflow.progress import WAITING, LiveLines, PlainLines, shown_progress
+from include.airflow.first_runs import (
+    WAITING,
+    FirstRuns,
+    LiveLines,
+    PlainLines,
+    Run,
+    shown_progress,
+)
 from tests.refused import refused
 
 START = datetime.now(UTC)

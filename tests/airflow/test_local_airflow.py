@@ -87,7 +87,7 @@ def test_a_password_is_made_beside_those_of_others_and_a_cut_off_file_is_named(h
 
 END_ORPHANS = """
 import subprocess, sys
-from include.lake.process_tree import adopt_orphans, end_descendants
+from include.lake.lease import adopt_orphans, end_descendants
 adopt_orphans()
 # A grandchild in a session of its own that heeds no SIGTERM, and whose parent is gone.
 script = "trap '' TERM; echo started; while :; do sleep 1; done"

@@ -8,7 +8,7 @@ import pytest
 
 from include.airflow import parts as module
 from include.airflow.parts import AirflowDiedError, Parts
-from include.lake.process_tree import wait_until
+from include.lake.lease import wait_until
 from tests.refused import refused
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import create_engine, event, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
-from include.airflow.sqlite import CONNECT_ARGS, session_maker
+from include.airflow.environment import CONNECT_ARGS, session_maker
 
 Maker = Callable[[], Session]
 

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from deltalake import DeltaTable
 
-from include.airflow.pools import is_ours, stream_pool
+from include.airflow.assets import is_ours, stream_pool
 from include.lake.generations import read_generations
 from include.plans.plan_recompute import parse_instant
 from include.registry import all_streams

@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.airflow.pools import is_ours
+from include.airflow.assets import is_ours
 from tests.airflow_runs import run_script
 
 DAG = """

@@ -12,13 +12,13 @@ from airflow.sdk import CronDataIntervalTimetable
 from airflow.sdk.api.datamodels._generated import DagRun
 from deltalake import write_deltalake
 
-from include.airflow.pools import is_ours
-from include.care.cared_tables import cared_tables, spark_tables_named
+from include.airflow.assets import is_ours
+from include.care.plan_care import cared_tables, spark_tables_named
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.limits import TABLE_CARE
 from include.registry import all_streams
-from include.savepoints import retention
+from include.savepoints import choose_base as retention
 
 ROOT = Path(__file__).resolve().parents[2]
 MANY = TABLE_CARE.min_small_files

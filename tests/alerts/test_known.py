@@ -3,10 +3,9 @@
 import ast
 from collections.abc import Iterator
 
-from include.alerts.findings_page import PAGE, findings_page
-from include.alerts.known import KNOWN
+from include.alerts.known import KNOWN, PAGE, findings_page
 from include.alerts.troubles import BEHIND, FAILED
-from include.landing import unknown_fields
+from include.landing import ingest as unknown_fields
 from include.settings import PROJECT
 
 # Given to a function that makes a Finding of it: its name, and which argument the finding is.
@@ -61,5 +60,5 @@ def test_severities_are_those_of_the_code():
 
 def test_the_page_is_what_is_known():
     assert (PROJECT / PAGE).read_text() == findings_page(), (
-        f"{PAGE} is old: .venv/bin/python -m include.alerts.findings_page > {PAGE}"
+        f"{PAGE} is old: .venv/bin/python -m include.alerts.known > {PAGE}"
     )

@@ -28,9 +28,8 @@ from include.registry import stream_named
 from include.spark.conf import BASE, FORKLESS, STATE, class_path, driver_java_options
 from spark_jobs.engines.checkpointed_states import read_states, read_waiting
 from spark_jobs.engines.live import live_fold
-from spark_jobs.engines.packed_files import pack_files
+from spark_jobs.engines.packed_files import Bounds, pack_files, plan_files
 from spark_jobs.engines.packing import unpack
-from spark_jobs.engines.planned_files import Bounds, plan_files
 from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_events import BronzeEvents
 from tests.benchmarks.workloads import WORKLOADS, Workload

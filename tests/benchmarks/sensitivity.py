@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from include.care.rocksdb.profile import choose_profile
 from include.care.rocksdb.settings import SETTINGS
+from include.care.rocksdb.tune_rocksdb import choose_profile
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import PROJECT

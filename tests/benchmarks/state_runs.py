@@ -26,8 +26,7 @@ from include.settings import Stream
 from include.spark.conf import STATE_STORE
 from include.stream_definition import load_definition
 from spark_jobs.engines.engine import LiveQuery
-from spark_jobs.engines.session_settings import session_settings
-from spark_jobs.engines.spark_drain import plan_fold
+from spark_jobs.engines.live import plan_fold, session_settings
 from tests.benchmarks.data import INSTANT, START_US, Shape, write_batches
 
 INGESTED_US = START_US + 10**15  # later than all events

@@ -11,12 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from include.care.bucket_state import POINTS, measure_bucket, value_bytes
-from include.care.state_figures import QUANTILE_ERROR, report_of
-from include.care.state_report import format_report
+from include.care.state_report import (
+    POINTS,
+    QUANTILE_ERROR,
+    format_report,
+    measure_bucket,
+    report_of,
+    value_bytes,
+)
 from include.checkpoint.committed_batch import CommittedBatch
-from include.fold.buckets import bucket_ids
 from include.fold.deduplicate import Deduplicate
+from include.fold.keys import bucket_ids
 from include.fold.records import columns_of
 from include.fold.states import States
 from include.lake.columns import arrow_type

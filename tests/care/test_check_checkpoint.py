@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from include.care.check_checkpoint import check_checkpoint, record_check
-from include.care.check_report import format_check
-from include.checkpoint.snapshot_contents import read_snapshots
+from include.care.check_checkpoint import check_checkpoint, format_check, record_check
+from include.checkpoint.checkpoint_files import read_snapshots
 from include.lake.lease import LeaseTakenError, hold_lease, lease_holder
 from include.lake.ops import read_ops
 from include.settings import Limits
@@ -202,7 +201,7 @@ def test_asking_for_a_lease_leaves_nothing_behind(lake):
 
 
 def test_a_damaged_snapshot_keeps_garbage_from_being_deleted(lake, made, monkeypatch):
-    monkeypatch.setattr("include.care.plan_compaction.GARBAGE_FLOOR_BYTES", 0)
+    monkeypatch.setattr("include.care.check_checkpoint.GARBAGE_FLOOR_BYTES", 0)
     stream = replace(STREAM, limits=Limits(garbage_share=0.0))
     made.batch(snapshot=True)
     assert check_checkpoint(lake, stream).compaction.needed

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.care.choose_partitions import Candidate, candidates, choose
-from include.care.table_figures import Partition
+from include.care.plan_care import Candidate, Partition, candidates, choose
 from include.limits import TABLE_CARE, TableCare
 from tests.refused import refused
 

@@ -14,11 +14,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from include.checkpoint.position import is_settled
+from include.checkpoint.committed_batch import is_settled
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.plans.waiting_rows import has_waiting_rows
+from include.plans.open_stream import has_waiting_rows
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
 from include.stream_definition import load_definition

@@ -15,13 +15,21 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from include.care.bucket_state import measure_bucket
-from include.care.state_figures import SUMMED, Row, Spread, StateReport, Timeouts, report_of
-from include.care.state_report import format_report, report_json
+from include.care.state_report import (
+    SUMMED,
+    Row,
+    Spread,
+    StateReport,
+    Timeouts,
+    format_report,
+    measure_bucket,
+    report_json,
+    report_of,
+)
 from include.checkpoint.committed_batch import CommittedBatch
-from include.fold.buckets import bucket_ids
+from include.fold.admission import micros_of
 from include.fold.definition import KeyedFold
-from include.fold.instants import micros_of
+from include.fold.keys import bucket_ids
 from include.fold.local import LocalFold
 from include.fold.states import States
 from include.registry import stream_named

@@ -13,8 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from include.care.state_figures import StateReport
-from include.care.state_report import format_report, report_json
+from include.care.state_report import StateReport, format_report, report_json
 from include.lake.paths import Lake, LakeError
 from include.registry import stream_named
 from include.settings import PROJECT, SettingsError

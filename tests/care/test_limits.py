@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.care.limit_findings import SKEW_FLOOR_BYTES, limit_findings
-from include.care.plan_compaction import GARBAGE_FLOOR_BYTES, plan_compaction
+from include.care.check_checkpoint import (
+    GARBAGE_FLOOR_BYTES,
+    SKEW_FLOOR_BYTES,
+    limit_findings,
+    plan_compaction,
+)
 from include.care.recorded_sizes import Recorded
-from include.checkpoint.checkpoint_size import CheckpointSize, PartSize, Position
-from include.checkpoint.store_size import StoreSize
+from include.checkpoint.measure_checkpoint import CheckpointSize, PartSize, Position, StoreSize
 from include.registry import all_streams, stream_named
 from include.settings import GIB, MIB, Limits
 from tests.refused import refused

@@ -13,18 +13,18 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import StreamingQueryException
 
-from include.care.cared_tables import spark_tables_named
-from include.checkpoint.batches import complete_until
-from include.checkpoint.offsets import newest_committed
+from include.care.plan_care import spark_tables_named
+from include.checkpoint.checkpoint_files import newest_committed
+from include.checkpoint.committed_batch import complete_until
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.landing.clock import read_logged_clock
 from include.landing.ingest import ingest
 from include.limits import TABLE_CARE
-from include.plans.waiting_rows import has_waiting_rows
+from include.plans.open_stream import has_waiting_rows
 from include.registry import source_named, stream_named
-from include.savepoints import retention
+from include.savepoints import choose_base as retention
 from include.settings import SavepointRules, Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -11,10 +11,15 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from include.care import plan_care
-from include.care.care_record import record_sizes
-from include.care.care_report import format_plan
-from include.care.cared_tables import cared_tables, spark_tables_named
-from include.care.plan_care import TablePlan, plan_table_care, record_plan_findings
+from include.care.plan_care import (
+    TablePlan,
+    cared_tables,
+    format_plan,
+    plan_table_care,
+    record_plan_findings,
+    record_sizes,
+    spark_tables_named,
+)
 from include.lake.delta_log import open_table, read_actions
 from include.lake.ops import read_ops
 from include.lake.ops_schemas import SCHEMAS

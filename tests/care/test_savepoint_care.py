@@ -8,13 +8,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from include.care.care_record import record_sizes
-from include.care.cared_tables import cared_tables, spark_tables_named
-from include.care.plan_care import TablePlan, plan_table_care
+from include.care.plan_care import (
+    TablePlan,
+    cared_tables,
+    plan_table_care,
+    record_sizes,
+    spark_tables_named,
+)
 from include.lake.paths import Lake
 from include.limits import TABLE_CARE, TableCare
+from include.savepoints.choose_base import STRUCK_OFF_KEPT
 from include.savepoints.manifest import record_savepoint
-from include.savepoints.retention import STRUCK_OFF_KEPT
 
 NOW = datetime(2026, 3, 10, 3, 20, tzinfo=UTC)
 CARE = replace(TABLE_CARE, min_small_files=3, min_garbage_files=2)

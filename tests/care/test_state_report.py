@@ -8,8 +8,14 @@ from decimal import Decimal
 
 import pytest
 
-from include.care.state_figures import Skew, Spread, StateReport, Timeouts
-from include.care.state_report import format_report, report_json
+from include.care.state_report import (
+    Skew,
+    Spread,
+    StateReport,
+    Timeouts,
+    format_report,
+    report_json,
+)
 
 NOTHING = StateReport(
     stream="user_counts",

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from watchfiles import Change, watch
 
-from include.lake.process_tree import PROC, descendants
+from include.lake.lease import PROC, descendants
 from tests.chaos.plan import Kill
 
 WORKER = b"pyspark.daemon"

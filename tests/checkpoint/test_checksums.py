@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from include.checkpoint.checksums import unlike_their_checksums
+from include.checkpoint.checkpoint_files import unlike_their_checksums
 from include.lake.paths import Lake, open_lake
 
 ARCHIVE = Path(__file__).parent / "of_hadoop.tar.xz"

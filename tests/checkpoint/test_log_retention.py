@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from include.checkpoint.log_retention import needed_commit, refuse_cut_off
+from include.checkpoint.bronze_readers import needed_commit, refuse_cut_off
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
-from include.plans.reseed_options import ReseedOptions
-from include.plans.waiting_rows import has_waiting_rows
+from include.plans.open_stream import has_waiting_rows
+from include.plans.reseed_plan import ReseedOptions
 from include.registry import stream_named
 from include.streams import device_signals
 from include.streams.device_signals import Signal

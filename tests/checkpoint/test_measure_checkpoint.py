@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from include.checkpoint.measure_checkpoint import measure_checkpoint
-from include.checkpoint.store_size import StoreSize
+from include.checkpoint.measure_checkpoint import StoreSize, measure_checkpoint
 from include.lake.paths import Lake
 from tests.checkpoint.spark_checkpoint import (
     CannotLoadError,

@@ -13,8 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from include.care.check_checkpoint import check_checkpoint
-from include.checkpoint.checkpoint_size import CheckpointSize
-from include.checkpoint.measure_checkpoint import measure_checkpoint
+from include.checkpoint.measure_checkpoint import CheckpointSize, measure_checkpoint
 from include.fold.ddl import KEYS
 from include.lake.ops import read_ops
 from include.registry import stream_named

@@ -8,11 +8,15 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from include.checkpoint.position import is_settled, refuse_damaged_batch, settled_watermark_ms
+from include.checkpoint.committed_batch import (
+    is_settled,
+    refuse_damaged_batch,
+    settled_watermark_ms,
+)
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.landing.clock import STILL_KEY
-from include.plans.waiting_rows import has_waiting_rows
+from include.plans.open_stream import has_waiting_rows
 from include.registry import stream_named
 from tests.refused import refused
 

@@ -4,11 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from include.checkpoint.bronze_readers import Lag, Reader
-from include.checkpoint.vacuum_guard import (
+from include.checkpoint.bronze_readers import (
     FILE_RETENTION,
     LOG_RETENTION,
     MARGIN,
+    Lag,
+    Reader,
     lag_findings,
     retention,
     why_not_vacuum,

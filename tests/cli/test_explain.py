@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake.paths import Lake
 from tests.faults.command_line import CommandLine
 from tests.simulator.live_model import LiveModel

@@ -19,7 +19,7 @@ from include.cli import author
 from include.cli.__main__ import main
 from include.cli.scaffold import files_of_tests, new_source, new_stream
 from include.fold.testing.check import check_fold
-from include.landing.refusals import RefusedError
+from include.landing.landed_values import RefusedError
 from include.settings import PROJECT, Field, Source
 from tests.refused import refused
 

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
-from spark_jobs.tables.exactly_once import USER_METADATA
+from spark_jobs.tables.product import USER_METADATA
 from tests.engines.lake_runs import drained
 from tests.late_lakes import DAYS_US, at, commits, small
 

@@ -2,12 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
+from include.coverage.entries import BEGINNING_US
 from include.coverage.findings import coverage_findings, spans_text
-from include.coverage.judge import Coverage, Span
-from include.coverage.late_groups import LateGroup
-from include.coverage.segments import BEGINNING_US
+from include.coverage.judge import Coverage, LateGroup, Span
 from include.coverage.table_coverage import TableCoverage
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.plans.coverage_record import verdict
 from include.registry import stream_named
 

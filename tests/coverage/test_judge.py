@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.coverage import judge as judging
-from include.coverage.judge import Standpoint, judge
-from include.coverage.late_groups import LateGroup
+from include.coverage.judge import LateGroup, Standpoint, judge
 from include.lake.paths import Lake
 from tests.coverage.ledgers import BRONZE, TICKS, entry, entry_at, ledgers
 from tests.examples import examples

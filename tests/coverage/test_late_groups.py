@@ -8,8 +8,8 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.coverage.late_groups import LateGroup, late_groups
-from include.fold.instants import instant_of, micros_of
+from include.coverage.judge import LateGroup, late_groups
+from include.fold.admission import instant_of, micros_of
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.streams.user_counts import FOLD, UserEvent

@@ -6,12 +6,11 @@ from datetime import timedelta
 import pytest
 from deltalake import DeltaTable
 
-from include.coverage.give_up import give_up_reseed
+from include.coverage.rebuild import give_up_reseed
 from include.coverage.table_coverage import find_coverage, table_coverage
 from include.lake.generations import read_generations
-from include.plans.reseed_options import ReseedOptions
-from include.plans.reseed_plan import plan_reseed
-from include.plans.waiting_rows import has_waiting_rows
+from include.plans.open_stream import has_waiting_rows
+from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from spark_jobs import reseed_stream
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute
@@ -62,7 +61,7 @@ def check(world: World) -> None:
 
 
 def at_hour(hour: int):
-    from include.fold.instants import instant_of
+    from include.fold.admission import instant_of
 
     return instant_of(START_US + hour * HOUR_US)
 

@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 
 from include.lake.generations import read_generations
 from include.lake.paths import LakeError
-from include.plans.promote import why_not_promote
-from include.plans.reseed_options import ReseedOptions
-from include.plans.waiting_rows import has_waiting_rows
+from include.plans.open_stream import has_waiting_rows
+from include.plans.plan_backfill import why_not_promote
+from include.plans.reseed_plan import ReseedOptions
 from include.savepoints.manifest import savepoints_of
 from include.settings import SettingsError
 from include.streams import device_signals

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from hypothesis import given
 
-from include.coverage.segments import BEGINNING_US, segments_of
+from include.coverage.entries import BEGINNING_US, segments_of
 from tests.coverage.ledgers import TICKS, entry, entry_at, ledgers
 from tests.examples import examples
 

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from include.setup.jars import missing_jars
-from include.setup.s3 import S3_CHECKSUMS
-from include.spark.java_classes import classes_jar
+from include.setup.jars import S3_CHECKSUMS, missing_jars
+from include.spark.versions import classes_jar
 from tests.compose import OUR_IMAGE, SERVICES
 
 ROOT = Path(__file__).resolve().parents[2]

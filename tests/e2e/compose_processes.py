@@ -14,7 +14,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from include.lake.process_tree import interrupt_me_with_parent, wait_until
+from include.lake.lease import interrupt_me_with_parent, wait_until
 from tests.compose import SERVICES, VARIABLE
 from tests.e2e.make_run import free_ports, processes_of
 
@@ -24,9 +24,9 @@ DEADLINE_S = 300.0
 # In place of PostgreSQL, as `make run` has it.
 SQLITE = {
     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "sqlite:////opt/stateful-lake/.airflow/airflow.db",
-    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "include.airflow.sqlite.CONNECT_ARGS",
-    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC": "include.airflow.sqlite.CONNECT_ARGS",
-    "AIRFLOW__DATABASE__SQL_ALCHEMY_SESSION_MAKER": "include.airflow.sqlite.session_maker",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "include.airflow.environment.CONNECT_ARGS",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC": "include.airflow.environment.CONNECT_ARGS",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_SESSION_MAKER": "include.airflow.environment.session_maker",
 }
 WHERE = {
     "127.0.0.1": rf"0\.0\.0\.0|(?<![\w.-])(?:{'|'.join(SERVICES.keys() - LEFT_OUT)})(?![\w-])",

@@ -16,7 +16,7 @@ from uuid import uuid4
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from include.lake.process_tree import wait_until
+from include.lake.lease import wait_until
 from include.settings import PROJECT
 from include.setup.install import VENV_PYTHON
 from include.setup.jars import checksum_of, resolve

@@ -18,10 +18,9 @@ from uuid import uuid4
 
 from pyarrow import fs
 
-from include.lake.object_lease import ObjectLease
+from include.lake.lease import ObjectLease, wait_until
 from include.lake.paths import Lake
-from include.lake.process_tree import wait_until
-from include.setup import s3
+from include.setup import jars as s3
 from include.setup.install import VENV_PYTHON
 from tests.e2e.kafka_broker import JARS
 from tests.e2e.make_run import free_ports

@@ -27,8 +27,8 @@ from include.lake.commits import is_written, transaction
 from include.lake.delta_log import read_actions
 from include.lake.paths import made_lake, open_lake
 from include.settings import PROJECT
+from include.spark.conf import S3_JARS
 from include.spark.home import JARS
-from include.spark.s3 import S3_JARS
 from include.spark.submit import job_environment
 from tests.e2e.object_store import BUCKET, ObjectStore, prepared, running_store
 

@@ -5,12 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from include.airflow.api import AirflowApi
-from include.airflow.first_runs import FirstRuns
-from include.airflow.progress import PlainLines
+from include.airflow.first_runs import FirstRuns, PlainLines
 from include.docker.compose_env import generated_environment
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
+from include.lake.lease import wait_until
 from include.lake.paths import Lake
-from include.lake.process_tree import wait_until
 from include.lake.stream_result import last_run
 from include.registry import source_named, stream_named
 from include.sample.sample_data import Options, generate

@@ -17,13 +17,13 @@ import include.streams
 from include.care.check_checkpoint import check_checkpoint
 from include.cli.__main__ import main
 from include.erase.erased_key import erased_key
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.plans.open_stream import open_stream
 from include.plans.plan_recompute import settled_until
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.registry import source_named, stream_named
 from include.savepoints.bronze_pin import pin_bronze
 from include.settings import Field, Source

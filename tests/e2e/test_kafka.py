@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from include.lake.lease import wait_until
 from include.lake.paths import Lake
-from include.lake.process_tree import wait_until
 from include.landing.clock import landing_lag
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import read_position

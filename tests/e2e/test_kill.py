@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from include.lake.lease import wait_until
 from include.lake.ops import read_ops
-from include.lake.process_tree import wait_until
 from include.registry import stream_named
 from include.spark.submit import job_environment, submit_command
 from include.streams import user_counts

@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable
 
 from include.lake.generations import read_generations
+from include.lake.lease import wait_until
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.lake.process_tree import wait_until
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.registry import stream_named
 from include.settings import Stream
 from include.spark.submit import job_environment, submit_command

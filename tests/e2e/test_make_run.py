@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from include.lake.lease import wait_until
 from include.lake.ops import read_ops
-from include.lake.process_tree import wait_until
 from include.lake.stream_result import last_run
 from include.registry import all_streams
 from include.stream_definition import load_definition

@@ -14,7 +14,7 @@ from include.airflow.environment import any_free_port
 from include.airflow.first_runs import FirstRuns
 from include.airflow.local_airflow import airflow
 from include.airflow.parts import start_background
-from include.airflow.progress import PlainLines
+from include.airflow.first_runs import PlainLines
 from include.lake.paths import made_lake
 from include.spark.local_jobs import say
 

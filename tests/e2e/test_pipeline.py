@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.ingest import ingest

@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from include.airflow.api import AirflowApi
 from include.airflow.environment import HOST
+from include.lake.lease import wait_until
 from include.lake.paths import Lake
-from include.lake.process_tree import wait_until
 from include.lake.stream_result import last_run
 from tests.e2e.chromium import chromium, logged_in
 from tests.e2e.make_run import ROOT, Project, free_port

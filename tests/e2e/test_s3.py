@@ -12,8 +12,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from include.lake.commits import transaction
-from include.lake.lease import hold_lease, lease_holder
-from include.lake.object_lease import LeaseLostError, ObjectLease, renewed
+from include.lake.lease import LeaseLostError, ObjectLease, hold_lease, lease_holder, renewed
 from include.lake.paths import Lake, open_lake
 from include.landing.ingest import ingest
 from include.settings import PROJECT

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import fs
 
 from include.airflow.api import AirflowApi, local_opener
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake.paths import Lake
 from include.lake.stream_result import last_run
 from include.registry import stream_named

@@ -9,9 +9,9 @@ from deltalake import DeltaTable
 from pyarrow import fs
 
 from include.care.check_checkpoint import check_checkpoint
+from include.lake.lease import wait_until
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.lake.process_tree import wait_until
 from include.registry import stream_named
 from include.settings import Stream
 from include.spark.submit import job_environment, submit_command

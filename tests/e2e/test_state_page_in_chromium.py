@@ -12,13 +12,13 @@ from deltalake import DeltaTable
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 from include.coverage.table_coverage import table_coverage
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.page.backfill_form import RIGHT
-from include.page.big_keys import biggest_keys
 from include.page.overview import read_overview
+from include.page.stream_figures import biggest_keys
 from include.plans.plan_backfill import PlannedRun, plan_backfill
 from include.plans.stream_identity import stream_identity
 from include.registry import all_streams, stream_named

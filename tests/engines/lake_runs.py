@@ -12,10 +12,9 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.fold.arrow_values import column_values
-from include.fold.conform import conformed
+from include.fold.admission import micros_of
+from include.fold.arrow_values import column_values, conformed
 from include.fold.definition import KeyedFold
-from include.fold.instants import micros_of
 from include.fold.testing.run import key_of_row
 from include.lake.columns import arrow_type
 from include.lake.paths import Lake

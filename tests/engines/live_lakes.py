@@ -8,7 +8,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.fold.local import LocalFold
 from include.lake.ops import read_ops
 from include.registry import stream_named

@@ -42,8 +42,12 @@ from spark_jobs.engines.packing import (
     to_stream,
 )
 from spark_jobs.engines.replay import _replay_bucket
-from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
-from spark_jobs.engines.stored_bucket import StoredBucket, unpacked_states
+from spark_jobs.engines.state_rows import (
+    StoredBucket,
+    states_from_rows,
+    states_to_rows,
+    unpacked_states,
+)
 from tests.bronze import StampedRow
 from tests.fold.arrivals import as_key_state, as_known
 from tests.fold.oracle import Known, is_late

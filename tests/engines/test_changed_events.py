@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.schemas import event_schema
 from spark_jobs.engines.packing import to_stream
-from spark_jobs.engines.pending import PendingEventsError, pending_events
+from spark_jobs.engines.state_rows import PendingEventsError, pending_events
 from tests.bronze import ClockAt, stamp
 from tests.engines.plain_operator import PlainOperator
 from tests.fold.arrivals import DELAY_US, KEYS, arrivals, came_to, happenings

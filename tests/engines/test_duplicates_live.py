@@ -15,8 +15,7 @@ from spark_jobs.engines.replay import replay_fold
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.spark_events import BronzeEvents
 from spark_jobs.engines.state_rows import states_from_rows
-from spark_jobs.live_savepoint import write_live_savepoint
-from spark_jobs.savepoints import read_savepoint, savepoint_at
+from spark_jobs.live_savepoint import read_savepoint, savepoint_at, write_live_savepoint
 from tests.bronze import rows_for
 from tests.engines.lake_runs import admitted_live, drained, known_in
 from tests.engines.test_timeouts_live import ALERTS, DELAY, arrived, compare_with_local

@@ -8,12 +8,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from include.checkpoint.batches import last_batch
+from include.checkpoint.committed_batch import last_batch
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.streams import user_counts
 from spark_jobs import stream_drain
-from spark_jobs.engines import folded_batch, live_batch, spark_drain
+from spark_jobs.engines import folded_batch, live_batch
+from spark_jobs.engines import live as spark_drain
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.run_stream import drain
 from tests.bronze import append_commit, stamp

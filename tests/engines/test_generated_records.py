@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from include.fold.arrow_values import column_values
-from include.fold.conform import conformed
+from include.fold.arrow_values import column_values, conformed
 from include.lake.columns import arrow_type
 from tests.bronze import StampedRow
 from tests.engines.fold_law import hold_engines_to_oracle, hold_parts_to_whole

@@ -9,9 +9,8 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from include.checkpoint.batches import complete_until, last_batch
-from include.fold.admission import until_us
-from include.fold.instants import micros_of
+from include.checkpoint.committed_batch import complete_until, last_batch
+from include.fold.admission import micros_of, until_us
 from include.lake.ops import read_ops
 from include.streams import device_signals, user_counts
 from spark_jobs.engines import live_batch

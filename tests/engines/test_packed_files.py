@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.fold.buckets import bucket_ids
 from include.fold.failures import BrokenInvariantError
-from include.fold.spark_hash import buckets_of
+from include.fold.keys import bucket_ids, buckets_of
 from include.lake.columns import arrow_type
 from include.streams import device_signals, service_health, user_counts
-from spark_jobs.engines import packed_files, spark_drain
+from spark_jobs.engines import live as spark_drain
+from spark_jobs.engines import packed_files
 from spark_jobs.engines.live import Pack
 from spark_jobs.engines.packed_files import FilePart, pack_files
 from spark_jobs.engines.packing import Admission, bucket_of, from_stream, pack_events

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from include.fold.admission import NEVER_US
 from include.fold.bucket import outputs_table, settle
+from include.fold.calls import Emitted
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.event_order import order_events
 from include.fold.schemas import event_schema
-from include.fold.settle import Emitted
 from include.fold.states import States
 from include.streams import user_counts
 from include.streams.user_counts import UserCount

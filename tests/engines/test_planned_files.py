@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from include.lake.paths import Lake
 from include.streams import user_counts
-from spark_jobs.engines import planned_files
+from spark_jobs.engines import packed_files as planned_files
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.spark_events import BronzeEvents
 from tests.engines.live_lakes import START_US

@@ -14,21 +14,20 @@ from pandas import Timestamp
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import TimestampType
 
-from include.care.bucket_state import measure_bucket
+from include.care.state_report import measure_bucket
 from include.fold.bucket import derived_keys
+from include.fold.calls import StateFunctionError
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.records import Instant
 from include.fold.schemas import state_schema
-from include.fold.settle import StateFunctionError
 from include.fold.states import States
-from include.fold.testing.check import check_fold
-from include.fold.testing.restart import restarted
+from include.fold.testing.check import check_fold, restarted
 from include.fold.testing.run import run
-from include.landing.initial_state_file import states_of, typed_rows
+from include.landing.initial_state import states_of, typed_rows
 from include.settings import SettingsError
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.state_rows import projected, states_to_rows
-from spark_jobs.tables.initial_state_table import _check_schema
+from spark_jobs.tables.initial_state import _check_schema
 from tests.bronze import stamp
 from tests.engines.fold_law import hold_engines_to_oracle, hold_parts_to_whole
 from tests.engines.plain_operator import events_table

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.fold.local import LocalFold
 from include.fold.records import Instant
 from include.registry import stream_named

@@ -18,8 +18,8 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.checkpoint.batches import complete_until
-from include.fold.instants import micros_of
+from include.checkpoint.committed_batch import complete_until
+from include.fold.admission import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named

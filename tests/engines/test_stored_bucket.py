@@ -8,12 +8,7 @@ from include.fold.failures import BrokenInvariantError
 from include.fold.states import States
 from include.streams.user_counts import FOLD, Total
 from spark_jobs.engines.packing import to_stream
-from spark_jobs.engines.stored_bucket import (
-    StoredBucket,
-    packed_keys,
-    packed_states,
-    unpacked_states,
-)
+from spark_jobs.engines.state_rows import StoredBucket, packed_keys, packed_states, unpacked_states
 from tests.fold.machine import STATES, each_kind, fold_of, machines
 
 KEYS = st.text(max_size=3)

@@ -12,10 +12,10 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
-from include.checkpoint.batches import complete_until, last_batch
-from include.fold.bronze_events import INSTANTS
+from include.checkpoint.committed_batch import complete_until, last_batch
+from include.fold.admission import micros_of
+from include.fold.bucket import INSTANTS
 from include.fold.definition import KeyedFold
-from include.fold.instants import micros_of
 from include.fold.local import LocalFold
 from include.lake.ops import read_ops
 from include.registry import stream_named

@@ -12,12 +12,12 @@ import pytest
 from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.cli.__main__ import main
 from include.erase.erase_plan import plan_erasure
+from include.erase.erase_rows import find, landed_file_of, mentions, quotable
 from include.erase.erased_key import ErasedKey, erased_key, streams_by_key
-from include.erase.found_rows import find, landed_file_of, mentions, quotable
 from include.erase.traces import Traces, erase_in_ops
+from include.lake.delta_log import dataset_of
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.lake.read_tables import dataset_of
 from include.landing.erasures import (
     begin_erasure,
     erasures_of,

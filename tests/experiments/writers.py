@@ -33,9 +33,8 @@ from pyspark.sql import functions as F
 from include.lake.commits import is_written, transaction
 from include.lake.ops import despite_others
 from include.spark.submit import shell_environment
-from spark_jobs.tables.arrow_commits import EVERYTHING, Range
-from spark_jobs.tables.exactly_once import append_once, delta_transaction
-from spark_jobs.tables.row_ranges import range_condition
+from spark_jobs.tables.arrow_tables import EVERYTHING, Range
+from spark_jobs.tables.product import append_once, delta_transaction, range_condition
 from tests.e2e.object_store import BUCKET, prepared, running_store
 from tests.e2e.standalone_cluster import standalone_cluster
 from tests.experiments.written_batches import (

@@ -19,7 +19,7 @@ import pytest
 
 from include import job as jobs
 from include import run_local
-from include.care import run_maintenance
+from include.care import maintain_ops as run_maintenance
 from include.cli import state
 from include.cli.__main__ import main as stateful
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from include.landing.landed_avro import BLOCK, HEADER
 from include.landing.landed_file import row_of_raw
+from include.landing.landed_values import RefusedError
 from include.landing.parse_files import (
     FILE,
     REFUSED,
@@ -26,7 +27,6 @@ from include.landing.parse_files import (
     outcome_schema,
     outcomes_of_content,
 )
-from include.landing.refusals import RefusedError
 from include.landing.rescue import Rescue
 from include.settings import MIB, Field, Source
 

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include import registry
-from include.fold.instants import instant_of, micros_of
+from include.fold.admission import instant_of, micros_of
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream

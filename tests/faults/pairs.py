@@ -22,9 +22,8 @@ from typing import NamedTuple
 from watchfiles import Change, watch
 from watchfiles.main import FileChange
 
-from include.lake.lease import lease_holder
+from include.lake.lease import PROC, lease_holder, wait_until
 from include.lake.ops import read_ops
-from include.lake.process_tree import PROC, wait_until
 from tests.fault_model import Fault
 from tests.faults.command_line import CommandLine, Told
 from tests.faults.lakes import STREAMS

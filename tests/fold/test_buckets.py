@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from include.fold.buckets import bucket_ids, murmur3
+from include.fold.keys import bucket_ids, murmur3
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 4, 8, 200])

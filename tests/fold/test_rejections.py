@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from include.fold import rejected_call
+from include.fold import rejecting as rejected_call
 from include.fold.admission import LAST_INSTANT_US
 from include.fold.bucket import outputs_table
 from include.fold.call_checks import CallChecks
+from include.fold.calls import StateFunctionError
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
 from include.fold.emitted import Emitted
 from include.fold.failures import TIMEOUTS_IN_A_ROW, TimeoutLoopError
 from include.fold.group_state import GroupState
 from include.fold.local import LocalFold
 from include.fold.records import DefinitionError, Instant
-from include.fold.rejected_call import CUT, cut
-from include.fold.settle import StateFunctionError
+from include.fold.rejecting import CUT, cut
 from tests.bronze import ClockAt, stamp
 from tests.refused import failed_call
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from include.fold.sql_types import SqlTypeError, sql_type
+from include.fold.records import SqlTypeError, sql_type
 from tests.sql_types import types
 
 

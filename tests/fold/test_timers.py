@@ -8,10 +8,14 @@ import pytest
 
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.failures import TimeoutLoopError
-from include.fold.group_state import GroupState, GroupStateRuntimeError, GroupStateValueError
+from include.fold.group_state import (
+    GroupState,
+    GroupStateRuntimeError,
+    GroupStateValueError,
+    TimedGroupState,
+)
 from include.fold.testing.check import check_fold
 from include.fold.testing.run import run
-from include.fold.timers import TimedGroupState
 from include.registry import stream_named
 from include.stream_definition import load_definition, pinned_settings
 from tests.declared import with_fold

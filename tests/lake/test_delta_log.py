@@ -23,8 +23,8 @@ from include.lake.delta_log import (
 from include.lake.how_to_mend import subject_of
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake, LakeError
-from include.plans.reseed_base import refuse_unreadable_table
-from include.plans.waiting_rows import _has_data
+from include.plans.open_stream import _has_data
+from include.plans.reseed_plan import refuse_unreadable_table
 from tests.examples import examples
 from tests.open_files import no_more_files
 from tests.refused import refused

@@ -7,8 +7,8 @@ import pytest
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
-from include.lake import object_lease
-from include.lake.object_lease import ObjectLease
+from include.lake import lease as object_lease
+from include.lake.lease import ObjectLease
 from tests.refused import refused
 
 PATH = "leases/stream-x.json"

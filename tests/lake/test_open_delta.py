@@ -14,14 +14,20 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from include.coverage.trust import table_version
-from include.lake.delta_log import AGAIN, open_rows_of, open_table, told_of, unbroken
+from include.lake.delta_log import (
+    AGAIN,
+    dataset_of,
+    delta_table,
+    open_rows_of,
+    open_table,
+    told_of,
+    unbroken,
+)
 from include.lake.how_to_mend import subject_of
-from include.lake.open_delta import delta_table
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.lake.read_tables import dataset_of
 from include.lake.table_seal import seal, what_changed
-from include.plans.reseed_base import refuse_unreadable_table
+from include.plans.reseed_plan import refuse_unreadable_table
 from tests.refused import refused
 from tests.unreachable import leave_out
 

@@ -71,7 +71,7 @@ def test_columns_rows_and_times_are_read_as_asked_for_also_after_an_update(lake)
 TRACEBACK = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
 Traceback (most recent call last):
   File "worker.py", line 1, in main
-include.fold.settle.StateFunctionError: count failed for user_id 'ann': KeyError: 'x'
+include.fold.calls.StateFunctionError: count failed for user_id 'ann': KeyError: 'x'
 JVM stacktrace:
 """
 
@@ -79,7 +79,7 @@ JVM stacktrace:
 @pytest.mark.parametrize(
     ("message", "recorded"),
     [
-        (TRACEBACK, "include.fold.settle.StateFunctionError: count failed for user_id 'ann'"),
+        (TRACEBACK, "include.fold.calls.StateFunctionError: count failed for user_id 'ann'"),
         ("no bronze table\nat all", "no bronze table"),
         ("", "RuntimeError"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from include.lake.read_tables import dataset_of, table_to_read
+from include.lake.delta_log import dataset_of, table_to_read
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_damaged_log_is_told_of_though_the_table_was_open(table):
 
 
 def test_few_stay_open(tmp_path, monkeypatch):
-    monkeypatch.setattr("include.lake.read_tables.KEPT", 2)
+    monkeypatch.setattr("include.lake.delta_log.KEPT", 2)
     paths = [str(tmp_path / name) for name in "abc"]
     for path in paths:
         append(path, 1)

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from include.lake.run_findings import rejected_findings
+from include.lake.findings import rejected_findings
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 BETWEEN = (START + timedelta(days=1), START + timedelta(days=3, hours=1))

@@ -17,8 +17,14 @@ from hypothesis import strategies as st
 from include.lake.delta_log import read_actions
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
-from include.lake.table_changes import changed_since
-from include.lake.table_seal import Actions, read_seal, rows_by_date, seal, what_changed
+from include.lake.table_seal import (
+    Actions,
+    changed_since,
+    read_seal,
+    rows_by_date,
+    seal,
+    what_changed,
+)
 from tests.examples import examples
 from tests.open_files import no_more_files
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake.paths import Lake
 from include.landing import clock_row as clock_rows
 from include.landing import parsed_batch
@@ -19,7 +19,8 @@ from include.landing.clock import Clock
 from include.landing.clock_row import write_clock_row
 from include.landing.ingest import ingest
 from include.landing.parsed_batch import Parse
-from spark_jobs.tables import bronze, landing
+from spark_jobs.tables import landing
+from spark_jobs.tables import landing as bronze
 from spark_jobs.tables.landing import parsed_on
 from tests.clocked import clock_of, in_order
 from tests.ingested import SIGNALS, values_of

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include import registry
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake.paths import Lake
 from include.landing import clock
 from include.landing.clock import (

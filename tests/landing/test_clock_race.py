@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from include.fold.instants import instant_of, micros_of
+from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
 from include.landing import clock_row as clock_rows

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from include.checkpoint.row_counts import count_events
-from include.fold.instants import micros_of
+from include.checkpoint.committed_batch import count_events
+from include.fold.admission import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing import clock_row, ingest_here

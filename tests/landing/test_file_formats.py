@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.landing import landed_csv
+from include.landing import landed_json as landed_csv
 from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_row import reader_of_events
-from include.landing.refusals import RefusedError, UnreadableFileError
+from include.landing.landed_values import RefusedError, UnreadableFileError
 from include.settings import Csv, Field, Source
 from tests.refused import refused
 

@@ -10,8 +10,8 @@ from deltalake import Field as DeltaField
 from deltalake.schema import PrimitiveType
 
 from include.lake.paths import Lake
+from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.ingest import ingest
-from include.landing.late_fields import late_fields, with_late_fields
 from include.settings import Field, Times
 from tests.landed_files import Landing
 from tests.landing.test_schema_changes import land, row, source

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.fold.instants import MICROSECOND
+from include.fold.admission import MICROSECOND
 from include.lake.paths import Lake
 from include.landing.bronze_commits import (
     append_next,
@@ -283,7 +283,7 @@ def test_a_commit_that_does_not_tell_of_its_groups_is_refused():
 
 
 def test_a_commit_that_did_not_know_the_one_before_it_is_not_gone_by(lake: Lake):
-    """As Spark may append, beside another job (spark_jobs/tables/ordered_append.py)."""
+    """As Spark may append, beside another job (spark_jobs/tables/landing.py)."""
     create_tables(lake, SOURCE)
     append(lake, Commit(START_US, (Landed("a", START_US, 1),)))
     stale = read_clock(lake, SOURCE)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from include.fold.admission import is_late
-from include.fold.instants import MICROSECOND, micros_of
+from include.fold.admission import MICROSECOND, is_late, micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.bronze_commits import read_clock

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include.lake.paths import Lake
-from include.landing import landed_csv
+from include.landing import landed_json as landed_csv
 from include.landing.ingest import ingest
 from include.landing.parsed_batch import Parse
 from include.settings import MIB

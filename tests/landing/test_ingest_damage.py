@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from include.care.cared_tables import spark_tables_named
+from include.care.plan_care import spark_tables_named
 from include.lake import table_seal
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
@@ -23,7 +23,7 @@ from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import files_waiting
 from include.landing.ingest_seal import tables_of
 from include.limits import TableCare
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.registry import all_sources
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.maintain_table import maintain

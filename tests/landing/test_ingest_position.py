@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake import ops
 from include.lake.paths import Lake
-from include.landing import arrivals, position_rows
+from include.landing import arrivals
+from include.landing import ingest_position as position_rows
 from include.landing.arrivals import Listed
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import (
@@ -21,7 +22,7 @@ from include.landing.ingest_position import (
     next_batch,
     read_position,
 )
-from include.landing.landed_files import landed_files
+from include.landing.landed_content import landed_files
 from tests.ingested import SIGNALS, one_file_a_commit, rows_of
 from tests.landed_files import Landing, signal
 from tests.open_files import no_more_files

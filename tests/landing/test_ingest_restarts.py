@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
 from include.landing.bronze_commits import read_clock

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake.columns import documented, without_comments
 from include.lake.paths import Lake
 from include.landing.bronze_commits import read_clock

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from include.fold.admission import MICROSECOND
-from include.fold.instants import micros_of
+from include.fold.admission import MICROSECOND, micros_of
 from include.lake.paths import Lake
 from include.landing.bronze_commits import clock_after
 from include.landing.clock import INGESTED_AT_KEY, WATERMARK_KEY, Clock

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from include.lake.paths import Lake
 from include.landing.ingest import RunCounts, ingest
 from include.landing.kafka_client import Message
-from include.landing.kafka_rows import judge_of, judged_again
-from include.landing.kafka_values import values_of
+from include.landing.kafka_rows import judge_of, judged_again, values_of
+from include.landing.landed_avro import schema_of
 from include.landing.parsed_batch import ParsedHere
 from include.landing.rescue import Rescue
-from include.landing.schema_registry import schema_of
 from include.origins import KafkaTopic, SchemaRegistry
 from include.settings import Field, Source
 from tests.deaths import KilledError, die

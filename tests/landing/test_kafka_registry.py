@@ -12,7 +12,7 @@ from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.landing.ingest_position import read_position
 from include.landing.kafka_rows import judged_again
-from include.landing.schema_registry import schema_of
+from include.landing.landed_avro import schema_of
 from tests.deaths import Dying, KilledError
 from tests.examples import examples
 from tests.ingested import bronze_of, quarantine_of

@@ -9,10 +9,10 @@ from deltalake import DeltaTable
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.ingest import RunCounts, ingest
 from include.landing.kafka_client import client_settings, messages_until
 from include.landing.kafka_rows import as_json, judge_of, judged_again, message_of
-from include.landing.late_fields import late_fields, with_late_fields
 from include.landing.rescue import Rescue
 from include.origins import KafkaTopic
 from include.settings import Field, Source, Times

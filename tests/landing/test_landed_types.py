@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.fold.sql_types import SqlType, sql_type
+from include.fold.records import SqlType, sql_type
 from include.lake.columns import arrow_type
 from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_row import reader_of_events
-from include.landing.refusals import RefusedError
+from include.landing.landed_values import RefusedError
 from include.settings import Field, Source, Times
 from tests.refused import refused
 from tests.sql_types import types, values_of

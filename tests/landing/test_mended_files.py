@@ -10,7 +10,7 @@ from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import read_position
 from include.landing.parse_files import WHOLE_FILE
 from include.landing.parsed_batch import ParsedHere
-from include.landing.skip_file import apply_skip_file, plan_skip_file
+from include.landing.skip_lost import apply_skip_file, plan_skip_file
 from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import Landing, signal

@@ -1,6 +1,6 @@
 """A zone that a text names itself (%Z) is not the declared one."""
 
-from include.landed_formats import Times
+from include.origins import Times
 from tests.refused import refused
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from include.lake.paths import Lake
-from include.landing import open_landed
+from include.landing import landed_file as open_landed
 from include.landing.ingest import ingest
 from include.landing.ingest_position import files_waiting
-from include.landing.landed_files import landed_files
+from include.landing.landed_content import landed_files
 from include.landing.parsed_batch import Parse
 from tests.ingested import SIGNALS, quarantine_of, values_of
 from tests.landed_files import Landing, signal

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from include.fold.admission import EPOCH, MICROSECOND
 from include.landing.landed_row import Event, to_event
-from include.landing.landed_times import MAX_US, MIN_US, Instant
-from include.landing.refusals import RefusedError
+from include.landing.landed_values import MAX_US, MIN_US, Instant, RefusedError
 from include.settings import Field, Source
 
 SOURCE = Source(

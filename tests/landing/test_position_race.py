@@ -15,7 +15,7 @@ from include.landing import ingest_position
 from include.landing.arrivals import Listed
 from include.landing.batch import Batch
 from include.landing.ingest_position import files_waiting, next_batch
-from include.landing.landed_files import landed_files
+from include.landing.landed_content import landed_files
 from tests.ingested import SIGNALS, rows_of
 from tests.landed_files import Landing
 from tests.planned import NOW, plan, take

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.landing.landed_file import open_rows
-from include.landing.refusals import RefusedError, UnreadableFileError
+from include.landing.landed_values import RefusedError, UnreadableFileError
 from tests.landing.test_parse_files import NOON, SOURCE
 
 COLUMNS = ["key", "at", "x", "x"]

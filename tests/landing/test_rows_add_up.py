@@ -18,7 +18,7 @@ from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import files_waiting
 from include.landing.parsed_batch import Parse, ParsedHere
 from spark_jobs.reingest_quarantine import reingest
-from spark_jobs.tables import bronze
+from spark_jobs.tables import landing as bronze
 from spark_jobs.tables.landing import ParsedOnSpark
 from tests.deaths import KilledError, MachineClock, die
 from tests.ingested import SIGNALS, bronze_of, quarantine_of

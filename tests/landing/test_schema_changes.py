@@ -20,12 +20,12 @@ from include.fold.definition import flat_map_groups_with_state
 from include.fold.group_state import GroupState
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.ingest import ingest
 from include.landing.landed_json import JsonRows
 from include.landing.landed_row import to_event, value_at
-from include.landing.late_fields import late_fields, with_late_fields
+from include.landing.landed_values import RefusedError
 from include.landing.parsed_batch import Parse
-from include.landing.refusals import RefusedError
 from include.landing.rescue import Rescue, read_rescued
 from include.registry import stream_named
 from include.settings import Field, Source, Stream, Times

@@ -8,13 +8,13 @@ from include.cli import __main__ as cli
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
-from include.landing import skip_file
+from include.landing import skip_lost as skip_file
 from include.landing.batch import GIVEN_UP, KEPT
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import files_waiting
-from include.landing.open_landed import FileGoneError
+from include.landing.landed_file import FileGoneError
 from include.landing.parsed_batch import ParsedHere
-from include.landing.skip_file import plan_skip_file
+from include.landing.skip_lost import plan_skip_file
 from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, other_findings, quarantine_of, values_of
 from tests.landed_files import Landing, signal

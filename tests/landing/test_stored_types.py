@@ -9,7 +9,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from include.fold.sql_types import SCALARS, sql_type
+from include.fold.records import SCALARS, sql_type
 from include.lake.columns import arrow_type, sql_name
 from include.lake.paths import Lake
 from include.landing.ingest import ingest

@@ -7,10 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from include.checkpoint.checkpoint_files import list_checkpoint
+from include.checkpoint.checkpoint_files import list_checkpoint, read_operators, read_snapshots
 from include.checkpoint.measure_checkpoint import measure_checkpoint
-from include.checkpoint.operator_stores import read_operators
-from include.checkpoint.snapshot_contents import read_snapshots
 from include.lake.paths import Lake
 from include.landing.ingest import ingest
 from include.settings import MIB

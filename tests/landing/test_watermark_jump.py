@@ -6,15 +6,14 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from include.fold.instants import MICROSECOND
+from include.fold.admission import MICROSECOND
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.clock import Clock
-from include.landing.ingest import ingest
+from include.landing.ingest import SLACK, Jump, find_jump, ingest, jump_findings
 from include.landing.ingest_position import Batch
 from include.landing.parse_files import ACCEPTED, FILE, OUTCOME, REFUSED, arrow_schema
 from include.landing.parsed_batch import Parsed, ParsedHere
-from include.landing.watermark_jump import SLACK, Jump, find_jump, jump_findings
 from spark_jobs.tables.landing import ParsedOnSpark, ddl
 from tests.clocked import GRACE, SIGNALS, clock_of
 from tests.ingested import SIGNALS as WITHOUT_CLOCK

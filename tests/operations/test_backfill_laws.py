@@ -14,14 +14,14 @@ from deltalake import DeltaTable
 from include.fold.local import LocalFold
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.savepoints.manifest import mark_deleted, savepoints_of
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.live_savepoint import read_savepoint
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
-from spark_jobs.savepoints import read_savepoint
 from tests.bronze import rows_for
 from tests.engines.lake_runs import known_in, stored, table_of
 from tests.fold import oracle

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from include.coverage.give_up import give_up_reseed
+from include.coverage.rebuild import give_up_reseed
 from include.fold.deduplicate import Deduplicate
 from include.lake.generations import read_generations
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.savepoints.manifest import savepoints_of
 from include.settings import SavepointRules
 from include.stream_definition import load_definition
@@ -29,9 +29,9 @@ from spark_jobs import reseed_stream
 from spark_jobs.engines.checkpointed_states import read_states
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.engines.state_rows import states_from_rows
+from spark_jobs.live_savepoint import read_savepoint, savepoint_at
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
-from spark_jobs.savepoints import read_savepoint, savepoint_at
 from tests.bronze import Happened, StampedRow, stamp
 from tests.changed_stream import MODULE, NAME, RECORDS, STREAM, Deployed, deployed_in
 from tests.engines.lake_runs import drained, table_of

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from include.lake.ops import read_ops
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.savepoints.manifest import savepoints_of
 from include.settings import Stream
 from include.stream_definition import load_definition

@@ -10,8 +10,7 @@ from pyspark.errors import PythonException
 
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
-from include.plans.reseed_options import ReseedOptions
-from include.plans.reseed_plan import plan_reseed
+from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from include.savepoints.manifest import savepoints_of
 from include.streams.device_signals import Signal
 from spark_jobs import reseed_stream

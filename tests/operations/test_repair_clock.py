@@ -8,17 +8,17 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from include.cli.__main__ import main
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
+from include.lake.delta_log import dataset_of
 from include.lake.generations import read_generations
 from include.lake.paths import Lake, LakeError
-from include.lake.read_tables import dataset_of
 from include.landing import bronze_commits
 from include.landing.bronze_commits import append_next, bronze_rows, clock_after, read_clock
 from include.landing.bronze_tables import create_tables
 from include.landing.clock import RESET_KEY
 from include.landing.clock_repair import newest_repair
 from include.landing.ingest import ingest
-from include.plans.waiting_rows import has_waiting_rows
+from include.plans.open_stream import has_waiting_rows
 from include.registry import stream_named
 from spark_jobs import repair_clock as job
 from spark_jobs.engines.spark_engine import SparkEngine

@@ -6,7 +6,7 @@ import pytest
 
 from include.lake.generations import read_generations
 from include.lake.ops import update_ops
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.streams import device_signals, user_counts
 from include.streams.device_signals import Signal
 from spark_jobs import reseed_stream

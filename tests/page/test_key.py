@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow.dataset as pads
 import pytest
 
-from include.fold.instants import micros_of
-from include.lake.read_tables import dataset_of
-from include.page import key_replay, key_rows
-from include.page.big_keys import biggest_keys
-from include.page.key_figures import KeyFigures, read_key
-from include.page.key_outputs import ShownOutput, _marked, plain_rows
+from include.fold.admission import micros_of
+from include.lake.delta_log import dataset_of
+from include.page import key_figures as key_replay
+from include.page import key_rows
+from include.page.key_figures import KeyFigures, ShownOutput, _marked, plain_rows, read_key
 from include.page.key_rows import key_of_text, text_of_key
 from include.page.render import key_html
+from include.page.stream_figures import biggest_keys
 from include.registry import stream_named
 from include.savepoints.manifest import savepoints_of
 from include.stream_definition import load_definition

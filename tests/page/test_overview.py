@@ -10,14 +10,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from include.coverage.entries import BEGINNING_US
 from include.coverage.judge import Coverage, Span
-from include.coverage.segments import BEGINNING_US
-from include.fold.instants import micros_of
+from include.fold.admission import micros_of
 from include.lake.ops import append_ops, update_ops
 from include.lake.paths import Lake
-from include.page.days import days_of, days_text
 from include.page.declared import declared_here
-from include.page.overview import read_overview
+from include.page.overview import days_of, days_text, read_overview
 from include.page.stream_figures import read_stream
 from tests.page.history import NOW, streams_like, write_history
 

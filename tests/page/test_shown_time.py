@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.page.shown_time import FIRST_YEAR, MOST_DAYS, asked_time, moves
+from include.page.stream_figures import FIRST_YEAR, MOST_DAYS, asked_time, moves
 from tests.refused import refused
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)

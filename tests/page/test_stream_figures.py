@@ -13,8 +13,7 @@ from include.data_checks import Check
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.page.render import stream_html
-from include.page.run_points import PARTS
-from include.page.stream_figures import StreamFigures, read_stream
+from include.page.stream_figures import PARTS, StreamFigures, read_stream
 from tests.page.history import NOW, streams_like, write_history
 
 STREAMS = streams_like(2)

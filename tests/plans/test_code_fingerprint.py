@@ -10,11 +10,10 @@ from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.landing.initial_state import read_fingerprint
-from include.plans import code_fingerprint as module
-from include.plans.code_fingerprint import code_fingerprint
-from include.plans.stream_identity import stream_identity
+from include.plans import stream_identity as module
+from include.plans.stream_identity import code_fingerprint, stream_identity
 from include.registry import stream_named
-from include.savepoints.lineage import REJECTS
+from include.savepoints.manifest import REJECTS
 from include.settings import SettingsError
 from include.stream_definition import load_definition, pinned_settings
 from tests.initial_state import AS_OF, AS_OF_US, Row, document, rows_table, write_file, write_table

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from include.plans.code_fingerprint import key_fingerprint
+from include.plans.stream_identity import key_fingerprint
 from include.streams.user_counts import FOLD
 from tests.tried_stream import changed, files_in
 

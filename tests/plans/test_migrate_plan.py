@@ -13,21 +13,18 @@ from deltalake import DeltaTable
 from include.checkpoint.pin_generation import pin_generation
 from include.cli import app, state
 from include.cli.__main__ import main
-from include.fold.admission import EPOCH, MICROSECOND
+from include.fold.admission import EPOCH, MICROSECOND, micros_of
 from include.fold.deduplicate import Deduplicate
 from include.fold.definition import flat_map_groups_with_state
-from include.fold.instants import micros_of
 from include.fold.product_table import ensure_product
 from include.lake.generations import read_generations
 from include.lake.ops import append_ops, update_ops
 from include.plans.migrate_plan import MIGRATE, _refuse_other_keys, what_is_not_kept
 from include.plans.open_stream import open_stream
-from include.plans.reseed_options import ReseedOptions
-from include.plans.reseed_plan import intent_row, plan_reseed
+from include.plans.reseed_plan import ReseedOptions, intent_row, plan_reseed
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import pin_bronze
-from include.savepoints.lineage import mapped_lineage
-from include.savepoints.manifest import record_savepoint
+from include.savepoints.manifest import mapped_lineage, record_savepoint
 from include.stream_definition import load_definition, pinned_settings
 from include.streams.device_signals import FOLD, Signal
 from spark_jobs import reseed_stream

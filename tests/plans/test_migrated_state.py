@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from include.fold.admission import NEVER_US
 from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.fold.group_state import TIMERS, timers_column
 from include.fold.states import KeyState, States
-from include.fold.timers import TIMERS, timers_column
 from spark_jobs.engines.migrated_state import MigrationError, migrated
 from spark_jobs.engines.state_rows import states_from_rows, states_to_rows
 from tests.fold.timer_machine import timers_in

@@ -18,9 +18,7 @@ from include.plans.plan_backfill import plan_backfill, schedule_intervals
 from include.plans.plan_recompute import rows_emitted
 from include.registry import stream_named
 from include.savepoints.bronze_pin import pin_bronze
-from include.savepoints.identity import StreamIdentity
-from include.savepoints.lineage import mapped_lineage
-from include.savepoints.manifest import record_savepoint
+from include.savepoints.manifest import StreamIdentity, mapped_lineage, record_savepoint
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 from tests.refused import refused

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from include.care.rocksdb.profile import Profile, complete_settings, record_profile
 from include.care.rocksdb.settings import MAX_MEMORY_MB
+from include.care.rocksdb.tune_rocksdb import Profile, complete_settings, record_profile
 from include.lake.generations import INTENT
 from include.lake.lease import hold_lease
 from include.lake.ops import append_ops
@@ -19,8 +19,7 @@ from include.plans.open_stream import open_stream
 from include.plans.shared_jvm import wait_while_led
 from include.registry import stream_named
 from include.settings import GIB, SettingsError
-from include.steps import STEPS
-from include.stream_run import StreamRun
+from include.steps import STEPS, StreamRun
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
 

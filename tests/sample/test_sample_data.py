@@ -13,10 +13,13 @@ from include.cli.__main__ import main
 from include.lake.paths import Lake, LakeError
 from include.landing.landed_file import open_rows
 from include.landing.landed_row import Event, to_event
-from include.landing.refusals import RefusedError
+from include.landing.landed_values import RefusedError
 from include.registry import all_sources, source_named, streams_of
 from include.sample.sample_data import (
+    EPOCH,
+    FORMATS,
     HOUR_US,
+    MICROSECOND,
     MINUTE_US,
     Options,
     Summary,
@@ -24,7 +27,6 @@ from include.sample.sample_data import (
     generate,
     last_full_day,
 )
-from include.sample.sample_formats import EPOCH, FORMATS, MICROSECOND
 from include.settings import Source
 from tests.refused import refused
 

@@ -6,7 +6,7 @@ from include.checkpoint.pin_generation import note_code, pin_generation
 from include.lake.generations import read_generations
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.savepoints.lineage import current_lineage, serves
+from include.savepoints.manifest import current_lineage, serves
 from tests.changed_stream import STREAM
 
 SAVEPOINT = "20260101T000000000000-abc"

@@ -11,13 +11,12 @@ from pyspark.errors import PySparkException
 from include.fold.ddl import state_rows_ddl
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.savepoints.contents import SavepointError
-from include.savepoints.manifest import Savepoint, savepoints_of
+from include.savepoints.manifest import Savepoint, SavepointError, savepoints_of
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
+from spark_jobs.live_savepoint import read_savepoint, write_savepoint
 from spark_jobs.replay_bronze import plan_with_sound_base
-from spark_jobs.savepoints import read_savepoint, write_savepoint
-from spark_jobs.tables.read_damage import Cause, is_damage
+from spark_jobs.tables.savepoint_rows import Cause, is_damage
 from tests.late_lakes import START_US, small
 from tests.refused import refused
 

@@ -13,16 +13,21 @@ from include.lake.generations import read_generations
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.savepoints.bronze_pin import count_before, pin_bronze
-from include.savepoints.choose_base import choose_base
-from include.savepoints.identity import StreamIdentity
-from include.savepoints.manifest import Savepoint, is_due, mark_deleted, record_savepoint
-from include.savepoints.retention import (
+from include.savepoints.choose_base import (
     STRUCK_OFF_KEPT,
+    choose_base,
     expired,
     left_over_ids,
     needed_ids,
     oldest_kept_us,
     spare_a_base,
+)
+from include.savepoints.manifest import (
+    Savepoint,
+    StreamIdentity,
+    is_due,
+    mark_deleted,
+    record_savepoint,
 )
 from include.settings import SavepointRules
 from include.streams import user_counts

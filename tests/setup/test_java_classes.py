@@ -7,7 +7,8 @@ from zipfile import ZipFile
 import pytest
 
 from include.setup import install, java
-from include.spark import conf, java_classes
+from include.spark import conf
+from include.spark import versions as java_classes
 from tests.refused import refused
 
 PYTHON = Path(sys.executable)

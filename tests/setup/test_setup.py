@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import pytest
 
-from include.lake.process_tree import wait_until
+from include.lake.lease import wait_until
 from include.setup import install, jars
 from include.setup.install import CountLine, pinned, progress
 from include.setup.java import check_java, java_version

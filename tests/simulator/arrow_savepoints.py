@@ -15,15 +15,19 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
-from include.fold.conform import conformed_table
+from include.fold.admission import instant_of
+from include.fold.arrow_values import conformed_table
 from include.fold.definition import KeyedFold
-from include.fold.instants import instant_of
 from include.lake.columns import INSTANT, documented, without_comments
-from include.lake.delta_log import is_of_machine, open_table
-from include.lake.open_delta import delta_table
+from include.lake.delta_log import delta_table, is_of_machine, open_table
 from include.lake.paths import Lake, files_of
-from include.savepoints.contents import Contents, SavepointError
-from include.savepoints.savepoint_table import beside_in, savepoint_columns, savepoint_table
+from include.savepoints.manifest import (
+    Contents,
+    SavepointError,
+    beside_in,
+    savepoint_columns,
+    savepoint_table,
+)
 from spark_jobs.tables.savepoint_rows import CHECKED
 
 LENGTH = 16  # bytes of a checksum

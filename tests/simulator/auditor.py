@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from include.fold.instants import instant_of, micros_of
-from include.lake.read_tables import dataset_of
+from include.fold.admission import instant_of, micros_of
+from include.lake.delta_log import dataset_of
 from include.plans.coverage_record import coverage_record
 from include.settings import Stream
 from tests.simulator import oracle

@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake, files_of
-from include.landing.late_fields import late_fields, with_late_fields
+from include.landing.bronze_tables import late_fields, with_late_fields
 from tests.simulator.checkpoint_log import CheckpointError, Offset
 
 

@@ -27,10 +27,13 @@ from spark_jobs.engines.packing import (
     clock_column,
     from_stream,
 )
-from spark_jobs.engines.pending import pending_events
 from spark_jobs.engines.state_fingerprint import Fingerprint, StateFingerprint
-from spark_jobs.engines.state_rows import states_to_rows
-from spark_jobs.engines.stored_bucket import StoredBucket, unpacked_states
+from spark_jobs.engines.state_rows import (
+    StoredBucket,
+    pending_events,
+    states_to_rows,
+    unpacked_states,
+)
 from tests.simulator.checkpoint_log import CheckpointError, CheckpointLog, Offset, Planned
 from tests.simulator.delta_source import DeltaSource
 from tests.simulator.live_operator import Operator

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
 
-from include.fold.bronze_events import INSTANTS
-from include.fold.conform import conformed
+from include.fold.arrow_values import conformed
+from include.fold.bucket import INSTANTS
 from include.fold.definition import KEY
 from include.fold.event_order import keys_of
+from include.fold.keys import buckets_of
 from include.fold.schemas import event_schema
-from include.fold.spark_hash import buckets_of
 from include.lake.columns import arrow_type
 from spark_jobs.engines.engine import LiveQuery
 from spark_jobs.engines.packing import (

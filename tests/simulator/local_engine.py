@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from include.data_checks import Check, Verdict
-from include.fold.bronze_events import INSTANTS, as_events, dates_within, event_names
-from include.fold.bucket import settle
+from include.fold.arrow_values import kept_without_timeout
+from include.fold.bucket import INSTANTS, as_events, dates_within, event_names, settle
 from include.fold.definition import (
     EMITTED_AT_US,
     REMOVED,
@@ -23,30 +23,33 @@ from include.fold.definition import (
     MigrateState,
 )
 from include.fold.schemas import REJECTED, event_schema, output_schema
-from include.fold.state_arrays import kept_without_timeout
 from include.fold.states import States
 from include.lake.columns import instant_scalar
+from include.lake.delta_log import table_to_read
 from include.lake.paths import Lake, files_of
-from include.lake.read_tables import table_to_read
+from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.clock_row import write_reset_row, write_still_row
-from include.landing.initial_state import check_as_of, default_timeout_us
-from include.landing.initial_state_file import (
+from include.landing.initial_state import (
+    check_as_of,
+    default_timeout_us,
     document_fingerprint,
     read_document,
     states_of,
     typed_rows,
 )
-from include.landing.late_fields import late_fields, with_late_fields
-from include.savepoints.contents import Contents
-from include.savepoints.manifest import Savepoint
+from include.savepoints.manifest import Contents, Savepoint
 from include.settings import SettingsError, Source, Stream
 from spark_jobs.engines.bronze_fields import check_bronze
 from spark_jobs.engines.engine import InitialStates, LiveQuery, ProductTable, Stage, WriteBatch
 from spark_jobs.engines.migrated_state import migrated
-from spark_jobs.engines.pending import PendingEventsError, pending_events
-from spark_jobs.engines.state_rows import projected, states_from_rows, states_to_rows
-from spark_jobs.tables.arrow_rejected import ArrowRejected
-from spark_jobs.tables.arrow_tables import ArrowProduct
+from spark_jobs.engines.state_rows import (
+    PendingEventsError,
+    pending_events,
+    projected,
+    states_from_rows,
+    states_to_rows,
+)
+from spark_jobs.tables.arrow_tables import ArrowProduct, ArrowRejected
 from tests.simulator import arrow_savepoints
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from include.fold.instants import instant_of, micros_of
+from include.fold.admission import instant_of, micros_of
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.paths import LakeError
 from include.landing.clock_repair import is_reset_missing, open_repair
-from include.plans.promote import why_not_promote
-from include.plans.reseed_options import ReseedOptions
-from include.plans.waiting_rows import has_waiting_rows
+from include.plans.open_stream import has_waiting_rows
+from include.plans.plan_backfill import why_not_promote
+from include.plans.reseed_plan import ReseedOptions
 from include.settings import SettingsError
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute

@@ -11,15 +11,14 @@ import pytest
 from deltalake import DeltaTable
 
 from include.coverage import judge, ledger, trust
-from include.coverage.judge import Coverage
-from include.coverage.late_groups import LateGroup, late_groups
-from include.coverage.live import progress_of
-from include.fold.instants import micros_of
+from include.coverage.judge import Coverage, LateGroup, late_groups
+from include.coverage.ledger import progress_of
+from include.fold.admission import micros_of
 from include.lake.generations import Generations, read_generations
 from include.lake.paths import Lake
-from include.plans import reseed_base
+from include.plans import reseed_plan as reseed_base
 from include.registry import all_streams
-from include.savepoints.identity import StreamIdentity
+from include.savepoints.manifest import StreamIdentity
 from spark_jobs import compact_state, write_savepoint
 from tests.simulator.planted_folds import FOLDS
 from tests.simulator.planted_landing import LANDING

@@ -8,13 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from include.fold import arrow_values, bucket, codes, distinct, event_order, spark_hash, states
+from include.fold import arrow_values, bucket, event_order, states
+from include.fold import event_order as distinct
+from include.fold import keys as codes
+from include.fold import keys as spark_hash
 from include.fold.admission import NEVER_US
+from include.fold.calls import RejectingTimerCalls, TimerCalls
 from include.fold.deduplicate import SEEN, SeenValues
-from include.fold.shapes import Items, Money, Nested, Pairs
+from include.fold.group_state import TIMERS, TimedGroupState
+from include.fold.records import Items, Money, Nested, Pairs
 from include.fold.states import States
-from include.fold.timer_calls import RejectingTimerCalls, TimerCalls
-from include.fold.timers import TIMERS, TimedGroupState
 from tests.simulator import arrow_savepoints
 from tests.simulator.replaced import everywhere
 

@@ -8,9 +8,9 @@ import pytest
 
 from include.lake.commits import is_written
 from include.landing import bronze_commits, group_clock
+from include.landing.bronze_tables import late_fields
 from include.landing.clock import Clock
 from include.landing.group_clock import Groups, counted_us
-from include.landing.late_fields import late_fields
 from tests.simulator.replaced import everywhere
 
 

@@ -20,14 +20,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+import include.lake.delta_log
 import include.lake.ops
-import include.lake.read_tables
-from include.coverage.late_groups import LateGroup, late_groups
+from include.coverage.judge import LateGroup, late_groups
 from include.lake.generations import Generations, read_generations
 from include.lake.ops import append_ops
 from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
-from include.plans import code_fingerprint
+from include.plans import stream_identity as code_fingerprint
 
 
 class _Open(NamedTuple):
@@ -62,7 +62,7 @@ class QuickTables:
             given = {name: value for name, value in named.items() if value is not None}
             quick._open_table(table, str(table_uri), version, given)
 
-        patch.setattr(include.lake.read_tables, "KEPT", 0)  # what is open here moves on
+        patch.setattr(include.lake.delta_log, "KEPT", 0)  # what is open here moves on
         patch.setattr(DeltaTable, "__init__", init)
         patch.setattr(include.lake.ops, "dataset_without_bounds", self._dataset)
         _replace(patch, "read_ops", include.lake.ops.read_ops, self._read_ops)

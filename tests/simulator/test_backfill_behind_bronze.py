@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.lake.paths import LakeError
 from include.landing.bronze_tables import create_tables
 from include.settings import SettingsError

@@ -10,11 +10,11 @@ from deltalake import DeltaTable
 
 from include.care.check_checkpoint import check_checkpoint
 from include.coverage.table_coverage import table_coverage
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.lake.ops import read_ops
 from include.landing.ingest_seal import seal_tables
-from include.plans.reseed_options import ReseedOptions
-from include.plans.waiting_rows import has_waiting_rows
+from include.plans.open_stream import has_waiting_rows
+from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.compact_state import compact
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.repair_clock import repair_clock

@@ -3,7 +3,7 @@
 import pytest
 
 from include.coverage.table_coverage import table_coverage
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.settings import SettingsError
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.steps import land, run

@@ -7,8 +7,7 @@ import pytest
 from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.coverage.table_coverage import table_coverage
 from include.lake.generations import read_generations
-from include.plans.reseed_options import ReseedOptions
-from include.plans.reseed_plan import plan_reseed
+from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator.steps import all_rows, land, run, table_of

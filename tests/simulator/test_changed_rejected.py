@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from include.coverage.table_coverage import find_coverage
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator.damage import append_again

@@ -9,7 +9,7 @@ import pytest
 
 from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.coverage.table_coverage import table_coverage
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.savepoints.manifest import savepoints_of
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from include.coverage.table_coverage import table_coverage
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator.steps import land, live_table, run

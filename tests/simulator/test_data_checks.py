@@ -9,10 +9,10 @@ import pytest
 
 from include.coverage.table_coverage import table_coverage
 from include.data_checks import Check, DataCheckError
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.settings import SettingsError
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from include.checkpoint.row_counts import count_events
+from include.checkpoint.committed_batch import count_events
+from include.fold.admission import micros_of
 from include.fold.ddl import output_ddl
-from include.fold.instants import micros_of
 from include.fold.product_table import ensure_product
 from include.fold.schemas import output_schema
 from include.registry import stream_named

@@ -11,7 +11,7 @@ from include.erase.erase_plan import plan_erasure
 from include.erase.erased_key import erased_key
 from include.lake.ops import read_ops
 from include.landing.erasures import erasures_of
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.settings import SettingsError
 from spark_jobs.reseed_stream import reseed
 from tests.erase.scan import files_with

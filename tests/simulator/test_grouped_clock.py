@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.landing.bronze_commits import read_clock
 from include.landing.clock_repair import open_repair
 from spark_jobs.repair_clock import repair_clock

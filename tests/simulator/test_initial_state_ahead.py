@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from include.coverage.table_coverage import table_coverage
-from include.fold.instants import instant_of
-from include.plans.reseed_options import ReseedOptions
+from include.fold.admission import instant_of
+from include.plans.reseed_plan import ReseedOptions
 from include.plans.stream_identity import stream_identity
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed

@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import pytest
 
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.lake.ops import read_ops
 from include.lake.stream_result import recompute_extra
 from include.landing.ingest_seal import seal_tables
-from include.plans.joined_backfill import MOST, following_ends, take_joined
+from include.plans.plan_backfill import MOST, following_ends, take_joined
 from include.plans.plan_recompute import settled_until
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.recompute_interval import recompute_all
 from spark_jobs.reseed_stream import reseed
 from tests.simulator.steps import all_rows, land, live_table, run, some_rows, table_of

@@ -11,16 +11,15 @@ from deltalake import DeltaTable
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from include.checkpoint.committed_batch import check_rows_add_up
 from include.checkpoint.measure_checkpoint import measure_checkpoint
-from include.checkpoint.row_counts import check_rows_add_up
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.lake.lease import hold_lease
 from include.lake.ops import read_ops
 from include.lake.paths import LakeError
 from include.landing.bronze_tables import create_tables
-from include.plans.waiting_rows import has_waiting_rows
-from include.savepoints.contents import SavepointError
-from include.savepoints.manifest import savepoints_of
+from include.plans.open_stream import has_waiting_rows
+from include.savepoints.manifest import SavepointError, savepoints_of
 from spark_jobs.compact_state import compact
 from spark_jobs.run_stream import drain, drain_others
 from tests.examples import examples

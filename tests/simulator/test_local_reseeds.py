@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from include.fold.instants import instant_of, micros_of
+from include.fold.admission import instant_of, micros_of
 from include.lake.ops import read_ops
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from include.coverage.table_coverage import find_coverage, table_coverage
 from include.lake.table_seal import reseal
 from include.landing.bronze_tables import create_tables
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.refused import refused_until

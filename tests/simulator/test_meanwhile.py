@@ -15,14 +15,13 @@ from include.coverage.table_coverage import (
     find_coverage,
     table_coverage,
 )
-from include.fold.admission import EPOCH
-from include.fold.instants import instant_of
+from include.fold.admission import EPOCH, instant_of
 from include.lake.paths import LakeError
-from include.landing import changed_bronze
+from include.landing import ingest_seal as changed_bronze
 from include.landing.ingest import ingest
 from include.landing.ingest_seal import how_tables_changed, seal_tables
 from include.plans.coverage_record import coverage_record
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from include.lake.generations import read_generations
-from include.savepoints.lineage import is_mapped, same_code
+from include.savepoints.manifest import is_mapped, same_code
 from tests.simulator.operations import Operations
 from tests.simulator.sequences import one_more_run, ordinary_days
 

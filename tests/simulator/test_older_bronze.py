@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from include.coverage.table_coverage import find_coverage, table_coverage
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.lake.paths import LakeError
 from include.landing.ingest import ingest
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.streams import sources
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from include.coverage.table_coverage import find_coverage
-from include.fold.admission import EPOCH
-from include.fold.instants import instant_of
+from include.fold.admission import EPOCH, instant_of
 from include.landing.ingest import ingest
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from include.streams import sources
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed

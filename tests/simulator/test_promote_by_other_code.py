@@ -1,8 +1,8 @@
 """A backfill right after a deploy: live has not run by the new code yet."""
 
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
+from include.plans.plan_backfill import why_not_promote
 from include.plans.plan_recompute import settled_until
-from include.plans.promote import why_not_promote
 from spark_jobs.recompute_interval import recompute
 from tests.simulator.steps import land, run
 from tests.simulator.world import START_US, World

@@ -9,7 +9,7 @@ import pytest
 
 from include.coverage.table_coverage import find_coverage
 from include.coverage.trust import table_version
-from include.plans.reseed_options import ReseedOptions
+from include.plans.reseed_plan import ReseedOptions
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.run_stream import drain
 from tests.refused import refused_until

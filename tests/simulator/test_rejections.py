@@ -6,11 +6,10 @@ from collections import Counter
 import pytest
 
 from include.coverage.table_coverage import table_coverage
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
-from include.plans.reseed_options import ReseedOptions
-from include.plans.reseed_plan import plan_reseed
+from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from include.plans.stream_identity import stream_identity
 from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed

@@ -10,15 +10,15 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.fold.instants import instant_of, micros_of
+from include.fold.admission import instant_of, micros_of
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.landing import bronze_commits
 from include.landing.clock import read_logged_clock, why_not_ingest
 from include.landing.clock_repair import newest_repair, open_repair, refuse_before_reset
 from include.plans.clock_repair_plan import plan_clock_repair
-from include.plans.reseed_options import ReseedOptions
-from include.plans.waiting_rows import has_waiting_rows
+from include.plans.open_stream import has_waiting_rows
+from include.plans.reseed_plan import ReseedOptions
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.manifest import savepoints_of
 from include.settings import SettingsError

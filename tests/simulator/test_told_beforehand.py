@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from include.fold.instants import instant_of
+from include.fold.admission import instant_of
 from include.lake.paths import LakeError
 from include.landing.clock_repair import begin_repair
 from include.plans.clock_repair_plan import plan_clock_repair
 from include.plans.plan_backfill import plan_backfill
 from include.plans.plan_recompute import plan_recompute, settled_until
-from include.plans.reseed_options import ReseedOptions
-from include.plans.reseed_plan import plan_reseed
+from include.plans.reseed_plan import ReseedOptions, plan_reseed
 from include.plans.stream_identity import stream_identity
 from include.savepoints.bronze_pin import pin_bronze
 from spark_jobs.recompute_interval import recompute

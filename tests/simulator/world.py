@@ -25,11 +25,9 @@ from deltalake import DeltaTable
 
 import include.streams
 from include import registry
-from include.fold.admission import EPOCH
-from include.fold.instants import instant_of, micros_of
+from include.fold.admission import EPOCH, instant_of, micros_of
+from include.lake.delta_log import dataset_of
 from include.lake.paths import Lake
-from include.lake.read_tables import dataset_of
-from include.landing.bronze_changes import add_rescued, follow_fields
 from include.landing.bronze_commits import (
     append_next,
     bronze_rows,
@@ -38,7 +36,7 @@ from include.landing.bronze_commits import (
     clock_row,
     read_clock,
 )
-from include.landing.bronze_tables import create_tables
+from include.landing.bronze_tables import add_rescued, create_tables, follow_fields
 from include.landing.clock import RESET_KEY, Clock
 from include.landing.ingest import ingest
 from include.landing.ingest_seal import WATERMARK_KEY

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from include.setup import install
-from include.setup import s3 as s3_setup
-from include.spark import java_classes, s3
+from include.setup import jars as s3_setup
+from include.spark import conf as s3
+from include.spark import versions as java_classes
 from include.spark.submit import conf_of, jars_to_ship, submit_command
 from tests.refused import refused
 

@@ -8,7 +8,7 @@ import pytest
 
 from include.registry import all_streams
 from include.settings import PROJECT
-from spark_jobs.ship_project import PACKAGES, zip_project
+from spark_jobs.job import PACKAGES, zip_project
 
 
 def test_the_same_project_is_shipped_as_the_same_bytes(tmp_path):

@@ -12,17 +12,18 @@ from deltalake.exceptions import CommitFailedError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.fold.admission import micros_of
 from include.fold.definition import Definition, flat_map_groups_with_state
-from include.fold.instants import micros_of
 from include.fold.product_table import TableSchemaError, ensure_product
 from include.fold.schemas import output_schema
 from include.fold.states import States
 from include.lake.commits import transaction
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
-from include.lake.range_change import RangeChange
+from include.lake.table_seal import RangeChange
 from spark_jobs.engines.state_rows import states_to_rows
-from spark_jobs.tables import arrow_commits, arrow_tables
+from spark_jobs.tables import arrow_tables
+from spark_jobs.tables import arrow_tables as arrow_commits
 from tests.simulator.local_engine import ArrowProductTable
 
 FEED = "delta.enableChangeDataFeed"

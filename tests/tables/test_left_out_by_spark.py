@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from include.lake.paths import Lake
 from spark_jobs.maintain_table import vacuum
-from spark_jobs.tables.exactly_once import append_once
-from spark_jobs.tables.row_ranges import replace_rows
+from spark_jobs.tables.product import append_once, replace_rows
 from spark_jobs.tables.savepoint_rows import delete_rows
 from tests.unreachable import leave_out
 

@@ -7,14 +7,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
+from include.fold.admission import micros_of
 from include.fold.bucket import outputs_table
+from include.fold.calls import Emitted
 from include.fold.ddl import output_ddl
 from include.fold.definition import Definition, KeyedFold, flat_map_groups_with_state
-from include.fold.instants import micros_of
 from include.fold.product_table import ensure_product
 from include.fold.records import columns_of
-from include.fold.settle import Emitted
-from include.lake.range_change import RangeChange
+from include.lake.table_seal import RangeChange
 from spark_jobs.engines.packing import to_stream, unpack
 from spark_jobs.tables.product import DeltaProduct
 from tests.refused import refused

@@ -8,11 +8,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
+from include.fold.admission import micros_of
 from include.fold.emitted import Rejected
-from include.fold.instants import micros_of
 from include.lake.ops import read_ops
-from include.lake.rejected_calls import COLUMNS
-from include.plans.reseed_options import ReseedOptions
+from include.lake.stream_result import COLUMNS
+from include.plans.reseed_plan import ReseedOptions
 from include.savepoints.manifest import savepoints_of
 from include.stream_definition import load_definition
 from spark_jobs import stream_drain

@@ -32,7 +32,7 @@ def note(dag_run: Any) -> None:
     from sqlalchemy import select
     from sqlalchemy.orm import object_session
 
-    from include.airflow.run_note import KEY, OURS, TASK
+    from include.airflow.dag_run import KEY, OURS, TASK
 
     if dag_run.run_type != "backfill" or not dag_run.dag_id.startswith("stream_"):
         return

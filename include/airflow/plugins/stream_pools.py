@@ -9,7 +9,7 @@ from typing import Any
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
-DESCRIPTION = "One writer at a time (include/airflow/pools.py)"
+DESCRIPTION = "One writer at a time (include/airflow/assets.py)"
 
 
 class PoolMaker:
@@ -35,7 +35,7 @@ def missing_pools(dag_run: Any, session: Any) -> list[str]:
     from airflow.models.taskinstance import TaskInstance
     from sqlalchemy import select
 
-    from include.airflow.pools import is_ours
+    from include.airflow.assets import is_ours
 
     of_tasks = select(TaskInstance.pool).where(
         TaskInstance.dag_id == dag_run.dag_id,

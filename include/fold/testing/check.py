@@ -7,25 +7,268 @@ The law: what a stream comes to is a function of its events alone. Not of which 
 in, in which order, what came too late, what the process was before, or when it is run.
 """
 
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import date
 from decimal import localcontext
 from random import Random
+from types import FrameType
 from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import Flaky, NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
-from include.fold.arithmetic import ARITHMETIC
-from include.fold.arrow_values import encode, plain_values
-from include.fold.definition import Key, KeyedFold, MigrateState
-from include.fold.failures import function_name
+from include.fold.admission import NEVER_US
+from include.fold.arrow_values import column_values, encode, plain_values
+from include.fold.call_checks import CallChecks
+from include.fold.definition import Key, KeyedFold, MigrateState, StateFunction
+from include.fold.failures import ARITHMETIC, StateFunctionError, function_name
+from include.fold.group_state import GroupState
 from include.fold.records import columns_of
 from include.fold.states import States
 from include.fold.testing.cases import Case, Drawn, Part, Values, case_of, drawn_cases
-from include.fold.testing.restart import restarted
-from include.fold.testing.tell import Told, tell
-from include.fold.testing.watched import Watched
+from include.fold.testing.run import Happened, Ran, key_of_row, run
+
+
+def restarted(fold: KeyedFold, ran: Ran) -> Ran:
+    """The run as the next process finds it."""
+    stored = stored_and_read(fold, ran.states)
+    known = {
+        key: each._replace(state=stored.get(key, each.state)) for key, each in ran.known.items()
+    }
+    return replace(ran, known=known)
+
+
+def stored_and_read(fold: KeyedFold, states: dict[Key, Any]) -> dict[Key, Any]:
+    """The states by way of Arrow. Raises what Arrow does for a value that it cannot hold."""
+    if not states:
+        return {}
+    columns = zip(fold.state_columns, zip(*states.values(), strict=True), strict=True)
+    read = [column_values(column, encode(column.shape, values)) for column, values in columns]
+    return dict(zip(states, map(fold.state, *read), strict=True))
+
+
+Arriving = tuple[Sequence[Happened], int]  # for one run, and the instant it comes to
+WRONG_VALUE = (TypeError, ValueError, OverflowError)
+
+
+class Told(NamedTuple):
+    """Each part as text, so -0.0 is not 0.0, and True is not 1."""
+
+    outputs: list[str]
+    states: list[str]
+    timeouts: list[str]
+    rejected: list[str]
+    error: str | None = None  # why it came to nothing
+
+    def differs(self, other: "Told") -> str | None:
+        """The first part that is not the same."""
+        names = ("error", "outputs", "states", "timeouts", "rejected")
+        return next((n for n in names if getattr(self, n) != getattr(other, n)), None)
+
+    def part(self, name: str) -> str:
+        """One of its parts, for a message."""
+        if self.error is not None:
+            return f"it fails: {self.error}"
+        return f"{name} {', '.join(getattr(self, name)) or 'none'}"
+
+
+def tell(
+    fold: KeyedFold,
+    parts: Iterable[Arriving],
+    states: Mapping[Key, Any],
+    restart: Callable[[KeyedFold, Ran], Ran] | None = None,
+) -> Told:
+    """What runs over `parts` come to, one after the other, beginning with `states`."""
+    told = Told([], [], [], [])
+    rows: dict[Any, str] = {}
+    before: Ran | Mapping[Key, Any] = states
+    try:
+        for events, clock_us in parts:
+            if restart is not None and isinstance(before, Ran):
+                before = restart(fold, before)
+            # New ones for each run, as an engine makes them: nothing can hold on to them.
+            arriving = [Happened(fold.event._make(e), us) for e, us in events]  # type: ignore[attr-defined]
+            before = ran = run(fold, arriving, clock=clock_us, state=before)
+            _tell_outputs(fold, ran, rows)
+            _tell_rejected(ran, told)
+    except StateFunctionError as error:
+        return told._replace(error=str(error))
+    except WRONG_VALUE as error:
+        return told._replace(error=f"{type(error).__name__}: {error}")
+    told.outputs.extend(sorted(rows.values()))
+    _tell_states(ran, told)
+    return told
+
+
+def _tell_outputs(fold: KeyedFold, ran: Ran, rows: dict[Any, str]) -> None:
+    """Into the rows of the table: an append stream's all stay, an update stream's by key."""
+    checks = CallChecks(fold)
+    is_append = fold.output_mode == "append"
+    for removed in ran.removed:
+        rows.pop(removed, None)
+    for row, at_us in zip(ran.outputs, ran.emitted_at_us, strict=True):
+        plain = fold.output._make(checks.output(row))  # type: ignore[attr-defined]
+        name = len(rows) if is_append else key_of_row(fold, plain)
+        rows[name] = f"{plain!r} at {at_us}"
+
+
+def _tell_rejected(ran: Ran, told: Told) -> None:
+    for call in ran.rejected:
+        told.rejected.append(f"{call.cause} of {call.key} at {call.at_us} ({call.error})")
+
+
+def _tell_states(ran: Ran, told: Told) -> None:
+    told.rejected.sort()
+    known = ((key, each.state) for key, each in ran.known.items() if each.state is not None)
+    told.states.extend(sorted(f"{key!r}: {state!r}" for key, state in known))
+    told.timeouts.extend(sorted(f"{key!r}: {at}" for key, at in ran.timeouts.items()))
+    told.timeouts.extend(sorted(f"{key!r}: {timers}" for key, timers in ran.timers.items()))
+
+
+OUTSIDE = {
+    "time": {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "localtime"},
+    "posix": {"urandom", "getpid"},
+    "nt": {"urandom", "getpid"},
+}
+NOW = {"now", "utcnow", "today"}
+# A line of a log has a time. Hypothesis measures the garbage collection, wherever that comes.
+MAY_ASK = {"logging", "hypothesis"}
+
+
+class Found(NamedTuple):
+    """What is wrong, and what to do."""
+
+    broken: str
+    advice: str
+
+
+MEANT = "If that is meant: check_fold(..., may_keep=True)."
+
+
+def asks(what: str) -> Found:
+    return Found(
+        f"asks {what}",
+        "The next run gets another answer. Take the time from the events, or from state.clock_us; "
+        "what is random, from a random.Random(...) that an event seeds.",
+    )
+
+
+READS_TWICE = Found(
+    "reads its events twice",
+    "An iterator is empty the second time. Read them in one loop, or list them first: events = "
+    "list(events).",
+)
+LOSES_TIMEOUT = Found(
+    "loses a timeout",
+    "Each call clears the timeout of its key. This one leaves a state without, so that it stays "
+    f"for ever if no event comes: set the timeout again in each call. {MEANT}",
+)
+KEEPS_STATE = Found(
+    "leaves a state when its timeout has come",
+    "It is as it was, and has no timeout any more, so it stays for ever if no event comes: "
+    f"state.remove() when state.hasTimedOut, or set a timeout again. {MEANT}",
+)
+
+
+class Watched:
+    """Does what `function` does. `found` says what is wrong with how it does it."""
+
+    def __init__(self, function: StateFunction, may_keep: bool) -> None:
+        self.function = getattr(function, "function", function)  # its name is in messages
+        self.found: list[Found] = []
+        self._call = function
+        self._may_keep = may_keep
+        self._timeouts: dict[Key, int] = {}
+
+    def __call__(self, key: Key, events: Iterator[Any], state: GroupState[Any]) -> Iterator[Any]:
+        before = state.getOption
+        with self._no_questions():
+            outputs = iter(self._call(key, _Once(events, self.found), state))
+        while True:
+            # Not at one go: what it yields is looked at while it reads on.
+            with self._no_questions():
+                output = next(outputs, outputs)
+            if output is outputs:
+                break
+            yield output
+        if not self._may_keep:
+            self._see_timeout(key, before, state)
+
+    def _see_timeout(self, key: Key, before: Any, state: GroupState[Any]) -> None:
+        had_one = self._timeouts.get(key, NEVER_US) != NEVER_US
+        self._timeouts[key] = state.timeout_at_us
+        if not state.exists or state.timeout_at_us != NEVER_US or state.timers:
+            return
+        if state.hasTimedOut and state.getOption == before:
+            self.found.append(KEEPS_STATE)
+        elif had_one and not state.hasTimedOut:
+            self.found.append(LOSES_TIMEOUT)
+
+    @contextmanager
+    def _no_questions(self) -> Iterator[None]:
+        profiler = sys.getprofile()
+        sys.setprofile(self._see_call)
+        try:
+            yield
+        finally:
+            sys.setprofile(profiler)
+
+    def _see_call(self, frame: FrameType, event: str, called: Any) -> None:
+        if event != "c_call" or not _asks_outside(called):
+            return
+        if not any(name.partition(".")[0] in MAY_ASK for name in _modules_of(frame)):
+            self.found.append(asks(_name(called)))
+
+
+def _modules_of(frame: FrameType | None) -> Iterator[str]:
+    """Of who asks, and of all who called it, up to here: a log's handler may be of any module."""
+    while frame is not None and (name := frame.f_globals.get("__name__", "")) != __name__:
+        yield name
+        frame = frame.f_back
+
+
+def _asks_outside(called: Any) -> bool:
+    owner = getattr(called, "__self__", None)
+    if isinstance(owner, type) and issubclass(owner, date):
+        return called.__name__ in NOW
+    if owner is random._inst:
+        return True
+    return called.__name__ in OUTSIDE.get(called.__module__ or "", ())
+
+
+def _name(called: Any) -> str:
+    if getattr(called, "__self__", None) is random._inst:
+        return "the module random"
+    owner = getattr(called, "__self__", None)
+    return f"{owner.__name__ if owner is not None else called.__module__}.{called.__name__}()"
+
+
+class _Once:
+    """Events that are to be read once. A second loop begins with a second `iter`."""
+
+    def __init__(self, events: Iterator[Any], found: list[Found]) -> None:
+        self._events = events
+        self._found = found
+        self._given = self._is_read = False
+
+    def __iter__(self) -> "_Once":
+        if self._given and self._is_read:
+            self._found.append(READS_TWICE)
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            event = next(self._events)
+        except StopIteration:
+            self._is_read = True
+            raise
+        self._given = True
+        return event
 
 
 class Law(NamedTuple):
@@ -146,7 +389,7 @@ class _Search:
             wrong = f"gives {states}, {AGAIN.how} {again}"
         if wrong is None:
             return states, None
-        return {}, f"{_name(self.migrate)}, for the states {case.old_states}, {wrong}"
+        return {}, f"{_function_name(self.migrate)}, for the states {case.old_states}, {wrong}"
 
     def _says(
         self, case: Case, parts: list[Part], broken: str, what: list[str], advice: str
@@ -202,7 +445,7 @@ def _read_back(state: Any) -> dict[str, Any]:
     }
 
 
-def _name(function: Any) -> str:
+def _function_name(function: Any) -> str:
     return getattr(function, "__name__", repr(function))
 
 

@@ -22,12 +22,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from include.fold.admission import NEVER_US, is_late
+from include.fold.admission import NEVER_US, is_late, micros_of
 from include.fold.definition import Key, KeyedFold
 from include.fold.emitted import Rejected
-from include.fold.instants import micros_of
 from include.fold.local import BronzeRow, LocalFold
-from include.fold.shapes import Nested
+from include.fold.records import Nested
 from include.fold.states import NO_STATE_US, KeyState
 
 

@@ -9,8 +9,9 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.care.rocksdb import profile as profile_module
-from include.care.rocksdb.profile import (
+from include.care.rocksdb import tune_rocksdb as profile_module
+from include.care.rocksdb.settings import SETTINGS
+from include.care.rocksdb.tune_rocksdb import (
     FLOOR_MB,
     MACHINE_SHARE,
     PER_PARTITION_MB,
@@ -23,7 +24,6 @@ from include.care.rocksdb.profile import (
     record_profile,
     record_verdict,
 )
-from include.care.rocksdb.settings import SETTINGS
 from include.lake.ops import append_ops, read_ops
 from include.registry import stream_named
 from include.settings import GIB, MIB

@@ -10,26 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.care.rocksdb.profile import (
-    FLOOR_MB,
-    Profile,
-    active_profile,
-    complete_settings,
-    memory_ceiling_mb,
-    profile_for_run,
-    record_profile,
-)
 from include.care.rocksdb.settings import MAX_MEMORY_MB, PINNED, SETTINGS
 from include.care.rocksdb.tune_rocksdb import (
     BYTES,
+    FLOOR_MB,
     PATIENCE_RUNS,
     TIMES,
     Figures,
     Outcome,
+    Profile,
     Record,
+    active_profile,
     batches_of,
+    complete_settings,
     decide,
     format_outcome,
+    memory_ceiling_mb,
+    profile_for_run,
+    record_profile,
     trial_findings,
     tune_rocksdb,
     wanted_mb,
