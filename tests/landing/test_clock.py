@@ -199,9 +199,6 @@ def test_the_clock_is_read_from_the_newest_commit(lake: Lake):
     for watermark in (NOW, NOW + MS):
         logged(lake, watermark)
         assert read_logged_clock(lake, SIGNALS) == Clock(micros_of(watermark), micros_of(NOW))
-    later = micros_of(NOW + 2 * MS)
-    commit(lake, json.dumps({"commit_watermark_us": later, "batch_id": 0}))  # as version 0.1
-    assert read_logged_clock(lake, SIGNALS) == Clock(later, None)
 
 
 @pytest.mark.parametrize("metadata", [None, "by hand", "[]", "{}"])

@@ -171,9 +171,6 @@ def test_a_text_beside_bytes_is_that_text():
     values = pa.array([{"a": b"A", "b": "abcd", "c": "abcd"}])
     source = source_of("struct<a: binary, b: string>")
     assert judged_twice(source, values) == [({"a": b"A", "b": "abcd"},)] * 2
-    (item,) = (rows := open_rows("a.parquet", parquet(values), source)).items()
-    for row in (rows.values(item), row_of_raw("a.parquet", rows.raw(item), source)):
-        assert Rescue(source).text(row) == '{"value.c": "abcd"}'
 
 
 def test_a_correction_of_parquet_has_its_bytes_in_base64():
