@@ -6,7 +6,7 @@ from shutil import rmtree
 from types import SimpleNamespace
 
 import pytest
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError
 
 from include.fold.ddl import state_rows_ddl
 from include.lake.ops import read_ops
@@ -124,7 +124,7 @@ def test_a_file_that_java_cannot_open_for_another_reason_is_no_damage(spark, lak
     file = the_file(lake)
     file.unlink()
     file.mkdir()
-    with pytest.raises(PySparkException) as raised:
+    with pytest.raises(Py4JJavaError) as raised:
         plan_with_sound_base(SparkEngine(spark), lake, "r1", lambda: plan_from(lake))
     assert not isinstance(raised.value, SavepointError)
     assert savepoints_of(lake, STREAM.name) == [savepoint]
