@@ -1,18 +1,12 @@
-"""What groups a fold's events: a field of theirs, several, or a function of an event."""
+"""What groups a fold's events: a field of theirs, several, or a function of an event; and the numbers of buckets."""
 
 from collections import Counter, namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from functools import cache, lru_cache, reduce
+from functools import cache, lru_cache
 from itertools import count
 from operator import attrgetter, itemgetter
 from typing import Any, get_type_hints
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from xxhash import xxh64_intdigest
 
 from include.fold.records import (
     Column,
@@ -148,99 +142,7 @@ def _groupable(name: str, shape: Shape) -> Shape:
     return shape
 
 
-def codes_of(keys: pa.Array | pa.ChunkedArray) -> tuple[Any, pa.Array]:
-    """Each key as an integer from 0, and the distinct keys that the integers stand for."""
-    if isinstance(keys, pa.ChunkedArray):
-        keys = keys.combine_chunks()
-    if pa.types.is_struct(keys.type):
-        return _codes_of_parts(keys)
-    encoded = keys.dictionary_encode(null_encoding="encode")
-    return encoded.indices.to_numpy(), encoded.dictionary
-
-
-def _codes_of_parts(keys: pa.StructArray) -> tuple[Any, pa.StructArray]:
-    codes = np.zeros(len(keys), np.int64)
-    for part in keys.flatten():
-        of_part, distinct = codes_of(part)
-        # Small again each time, or the product of many parts would outgrow 64 bits.
-        together = codes * (len(distinct) + 1) + of_part
-        _, first, codes = np.unique(together, return_index=True, return_inverse=True)
-    return codes, keys.take(pa.array(first))
-
-
-def positions_of(keys: pa.Array | pa.ChunkedArray, stored: pa.ChunkedArray) -> Any:
-    """Where each of `keys`, which are distinct, is stored; -1 for nowhere."""
-    if pa.types.is_struct(stored.type):
-        keys, stored = _as_codes(keys, stored)
-    # The asked keys are hashed, and the stored ones looked up: they are fewer.
-    asked = pc.index_in(stored, value_set=keys)
-    positions = np.full(len(keys), -1)
-    positions[np.asarray(asked.drop_null())] = np.flatnonzero(np.asarray(asked.is_valid()))
-    return positions
-
-
-def _as_codes(
-    keys: pa.Array | pa.ChunkedArray, stored: pa.ChunkedArray
-) -> tuple[pa.Array, pa.Array]:
-    parts = [
-        part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
-        for part in (keys, stored)
-    ]
-    codes, _ = codes_of(pa.concat_arrays(parts))
-    return pa.array(codes[: len(keys)]), pa.array(codes[len(keys) :])
-
-
 SPARK_SEED = 42
-# Digits of a decimal that Spark keeps in 64 bits.
-LONG_DIGITS = 18
-
-
-def hashes_of(keys: pa.Array | pa.ChunkedArray) -> Any:
-    """The hash of each key, as the signed integer that it is in Spark. Each distinct one once."""
-    codes, distinct = codes_of(keys)
-    parts = distinct.flatten() if pa.types.is_struct(distinct.type) else [distinct]
-    rows = zip(*map(_bytes_of, parts), strict=True)
-    hashes = [int.from_bytes(_hash(row).to_bytes(8), signed=True) for row in rows]
-    return np.array(hashes, np.int64)[codes]
-
-
-def buckets_of(keys: pa.Array | pa.ChunkedArray, ids: Any) -> Any:
-    """The bucket of each key, one of `ids`: as `bucket_of` has Spark compute it."""
-    return np.array(ids, np.int32)[hashes_of(keys) % len(ids)]
-
-
-def _hash(parts: tuple[bytes | None, ...]) -> int:
-    """One part seeds the next; one that is null is passed over."""
-    return reduce(
-        lambda seed, part: seed if part is None else xxh64_intdigest(part, seed), parts, SPARK_SEED
-    )
-
-
-def _bytes_of(column: pa.Array) -> list[bytes | None]:
-    """What Spark hashes of each value."""
-    kind = column.type
-    if pa.types.is_decimal(kind):
-        return [None if v is None else _decimal_bytes(v, kind) for v in column.to_pylist()]
-    if pa.types.is_string(kind):
-        return [None if v is None else v.encode() for v in column.to_pylist()]
-    if pa.types.is_binary(kind):
-        return column.to_pylist()  # type: ignore[no-any-return]
-    is_short = pa.types.is_boolean(kind) or kind.bit_width <= 32
-    width, whole = (4, pa.int32()) if is_short else (8, pa.int64())
-    values = column.cast(whole).to_pylist()
-    return [None if v is None else v.to_bytes(width, "little", signed=True) for v in values]
-
-
-def _decimal_bytes(value: Decimal, kind: pa.Decimal128Type) -> bytes:
-    sign, digits, _ = value.as_tuple()  # all of the declared ones, as Arrow has them
-    unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
-    if kind.precision <= LONG_DIGITS:
-        return unscaled.to_bytes(8, "little", signed=True)
-    # Java's BigInteger.toByteArray: as few bytes as hold the number and its sign.
-    size = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
-    return unscaled.to_bytes(size, "big", signed=True)
-
-
 UINT32 = 2**32 - 1
 
 

@@ -26,7 +26,7 @@ from include.fold.call_checks import is_plainly
 from include.fold.definition import Key, KeyedFold
 from include.fold.expired import first_expiry_us, without_expired
 from include.fold.group_state import TIMERS
-from include.fold.keys import positions_of
+from include.fold.key_codes import positions_of
 from include.fold.records import MAX_INT, MIN_INT, NAMES, record_of
 from include.fold.schemas import state_schema
 

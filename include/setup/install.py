@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from include.lake.errors import last_line
-from include.lake.paths import is_s3
+from include.lake.s3 import is_s3
 from include.settings import default_lake
 from include.setup import jars as s3
 from include.setup.class_archive import is_archived

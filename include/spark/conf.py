@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from include.lake.paths import s3_endpoint, s3_region
+from include.lake.s3 import s3_endpoint, s3_region
 from include.settings import PROJECT, SettingsError, Stream
 from include.spark.home import JARS, spark_package
 from include.spark.master import is_local

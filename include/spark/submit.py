@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from include.lake.paths import is_s3
+from include.lake.s3 import is_s3
 from include.settings import PROJECT, Stream
 from include.spark.conf import conf_on, jars, job_conf, s3_conf, s3_jars
 from include.spark.home import spark_home, spark_package

@@ -24,7 +24,7 @@ from include.fold.bucket import INSTANTS, dates_within, event_names
 from include.fold.definition import KEY, KeyedFold
 from include.fold.event_order import keys_of
 from include.fold.failures import BrokenInvariantError
-from include.fold.keys import buckets_of
+from include.fold.key_codes import buckets_of
 from include.fold.schemas import event_schema
 from include.lake.columns import INSTANT
 from include.lake.delta_log import table_to_read

@@ -17,7 +17,7 @@ from include.fold.admission import NEVER_US, is_late
 from include.fold.arrow_values import conformed, conformed_table
 from include.fold.bucket import INSTANTS, derived_keys
 from include.fold.definition import KEY, KeyedFold
-from include.fold.keys import buckets_of
+from include.fold.key_codes import buckets_of
 from include.fold.schemas import event_schema
 from spark_jobs.engines.bronze_fields import check_types
 from spark_jobs.engines.worker_garbage import leave_imports_alone

@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.fold.failures import BrokenInvariantError
-from include.fold.keys import bucket_ids, buckets_of
+from include.fold.key_codes import buckets_of
+from include.fold.keys import bucket_ids
 from include.lake.columns import arrow_type
 from include.streams import device_signals, service_health, user_counts
 from spark_jobs.engines import live as spark_drain

@@ -2,7 +2,8 @@
 
 import pytest
 
-from include.lake.paths import arrow_uri, files_of, is_plain, made_lake, open_lake
+from include.lake.paths import files_of, made_lake, open_lake
+from include.lake.s3 import arrow_uri, is_plain
 from tests.refused import refused
 
 

@@ -112,7 +112,7 @@ def test_nothing_opens_a_table_but_there():
             for node in ast.walk(tree)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
-        assert not names & called or file.name == "open_delta.py", file
+        assert not names & called or file.name == "delta_log.py", file
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from include.fold.arrow_values import conformed
 from include.fold.bucket import INSTANTS
 from include.fold.definition import KEY
 from include.fold.event_order import keys_of
-from include.fold.keys import buckets_of
+from include.fold.key_codes import buckets_of
 from include.fold.schemas import event_schema
 from include.lake.columns import arrow_type
 from spark_jobs.engines.engine import LiveQuery
