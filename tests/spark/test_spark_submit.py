@@ -158,11 +158,11 @@ def test_spark_submit_dies_with_the_process_that_started_it(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["stream", "nope", "--lake", "{lake}"], "wrong_argument"),
-        (["stream", "", "--lake", "{lake}"], "wrong_argument"),
+        (["stream", "nope", "--lake", "{lake}"], "unknown_stream"),
+        (["stream", "", "--lake", "{lake}"], "unknown_stream"),
         (["stream", "user_counts", "--lake", "{lake}/no"], "no_lake"),
         (["stream", "user_counts", "--lake", "{lake}/file"], "wrong_lake"),
-        (["reingest", "nope", "--lake", "{lake}"], "wrong_argument"),
+        (["reingest", "nope", "--lake", "{lake}"], "unknown_source"),
     ],
 )
 def test_what_the_caller_got_wrong_is_one_line_and_no_jvm(
