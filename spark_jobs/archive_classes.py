@@ -95,7 +95,18 @@ def run_stream(engine: Engine, lake: Lake) -> None:
         _append(lake)
         checkpoint = lake.checkpoint(STREAM.name, 0)
         engine.drain(
-            LiveQuery(lake, STREAM, FOLD, checkpoint, None, None, False, STATE, is_small), write
+            LiveQuery(
+                lake,
+                STREAM,
+                FOLD,
+                checkpoint=checkpoint,
+                seed=None,
+                first_version=None,
+                compacting=False,
+                settings=STATE,
+                is_small=is_small,
+            ),
+            write,
         )
 
 

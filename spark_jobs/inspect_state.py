@@ -66,7 +66,7 @@ def inspect_state(spark: SparkSession, lake: Lake, stream: Stream) -> StateRepor
             code="unreadable_checkpoint",
             subject=f"checkpoints/{stream.name}",
         ) from error
-    return report_of(stream.name, fold, batch, shape, measured, waiting)
+    return report_of(stream.name, fold, batch, shape=shape, measured=measured, waiting=waiting)
 
 
 def measure_states(

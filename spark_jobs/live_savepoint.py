@@ -195,7 +195,9 @@ def write_live_savepoint(engine: Engine, opened: OpenStream, run_id: str, origin
         "code": _code_of_all(lake, pinned),
         "state_schema": pinned["state_schema"],
     }
-    savepoint_id = write_savepoint(engine, lake, states, fold, until, manifest)
+    savepoint_id = write_savepoint(
+        engine, lake, states, fold=fold, until_us=until, manifest=manifest
+    )
     log.info("savepoint %s of %s", savepoint_id, opened.name)
     return savepoint_id
 

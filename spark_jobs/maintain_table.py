@@ -67,7 +67,7 @@ def _maintain(
         log.info("%s", why_nothing(plan))
         return
     with recorded_run(lake, JOB, table.name, dag_run_id) as record:
-        _apply(spark, lake, plan, plan.figures, care, record["run_id"])
+        _apply(spark, lake, plan, before=plan.figures, care=care, run_id=record["run_id"])
 
 
 def _apply(
@@ -90,7 +90,15 @@ def _apply(
         vacuum(spark, path)
     after = read_figures(lake, path, open_table(path), care.small_file_bytes)
     deleted = before.files_on_disk + added - after.files_on_disk
-    record_sizes(lake, run_id, name, "after", after, rewritten, deleted)
+    record_sizes(
+        lake,
+        run_id,
+        name,
+        occasion="after",
+        figures=after,
+        bytes_rewritten=rewritten,
+        files_deleted=deleted,
+    )
     reseal(lake, name)
     log.info("%s", format_change(name, before, after))
 

@@ -72,7 +72,7 @@ def recompute(
         # Finished later, it would put its older rows in the place of these.
         finish_open_reseed(engine, lake, stream, dag_run_id)
         with recorded_run(lake, JOB, stream.name, dag_run_id) as record:
-            _recompute_and_record(engine, lake, stream, start, until, record)
+            _recompute_and_record(engine, lake, stream, start=start, until=until, record=record)
 
 
 def recompute_all(
@@ -86,10 +86,10 @@ def recompute_all(
 
     The first is that of the Dag run; the others are recorded for theirs, which take them as they come.
     """
-    recompute(engine, lake, stream, edges[0], edges[1], dag_run_id)
+    recompute(engine, lake, stream, start=edges[0], until=edges[1], dag_run_id=dag_run_id)
     joined = None if dag_run_id is None else f"{JOINED}{dag_run_id}"
     for start, until in pairwise(edges[1:]):
-        recompute(engine, lake, stream, start, until, joined)
+        recompute(engine, lake, stream, start=start, until=until, dag_run_id=joined)
 
 
 def _recompute_and_record(
@@ -124,7 +124,14 @@ def _recompute(
 ) -> dict[str, Any]:
     lake, stream, fold, current = opened.lake, opened.declared, opened.fold, opened.row
     replay = Replay(
-        lake, stream, fold, plan.identity, plan.pin, plan.base, record["run_id"], "recompute"
+        lake,
+        stream,
+        fold,
+        identity=plan.identity,
+        pin=plan.pin,
+        base=plan.base,
+        run_id=record["run_id"],
+        origin="recompute",
     )
     start_us, until_us = micros_of(plan.start), micros_of(plan.until)
     assert current is not None  # or nothing was settled
@@ -146,9 +153,9 @@ def _recompute(
                 engine,
                 replay,
                 outcome.rejected,
-                start_us,
-                until_us,
-                lambda: doubt_until_entered(lake, opened.seen.entries, covered),
+                from_us=start_us,
+                until_us=until_us,
+                before_writing=lambda: doubt_until_entered(lake, opened.seen.entries, covered),
             )
             change = table.replace_range(outcome.outputs, start_us, until_us, mark_of(covered))
             enter(lake, covered)  # also where no row has changed: late ones are in it now
@@ -159,7 +166,9 @@ def _recompute(
             "rows_duplicate": outcome.rows_duplicate,
             "rows_out": change.after,
         }
-        row = interval_row(replay, outcome, change, generation, plan.start, plan.until)
+        row = interval_row(
+            replay, outcome, change, generation=generation, start=plan.start, until=plan.until
+        )
         return row | {"estimated_seconds": plan.estimated_seconds}
 
 

@@ -137,7 +137,13 @@ def replayed(engine: Engine, replay: Replay, until_us: int) -> Iterator[Outcome]
         rejected = [stage.rejected for stage in kept if stage.rejected is not None]
         duplicate = sum(stage.rows_duplicate for stage in kept)
         yield Outcome(
-            outputs, rejected, kept[-1].states, events, rows_read, duplicate, savepoint_id
+            outputs,
+            rejected,
+            kept[-1].states,
+            events=events,
+            rows_read=rows_read,
+            rows_duplicate=duplicate,
+            savepoint_id=savepoint_id,
         )
     finally:
         for stage in kept:
@@ -207,7 +213,9 @@ def _ensure_savepoint(
         if _sound_rows(engine, replay.lake, replay.run_id, known) is not None:
             return known.savepoint_id
     manifest = manifest_of(replay, events)
-    return write_savepoint(engine, replay.lake, states, replay.fold, until_us, manifest)
+    return write_savepoint(
+        engine, replay.lake, states, fold=replay.fold, until_us=until_us, manifest=manifest
+    )
 
 
 def manifest_of(replay: Replay, events: int) -> dict[str, object]:

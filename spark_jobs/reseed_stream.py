@@ -144,7 +144,7 @@ def _carry_out(
     with replayed(engine, replay, until_us) as outcome:
         change = NO_CHANGE
         if not _has_replaced(opened, row["generation"]):
-            _admit(opened, row["generation"], checks, table, outcome, from_us)
+            _admit(opened, row["generation"], checks, table=table, outcome=outcome, from_us=from_us)
         if is_append:
             # Without an end: what live has emitted beyond `until` it will emit again.
             change = table.replace_range(outcome.outputs, from_us, None, mark_of(covered))
@@ -157,7 +157,9 @@ def _carry_out(
         record |= replace_rejected(engine, replay, outcome.rejected, since_us, None)
         record |= {"until": row["until"], "rows_in": outcome.rows_read, "rows_out": change.after}
         start = None if from_us is None else instant_of(from_us)
-        done = interval_row(replay, outcome, change, row["generation"], start, row["until"])
+        done = interval_row(
+            replay, outcome, change, generation=row["generation"], start=start, until=row["until"]
+        )
     done |= {"dag_run_id": record["dag_run_id"], "seconds": time.monotonic() - began}
     append_ops(lake, "intervals", [done])
     _switch(lake, row, outcome)
@@ -221,9 +223,9 @@ def _replay(opened: OpenStream, row: GenerationRow, run_id: str) -> Replay:
         lake.bronze(stream.source),
         row["bronze_id"],
         row["bronze_version"],
-        micros_of(row["bronze_ingested_at"]),
-        0,
-        erased_version(lake, stream.source, row["bronze_id"]),
+        ingested_at_us=micros_of(row["bronze_ingested_at"]),
+        watermark_us=0,
+        erased_version=erased_version(lake, stream.source, row["bronze_id"]),
     )
     base_us = None if row["base_until"] is None else micros_of(row["base_until"])
     base = Base(None, base_us, 0)
@@ -242,7 +244,16 @@ def _replay(opened: OpenStream, row: GenerationRow, run_id: str) -> Replay:
         savepoint = known[row["base_savepoint"]]
         base = Base(savepoint, base_us, savepoint.events, mapped=row["reseed"] == MIGRATE)
     wanted = replace(stream, buckets=row["buckets"], state_partitions=row["state_partitions"])
-    return Replay(lake, wanted, opened.fold, identity, pin, base, run_id, "reseed")
+    return Replay(
+        lake,
+        wanted,
+        opened.fold,
+        identity=identity,
+        pin=pin,
+        base=base,
+        run_id=run_id,
+        origin="reseed",
+    )
 
 
 def _switch(lake: Lake, row: GenerationRow, outcome: Outcome) -> None:

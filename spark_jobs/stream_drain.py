@@ -181,14 +181,14 @@ def drain_stream(
         lake,
         stream.name,
         opened.generation,
-        table,
-        engine.rejected_table(lake, stream.name),
-        checks,
-        covered,
-        record["run_id"],
-        start.kept_at_start,
-        profile.number,
-        start.pending_at_start,
+        table=table,
+        rejected=engine.rejected_table(lake, stream.name),
+        checks=checks,
+        covered=covered,
+        run_id=record["run_id"],
+        kept_at_start=start.kept_at_start,
+        profile=profile.number,
+        pending_at_start=start.pending_at_start,
     )
     if start.first_version is not None:
         begin_seeded_generation(engine, opened)
@@ -197,14 +197,14 @@ def drain_stream(
         lake,
         stream,
         fold,
-        opened.checkpoint,
-        start.seed,
-        start.first_version,
-        compacting,
-        {**profile.conf(), **(COMPACTING if compacting else {})},
-        is_small(opened),
+        checkpoint=opened.checkpoint,
+        seed=start.seed,
+        first_version=start.first_version,
+        compacting=compacting,
+        settings={**profile.conf(), **(COMPACTING if compacting else {})},
+        is_small=is_small(opened),
     )
-    _run(engine, query, writer, checks, opened.generation, record)
+    _run(engine, query, writer, checks=checks, generation=opened.generation, record=record)
     opened = opened.again()
     reconcile(lake, opened.generations)
     note_query(lake, opened.generations.pinned(opened.generation))
@@ -221,7 +221,15 @@ def pinned_entry(opened: OpenStream, start: Start, code: str, run_id: str) -> Ca
     settings = pinned_settings(stream, fold) | start.pins
     events = event_ddl(fold)
     key_code = key_fingerprint(fold)
-    pinned = pin_generation(lake, stream, opened.generation, settings, code, events, key_code)
+    pinned = pin_generation(
+        lake,
+        stream,
+        opened.generation,
+        settings=settings,
+        code=code,
+        event_schema=events,
+        key_code=key_code,
+    )
 
     @cache
     def covered() -> Entry:

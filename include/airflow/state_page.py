@@ -93,7 +93,7 @@ def state_app() -> FastAPI:
         found, lake = _stream_of(dag_id, _declared()), _lake()
         with _said():
             last = parse_instant("to", to) if to else None
-            figures = read_key(lake, found, key, datetime.now(UTC), days, last)
+            figures = read_key(lake, found, key, now=datetime.now(UTC), days=days, to=last)
         return HTMLResponse(key_html(figures), headers=HEADERS)
 
     @app.get("/dags/{dag_id}/backfill", dependencies=[READS_DAG])

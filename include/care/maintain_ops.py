@@ -44,7 +44,15 @@ def _maintain(lake: Lake, plan: TablePlan, before: TableFigures, care: TableCare
     # Readers of these tables are many and short: each spares the commits since the last one.
     table.create_checkpoint()
     after = read_figures(lake, path, table, care.small_file_bytes)
-    record_sizes(lake, None, name, "after", after, rewritten, deleted)
+    record_sizes(
+        lake,
+        None,
+        name,
+        occasion="after",
+        figures=after,
+        bytes_rewritten=rewritten,
+        files_deleted=deleted,
+    )
     log.info("%s", format_change(name, before, after))
 
 

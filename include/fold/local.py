@@ -140,9 +140,9 @@ class _Bucket:
             self._fold,
             self.states,
             self._runs(settled),
-            [row.event for row in settled],
-            [row.time_us for row in settled],
-            until,
+            events=[row.event for row in settled],
+            times_us=[row.time_us for row in settled],
+            until_us=until,
         )
 
     def _runs(self, settled: list[BronzeRow]) -> Iterable[KeyRun]:

@@ -74,7 +74,9 @@ def changed_since(
         return f"{path} is missing, but it had version {sealed['version']} after our last commit"
     try:
         table = table_to_read(path) if opened is None else opened
-        return _what_changed(lake, path, table, sealed, is_ours, may_have_more)
+        return _what_changed(
+            lake, path, table, sealed=sealed, is_ours=is_ours, may_have_more=may_have_more
+        )
     except (DeltaError, OSError, ValueError) as error:
         if is_of_machine(error):
             raise
@@ -98,7 +100,9 @@ def _what_changed(
     commits = _commits(lake, path, version + 1, now)
     known = table if now == version else _at(path, version)
     if known is None or len(commits) < now - version:
-        return _after_clean_up(path, sealed, commits, now, is_ours, may_have_more)
+        return _after_clean_up(
+            path, sealed, commits, now=now, is_ours=is_ours, may_have_more=may_have_more
+        )
     files = files_at(path, known)
     if hash_of(files) != sealed["files_hash"]:
         return _other_content(lake, path, sealed, files)

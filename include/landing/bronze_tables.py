@@ -209,7 +209,9 @@ def _late_field(
     was = metadata.get(WAS)
     old = _late_field(was, found, paths) if was in found else None
     also_as = tuple(path for path in reversed(paths.get(name, [])) if path != rescued_as)
-    return LateField(name, found[name].type, rescued_as, old, times_of(metadata), also_as)
+    return LateField(
+        name, found[name].type, rescued_as, was=old, times=times_of(metadata), also_as=also_as
+    )
 
 
 def times_of(metadata: Mapping[str, str]) -> Times:

@@ -101,7 +101,9 @@ def why_not_ingest(
     if clock is None:
         return None
     has_seed, lag = has_initial_state(lake, source), lagging_producer(lake, source)
-    plan = plan_clock_row(source, clock.watermark_us, has_seed, lag, interval_end, now)
+    plan = plan_clock_row(
+        source, clock.watermark_us, has_seed, lag=lag, interval_end=interval_end, now=now
+    )
     return f"{nothing_new}, and no clock row: {plan.why}" if plan.target_us is None else None
 
 

@@ -139,11 +139,11 @@ def _of_row(row: dict[str, Any]) -> ClockRepair:
         row["source"],
         row["repair"],
         micros_of(row["to"]),
-        micros_of(row["from"]),
-        row["bronze_id"],
-        row["reset_version"],
-        None if row["reset_at"] is None else micros_of(row["reset_at"]),
-        row["done_at"] is not None,
+        from_us=micros_of(row["from"]),
+        bronze_id=row["bronze_id"],
+        reset_version=row["reset_version"],
+        reset_at_us=None if row["reset_at"] is None else micros_of(row["reset_at"]),
+        is_done=row["done_at"] is not None,
     )
 
 
@@ -167,7 +167,16 @@ def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: s
         "bronze_id": bronze_id,
     }
     append_ops(lake, "clock_repairs", [row], (app_id(source), number))
-    return ClockRepair(source, number, to_us, from_us, bronze_id, None, None, is_done=False)
+    return ClockRepair(
+        source,
+        number,
+        to_us,
+        from_us=from_us,
+        bronze_id=bronze_id,
+        reset_version=None,
+        reset_at_us=None,
+        is_done=False,
+    )
 
 
 def record_reset(lake: Lake, repair: ClockRepair, version: int) -> None:

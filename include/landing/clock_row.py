@@ -52,7 +52,9 @@ def write_clock_row(
     def write() -> ClockPlan:
         table = delta_table(lake.bronze(source.name))  # before its clock is read
         before = read_clock(lake, source)
-        plan = plan_clock_row(source, before.watermark_us, has_seed, lag, interval_end, now)
+        plan = plan_clock_row(
+            source, before.watermark_us, has_seed, lag=lag, interval_end=interval_end, now=now
+        )
         if plan.target_us is not None:
             now_us = (now - EPOCH) // MICROSECOND
             after = clock_after_row(before, plan.target_us, now_us)

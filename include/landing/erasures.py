@@ -101,7 +101,14 @@ def new_erasure(lake: Lake, source: str, key: Mapping[str, object], bronze_id: s
     number = 1 + max([*numbers, named.erasure if named else 0])
     salt, fields = secrets.token_hex(16), tuple(sorted(key))
     return Erasure(
-        source, number, fields, salt, key_hash(key, salt), bronze_id, None, is_done=False
+        source,
+        number,
+        fields,
+        salt=salt,
+        key_hash=key_hash(key, salt),
+        bronze_id=bronze_id,
+        bronze_version=None,
+        is_done=False,
     )
 
 

@@ -116,7 +116,14 @@ def _open_batch(position_id: str, number: int, rows: pa.Table) -> Batch:
     files = tuple(sorted(name for name in names if not name.startswith(GIVEN_UP)))
     has_origin = ORIGIN_ID.name in rows.column_names
     origin_id = rows[ORIGIN_ID.name][0].as_py() if has_origin else None
-    return Batch(position_id, number, files, ingested_at_us, origin_id, marks_among(names))
+    return Batch(
+        position_id,
+        number,
+        files,
+        ingested_at_us=ingested_at_us,
+        origin_id=origin_id,
+        given_up=marks_among(names),
+    )
 
 
 def plan_rows(batch: Batch) -> pa.Table:

@@ -192,9 +192,9 @@ def _message(received: Any) -> Message:
         received.partition(),
         received.offset(),
         received.key(),
-        received.value(),
-        received.headers() or [],
-        timestamp_ms if timestamp_ms >= 0 else None,
+        value=received.value(),
+        headers=received.headers() or [],
+        timestamp_ms=timestamp_ms if timestamp_ms >= 0 else None,
     )
 
 

@@ -318,9 +318,9 @@ def message_of(row: Mapping[str, Any], corrected: str | None) -> Message:
         row["kafka_partition"],
         row["kafka_offset"],
         _restored(known["key"]),
-        value,
-        headers,
-        known["timestamp_ms"],
+        value=value,
+        headers=headers,
+        timestamp_ms=known["timestamp_ms"],
     )
 
 

@@ -101,11 +101,11 @@ class ParsedHere:
             files.num_rows,
             pc.sum(files["rows_in_file"]).as_py() or 0,
             self._accepted.num_rows,
-            self._refused.num_rows,
-            pc.max(self._accepted["event_time_us"]).as_py(),
-            pc.sum(files["rows_skipped"]).as_py() or 0,
-            _count_rescued(self._accepted),
-            add_counts(files["rescued"].to_pylist()),
+            refused=self._refused.num_rows,
+            newest_event_us=pc.max(self._accepted["event_time_us"]).as_py(),
+            skipped=pc.sum(files["rows_skipped"]).as_py() or 0,
+            rescued=_count_rescued(self._accepted),
+            unknown=add_counts(files["rescued"].to_pylist()),
         )
 
     def refusals(self) -> list[Refusals]:

@@ -152,7 +152,7 @@ def _written_but_for_its_end(
     left = tuple(name for name in batch.files if name not in gone)
     rest = replace(batch, files=left) if left else None
     action = f"{SENT_AGAIN}. What was refused in these files is in no table"
-    return SkipPlan(words, len(gone), (batch,), done, rest, action)
+    return SkipPlan(words, len(gone), (batch,), done=done, rest=rest, action=action)
 
 
 def _rows_of_begun(lake: Lake, source: Source, position: Position) -> tuple[int, int]:

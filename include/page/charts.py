@@ -86,7 +86,12 @@ def spark(values: Sequence[int]) -> Markup:
     first = SPARK_WIDTH - wide * len(values)
     drawn = Markup("").join(
         _rect(
-            first + n * wide, SPARK_HEIGHT, wide - 1, (SPARK_HEIGHT - 1) * value / most + 1, 1, ""
+            first + n * wide,
+            SPARK_HEIGHT,
+            wide - 1,
+            high=(SPARK_HEIGHT - 1) * value / most + 1,
+            number=1,
+            said="",
         )
         for n, value in enumerate(values)
     )
@@ -164,7 +169,7 @@ def _bars(
             if value:
                 said = f"from {frame.instant(at)} UTC: {name} {text(value)}"
                 high = frame.y(below) - frame.y(below + value)
-                yield _rect(frame.x(at), frame.y(below), wide, high, number, said)
+                yield _rect(frame.x(at), frame.y(below), wide, high=high, number=number, said=said)
                 below += value
 
 

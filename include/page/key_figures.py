@@ -137,16 +137,18 @@ def _step(
     records, times_us = [event.event for event in events], [event.at_us for event in events]
     emitted, failed = Emitted([], [], []), None
     try:
-        emitted = fold_runs(fold, states, runs, records, times_us, at_us + 1)
+        emitted = fold_runs(
+            fold, states, runs, events=records, times_us=times_us, until_us=at_us + 1
+        )
     except StateFunctionError as error:
         failed = str(error)
     return Step(
         at_us,
         events,
         states.get(key),
-        states.wakes_at(key),
-        emitted,
-        failed,
+        wakes_at_us=states.wakes_at(key),
+        emitted=emitted,
+        failure=failed,
     )
 
 
@@ -314,11 +316,20 @@ def read_key(
     savepoints = [sp for sp in savepoints_of(lake, stream.name) if sp.state_schema == schema]
     pin = pin_bronze(lake, stream.source)
     from_us = _replayable_us(identity, pin, savepoints, from_us)
-    base, states = _beginning(lake, fold, key, identity, pin, savepoints, from_us)
+    base, states = _beginning(
+        lake, fold, key, identity=identity, pin=pin, savepoints=savepoints, from_us=from_us
+    )
     refuse_before_mapping(identity, base, instant_of(from_us))
     rows = read_events(pin, fold, key, base.until_us, identity.since_us)
     events = key_events(fold, rows, identity.delay_us)
-    ran = _replayed(fold, key, states, events, from_us, None if until is None else micros_of(until))
+    ran = _replayed(
+        fold,
+        key,
+        states,
+        events=events,
+        from_us=from_us,
+        until_us=None if until is None else micros_of(until),
+    )
     outputs, unexplained = compared_outputs(lake, fold, key, ran.steps, from_us)
     count = sum(to is None or step.at_us <= micros_of(to) for step in ran.steps)
     shown = slice(max(count - SHOWN_STEPS, 0), count)

@@ -91,7 +91,7 @@ class Recorded:
         begin = (by, since or self.since)
         end = None if self.until is None else (by, self.until)
         asked = None if columns is None else [*{*columns, by}]
-        rows = read_ops(self.lake, name, where, asked, begin, end).to_pylist()
+        rows = read_ops(self.lake, name, where, columns=asked, since=begin, before=end).to_pylist()
         return sorted(rows, key=itemgetter(by))
 
     @cached_property

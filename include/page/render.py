@@ -147,13 +147,35 @@ def _of_checkpoint(f: StreamFigures) -> Iterator[tuple[Callable[..., Markup], Ch
         for name in sorted(names, key=lambda name: (name != "state", str(name)))
     }
     most = f.limits["checkpoint_bytes"]
-    yield lines, Chart("Checkpoint by part", by_part, bytes_text, most, compacted, "compacted")
+    yield (
+        lines,
+        Chart(
+            "Checkpoint by part",
+            by_part,
+            bytes_text,
+            limit=most,
+            marks=compacted,
+            marks_are="compacted",
+        ),
+    )
     files, most = {"files": sizes(lambda size: size.files)}, f.limits["checkpoint_files"]
-    yield lines, Chart("Checkpoint files", files, _number, most, compacted, "compacted")
+    yield (
+        lines,
+        Chart(
+            "Checkpoint files", files, _number, limit=most, marks=compacted, marks_are="compacted"
+        ),
+    )
     logs, most = {"logs": sizes(lambda size: size.replay_versions)}, f.limits["replay_versions"]
     yield (
         lines,
-        Chart("Change logs that a start replays", logs, _number, most, compacted, "compacted"),
+        Chart(
+            "Change logs that a start replays",
+            logs,
+            _number,
+            limit=most,
+            marks=compacted,
+            marks_are="compacted",
+        ),
     )
     skew, most = {"largest": sizes(lambda size: size.skew)}, f.limits["skew"]
     yield lines, Chart("State partition, in times of the median", skew, _times, most)

@@ -61,7 +61,9 @@ def plan_clock_repair(lake: Lake, source: Source, to: datetime) -> ClockRepairPl
     streams = [stream for stream, _ in repaired_streams(lake, source.name)]
     late = {stream.name: _late_since(lake, stream, passed_at_us) for stream in streams}
     ahead = everything[1] - everything[0]
-    return ClockRepairPlan(source.name, pin, to_us, passed_at_us, ahead, late)
+    return ClockRepairPlan(
+        source.name, pin, to_us, passed_at_us=passed_at_us, ahead=ahead, late=late
+    )
 
 
 def wanted_repair(lake: Lake, source: Source, to: datetime | None) -> ClockRepair | None:

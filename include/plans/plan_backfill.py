@@ -199,7 +199,17 @@ def _planned_runs(
         rows = events[number + 1] - (first.events if number == 0 else events[number])
         seconds = seconds_for(rows, recorded)
         now = state_between(coverage, micros_of(start), micros_of(until))
-        runs.append(PlannedRun(start, until, base, rows, replaced[number], seconds, now))
+        runs.append(
+            PlannedRun(
+                start,
+                until,
+                base,
+                rows_to_read=rows,
+                rows_replaced=replaced[number],
+                estimated_seconds=seconds,
+                now=now,
+            )
+        )
     return runs
 
 

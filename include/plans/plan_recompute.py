@@ -136,12 +136,14 @@ def plan_recompute(
         identity,
         start,
         until,
-        pin,
-        base,
-        rows_to_read,
-        rows_emitted(lake, stream, [start, until])[0] if identity.output_mode == "append" else None,
-        estimate_seconds(lake, stream.name, rows_to_read),
-        trusted_coverage(lake, stream, identity),
+        pin=pin,
+        base=base,
+        rows_to_read=rows_to_read,
+        rows_replaced=rows_emitted(lake, stream, [start, until])[0]
+        if identity.output_mode == "append"
+        else None,
+        estimated_seconds=estimate_seconds(lake, stream.name, rows_to_read),
+        coverage=trusted_coverage(lake, stream, identity),
     )
 
 

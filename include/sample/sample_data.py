@@ -242,7 +242,9 @@ def draw_arrivals(source: Source, options: Options) -> tuple[list[Arrival], int,
                 delay_us = int(options.disorder_minutes * MINUTE_US + hours * HOUR_US)
                 late += 1
             arrived_us = event_time_us + delay_us
-            arrivals.append(Arrival(arrived_us, len(arrivals), event_time_us, key, value, spoil))
+            arrivals.append(
+                Arrival(arrived_us, len(arrivals), event_time_us, key=key, draw=value, spoil=spoil)
+            )
     return sorted(arrivals), duplicates, late
 
 

@@ -146,9 +146,9 @@ def pin_bronze(lake: Lake, source: str, version: int | None = None) -> BronzePin
         path,
         table_id,
         int(table.version()),
-        micros_of(ingested_at),
-        micros_of(watermark),
-        erased_version(lake, source, table_id),
+        ingested_at_us=micros_of(ingested_at),
+        watermark_us=micros_of(watermark),
+        erased_version=erased_version(lake, source, table_id),
     )
 
 

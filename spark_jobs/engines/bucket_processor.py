@@ -121,7 +121,7 @@ class BucketProcessor(StatefulProcessor):
     def _read(self) -> StoredBucket:
         value = self._bucket.get()
         if value is None:
-            return StoredBucket(self._since_us, None, 0, 0, None, None)
+            return StoredBucket(self._since_us, None, 0, waiting=0, states=None, events=None)
         return StoredBucket(*value)
 
     def _states(self, stored: StoredBucket) -> States:
@@ -154,7 +154,9 @@ class BucketProcessor(StatefulProcessor):
             self._write_keys(states, rows)
         waiting = pending.num_rows
         events = packed(pending) if waiting else None
-        self._bucket.update(StoredBucket(until, timer, keys, waiting, held, events))
+        self._bucket.update(
+            StoredBucket(until, timer, keys, waiting=waiting, states=held, events=events)
+        )
 
     def _write_keys(self, states: States, rows: pa.Table) -> None:
         if not rows.num_rows:

@@ -152,9 +152,9 @@ def plan_fold(spark: SparkSession, query: LiveQuery) -> DataFrame:
         rows,
         query.fold,
         stream.buckets,
-        stream.state_partitions,
-        stream.watermark_delay,
-        query.seed,
+        partitions=stream.state_partitions,
+        watermark_delay=stream.watermark_delay,
+        seed=query.seed,
         pack=pack,
     )
 

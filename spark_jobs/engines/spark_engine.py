@@ -67,7 +67,14 @@ class SparkEngine:
         until_us: int | None,
     ) -> BronzeEvents:
         path = lake.bronze(source)
-        return events_between(self._spark, path, fold, ingested_at_us, from_us, until_us)
+        return events_between(
+            self._spark,
+            path,
+            fold,
+            ingested_at_us=ingested_at_us,
+            from_us=from_us,
+            until_us=until_us,
+        )
 
     def count_by_step(self, events: BronzeEvents, fold: KeyedFold, step_us: int) -> dict[int, int]:
         return count_by_step(events, fold, step_us)
@@ -136,7 +143,14 @@ class SparkEngine:
             replayed.folded.unpersist()
             raise
         outputs, states, rejected = replayed.outputs, replayed.states, replayed.rejected
-        return Stage(outputs, states, rejected, rows_folded, replayed.folded, rows_duplicate)
+        return Stage(
+            outputs,
+            states,
+            rejected,
+            rows_folded=rows_folded,
+            held=replayed.folded,
+            rows_duplicate=rows_duplicate,
+        )
 
     def release(self, stage: Stage) -> None:
         stage.held.unpersist()

@@ -351,7 +351,9 @@ def tune_rocksdb(
     if not dry_run and outcome.kind == "proposed":
         outcome = replace(outcome, profile=record_profile(lake, stream, outcome.profile, now))
     if not dry_run and outcome.judged is not None and outcome.kind != "waiting":
-        record_verdict(lake, stream, outcome.judged, outcome.kind, outcome.text, now)
+        record_verdict(
+            lake, stream, outcome.judged, verdict=outcome.kind, why=outcome.text, now=now
+        )
     return outcome
 
 
