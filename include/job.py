@@ -1,4 +1,4 @@
-"""What every job shares, with a JVM or without: its arguments, its row in `ops/runs`, its exit codes."""
+"""What every job shares, with a JVM or without: arguments, its row in `ops/runs`, memory, exit codes."""
 
 import logging
 import os

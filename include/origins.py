@@ -1,4 +1,4 @@
-"""Where a source's rows come from, if not from files in landing: a topic of Kafka, a table of others.
+"""Origins of a source's rows: files in landing and their formats, a topic of Kafka, a Delta table of others.
 
 The scheduler imports this at every parse, so it needs no package.
 """

@@ -1,4 +1,4 @@
-"""What every job on Spark shares: its session, and how it ends."""
+"""What every job on Spark shares: its session, a lake and a project that workers can read, and its end."""
 
 import atexit
 import logging

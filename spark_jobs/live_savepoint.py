@@ -1,4 +1,4 @@
-"""The state that a live stream has come to, written down as a savepoint.
+"""Savepoints written from the state that a live stream has come to, and checked before they are used.
 
 After a run that came to its end the state is exactly that of all folded events before `until`:
 it is read through Spark's state reader, in one pass, and written as Delta rows.

@@ -1,4 +1,4 @@
-"""One availableNow run of a stream: what every job that moves its checkpoint on does."""
+"""One availableNow run of a stream, and how its first run begins: every job that moves a checkpoint on does this."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

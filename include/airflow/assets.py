@@ -1,4 +1,4 @@
-"""The Assets of a stream's Dag: where its source lies, bronze, and its table, in Airflow's graph.
+"""A stream's Dag in Airflow: its Assets, its pools, and the page that documents it.
 
 Airflow imports this at each parse of the Dags.
 """

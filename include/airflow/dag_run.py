@@ -1,4 +1,4 @@
-"""What a Dag run of a stream is for, and how it stands with it, as its tasks see it."""
+"""A stream's Dag run as its tasks see it: what it is for, the Asset event that it emits, its note."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""The runs that `make run` waits for: one of each stream's Dag, and what became of it.
+"""The runs that `make run` waits for, one of each stream's Dag, and the progress that people see.
 
 A run of this start: one that the scheduler made because it was due, or else one
 triggered here. Never both, and never one left over from an earlier start.

@@ -1,4 +1,4 @@
-"""`ops/alerts`: what opened and closed, each once, and who has been told of it.
+"""`ops/alerts`: what opened and closed, each once, who was told of it, and the message that people read.
 
 Written under a transaction of its subject: whoever looks second, at once or again after a kill,
 finds it recorded and records nothing. What was recorded and not told is told by the next look.

@@ -1,4 +1,4 @@
-"""Is a stream's checkpoint as it should be, within its limits, and is it time to compact?
+"""The check of a stream's checkpoint: its size against the limits, findings, whether to compact, as text.
 
 Only a finding of severity error needs a person: it would fail the next run, or make it lose
 data. A check reads; what it found is written by `record_check`.

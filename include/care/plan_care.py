@@ -1,4 +1,4 @@
-"""What to optimize and vacuum today, table by table, with the reasons; read without a JVM."""
+"""The plan of tables' maintenance: what to optimize and vacuum today, by each table's figures, and why."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What `./stateful inspect` prints: a stream's state as tables for a terminal, or as JSON."""
+"""`./stateful inspect`: a stream's state in figures, and these as tables for a terminal or as JSON."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

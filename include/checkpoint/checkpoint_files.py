@@ -1,4 +1,4 @@
-"""The files of a checkpoint, by what Spark means with their names.
+"""The files of a streaming checkpoint: logs, state stores, snapshots, versions, checksums, as Spark names them.
 
     metadata, offsets/<batch>, commits/<batch>, sources/...
     state/<operator>/_metadata, _stateSchema

@@ -1,4 +1,4 @@
-"""The batch that a stream's state is read after, and whether that state is one of ours.
+"""A stream's newest committed batch: its position in bronze, its record in `ops/batches`, whether its rows add up.
 
 From the checkpoint's logs alone, without a JVM.
 """

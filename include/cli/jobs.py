@@ -1,4 +1,4 @@
-"""What runs, and what shows how it goes: streams, their care, their state, the tables."""
+"""Commands that run streams and show how they go: jobs, pages, figures."""
 
 import sys
 from dataclasses import asdict

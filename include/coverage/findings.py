@@ -1,4 +1,4 @@
-"""What people are told of a table that is not right: since when, why, and what to enter."""
+"""Findings on a table that is not right, and what an operation would do to its coverage, in words."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The ledger made anew from the marks in the table's own log, and how the two differ.
+"""The ledger made anew from the marks in the table's own log; a reseed that cannot be finished, given up.
 
 For when `ops/coverage` was lost, or somebody doubts it. What the log no longer has, or has from
 somebody else, is proved by nothing: it is not recorded then, which is not right.

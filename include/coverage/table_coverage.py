@@ -1,4 +1,4 @@
-"""The coverage of a stream's table as the lake has it now: read, compared, judged. No writes."""
+"""The coverage of a stream's table: read, compared with the table's log, judged. Writes nothing."""
 
 from dataclasses import dataclass, replace
 

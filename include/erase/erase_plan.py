@@ -1,4 +1,4 @@
-"""What an erasure of a key would do, decided without a JVM; and what stands in its way."""
+"""An erasure's plan: the key as somebody wrote it, what would be done, and what stands in its way."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

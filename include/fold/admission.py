@@ -1,4 +1,4 @@
-"""The inequalities of the fold's clock, each in one place.
+"""The fold's clock: its inequalities, instants and durations, and what goes in and comes out of it.
 
 | what | rule |
 |---|---|

@@ -1,4 +1,4 @@
-"""Values of records as Arrow columns, and back: column by column, whatever they are made of."""
+"""Values of records as Arrow columns, and back; columns brought to another schema."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC

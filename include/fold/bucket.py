@@ -1,4 +1,4 @@
-"""One bucket's share of a batch: which events settle, in which order, and what they emit.
+"""One bucket's share of a batch: rows of bronze as events, which of them settle, and what they emit.
 
 Arrow does the sorting and the cutting; the fold gets plain Python lists.
 """

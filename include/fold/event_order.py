@@ -1,4 +1,4 @@
-"""The order in which a bucket's events are folded: by key, then time, then the whole row."""
+"""The order in which a bucket's events are folded, and which of them its keys have folded before."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What stops the fold, and how it says so."""
+"""The errors that stop the fold, and the decimal context that functions must leave as it is."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

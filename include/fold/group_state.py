@@ -1,4 +1,4 @@
-"""GroupState: what a state function sees of its key's state.
+"""GroupState, which a state function sees of its key's state, with the key's named timers.
 
 Spark's interface (`applyInPandasWithState`, `flatMapGroupsWithState`) in plain Python, with
 the same names, rules and errors. One difference is the point of the fold: its clock is the

@@ -1,4 +1,4 @@
-"""A stream's product table, made with its documented columns; whoever writes it."""
+"""A stream's product table, made with its documented columns, and the row that it has of a key's state."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The columns of a NamedTuple: its field order is the stored schema.
+"""Records of a stream: a NamedTuple's columns, the form in which each value is stored, SQL types as text.
 
 Events, states and outputs are NamedTuples of plain Python types. This module reads
 their annotations, so that each engine can make its own schema of them.

@@ -1,4 +1,4 @@
-"""The commits of a Delta table, read from its log without a JVM."""
+"""Delta tables and their logs, opened and read by delta-rs with nothing left out; commits that are made once."""
 
 import errno
 import hashlib

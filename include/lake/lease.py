@@ -1,4 +1,4 @@
-"""One writer at a time per source and per stream, however the job was started.
+"""Leases: one writer at a time per source and per stream, by a locked file, or by an object in a store.
 
 Airflow's pools keep its own tasks apart; the lease also keeps a job started by hand
 apart from one that Airflow started. On a local lake it is a lock of the operating

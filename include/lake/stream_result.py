@@ -1,4 +1,4 @@
-"""What a stream has computed, for people and for the Asset: read without a JVM."""
+"""A stream's results for people and for the Asset, and its table of rejected calls."""
 
 import json
 from collections import Counter

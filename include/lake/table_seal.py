@@ -1,4 +1,4 @@
-"""What each table was after our last commit to it, and whether it is still that: `ops/tables`.
+"""The record of each table after our last commit to it (`ops/tables`), and the changes made since by others.
 
 A table that was put back from an older copy, or whose newest commit a power cut has emptied, looks
 like any other, and jobs would go on from it without a word. So a job *seals* a table after each

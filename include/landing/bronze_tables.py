@@ -1,4 +1,4 @@
-"""`bronze/<source>` and `quarantine/<source>`, made with their documented columns; whoever writes them."""
+"""`bronze/<source>` and `quarantine/<source>`: made with documented columns, and brought after the declared fields."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping

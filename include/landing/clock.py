@@ -1,4 +1,4 @@
-"""How far the clock of bronze stands, and when a clock row moves it on, read without a JVM.
+"""The clock of bronze: how far it stands, and the clock rows that move it on. Read without a JVM.
 
 When a source falls silent, no watermark moves and no timeout fires. So an ingest run of a
 source with a `clock_grace` may end with a clock row, which says: all that happened until

@@ -1,4 +1,4 @@
-"""Repairs of a wrong clock, `ops/clock_repairs`: what was set back, and who has to wait for it.
+"""Repairs of a wrong clock (`ops/clock_repairs`), and the commits that set the clock of bronze back.
 
 One row under a wrong machine clock, or one producer far ahead, raises the clock of bronze (M,
 see include/landing/clock.py), and what all others send is late. A repair sets M back by one commit of

@@ -1,4 +1,4 @@
-"""The log of somebody else's Delta table: its commits, and which of them can be read."""
+"""The log of somebody else's Delta table, and the rows and partition values of the files that it names."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

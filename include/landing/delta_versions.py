@@ -1,4 +1,4 @@
-"""Which versions of somebody else's Delta table have been taken, and which files are next.
+"""The versions of somebody else's Delta table: which were taken, which come next, which are passed over.
 
 What the table had at first is taken as if its version then had added it.
 """

@@ -1,4 +1,4 @@
-"""Take what has landed for a source into bronze, and what is no event into quarantine.
+"""Ingestion: what has landed for a source goes into bronze, what is no event into quarantine, with findings.
 
 One way for all: who parses the files differs, and with it who writes the rows. Little is parsed
 and written here, without a JVM (`parsed_here`); much by a job of Spark (spark_jobs/ingest_source.py).

@@ -1,4 +1,4 @@
-"""How far ingestion has come in a source's landing folder: the table `ingested_files/<source>`.
+"""Ingestion's position, `ingested_files/<source>`: the batches taken, the batch begun, and how its rows are read.
 
 A batch begins with a commit of its plan: its files, and the time by which their rows are judged.
 Then its rows go to bronze and to quarantine, a commit each, and a last row here says that the batch

@@ -1,4 +1,4 @@
-"""Where a stream's initial state is, and what names its content: read without Spark.
+"""A stream's initial state: where it is, what names its content, and the JSON file that it may be.
 
 It is savepoint 0: the states of keys as of an instant, given by a user, as a Delta table or a
 JSON file. `spark_jobs/tables/initial_state.py` reads its rows.

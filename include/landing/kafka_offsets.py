@@ -1,4 +1,4 @@
-"""Which offsets of a topic have been taken, which are next, and which are lost.
+"""Offsets of a topic: which were taken, which come next, which are lost, and where to go on behind these.
 
 The position has ranges of offsets where that of landed files has their names. A partition goes on
 where the newest batch that names it ends. So a loss is passed over by a batch of no rows, which

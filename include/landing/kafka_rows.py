@@ -1,4 +1,4 @@
-"""The messages of a range of offsets, and what becomes of each: one outcome per message, as of files."""
+"""Messages of a range of offsets: their values as rows, and one outcome for each."""
 
 import base64
 import io

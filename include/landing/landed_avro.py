@@ -1,4 +1,4 @@
-"""The rows of an Avro object container file, by its own schema.
+"""Avro: the rows of an object container file, schemas of writers, and the registry that serves them.
 
 The container is read here and its records by fastavro, whose own reader of containers unpacks a
 block however large that is.

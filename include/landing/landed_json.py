@@ -1,4 +1,4 @@
-"""JSON: an object a line; or an array of objects, or objects over several lines."""
+"""JSON and CSV: objects a line, arrays of objects or objects over several lines; cells under a header."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""A landed value as the type that its field declares: exactly that, or refused.
+"""Landed values and times as the type that their field declares: exactly that, or refused with a reason.
 
 Nothing is guessed: `1.0` is no bigint, and a decimal never goes through a float, because a wrong
 guess is found only after it has been counted.

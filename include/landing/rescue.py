@@ -1,4 +1,4 @@
-"""What a landed row has beside its source's fields: kept as JSON, and read again once declared."""
+"""Rescued columns and refused rows as JSON text, and how the same values are read again from it."""
 
 import base64
 import json

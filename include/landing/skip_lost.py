@@ -1,4 +1,4 @@
-"""The way out where a source's origin has lost what was not taken: go on behind it, and say so.
+"""Ways out where a source's origin has lost what was not taken, or a landed file ends each run.
 
 A batch of no rows says where to go on. One that was begun and cannot be read any more is closed with
 what the tables have of it, in the same commit. Where bronze has its events and quarantine not yet

@@ -1,4 +1,4 @@
-"""A key of a stream: its state now and in savepoints, what it waits for, and why each row was emitted.
+"""A key of a stream: its state, what it waits for, and why each row was emitted, as figures and as text.
 
 Its events are replayed from bronze in this process, as a recompute would: late ones included. So
 what is shown is what bronze makes of the key; where the table says something else, that is said.

@@ -1,4 +1,4 @@
-"""A stream and what is recorded of it, read once and handed on: all that decides goes by it."""
+"""A stream and what is recorded of it, read once and handed on; whether it has rows waiting."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

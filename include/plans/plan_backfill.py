@@ -1,4 +1,4 @@
-"""What the Dag runs of a backfill would do, one by one. Without a JVM, and without Airflow."""
+"""The runs of a backfill, one by one, which of them share a JVM, and whether it promotes. Without a JVM."""
 
 import logging
 from collections.abc import Callable, Sequence

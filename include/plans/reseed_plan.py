@@ -1,4 +1,4 @@
-"""What a reseed would do: pinned bronze, its `until`, its base, what is replaced. Without a JVM."""
+"""A reseed's plan: pinned bronze, its `until`, its base, what is replaced. Made without a JVM."""
 
 import json
 from argparse import ArgumentParser, Namespace

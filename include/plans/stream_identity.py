@@ -1,4 +1,4 @@
-"""A stream as its file, its entry and its initial state are now, read without a JVM."""
+"""A stream as its file, entry and initial state are now, with the fingerprint of its code. Read without a JVM."""
 
 import ast
 import hashlib

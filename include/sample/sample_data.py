@@ -1,4 +1,4 @@
-"""Sample input as producers would land it: a file per hour, out of order within a bound.
+"""Sample input as producers would land it: a file per hour, out of order within a bound, in each format.
 
     ./stateful sample-data --events 20000 --late-share 0.01
 

@@ -1,4 +1,4 @@
-"""Which savepoint a replay begins with: a clean one, or none.
+"""The savepoint that a replay begins with: a clean one, or none; and which savepoints may go.
 
 A savepoint is clean when it holds all events of bronze before its instant, and was made by the
 code of now. Live ones stop being clean when rows come late, recomputed ones when still later

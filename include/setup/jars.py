@@ -1,4 +1,4 @@
-"""The Delta jars in .jars: fetched once, by Spark's own resolver, and known by checksum.
+"""The jars of Delta, and of Hadoop's S3 connector, in .jars: fetched once, known by checksum.
 
 Spark brings Ivy, so no other tool and no address is needed. `packages=` on every job
 would resolve them again for each run (15 s); the jobs name the files instead.

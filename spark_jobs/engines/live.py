@@ -1,4 +1,4 @@
-"""The live engine: the fold over checkpointed RocksDB state, one bucket per Spark key."""
+"""The live engine: the fold over checkpointed RocksDB state, one bucket per Spark key, drained once."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""States as rows, one per key: how savepoints, replay and initial states hold them."""
+"""States as rows, one per key, and as a bucket stores them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple

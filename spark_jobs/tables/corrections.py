@@ -1,4 +1,4 @@
-"""Corrected texts of quarantined rows, checked as a whole before one of them is taken in."""
+"""Rows taken in again from quarantine: corrected texts checked as a whole, and what a run that died has left."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Landed files parsed on Spark's workers: a batch as Spark rows, written by Spark.
+"""Landed files parsed on Spark's workers, and their rows appended to bronze and quarantine by Spark.
 
 Which files a batch has is in the lake's own table (include/landing/ingest_position.py), and the
 workers open them themselves. Spark's own reading would pass over files of zero bytes, and take a

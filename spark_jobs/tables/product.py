@@ -1,4 +1,4 @@
-"""The product: a Delta table per stream, and how a batch gets into it exactly once."""
+"""The product: a Delta table per stream, written by Spark exactly once, and ranges of its rows replaced."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

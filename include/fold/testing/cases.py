@@ -1,4 +1,4 @@
-"""How events may reach a stream, as Hypothesis draws it from the records' types.
+"""Cases for the law checker: how events may reach a stream, drawn from record types and the function's constants.
 
 Few keys, ties in time, and steps of exactly the spans that the function knows, or one
 microsecond beside them: that is where functions go wrong.
