@@ -38,7 +38,7 @@ class Base:
     mapped: bool = False  # it is of an older state schema: its states are mapped to the new one
 
     def lineage(self, code: str) -> str:
-        """What `code` makes from here on goes by this name; see `lineage.py`."""
+        """What `code` makes from here on goes by this name; see `manifest.py`."""
         if self.savepoint is None:
             return code_of(code)
         return mapped_lineage(code, self.savepoint.savepoint_id) if self.mapped else code

@@ -68,7 +68,7 @@ class FoldedBatch(Protocol):
 
     @property
     def rejected(self) -> Rows:
-        """The calls that failed (REJECTED of engines.schemas)."""
+        """The calls that failed (REJECTED of include.fold.schemas)."""
         ...
 
 

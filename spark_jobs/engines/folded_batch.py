@@ -24,7 +24,7 @@ STREAMS = ("outputs", "rejected")  # columns with an Arrow stream in each row
 
 
 class FoldedFrame:
-    """A batch's frame (FOLDED_DDL of live.py), persisted: what is asked of it runs no fold."""
+    """A batch's frame (FOLDED_DDL of bucket_processor.py), persisted: what is asked of it runs no fold."""
 
     def __init__(self, folded: DataFrame, fold: KeyedFold) -> None:
         self._folded = folded

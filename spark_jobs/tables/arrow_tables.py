@@ -1,4 +1,4 @@
-"""The product, written without a JVM: the commits that `lake.tables` makes with Spark, by delta-rs.
+"""The product, written without a JVM: the commits that `product.py` makes with Spark, by delta-rs.
 
 Same columns, comments, properties and partitions, and the same way to write a batch once: either
 may go on with a table that the other began. For small batches, whose rows fit in memory.
@@ -144,7 +144,7 @@ def _hashable(value: Any) -> Any:
 class ArrowProduct:
     """The Delta table of one stream. Append: all outputs. Update: the latest row per key.
 
-    Rows are Arrow tables of `engines.schemas.output_schema(fold)`. `mark` is what a commit says
+    Rows are Arrow tables of `include.fold.schemas.output_schema(fold)`. `mark` is what a commit says
     of itself in the table's log.
     """
 
