@@ -10,13 +10,10 @@ from pyspark.errors import PythonException
 
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
-from include.plans.reseed_plan import ReseedOptions, plan_reseed
-from include.savepoints.manifest import savepoints_of
+from include.plans.reseed_plan import ReseedOptions
 from include.streams.device_signals import Signal
-from spark_jobs import reseed_stream
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.reseed_stream import reseed
-from spark_jobs.run_stream import drain
 from tests.bronze import Happened, stamp
 from tests.changed_stream import (
     MODULE,
@@ -31,7 +28,6 @@ from tests.changed_stream import (
 from tests.engines.lake_runs import drained, table_of
 from tests.fold import oracle
 from tests.late_lakes import at
-from tests.refused import refused
 
 # tests/simulator/test_local_reseeds.py has mappings without a JVM.
 pytestmark = [pytest.mark.spark, pytest.mark.full]
@@ -111,67 +107,6 @@ def begun_with_old_code(spark, lake, files, stamped, source=OLD):
     drained(spark, lake, STREAM, fold_of(old), stamped[:3], runs=1)
     drained(spark, lake, STREAM, fold_of(old), stamped[3:6], runs=1)
     return old
-
-
-class KilledError(Exception):
-    pass
-
-
-def killed(*_):
-    raise KilledError
-
-
-@pytest.mark.parametrize("step", ["replayed", "_switch"])
-def test_a_migration_that_was_killed_is_finished_by_the_next_run(
-    spark, lake, files, monkeypatch, step
-):
-    stamped = commits(seed=1)
-    old = begun_with_old_code(spark, lake, files, stamped)
-    clean = savepoints_of(lake, STREAM.name)[0]
-    assert clean.until_us == oracle.until(rows_of(stamped[:3]), DELAY_US)
-    new = files.deploy(NEW)
-    with refused("settings_changed", subject="state_schema"):
-        drain(SparkEngine(spark), lake, STREAM)
-    text = plan_reseed(lake, STREAM, MAPPED).text()
-    assert f"from savepoint {clean.savepoint_id}, its states mapped by migrate_state" in text
-
-    with monkeypatch.context() as patched:
-        patched.setattr(reseed_stream, step, killed)
-        with pytest.raises(KilledError):
-            reseed(SparkEngine(spark), lake, STREAM, MAPPED)
-    assert read_generations(lake, STREAM.name).current["generation"] == 1
-    drained(spark, lake, STREAM, fold_of(new), stamped[6:], runs=1)
-    row = read_generations(lake, STREAM.name).current
-    assert (row["generation"], row["reseed"]) == (2, "migrate")
-    assert (row["base_savepoint"], read_generations(lake, STREAM.name).intent) == (
-        clean.savepoint_id,
-        None,
-    )
-    table = table_of(lake, STREAM, fold_of(new))
-    assert table == after_migration(old, new, stamped, before=6)
-    silent = {row[0][0] for row in table if row[0][1] == "silent"}
-    assert silent == set(SILENT.values())
-    assert not read_ops(lake, "findings", {"finding": "code_changed"}).num_rows
-
-
-def test_what_follows_a_migration_goes_on_from_the_mapped_states(spark, lake, files):
-    stamped = commits(seed=2)
-    old = begun_with_old_code(spark, lake, files, stamped)
-    new = files.deploy(NEW)
-    reseed(SparkEngine(spark), lake, STREAM, MAPPED)
-    right = after_migration(old, new, stamped[:6], before=6)
-    assert table_of(lake, STREAM, fold_of(new)) == right
-
-    reseed(SparkEngine(spark), lake, STREAM, ReseedOptions(buckets=9, partitions=3))
-    assert read_generations(lake, STREAM.name).current["base_savepoint"] is not None
-    assert table_of(lake, STREAM, fold_of(new)) == right
-
-    # The same until, the same events, the same code: but not the same states.
-    reseed(SparkEngine(spark), lake, STREAM, ReseedOptions(recompute=True))
-    assert read_generations(lake, STREAM.name).current["base_savepoint"] is None
-    drained(spark, lake, STREAM, fold_of(new), stamped[6:], runs=1)
-    rows = [*in_time(rows_of(stamped[:6])), *rows_of(stamped[6:])]
-    assert table_of(lake, STREAM, fold_of(new)) == result(fold_of(new), rows).table
 
 
 def test_a_mapping_that_fails_switches_nothing_and_can_be_mended(spark, lake, files):
