@@ -12,11 +12,10 @@ from include.lake.paths import Lake
 from include.plans.reseed_plan import ReseedOptions
 from include.stream_definition import load_definition
 from spark_jobs.engines.spark_engine import SparkEngine
-from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from spark_jobs.tables.product import USER_METADATA
 from tests.engines.lake_runs import drained
-from tests.late_lakes import DAYS_US, at, commits, small
+from tests.late_lakes import commits, small
 
 pytestmark = pytest.mark.spark
 
@@ -32,27 +31,6 @@ def marks(lake: Lake, stream) -> list[dict[str, Any]]:
 def run_of(lake: Lake, job: str) -> str:
     (run,) = read_ops(lake, "runs", {"job": job}).to_pylist()
     return run["run_id"]
-
-
-@pytest.mark.full
-def test_commits_to_an_append_table_are_marked(spark, lake):
-    stream = small("device_signals")
-    fold, stamped = load_definition(stream).fold, commits(seed=31, days=2, late=4)
-    drained(spark, lake, stream, fold, stamped, runs=1)
-    live = marks(lake, stream)
-    assert {(mark["kind"], mark["generation"]) for mark in live} == {("live", 1)}
-    assert {mark["run_id"] for mark in live} == {run_of(lake, "run_stream")}
-    assert [mark["batch_id"] for mark in live] == list(range(len(live)))
-    # What live had settled before the batch: nothing, in a first run.
-    assert all("until_us" not in mark for mark in live)
-
-    recompute(SparkEngine(spark), lake, stream, at(DAYS_US[0]), at(DAYS_US[1]))
-    (recomputed,) = marks(lake, stream)[len(live) :]
-    assert (recomputed["kind"], recomputed["generation"]) == ("recompute", 1)
-    assert recomputed["run_id"] == run_of(lake, "recompute_interval")
-    assert (recomputed["from_us"], recomputed["until_us"]) == (DAYS_US[0], DAYS_US[1])
-    assert recomputed["codes"] == live[0]["codes"]
-    assert recomputed["bronze_version"] == DeltaTable(lake.bronze(stream.source)).version()
 
 
 @pytest.mark.e2e

@@ -1,7 +1,6 @@
-"""What is known of a table through the life of a lake: of late rows, kills, others' changes, plans."""
+"""What is known of a table through the life of a lake: of kills, others' changes, give-up."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
 from deltalake import DeltaTable
@@ -84,19 +83,6 @@ def test_rows_that_somebody_deletes_stop_the_stream_until_a_reseed(world):
     check(world)
 
 
-def test_what_a_plan_says_before_it_is_carried_out(world):
-    some_hours(world)
-    stream = world.streams[KIND]
-    assert "no row of it changes" in plan_reseed(world.lake, stream, ReseedOptions()).text()
-    land(world, 4, late=1)
-    run(world)
-    wrong = "makes right what is wrong now from 2025-06-16 01:00:00"
-    assert wrong in plan_reseed(world.lake, stream, ReseedOptions()).text()
-    rewind = plan_reseed(world.lake, stream, ReseedOptions(until=at_hour(1))).text()
-    assert "takes away what is from 2025-06-16 01:00:00 until" in rewind
-    assert "makes anew what is right already. It takes away" in rewind
-
-
 class KilledError(Exception):
     pass
 
@@ -132,20 +118,6 @@ def test_a_reseed_that_cannot_be_finished_is_given_up_before_its_rows_are_there(
     row = read_generations(world.lake, stream.name).current
     assert row is not None
     assert row["generation"] == (1 if step == "replayed" else 2)
-    check(world)
-
-
-def test_a_reseed_repeated_after_a_kill_takes_in_what_came_since(world, monkeypatch):
-    some_hours(world)
-    stream = world.streams[KIND]
-    with monkeypatch.context() as patched:
-        patched.setattr(reseed_stream, "_switch", killed)
-        with pytest.raises(KilledError):
-            reseed(world.engine, world.lake, stream, ReseedOptions())
-    land(world, 4, late=1)
-    world.pass_time(timedelta(minutes=5))
-    reseed(world.engine, world.lake, stream, ReseedOptions())
-    assert names(world) == []
     check(world)
 
 
