@@ -3,13 +3,11 @@
 import io
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.cli.__main__ import main
 from include.erase.erase_plan import plan_erasure
 from include.erase.erase_rows import find, landed_file_of, mentions, quotable
@@ -195,16 +193,6 @@ def test_files_that_are_not_taken_yet_are_named_as_not_looked_into(lake: Lake):
     landing.add("b.jsonl", [signal(2, device_id=7)])
     told = plan_erasure(lake, key).text()
     assert "NOT looked into: 1 file of landing not taken yet" in told
-
-
-def test_what_lies_aside_in_the_lake_is_to_go_first(lake: Lake):
-    landing, key = Landing(lake), erased_key("device_signals", "7")
-    landing.add("a.jsonl", [signal(1, device_id=7)])
-    ingest(lake, source_named("signals"))
-    apply_set_aside(lake, plan_set_aside(lake, ["bronze/signals"], datetime.now(UTC)))
-    ingest(lake, source_named("signals"))
-    with refused("not_erasable"):
-        plan_erasure(lake, key)
 
 
 def test_a_key_of_several_lines_is_not_that_of_its_first(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
 from include.lake.delta_log import dataset_of, table_to_read
@@ -65,25 +65,8 @@ def test_an_older_version_stays_open_while_more_comes_and_not_when_its_files_go(
         table_to_read(table, 1)
 
 
-def test_the_newest_is_at_hand_as_the_version_that_it_is_once_it_is_an_older_one(table):
-    opened = table_to_read(table)
-    append(table, 3)
-    assert table_to_read(table, 2) is opened
-
-
 def test_a_damaged_log_is_told_of_though_the_table_was_open(table):
     table_to_read(table)
     Path(table, "_delta_log", f"{2:020}.json").write_text("no commit")
     with pytest.raises(DeltaError):
         table_to_read(table)
-
-
-def test_few_stay_open(tmp_path, monkeypatch):
-    monkeypatch.setattr("include.lake.delta_log.KEPT", 2)
-    paths = [str(tmp_path / name) for name in "abc"]
-    for path in paths:
-        append(path, 1)
-    opened = {path: table_to_read(path) for path in paths}
-    assert table_to_read(paths[2]) is opened[paths[2]]
-    assert table_to_read(paths[0]) is not opened[paths[0]]
-    assert all(isinstance(one, DeltaTable) for one in opened.values())

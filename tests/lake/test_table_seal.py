@@ -121,15 +121,6 @@ def test_a_machine_without_files_to_open_is_no_change_of_the_table(lake: Lake, p
         changed_since(lake, sealed, is_marked)
 
 
-def test_an_emptied_commit_that_came_after_the_seal_is_noticed(lake: Lake, path: Path):
-    append(lake, FIRST, 1, OURS)
-    commit_file(path, 3).write_text("")
-    empty = f"commit 3 of {path} is empty, as after a power cut"
-    assert what_changed(lake, TABLE, is_marked) == empty
-    commit_file(path, 3).unlink()
-    assert what_changed(lake, TABLE, is_marked) is None
-
-
 def test_a_cut_commit_is_noticed(lake: Lake, path: Path):
     log = commit_file(path, 2)
     log.write_text(log.read_text()[:-20])
@@ -167,39 +158,11 @@ def test_commits_that_change_no_data_are_fine(lake: Lake, path: Path):
     assert what_changed(lake, TABLE) is None
 
 
-def test_data_that_somebody_else_changed_is_noticed(lake: Lake, path: Path):
-    DeltaTable(path).delete("n = 1")
-    told = str(what_changed(lake, TABLE, is_marked))
-    assert told.startswith(
-        f"commit 3 of {path} is not ours and changes its data: DELETE, delta-rs:py-"
-    )
-    assert told.endswith(", on 2026-03-01 1 row and not 2, on 2026-03-02 2 rows and not 4")
-
-
-def test_rows_that_somebody_else_appended_are_noticed_behind_ours(lake: Lake, path: Path):
-    append(lake, SECOND, 1, OURS)
-    append(lake, FIRST, 4)
-    append(lake, SECOND, 1, OURS)
-    told = str(what_changed(lake, TABLE, is_marked))
-    assert f"commit 4 of {path} is not ours and changes its data: WRITE" in told
-    assert told.endswith(", on 2026-03-01 6 rows and not 2")
-    assert f"commit 3 of {path} is not ours" in str(what_changed(lake, TABLE))
-
-
 def test_a_restore_is_noticed(lake: Lake, path: Path):
     DeltaTable(path).restore(1)
     told = str(what_changed(lake, TABLE, is_marked))
     assert f"commit 3 of {path} is not ours and changes its data: RESTORE" in told
     assert told.endswith("on 2026-03-02 2 rows and not 4")
-
-
-def test_commits_of_ours_are_fine_without_a_seal(lake: Lake, path: Path):
-    """A job that died between its commit and the seal."""
-    append(lake, SECOND, 1, OURS)
-    assert what_changed(lake, TABLE, is_marked) is None
-    assert "is not ours" in str(what_changed(lake, TABLE))
-    seal(lake, TABLE)
-    assert what_changed(lake, TABLE) is None
 
 
 def clean_up_log(path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from include.lake.generations import read_generations
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
-from include.savepoints.bronze_pin import count_before, pin_bronze
+from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.choose_base import (
     STRUCK_OFF_KEPT,
     choose_base,
@@ -32,7 +32,7 @@ from include.savepoints.manifest import (
 from include.settings import SavepointRules
 from include.streams import user_counts
 from include.streams.user_counts import UserEvent
-from tests.bronze import ClockAt, append_commit, stamp
+from tests.bronze import append_commit, stamp
 from tests.refused import refused
 
 HOUR_US = 3_600_000_000
@@ -82,37 +82,6 @@ def test_a_savepoint_is_due_with_the_first_run_and_when_a_multiple_is_passed():
 def test_rules_that_cannot_be_are_refused(wrong):
     with refused("wrong_setting", subject=next(iter(wrong))):
         SavepointRules(**wrong)
-
-
-TIMES = st.integers(0, 72).map(lambda n: START_US + n * HOUR_US + n % 3 - 1)
-
-
-@given(
-    commits=st.lists(st.lists(TIMES, min_size=1, max_size=5), min_size=1, max_size=4),
-    cutoffs=st.lists(TIMES, min_size=1, max_size=3),
-    since_us=st.none() | TIMES,
-)
-def test_events_before_an_instant_are_counted_to_the_microsecond(
-    tmp_path_factory, commits, cutoffs, since_us
-):
-    lake = new_lake(tmp_path_factory)
-    write(lake, [[UserEvent("u", time_us) for time_us in times] for times in commits])
-    counted = count_before(pin_bronze(lake, "user_events"), "event_time", since_us, cutoffs)
-    times = [time_us for commit in commits for time_us in commit]
-    first_us = min(times) if since_us is None else since_us
-    assert counted == [sum(first_us <= t < cutoff for t in times) for cutoff in cutoffs]
-
-
-def test_what_is_ingested_after_the_pin_is_not_counted(tmp_path_factory):
-    lake = new_lake(tmp_path_factory)
-    commits = stamp([[UserEvent("u", START_US)], ClockAt(START_US + HOUR_US), [UserEvent("u", 5)]])
-    for rows in commits[:2]:
-        append_commit(lake, "user_events", user_counts.FOLD, rows)
-    pin = pin_bronze(lake, "user_events")
-    assert pin.watermark_us == START_US + HOUR_US
-    append_commit(lake, "user_events", user_counts.FOLD, commits[2])
-    assert count_before(pin, "event_time", None, [START_US + 1]) == [1]
-    assert count_before(pin_bronze(lake, "user_events"), "event_time", None, [START_US + 1]) == [2]
 
 
 def test_a_base_is_the_newest_clean_savepoint_of_this_code_and_this_bronze(tmp_path_factory):
