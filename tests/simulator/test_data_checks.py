@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -19,7 +18,7 @@ from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator.auditor import Auditor
 from tests.simulator.oracle import Emitted
-from tests.simulator.steps import APPEND, all_rows, land, live_table, run, some_rows, table_of
+from tests.simulator.steps import all_rows, land, live_table, run, some_rows, table_of
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import START_US, World, open_world
 from tests.simulator.writes import killed_at, writes_of
@@ -125,44 +124,6 @@ def test_a_batch_that_is_in_the_table_is_not_judged_again():
         run(world, "counts")
         assert world.table("counts") == after == live_table(world, "counts")
         assert read_ops(world.lake, "data_checks").num_rows == 0
-
-
-@pytest.mark.parametrize(
-    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.full) for kind in KINDS[1:])]
-)
-def test_stopped_and_killed_and_the_check_removed_and_recomputed(kind):
-    """Each write of the stopped run, too, may be the last one before a kill."""
-
-    def stopped(world: World) -> None:
-        with pytest.raises(DataCheckError):
-            run(world, kind)
-
-    with open_world() as world:
-        declare(world, kind, FEW)
-        good_and_bad(world, kind)
-        if kind == "silences":
-            declare(world, kind, Check(name="never", each_row="amount < 0"))
-        writes = writes_of(lambda: stopped(world)).count
-    for number in range(1, writes + 1):
-        with open_world() as world:
-            declare(world, kind, FEW)
-            before = good_and_bad(world, kind)
-            if kind == "silences":
-                declare(world, kind, Check(name="never", each_row="amount < 0"))
-            auditor = Auditor(world, kind)
-            assert killed_at(number, lambda world=world: run(world, kind))
-            assert world.table(kind) == before
-            auditor.check()
-            declare(world, kind)
-            if kind in APPEND:
-                until = instant_of((world.now_us - HOUR_US) // 60_000_000 * 60_000_000)
-                from_ = until - timedelta(minutes=30)
-                with suppress(SettingsError):  # not settled, as nothing of the batch was published
-                    recompute(world.engine, world.lake, world.streams[kind], from_, until)
-            auditor.check()
-            run(world, kind)
-            assert world.table(kind) == live_table(world, kind)
-            auditor.check()
 
 
 def test_a_recompute_that_does_not_meet_one_leaves_table_and_ledger_as_they_were():

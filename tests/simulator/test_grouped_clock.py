@@ -1,4 +1,4 @@
-"""Streams of a source whose clock is that of its keys: what they fold, and after a repair of it."""
+"""Streams of a source whose clock is that of its keys: what they fold after a repair of it."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -17,7 +17,6 @@ from tests.simulator.world import DELAY, GROUPED, MINUTE_US, World, open_world
 from tests.simulator.writes import killed_at
 
 DELAY_US, IDLE_US = (span // timedelta(microseconds=1) for span in (DELAY, GROUPED.idle_after))
-DAY = 1440  # minutes
 
 
 @pytest.fixture
@@ -57,26 +56,6 @@ def check_tables(world: World, rows: Sequence[Landed]) -> None:
         assert sorted(world.table(kind).elements()) == sorted(expected), kind
 
 
-def test_a_key_that_is_a_day_behind_is_folded_as_if_it_were_alone(world):
-    for _ in range(6):
-        land(world, fast=0, slow=DAY)
-        run_all(world)
-    assert late(world) == []
-    check_tables(world, [row for commit in world.commits for row in commit.rows])
-
-
-def test_a_key_that_woke_behind_the_clock_is_late_and_no_other_is(world):
-    land(world, fast=0, slow=DAY)
-    for _ in range(5):
-        land(world, fast=0)
-        run_all(world)
-    land(world, fast=0, slow=DAY)
-    land(world, fast=0)
-    run_all(world)
-    assert late(world) == ["slow"]
-    check_tables(world, oracle.in_time(stamped(world), DELAY_US))
-
-
 def ahead(world: World) -> int:
     """All keys came under a machine clock that was ten hours ahead, but for two runs. M before that."""
     for _ in range(3):
@@ -96,23 +75,6 @@ def ahead(world: World) -> int:
 def repair(world: World, to_us: int | None) -> None:
     to = None if to_us is None else instant_of(to_us)
     repair_clock(world.engine, world.lake, world.source, to)
-
-
-def test_a_repaired_clock_waits_for_each_key_again(world):
-    to_us = ahead(world)
-    repair(world, to_us)
-    world.note_repairs()
-    repaired = [row for commit in world.commits for row in commit.rows]
-    assert read_clock(world.lake, GROUPED).watermark_us == to_us
-    check_tables(world, repaired)
-    land(world, a=0)
-    assert read_clock(world.lake, GROUPED).watermark_us == to_us
-    land(world, 5, a=0, b=4)
-    run_all(world)
-    later = stamped(world)[len(repaired) :]
-    assert not any(oracle.is_late(row, DELAY_US) for row in later)
-    assert read_clock(world.lake, GROUPED).watermark_us == later[-1].row.time_us
-    check_tables(world, [row for commit in world.commits for row in commit.rows])
 
 
 @pytest.mark.parametrize("death", range(1, 12))

@@ -21,11 +21,10 @@ from include.landing.bronze_tables import create_tables
 from include.plans.open_stream import has_waiting_rows
 from include.savepoints.manifest import SavepointError, savepoints_of
 from spark_jobs.compact_state import compact
-from spark_jobs.run_stream import drain, drain_others
+from spark_jobs.run_stream import drain_others
 from tests.examples import examples
 from tests.simulator import oracle
 from tests.simulator.checkpoint_log import CheckpointError
-from tests.simulator.local_engine import LocalEngine
 from tests.simulator.steps import (
     land,
     live_table,
@@ -96,16 +95,6 @@ def test_once_the_jvm_has_died_no_stream_fails_that_was_not_begun(world):
     drain_others(world.engine, world.lake, streams, "d1", make_ready)
     runs = read_ops(world.lake, "runs", {"dag_run_id": "d1"}).to_pylist()
     assert [(run["subject"], run["outcome"]) for run in runs] == [(streams[0].name, "succeeded")]
-
-
-def test_a_clock_row_makes_the_silence_seen(world):
-    land(world, [("ada", 0, 1)])
-    run(world, "silences")
-    world.pass_time(timedelta(hours=3))
-    world.ingest_clock(world.now_us)
-    run(world, "silences")
-    assert world.table("silences") == live_table(world, "silences")
-    assert [emitted.row[1] for emitted in sorted(world.table("silences"))] == ["silent", "woke"]
 
 
 @pytest.mark.parametrize(
@@ -212,12 +201,6 @@ def test_a_savepoint_with_a_damaged_file_is_told_from_a_passing_fault():
             file.unlink() if damage is None else file.write_bytes(damage)
             with pytest.raises(SavepointError):
                 world.engine.savepoint_contents(world.lake, savepoint.path, savepoint.savepoint_id)
-
-
-def test_a_local_engine_runs_no_live_query_by_itself(world):
-    land(world, [("a", 0, 1)])
-    with pytest.raises(NotImplementedError):
-        drain(LocalEngine(), world.lake, world.streams["counts"])
 
 
 def test_an_initial_state_is_where_a_stream_begins(world):

@@ -3,14 +3,12 @@
 import random
 from collections import Counter
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-from include.fold.admission import instant_of, micros_of
+from include.fold.admission import micros_of
 from include.lake.ops import read_ops
 from include.plans.reseed_plan import ReseedOptions
-from spark_jobs.recompute_interval import recompute
 from spark_jobs.reseed_stream import reseed
 from tests.refused import refused_until
 from tests.simulator import oracle
@@ -19,7 +17,6 @@ from tests.simulator.steps import (
     DELAY_US,
     all_rows,
     land,
-    live_table,
     run,
     some_rows,
     table_of,
@@ -72,23 +69,6 @@ def test_a_reseed_from_older_states_maps_them_and_replays_what_came_after(world,
         assert world.table(kind) == Counter(before.outputs + after.outputs)
     else:
         assert world.table(kind) == Counter(oracle.rows_of_keys("d", after).values())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_reseed_to_other_buckets_changes_no_row(world, kind):
-    rng = random.Random(17)
-    for _ in range(2):
-        land(world, some_rows(rng))
-        run(world, kind)
-    options = ReseedOptions(buckets=5, partitions=3)
-    reseed(world.engine, world.lake, world.streams[kind], options)
-    run(world, kind)
-    assert world.table(kind) == table_of(world, kind, all_rows(world))
-    land(world, [("a", 0, 1), ("b", MINUTE_US, 2), ("d", 0, 1)])
-    run(world, kind)
-    assert world.table(kind) == table_of(world, kind, all_rows(world))
-    checkpoint = world.lake.checkpoint(world.streams[kind].name, 2)
-    assert {path.name for path in Path(checkpoint, "state/0").iterdir()} >= {"0", "1", "2"}
 
 
 @pytest.mark.parametrize(
@@ -155,21 +135,3 @@ def test_a_promoting_reseed_takes_late_rows_in_killed_before_any_of_its_writes(k
             folded = promoted + oracle.in_time(since, DELAY_US)
             assert len(folded) == len(promoted) + 2
             assert world.table(kind) == table_of(world, kind, folded)
-
-
-def test_a_recompute_takes_late_rows_into_its_interval(world):
-    rng = random.Random(5)
-    for _ in range(4):
-        land(world, some_rows(rng), minutes=8 * 60)
-        run(world, "counts")
-    land(world, [("a", 20 * 3_600_000_000, 1)])
-    run(world, "counts")
-    start = instant_of(world.now_us - 30 * 3_600_000_000)
-    until = instant_of(world.now_us - 2 * 3_600_000_000)
-    recompute(world.engine, world.lake, world.streams["counts"], start, until)
-    expected = live_table(world, "counts")
-    within = range(*(int(at.timestamp() * 1e6) for at in (start, until)))
-    whole = table_of(world, "counts", all_rows(world))
-    mixed = Counter(e for e in expected.elements() if e.at_us not in within)
-    mixed += Counter(e for e in whole.elements() if e.at_us in within)
-    assert world.table("counts") == mixed != expected

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from include.fold.admission import instant_of, micros_of
 from include.lake.generations import read_generations
-from include.lake.ops import read_ops
 from include.landing import bronze_commits
 from include.landing.clock import read_logged_clock, why_not_ingest
 from include.landing.clock_repair import newest_repair, open_repair, refuse_before_reset
@@ -122,35 +121,6 @@ def test_rows_are_late_for_ever_until_the_clock_is_set_back(world):
         check_tables(world)
     assert not any(oracle.is_late(row, DELAY_US) for row in oracle.stamped(world.commits)[-2:])
     assert not any(has_waiting_rows(world.lake, stream) for stream in world.streams.values())
-
-
-def test_rows_ahead_wait_until_the_clock_comes_to_them(world):
-    before_us = poisoned(world, ahead=50)
-    repair(world, before_us)
-    world.note_repairs()
-    land(world, [("a", 0)])
-    run_all(world)
-    assert not any(e.row[0] == "far" for e in world.table("counts"))
-    land(world, [("a", 0)], minutes=60)
-    run_all(world)
-    assert sum(e.row[0] == "far" for e in world.table("counts")) == 1
-    check_tables(world)
-
-
-def test_a_clock_repaired_twice_is_where_the_second_repair_set_it(world):
-    before_us = poisoned(world)
-    repair(world, before_us + 2 * MINUTE_US)
-    world.note_repairs()
-    land(world, [("a", 0)])
-    run_all(world)
-    repair(world, before_us)
-    world.note_repairs()
-    check_tables(world)
-    land(world, [("a", 0), ("b", 9)])
-    run_all(world)
-    check_tables(world)
-    done = read_ops(world.lake, "clock_repairs").sort_by("repair").to_pylist()
-    assert [row["repair"] for row in done if row["done_at"] is not None] == [1, 2]
 
 
 def test_the_clock_and_the_pin_of_bronze_see_the_repair_whatever_files_hold(world, monkeypatch):
