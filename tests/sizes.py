@@ -217,7 +217,7 @@ def table(measured: dict[str, int]) -> str:
 
 def lower(measured: dict[str, int]) -> None:
     """Budgets come down to what was measured; none goes up."""
-    held = {name: [min(now, measured[name]), aim] for name, (now, aim) in budgets().items()}
+    held = {n: [max(aim, min(now, measured[n])), aim] for n, (now, aim) in budgets().items()}
     rows = [f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in held.items()]
     BUDGETS.write_text("{\n" + ",\n".join(rows) + "\n}\n")
 
