@@ -115,10 +115,10 @@ def test_a_scheduler_tells_of_a_run_that_has_not_ended_by_its_deadline(project, 
     (run,) = missed["runs"]
     assert run["state"] == "running"
     # A connection of Airflow's database is not for what runs for a deadline. A task has it.
-    assert missed["heard"] == ["ToFile 1"]
+    (first,) = missed["heard"]
     (row,) = read_ops(lake, "alerts").to_pylist()
     assert (row["subject"], row["finding"], row["change"]) == (STREAM, "behind_promise", "opened")
-    assert (row["dag_run_id"], heard_by(row)) == (run["dag_run_id"], ["ToFile 1", "ToFile 2"])
+    assert (row["dag_run_id"], heard_by(row)) == (run["dag_run_id"], [first, f"{first} 2"])
     messages = [Path(f"{told}{n}").read_text() for n in (1, 2)]
     assert messages[0] == messages[1]
     assert messages[0].startswith(f"{STREAM}: behind_promise\n")
