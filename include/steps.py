@@ -26,21 +26,6 @@ if TYPE_CHECKING:
 RunPath = Literal["live", "backfill"]
 
 
-def none_queued(dates: Sequence[datetime]) -> int:
-    """Of the runs with these logical dates, how many wait: by hand there are none."""
-    return 0
-
-
-def none_due(stream: Stream) -> bool:
-    """Whether a run of another stream has begun: by hand there is none."""
-    return False
-
-
-def none_waiting(logical_date: datetime) -> bool:
-    """Whether a run of the stream with that logical date waits to recompute: by hand there is none."""
-    return False
-
-
 @dataclass(frozen=True)
 class StreamRun:
     """What the steps are taken for: by a schedule, by a backfill, or by hand."""
@@ -51,9 +36,11 @@ class StreamRun:
     start: datetime | None = None  # of its interval; by hand it has none
     until: datetime | None = None
     is_promoting: bool = False  # a backfill with the parameter `promote`
-    queued: Callable[[Sequence[datetime]], int] = none_queued
-    is_due: Callable[[Stream], bool] = none_due
-    is_waiting: Callable[[datetime], bool] = none_waiting
+    # How many runs with these logical dates wait; whether one of another stream has begun; whether
+    # one of that logical date waits to recompute. By hand there are none.
+    queued: Callable[[Sequence[datetime]], int] = lambda dates: 0
+    is_due: Callable[[Stream], bool] = lambda stream: False
+    is_waiting: Callable[[datetime], bool] = lambda logical_date: False
     dag_run_id: str | None = None
     is_dry: bool = False  # nothing is changed or recorded
     is_compacting: bool = False  # whatever would be gained

@@ -32,11 +32,12 @@ from include.checkpoint.committed_batch import CommittedBatch, check_partitions,
 from include.fold.admission import US_PER_MS, until_us
 from include.fold.definition import KeyedFold
 from include.job import job_parser
+from include.lake.errors import settings_changed
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError, open_lake
 from include.registry import stream_named
-from include.settings import SettingsError, Stream
+from include.settings import Stream
 from include.stream_definition import load_definition, pinned_settings
 from include.text_table import printable
 from spark_jobs.engines.checkpointed_states import read_states, read_waiting
@@ -109,11 +110,10 @@ def _made_with(lake: Lake, stream: Stream, generation: int) -> dict[str, Any]:
 def _check_state_type(stream: Stream, fold: KeyedFold, pinned: dict[str, Any]) -> None:
     now = pinned_settings(stream, fold)["state_schema"]
     if now != pinned["state_schema"]:
-        raise SettingsError(
+        raise settings_changed(
+            "state_schema",
             f"stream {stream.name}: its file has the state ({now}) now, but the checkpoint's was "
             f"made with ({pinned['state_schema']}): put the file back to read it",
-            code="settings_changed",
-            subject="state_schema",
         )
 
 

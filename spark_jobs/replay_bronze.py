@@ -9,6 +9,7 @@ from typing import Literal, Protocol, TypeVar
 from include.coverage.entries import Entry
 from include.fold.admission import MICROSECOND, instant_of
 from include.fold.definition import KeyedFold
+from include.lake.errors import settings_changed
 from include.lake.findings import Finding, record_findings, rejected_findings
 from include.lake.paths import Lake, LakeError
 from include.lake.stream_result import ours
@@ -23,7 +24,7 @@ from include.savepoints.manifest import (
     mark_deleted,
     savepoints_of,
 )
-from include.settings import SettingsError, Stream
+from include.settings import Stream
 from include.stream_definition import load_definition
 from spark_jobs.engines.engine import Engine, Rows, Stage
 from spark_jobs.live_savepoint import read_savepoint, savepoint_at, states_of_base, write_savepoint
@@ -191,11 +192,10 @@ def _base_states(engine: Engine, replay: Replay) -> Rows | None:
 def _mapped(engine: Engine, replay: Replay, states: Rows) -> Rows:
     migrate = load_definition(replay.stream).migrate_state
     if migrate is None:
-        raise SettingsError(
+        raise settings_changed(
+            "migrate_state",
             f"STREAM in include/streams/{replay.stream.name}.py has no migrate_state= any more, with "
             "which this reseed was begun: put it back",
-            code="settings_changed",
-            subject="migrate_state",
         )
     return engine.migrated(states, replay.fold, migrate)
 

@@ -55,7 +55,7 @@ def _changes(standing: Standing, rows: Sequence[Row]) -> list[dict[str, Any]]:
     opened = [
         _told(row) | {"change": "opened"}
         for name, row in {**standing.open, **missed}.items()
-        if name not in known or _is_worse(row, known[name])
+        if name not in known or TOLD.index(row["severity"]) < TOLD.index(known[name]["severity"])
     ]
     closed = [
         _told(row) | {"change": "closed", "opened_at": row["at"]}
@@ -68,10 +68,6 @@ def _changes(standing: Standing, rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _told(row: Row) -> dict[str, Any]:
     return {name: row.get(name) for name in ("finding", "severity", "count", "detail", "action")}
-
-
-def _is_worse(row: Row, known: Row) -> bool:
-    return TOLD.index(row["severity"]) < TOLD.index(known["severity"])
 
 
 def changes_of(lake: Lake, by: str, dag_run_id: str) -> list[Row]:

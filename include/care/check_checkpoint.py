@@ -45,7 +45,9 @@ def plan_compaction(size: CheckpointSize, limits: Limits) -> Decision:
         return Decision(True, f"{replay_text(size)} (limit {limits.replay_versions})")
     if not (worth_a_run(size) and is_over(size.garbage_share, limits.garbage_share)):
         return Decision(False, f"{replay_text(size)}; {garbage_text(size)}: within limits")
-    if stops_clean_up(size):
+    if (
+        size.damaged or size.misnamed
+    ):  # Spark fails when it deletes old versions, and only logs that
         return Decision(False, f"{garbage_text(size)}, but Spark fails to delete it: see findings")
     return Decision(True, f"{garbage_text(size)} (limit {limits.garbage_share:.0%})")
 
@@ -58,11 +60,6 @@ def is_over(figure: float | None, limit: float | None) -> bool:
 def worth_a_run(size: CheckpointSize) -> bool:
     """Whether there is enough garbage to start a JVM for."""
     return size.garbage_bytes >= GARBAGE_FLOOR_BYTES
-
-
-def stops_clean_up(size: CheckpointSize) -> bool:
-    """Whether Spark fails on some file when it deletes old versions; it only logs that."""
-    return bool(size.damaged or size.misnamed)
 
 
 def replay_text(size: CheckpointSize) -> str:

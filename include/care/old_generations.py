@@ -45,7 +45,7 @@ class OldGenerations:
 
 def find_old_generations(lake: Lake, stream: Stream, now: datetime) -> OldGenerations:
     """The replaced generations of `stream` whose time is over, as its `keep_generations` says."""
-    folders = _folders(lake, f"{lake.root}/checkpoints/{stream.name}")
+    folders = lake.folders(f"{lake.root}/checkpoints/{stream.name}")
     generations = read_generations(lake, stream.name)
     known = {str(row["generation"]) for row in generations.rows}
     # Before its first row is written, a stream runs on the first generation all the same.
@@ -67,12 +67,6 @@ def find_old_generations(lake: Lake, stream: Stream, now: datetime) -> OldGenera
         tuple(old for old in found if old.is_there or not old.is_marked),
         tuple(name for name in folders if name not in known),
     )
-
-
-def _folders(lake: Lake, path: str) -> list[str]:
-    selector = fs.FileSelector(lake.path_in_filesystem(path), allow_not_found=True)
-    found = lake.filesystem.get_file_info(selector)
-    return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
 
 
 def format_old_generations(lake: Lake, streams: Iterable[Stream], now: datetime) -> str:

@@ -270,7 +270,8 @@ def spark_tables_named(lake: Lake, names: Sequence[str]) -> list[CaredTable]:
     known = [table for table in cared_tables(lake) if table.lease]
     chosen: dict[str, CaredTable] = {}
     for name in names:
-        found = [table for table in known if name in (table.name, _family(table))]
+        # No name of a stream has a hyphen.
+        found = [table for table in known if name in (table.name, table.name.partition("-")[0])]
         if not found:
             all_names = ", ".join(table.name for table in known)
             raise SettingsError(
@@ -278,11 +279,6 @@ def spark_tables_named(lake: Lake, names: Sequence[str]) -> list[CaredTable]:
             )
         chosen |= {table.name: table for table in found}
     return list(chosen.values())
-
-
-def _family(table: CaredTable) -> str:
-    # No name of a stream has a hyphen.
-    return table.name.partition("-")[0]
 
 
 class Candidate(NamedTuple):

@@ -18,11 +18,10 @@ from typing import NamedTuple
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyarrow import fs
 
 from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.checkpoint.committed_batch import BronzePosition, read_position
-from include.lake.delta_log import adds_data, is_of_machine, made_at, read_actions, table_to_read
+from include.lake.delta_log import adds_data, find_actions, is_of_machine, made_at, table_to_read
 from include.lake.findings import Finding
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
 from include.lake.paths import Lake, LakeError
@@ -58,7 +57,7 @@ def readers_of(lake: Lake, table_id: str) -> list[Reader]:
     LakeError for a checkpoint whose position cannot be read.
     """
     known = set(stream_names())
-    in_lake = set(_folders(lake, f"{lake.root}/checkpoints")) - {"ingest"}
+    in_lake = set(lake.folders(f"{lake.root}/checkpoints")) - {"ingest"}
     return [
         Reader(stream, checkpoint, position.version, is_starting, stream not in known)
         for stream in sorted(known | in_lake)
@@ -90,12 +89,6 @@ def _after(row: GenerationRow) -> BronzePosition:
     return BronzePosition(row["bronze_id"], row["bronze_version"] + 1)
 
 
-def _folders(lake: Lake, path: str) -> list[str]:
-    selector = fs.FileSelector(lake.path_in_filesystem(path), allow_not_found=True)
-    found = lake.filesystem.get_file_info(selector)
-    return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
-
-
 def read_lags(lake: Lake, path: str, table: DeltaTable) -> list[Lag]:
     """The readers of the table at `path` that still need something of its past."""
     readers = readers_of(lake, str(table.metadata().id))
@@ -105,9 +98,8 @@ def read_lags(lake: Lake, path: str, table: DeltaTable) -> list[Lag]:
 
 def _read_lag(lake: Lake, path: str, newest: int, reader: Reader) -> Lag | None:
     for version in range(reader.next_version, newest + 1):
-        try:
-            actions = read_actions(lake, path, version)
-        except FileNotFoundError:
+        actions = find_actions(lake, path, version)
+        if actions is None:
             return Lag(reader, version, None)
         # What OPTIMIZE replaced may be of the version that a starting reader reads.
         if adds_data(actions) or reader.is_starting:
@@ -235,7 +227,8 @@ def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed |
     table = table_to_read(bronze)
     if start.table_id != str(table.metadata().id) or start.version > table.version():
         return None
-    made = _made_at(lake, bronze, start.version)
+    commit = find_actions(lake, bronze, start.version)
+    made = None if commit is None else made_at(commit)
     is_gone = _is_unreadable(bronze, start.version) if start.is_snapshot else made is None
     kept = retention(table.metadata().configuration, LOG_RETENTION)
     return Needed(start.version, is_gone, made, kept)
@@ -276,13 +269,6 @@ def _start(lake: Lake, generations: Generations) -> _Start | None:
     if planned > 0:
         return _Start(position.table_id, position.version)
     return _Start(position.table_id, position.version - 1, is_snapshot=True)
-
-
-def _made_at(lake: Lake, bronze: str, version: int) -> datetime | None:
-    try:
-        return made_at(read_actions(lake, bronze, version))
-    except FileNotFoundError:
-        return None
 
 
 def _is_unreadable(bronze: str, version: int) -> bool:

@@ -32,7 +32,6 @@ from include.page.overview import WINDOW_DAYS, Overview, read_overview
 from include.page.render import overview_html, stream_html
 from include.page.stream_figures import MOST_DAYS, ShownTime, asked_time, read_stream
 from include.registry import all_streams, stream_named
-from include.settings import Stream
 from include.spark.local_jobs import say
 from include.text_table import printable
 
@@ -85,7 +84,8 @@ def care(
 ) -> int:
     """Check the checkpoint of a stream, or of each; compact and tune its state."""
     codes = [
-        run_local.care(lake, stream, is_dry_run, is_compacted) for stream in streams_named(name)
+        run_local.care(lake, stream, is_dry_run, is_compacted)
+        for stream in (all_streams() if name is None else (stream_named(name),))
     ]
     return max(codes, default=0, key=abs)
 
@@ -115,11 +115,6 @@ def explain(
     else:
         say(key_text(figures))
     return int(figures.failure is not None)
-
-
-def streams_named(name: str | None) -> tuple[Stream, ...]:
-    """That stream, or all."""
-    return all_streams() if name is None else (stream_named(name),)
 
 
 @command("report", "report user_counts --to counts.html", PANEL)

@@ -9,6 +9,7 @@ from keyword import iskeyword
 from pathlib import Path
 
 from include.fold.definition import RESERVED_IN_OUTPUTS
+from include.lake.errors import wrong_argument
 from include.registry import source_names, stream_names, unknown
 from include.settings import IDENTIFIER, Field, SettingsError, Source
 
@@ -217,10 +218,9 @@ def _test_file(project: Path, name: str) -> Path:
 
 def _refuse_name(kind: str, name: str) -> None:
     if not IDENTIFIER.fullmatch(name) or iskeyword(name):
-        raise SettingsError(
+        raise wrong_argument(
+            name,
             f"{kind} name {name!r} must be lower case letters, digits and _, such as page_views",
-            code="wrong_argument",
-            subject=name,
         )
 
 

@@ -63,11 +63,6 @@ def late_groups(
     return sorted(groups, key=lambda group: (group.ingested_at_us, group.date))
 
 
-def groups_since(lake: Lake, source: str, since_us: int | None, after_us: int) -> list[LateGroup]:
-    """All rows ingested after `after_us`, late or not, in groups like these."""
-    return late_groups(lake, source, -ANY_DELAY_US, since_us, after_us)
-
-
 def _paths(
     table: DeltaTable, delay_us: int, since_us: int | None, after_us: int | None
 ) -> list[str]:
@@ -254,7 +249,8 @@ class _Judge:
         if reset_us is None:
             return []
         source, since_us = self._standpoint.source, self._standpoint.since_us
-        return groups_since(self._lake, source, since_us, reset_us)
+        # All rows ingested since, late or not.
+        return late_groups(self._lake, source, -ANY_DELAY_US, since_us, reset_us)
 
     def spans(self, segment: Segment) -> list[Span]:
         """What a segment comes to: right up to some instant, and wrong from there on."""

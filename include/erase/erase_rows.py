@@ -113,7 +113,7 @@ def _names(row: Mapping[str, Any], key: ErasedKey) -> bool:
     ]
     if any(values is not None and _has(values, key) for values in known):
         return True
-    if known[0] is not None and all(_is_told(known[0], n, key) for n in texts):
+    if known[0] is not None and all(_landed(known[0], n, key) is not None for n in texts):
         return False  # it says whose it is
     told = " ".join(row[part] for part in FREE_TEXT if row.get(part) is not None)
     return all(mentions(told, text) for text in texts.values())
@@ -143,10 +143,6 @@ def _is_landed(values: Mapping[str, object], name: str, key: ErasedKey) -> bool:
     except RefusedError:
         return False
     return bool(read == key.values[name].as_py())
-
-
-def _is_told(values: Mapping[str, object], name: str, key: ErasedKey) -> bool:
-    return _landed(values, name, key) is not None
 
 
 def _landed(values: Mapping[str, object], name: str, key: ErasedKey) -> object:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from include.fold.keys import FoldKey
 from include.lake.columns import arrow_type
+from include.lake.errors import wrong_argument
 from include.registry import source_named, source_names, stream_named, stream_names, streams_of
 from include.settings import Field, SettingsError, Source, Stream
 from include.stream_definition import load_definition
@@ -63,10 +64,8 @@ def erased_key(name: str, text: str) -> ErasedKey:
         )
     field, is_given, value = text.partition("=")
     if not is_given:
-        raise SettingsError(
-            f"{name} is a source: give FIELD=VALUE, such as {_example(name)}",
-            code="wrong_argument",
-            subject=name,
+        raise wrong_argument(
+            name, f"{name} is a source: give FIELD=VALUE, such as {_example(name)}"
         )
     return _typed(source_named(name), {field: value})
 
@@ -96,9 +95,9 @@ def _values(name: str, fields: tuple[str, ...], text: str) -> list[str | None]:
     try:
         found = json.loads(text)
     except ValueError:
-        raise SettingsError(told, code="wrong_argument", subject=name) from None
+        raise wrong_argument(name, told) from None
     if not isinstance(found, list) or len(found) != len(fields):
-        raise SettingsError(told, code="wrong_argument", subject=name)
+        raise wrong_argument(name, told)
     return [None if value is None else str(value) for value in found]
 
 
@@ -106,15 +105,12 @@ def _typed(source: Source, given: Mapping[str, str | None]) -> ErasedKey:
     known = {field.name: field for field in source.fields}
     for name in given:
         if name not in known:
-            raise SettingsError(
+            raise wrong_argument(
+                name,
                 f"source {source.name} has no field {name!r}: its fields are {', '.join(known)}",
-                code="wrong_argument",
-                subject=name,
             )
     if all(value is None for value in given.values()):
-        raise SettingsError(
-            "a key of nulls alone names nobody", code="wrong_argument", subject=source.name
-        )
+        raise wrong_argument(source.name, "a key of nulls alone names nobody")
     typed = {name: _scalar(name, known[name].type, value) for name, value in given.items()}
     return ErasedKey(source, typed)
 
@@ -122,20 +118,12 @@ def _typed(source: Source, given: Mapping[str, str | None]) -> ErasedKey:
 def _scalar(name: str, type_name: str, text: str | None) -> Any:
     kind = arrow_type(type_name)
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_floating(kind):
-        raise SettingsError(
-            f"{name} is {type_name}: nobody can be named by it here",
-            code="wrong_argument",
-            subject=name,
-        )
+        raise wrong_argument(name, f"{name} is {type_name}: nobody can be named by it here")
     try:
         return pa.scalar(text, pa.string()).cast(kind)
     except UnicodeEncodeError:
         # A shell hands over any bytes, and JSON has halves of letters; no row has either.
-        raise SettingsError(
-            f"the value of {name} is no text in UTF-8", code="wrong_argument", subject=name
-        ) from None
+        raise wrong_argument(name, f"the value of {name} is no text in UTF-8") from None
     except pa.ArrowException:
         # Without the value: whom it names is to be written nowhere.
-        raise SettingsError(
-            f"the value of {name} is no {type_name}", code="wrong_argument", subject=name
-        ) from None
+        raise wrong_argument(name, f"the value of {name} is no {type_name}") from None

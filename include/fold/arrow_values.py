@@ -315,7 +315,8 @@ def conformed(
     absent = column.is_null()
     if pa.types.is_map(kind):
         keys, items = (
-            conformed(part, of, cast) for part, of in zip(_pairs(column), _of(kind), strict=True)
+            conformed(part, of, cast)
+            for part, of in zip(_pairs(column), (kind.key_type, kind.item_type), strict=True)
         )
         return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=absent)
     items = conformed(_conformed_items(column), kind.value_type, cast)
@@ -356,10 +357,6 @@ def _pairs(column: pa.MapArray) -> tuple[pa.Array, pa.Array]:
         return column.keys[:0], column.items[:0]
     first, last = there.offsets[0].as_py(), there.offsets[-1].as_py()
     return there.keys[first:last], there.items[first:last]
-
-
-def _of(kind: pa.MapType) -> tuple[pa.DataType, pa.DataType]:
-    return kind.key_type, kind.item_type
 
 
 def kept_without_timeout(rows: pa.Table) -> int:

@@ -90,7 +90,7 @@ def _output_value(column: Column, nullable: bool, value: Any) -> Any:
 
 def _scalar(column: Column, kind: str, value: Any) -> Any:
     """`value` as plain Python: a numpy number, or a member of an enum, becomes what it stands for."""
-    if kind == "double" and _is_float(value):
+    if kind == "double" and isinstance(value, float):  # numpy's float64 is one
         return float(value)
     if kind == "string" and isinstance(value, str):
         check_text(value)
@@ -102,10 +102,6 @@ def _scalar(column: Column, kind: str, value: Any) -> Any:
     raise TypeError(
         f"output {column.name} = {value!r} is a {type(value).__name__}, but declared {kind}"
     )
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, float)  # numpy's float64 is one
 
 
 def _is_whole(value: Any) -> bool:

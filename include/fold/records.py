@@ -509,7 +509,7 @@ def shape_of(hint: Any, within: tuple[type, ...] = ()) -> Shape:
             raise UnknownTypeError(f"{hint.__name__} has no fields, and no column can be of none")
         parts = tuple(_record_parts(hint, within))
         kind = SqlType(
-            "struct", tuple(_sql_type_of(s) for _, s in parts), tuple(n for n, _ in parts)
+            "struct", tuple(sql_type(s.kind) for _, s in parts), tuple(n for n, _ in parts)
         )
         return Nested(str(kind), nullable, hint, parts)
     return _money(hint, nullable) or _collection(hint, nullable, within) or _unknown_hint()
@@ -558,10 +558,6 @@ def _collection(hint: Any, nullable: bool, within: tuple[type, ...]) -> Shape | 
         key, item = shape_of(parts[0], within), shape_of(parts[1], within)
         return Pairs(f"map<{key.kind}, {item.kind}>", nullable, key, item)
     return None
-
-
-def _sql_type_of(shape: Shape) -> SqlType:
-    return sql_type(shape.kind)
 
 
 def _is_record(hint: Any) -> bool:

@@ -7,13 +7,14 @@ would be taken for written.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from include.lake.delta_log import delta_table, read_actions
+from include.lake.delta_log import delta_table, find_actions
 from include.lake.ops import despite_others
 from include.lake.paths import Lake, files_of
 
@@ -62,15 +63,29 @@ def rows_committed(lake: Lake, path: str, app_id: str, batch_id: int) -> int | N
     log = delta_table(path)
     if log.transaction_version(app_id) != batch_id:
         return 0
+    found = find_commit(lake, path, log.version(), app_id, batch_id)
+    if found is None:
+        return None
+    return sum(_rows(path, action["add"]) for action in found.actions if "add" in action)
+
+
+class Commit(NamedTuple):
+    """A commit of a table's log."""
+
+    version: int
+    actions: Sequence[Mapping[str, Any]]
+
+
+def find_commit(lake: Lake, path: str, newest: int, app_id: str, batch_id: int) -> Commit | None:
+    """The commit, `newest` or before it, by which `app_id` wrote this batch; None: the log has it not."""
     ours = {"appId": app_id, "version": batch_id}
-    for version in range(log.version(), -1, -1):
-        try:
-            actions = read_actions(lake, path, version)
-        except FileNotFoundError:
+    for version in range(newest, -1, -1):
+        actions = find_actions(lake, path, version)
+        if actions is None:
             return None
         if any(ours.items() <= action.get("txn", {}).items() for action in actions):
-            return sum(_rows(path, action["add"]) for action in actions if "add" in action)
-    return 0
+            return Commit(version, actions)
+    return None
 
 
 def _rows(path: str, add: dict[str, str]) -> int:

@@ -308,7 +308,8 @@ def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
             if is_of_machine(error):
                 raise
             same += 1
-            if not _only_rewrites(lake, path, same):
+            actions = find_actions(lake, path, same)
+            if actions is None or changes_data(actions):
                 if version > (newest := open_table(path).version()):
                     said = f"ends at version {newest}, but version {version} of it has been read"
                     raise damaged(path, f"{path} {said}") from error
@@ -319,14 +320,6 @@ def open_rows_of(lake: Lake, path: str, version: int) -> DeltaTable:
                     code="cleaned_up_version",
                     subject=subject_of(path),
                 ) from error
-
-
-def _only_rewrites(lake: Lake, table: str, version: int) -> bool:
-    """Whether a commit is in the log and leaves the rows as they were."""
-    try:
-        return not changes_data(read_actions(lake, table, version))
-    except FileNotFoundError:
-        return False
 
 
 def unreadable_log(path: str, reason: str) -> str:
@@ -357,6 +350,14 @@ def read_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:
     # Only "\n" ends an action: splitlines() also cuts at U+2028 and the like, which stand
     # unescaped in the log when a row of the table has them.
     return [json.loads(line) for line in text.split("\n") if line]
+
+
+def find_actions(lake: Lake, table: str, version: int) -> list[dict[str, Any]] | None:
+    """The actions of a table's commit, in order; None when it is not in the log."""
+    try:
+        return read_actions(lake, table, version)
+    except FileNotFoundError:
+        return None
 
 
 def commit_hash(lake: Lake, table: str, version: int) -> str | None:

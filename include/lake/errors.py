@@ -123,5 +123,15 @@ class SettingsError(StatefulError, ValueError):
     code = "wrong_setting"
 
 
+def wrong_argument(subject: str, message: str) -> SettingsError:
+    """The error for what a command or a job was given."""
+    return SettingsError(message, code="wrong_argument", subject=subject)
+
+
+def settings_changed(subject: str, message: str) -> SettingsError:
+    """The error for what does not go with what the tables and states have of earlier settings."""
+    return SettingsError(message, code="settings_changed", subject=subject)
+
+
 if __name__ == "__main__":
     sys.stdout.write(errors_page())

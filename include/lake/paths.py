@@ -88,6 +88,12 @@ class Lake:
         info = self.filesystem.get_file_info(self.path_in_filesystem(f"{path}/_delta_log"))
         return bool(info.type == fs.FileType.Directory)
 
+    def folders(self, path: str) -> list[str]:
+        """The names of the folders below `path`, which need not be there."""
+        selector = fs.FileSelector(self.path_in_filesystem(path), allow_not_found=True)
+        found = self.filesystem.get_file_info(selector)
+        return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+
 
 def files_of(table: str) -> fs.FileSystem:
     """The files of the table at `table`, by their paths below it, in Arrow's own file system.

@@ -28,9 +28,9 @@ from deltalake.exceptions import DeltaError
 from include.lake.delta_log import (
     changes_data,
     commit_info,
+    find_actions,
     first_line,
     is_of_machine,
-    read_actions,
     table_to_read,
     unreadable_log,
 )
@@ -128,7 +128,7 @@ def _commits(lake: Lake, path: str, first: int, now: int) -> dict[int, Actions]:
     """The commits up to `now`, from `first` on or from where all are in the log."""
     commits: dict[int, Actions] = {}
     for version in range(now, first - 1, -1):
-        if (actions := _actions(lake, path, version)) is None:
+        if (actions := find_actions(lake, path, version)) is None:
             break
         commits[version] = actions
     return dict(sorted(commits.items()))
@@ -168,7 +168,7 @@ def _first_loadable(path: str, first: int, now: int) -> DeltaTable:
 def _other_content(lake: Lake, path: str, sealed: Mapping[str, Any], files: Files) -> str:
     version = sealed["version"]
     cause = f"version {version} of {path} is not what our last commit made it"
-    if _actions(lake, path, version) == []:
+    if find_actions(lake, path, version) == []:
         cause = f"commit {version} of {path} is empty, as after a power cut"
     difference = _difference(json.loads(sealed["rows_by_date"]), rows_of_dates(files))
     return f"{cause}: {difference or 'as many rows, in other files'}"
@@ -261,14 +261,6 @@ def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> str:
     ]
     more = len(dates) - DATES_NAMED
     return ", ".join(words) + (f", and {counted(more, 'more date')}" if more > 0 else "")
-
-
-def _actions(lake: Lake, path: str, version: int) -> list[dict[str, Any]] | None:
-    """Of one commit; None when it is not in the log. ValueError for one that is no JSON."""
-    try:
-        return read_actions(lake, path, version)
-    except FileNotFoundError:
-        return None
 
 
 def _path(lake: Lake, table: str) -> str:
@@ -430,15 +422,8 @@ def _is_there(lake: Lake, table: str) -> bool:
 
 
 def _mark(lake: Lake, path: str, version: int) -> str | None:
-    mark = commit_info(_actions_at(lake, path, version)).get("userMetadata")
+    mark = commit_info(find_actions(lake, path, version) or []).get("userMetadata")
     return None if mark is None else str(mark)
-
-
-def _actions_at(lake: Lake, path: str, version: int) -> list[dict[str, Any]]:
-    try:
-        return read_actions(lake, path, version)
-    except FileNotFoundError:
-        return []
 
 
 class RangeChange(NamedTuple):

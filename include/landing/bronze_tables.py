@@ -21,6 +21,7 @@ from include.lake.columns import (
     sql_name,
 )
 from include.lake.delta_log import delta_table, table_to_read
+from include.lake.errors import settings_changed
 from include.lake.how_to_mend import how_to_mend
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
@@ -387,18 +388,13 @@ def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
     for field in source.fields:
         column = found.get(field.name)
         if column is not None and column.type != field.type:
-            raise SettingsError(
-                _other_type(source, field, path, column.type),
-                code="settings_changed",
-                subject=field.name,
-            )
+            raise settings_changed(field.name, _other_type(source, field, path, column.type))
         is_late = column is None or RESCUED_AS in column.metadata
         if is_late and field.was is None and field.required and table.file_uris():
-            raise SettingsError(
+            raise settings_changed(
+                field.name,
                 f"source {source.name} requires {field.name}, which rows in {path} do not have: "
                 "declare it with required=False",
-                code="settings_changed",
-                subject=field.name,
             )
         if column is None and field.was is not None:
             _refuse_was(source, field, path, types)
@@ -422,18 +418,16 @@ def _refuse_not_null(source: Source, path: str, table: DeltaTable) -> None:
 def _refuse_rescued(source: Source, path: str, found: Mapping[str, FoundField]) -> None:
     names = {name.lower(): name for name in found}
     if source.rescue and RESCUED in names and not has_rescued(found):
-        raise SettingsError(
+        raise settings_changed(
+            RESCUED,
             f"source {source.name}: in {path} the column {names[RESCUED]} was a field's, and a column stays: "
             "what is no field cannot be kept there; declare rescue=False",
-            code="settings_changed",
-            subject=RESCUED,
         )
     if has_rescued(found) and RESCUED in {field.name.lower() for field in source.fields}:
-        raise SettingsError(
+        raise settings_changed(
+            RESCUED,
             f"source {source.name}: {path} has kept what was no field in its column {RESCUED}: give the "
             f"field another name, with path={RESCUED!r}",
-            code="settings_changed",
-            subject=RESCUED,
         )
 
 
@@ -442,30 +436,27 @@ def _refuse_other_case(source: Source, path: str, found: Collection[str]) -> Non
     for field in source.fields:
         column = names.get(field.name.lower(), field.name)
         if column != field.name:
-            raise SettingsError(
+            raise settings_changed(
+                field.name,
                 f"source {source.name} declares {field.name}, but {path} has a column {column}, and no "
                 f"table has two that differ in case alone: call the field {column}, with "
                 f"path={field.landed!r}, or something else",
-                code="settings_changed",
-                subject=field.name,
             )
 
 
 def _refuse_was(source: Source, field: Field, path: str, found: Mapping[str, str]) -> None:
     old = found.get(str(field.was))
     if old is None:
-        raise SettingsError(
+        raise settings_changed(
+            field.name,
             f"source {source.name}: {field.name} was={field.was!r}, but {path} has no such column; "
             f"its columns are {', '.join(found)}",
-            code="settings_changed",
-            subject=field.name,
         )
     if not is_wider(sql_type(field.type), sql_type(old)):
-        raise SettingsError(
+        raise settings_changed(
+            field.name,
             f"source {source.name}: {field.name} {field.type} cannot hold all that {field.was} {old} "
             "does: give it a type that is as wide, or leave was= out",
-            code="settings_changed",
-            subject=field.name,
         )
 
 
@@ -479,13 +470,12 @@ def _refuse_times(source: Source, field: Field, path: str, found: Mapping[str, F
         return
     known = sorted(str(read_times(text)) for text in written)
     as_it_was = f"declare times={known[0]} if producers still do so, or " if len(known) == 1 else ""
-    raise SettingsError(
+    raise settings_changed(
+        field.name,
         f"source {source.name} declares {field.name} with times={read_times(times)}, but the column "
         f"{name} of {path} was dropped, and had {' and '.join(known)}: how times are written that "
         f"were rescued since is not sure; {as_it_was}give the field a new name, with "
         f"path={field.landed!r} and without was=, which reads all that was rescued by its own times",
-        code="settings_changed",
-        subject=field.name,
     )
 
 

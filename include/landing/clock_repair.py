@@ -10,7 +10,6 @@ Bronze itself knows, too, how many repairs have set it back, and when: of one wh
 that is enough to tell who has not been reseeded since.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +19,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.fold.admission import instant_of, micros_of
-from include.lake.delta_log import delta_table, open_table, read_actions
+from include.lake.commits import find_commit
+from include.lake.delta_log import delta_table, open_table
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.how_to_mend import damaged
 from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
@@ -206,12 +206,9 @@ def committed_reset(lake: Lake, repair: ClockRepair) -> int | None:
     log, name = delta_table(path), app_id(repair.source)
     if log.transaction_version(name) != repair.repair:
         return None
-    made = {"appId": name, "version": repair.repair}
-    with suppress(FileNotFoundError):
-        for version in range(log.version(), -1, -1):
-            actions = read_actions(lake, path, version)
-            if any(made.items() <= action.get("txn", {}).items() for action in actions):
-                return version
+    found = find_commit(lake, path, log.version(), name, repair.repair)
+    if found is not None:
+        return found.version
     raise LakeError(
         f"repair {repair.repair} has set the clock of {path} back so long ago that its log no "
         f"longer has the commit: {lake.ops('clock_repairs')} is an older copy. Put a newer one "

@@ -28,6 +28,7 @@ from include.lake.delta_log import (
     table_to_read,
     table_to_write,
 )
+from include.lake.errors import settings_changed
 from include.lake.how_to_mend import damaged
 from include.lake.ops import compact_now_and_then, despite_others, with_all_columns
 from include.lake.paths import Lake, files_of
@@ -35,7 +36,7 @@ from include.landing.arrivals import Arrivals
 from include.landing.batch import GIVEN_UP, Batch, Part, Position, marks_among
 from include.landing.landed_content import landed_files
 from include.landing.planned_entry import ENTRY, entry_hash
-from include.settings import SettingsError, Source
+from include.settings import Source
 
 COLUMNS = (
     Column(
@@ -250,11 +251,10 @@ def refuse_other_origin(lake: Lake, source: Source) -> None:
         return
     names = [field.name for field in open_table(path).schema().fields]
     if (ORIGIN_ID.name in names) != (source.origin is not None):
-        raise SettingsError(
+        raise settings_changed(
+            source.name,
             f"source {source.name} has been taken from elsewhere ({path}): where it comes from is "
             "not changed. A source of another name can come from there",
-            code="settings_changed",
-            subject=source.name,
         )
 
 

@@ -24,7 +24,7 @@ from include.fold.records import Column, DefinitionError, Items, Nested, Pairs, 
 from include.fold.rejecting import key_text
 from include.fold.states import States
 from include.lake.columns import arrow_type
-from include.lake.delta_log import delta_table, first_line, read_actions
+from include.lake.delta_log import delta_table, find_actions, first_line
 from include.lake.paths import Lake
 from include.landing.landed_values import (
     INSTANT,
@@ -50,32 +50,29 @@ class FileRow(NamedTuple):
     timeout_at_us: int | None
 
 
+def wrong_initial_state(subject: str, message: str) -> SettingsError:
+    """The error for a stream's initial state; it is the user's to mend."""
+    return SettingsError(message, code="wrong_initial_state", subject=subject)
+
+
 def read_document(lake: Lake, path: str) -> dict[str, Any]:
     """The file as JSON, with its members `as_of` and `keys`; SettingsError if it has others."""
     try:
         with lake.filesystem.open_input_file(lake.path_in_filesystem(path)) as file:
             document = JSON.decode(bytes(file.read()).decode("utf-8-sig"))
     except OSError as error:
-        raise SettingsError(
-            f"initial state {path} cannot be read: {error}",
-            code="wrong_initial_state",
-            subject=path,
-        ) from error
+        raise wrong_initial_state(path, f"initial state {path} cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise SettingsError(
-            f"initial state {path} is not JSON: {error}; expected {LOOK}",
-            code="wrong_initial_state",
-            subject=path,
+        raise wrong_initial_state(
+            path, f"initial state {path} is not JSON: {error}; expected {LOOK}"
         ) from None
     try:
         _check_members("", document, required=("as_of", "keys"))
         if not isinstance(document["keys"], list):
             raise wrong_type("keys", document["keys"], "a list")
     except RefusedError as refusal:
-        raise SettingsError(
-            f"initial state {path}: {refusal.reason}; expected {LOOK}",
-            code="wrong_initial_state",
-            subject=path,
+        raise wrong_initial_state(
+            path, f"initial state {path}: {refusal.reason}; expected {LOOK}"
         ) from None
     return dict(document)
 
@@ -92,19 +89,15 @@ def typed_rows(path: str, document: dict[str, Any], fold: KeyedFold) -> tuple[in
     try:
         as_of_us = _instant_us("as_of", document["as_of"])
     except RefusedError as refusal:
-        raise SettingsError(
-            f"initial state {path}: {refusal.reason}", code="wrong_initial_state", subject=path
-        ) from None
+        raise wrong_initial_state(path, f"initial state {path}: {refusal.reason}") from None
     rows: list[FileRow] = []
     for number, item in enumerate(document["keys"], start=1):
         try:
             rows.append(_row(item, as_of_us, fold))
         except RefusedError as refusal:
             where = f"row {number}{_key_of(item)}"
-            raise SettingsError(
-                f"initial state {path}, {where}: {refusal.reason}",
-                code="wrong_initial_state",
-                subject=path,
+            raise wrong_initial_state(
+                path, f"initial state {path}, {where}: {refusal.reason}"
             ) from None
     _refuse_repeated(path, rows)
     return as_of_us, rows
@@ -231,11 +224,10 @@ def refuse_repeated(path: str, some_keys: Collection[Any], total: int) -> None:
     if total:
         listed = ", ".join(shown(key) for key in some_keys)
         rest = ", ..." if total > len(some_keys) else ""
-        raise SettingsError(
+        raise wrong_initial_state(
+            path,
             f"initial state {path} has several rows for {total} of its keys ({listed}{rest}): "
             "leave one row of each",
-            code="wrong_initial_state",
-            subject=path,
         )
 
 
@@ -267,26 +259,18 @@ def find_initial_state(lake: Lake, stream: str) -> InitialStatePath | None:
     table, file = lake.initial_state(stream), lake.initial_state_file(stream)
     there = [path for path in (table, file) if _type(lake, path) != fs.FileType.NotFound]
     if len(there) == 2:
-        raise SettingsError(
-            f"there are two initial states, {table} and {file}: take one away",
-            code="wrong_initial_state",
-            subject=table,
+        raise wrong_initial_state(
+            table, f"there are two initial states, {table} and {file}: take one away"
         )
     if not there:
         return None
     if there == [table] and not lake.is_delta_table(table):
         # To pass over it would start the stream from nothing, and nobody would know.
-        raise SettingsError(
-            f"initial state {table} is no Delta table: make it one, or give a file {file}",
-            code="wrong_initial_state",
-            subject=table,
+        raise wrong_initial_state(
+            table, f"initial state {table} is no Delta table: make it one, or give a file {file}"
         )
     if there == [file] and _type(lake, file) != fs.FileType.File:
-        raise SettingsError(
-            f"initial state {file} is a folder: make it one JSON file",
-            code="wrong_initial_state",
-            subject=file,
-        )
+        raise wrong_initial_state(file, f"initial state {file} is a folder: make it one JSON file")
     return InitialStatePath(there[0], is_table=there == [table])
 
 
@@ -315,10 +299,8 @@ def check_as_of(path: str, as_of_us: int) -> None:
     as_of = EPOCH + as_of_us * MICROSECOND
     if as_of > datetime.now(UTC):
         # Every row until then would be left out, and each run would look well.
-        raise SettingsError(
-            f"initial state {path}: as_of {as_of} is in the future: mend it",
-            code="wrong_initial_state",
-            subject="as_of",
+        raise wrong_initial_state(
+            "as_of", f"initial state {path}: as_of {as_of} is in the future: mend it"
         )
 
 
@@ -328,12 +310,11 @@ def default_timeout_us(path: str, as_of_us: int, fold: KeyedFold) -> int | None:
         return None
     default_us = as_of_us + fold.initial_timeout // MICROSECOND
     if not as_of_us < default_us <= LAST_INSTANT_US:
-        raise SettingsError(
+        raise wrong_initial_state(
+            "as_of",
             f"initial state {path}: as_of is {EPOCH + as_of_us * MICROSECOND}, and the "
             f"stream's initial_timeout of {fold.initial_timeout} after it is no timeout: it must "
             "be after as_of, and not beyond the year 9999",
-            code="wrong_initial_state",
-            subject="as_of",
         )
     return default_us
 
@@ -363,10 +344,8 @@ def _log(path: str) -> DeltaTable:
     try:
         return delta_table(path)
     except DeltaError as error:
-        raise SettingsError(
-            f"initial state {path} cannot be read as a Delta table: {first_line(error)}",
-            code="wrong_initial_state",
-            subject=path,
+        raise wrong_initial_state(
+            path, f"initial state {path} cannot be read as a Delta table: {first_line(error)}"
         ) from error
 
 
@@ -377,9 +356,8 @@ def _names_earlier(pinned: str, table_id: str, version: int) -> bool:
 
 def _changes_rows(lake: Lake, path: str, version: int) -> bool | None:
     """Whether the commit added or removed rows; None when Delta has deleted it by now."""
-    try:
-        commit = read_actions(lake, path, version)
-    except FileNotFoundError:
+    commit = find_actions(lake, path, version)
+    if commit is None:
         return None
     actions = (item for action in commit for item in action.items())
     # A DELETE of a whole file only removes.

@@ -7,7 +7,8 @@ import hashlib
 import json
 from dataclasses import asdict
 
-from include.lake.delta_log import commit_info, read_actions, table_to_read
+from include.lake.commits import find_commit
+from include.lake.delta_log import commit_info, table_to_read
 from include.lake.paths import Lake
 from include.origins import KafkaTopic
 from include.settings import Field, Source
@@ -39,13 +40,8 @@ def _field(field: Field) -> tuple[str, ...]:
 
 def planned_entry(lake: Lake, path: str, app_id: str, batch: int) -> str | None:
     """The hash of that with which the plan was committed to the position at `path`; None of none."""
-    ours = {"appId": app_id, "version": batch}
-    for version in range(table_to_read(path).version(), -1, -1):
-        try:
-            actions = read_actions(lake, path, version)
-        except FileNotFoundError:
-            return None
-        if any(ours.items() <= action.get("txn", {}).items() for action in actions):
-            told = json.loads(commit_info(actions).get("userMetadata") or "{}")
-            return told.get(ENTRY) if isinstance(told, dict) else None
-    return None
+    found = find_commit(lake, path, table_to_read(path).version(), app_id, batch)
+    if found is None:
+        return None
+    told = json.loads(commit_info(found.actions).get("userMetadata") or "{}")
+    return told.get(ENTRY) if isinstance(told, dict) else None

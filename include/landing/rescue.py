@@ -91,11 +91,6 @@ def _column_as_json(value: object, kind: SqlType | None, marks: Marks) -> object
     return _as_json(value, typed)
 
 
-def row_as_json(row: Mapping[str, object], marks: Marks) -> str:
-    """The row as one JSON object."""
-    return json.dumps(_as_json(row, marks), ensure_ascii=False)
-
-
 class Unreadable(str):
     """The text of a value that Python has none for, such as a date after the year 9999."""
 
@@ -191,7 +186,8 @@ def _as_json(value: object, marks: Marks) -> object:
         return _map(value, marks)
     if isinstance(value, list):
         return [_as_json(item, marks) for item in value]
-    if isinstance(value, Decimal) and _is_double(value):
+    # JSON's number, which many read as a double, is exactly it.
+    if isinstance(value, Decimal) and value.is_finite() and Decimal(repr(float(value))) == value:
         return float(value)
     if isinstance(value, float) and (marks.floats or not math.isfinite(value)):
         return {DOUBLE: str(value)}
@@ -238,11 +234,6 @@ def _time(value: Instant | LocalTime | datetime, marks: Marks) -> object:
         text += "Z" if is_instant else ""
     is_marked = marks.times or marks.types
     return {INSTANT if is_instant else LOCAL_TIME: text} if is_marked else text
-
-
-def _is_double(value: Decimal) -> bool:
-    """Whether JSON's number, which many read as a double, is exactly it."""
-    return value.is_finite() and Decimal(repr(float(value))) == value
 
 
 # What is known of a row, by name: all of it (None), or some members.
@@ -380,7 +371,7 @@ def _paths(unknown: Row, known: Known) -> Iterator[str]:
 
 def _text(unknown: Row, marks: Marks) -> str:
     try:
-        text = row_as_json(unknown, marks)
+        text = json.dumps(_as_json(unknown, marks), ensure_ascii=False)
     except RecursionError:
         raise RefusedError("not_json", "nested too deeply") from None
     # JSON can escape half a character, which no column can store but as an escape.

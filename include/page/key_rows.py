@@ -22,6 +22,7 @@ from include.fold.records import Nested
 from include.fold.schemas import event_schema, state_schema
 from include.lake.columns import INSTANT, instant_scalar
 from include.lake.delta_log import dataset_of, delta_table
+from include.lake.errors import wrong_argument
 from include.lake.paths import Lake
 from include.landing.bronze_tables import late_fields, with_late_fields
 from include.landing.initial_state import (
@@ -53,9 +54,7 @@ def key_of_text(fold: KeyedFold, text: str) -> Key:
     try:
         return landed_value("key", shape, text if is_text else _from_json(text))
     except RefusedError as refusal:
-        raise SettingsError(
-            f"no key of {fold.stream}: {refusal.reason}", code="wrong_argument", subject="key"
-        ) from None
+        raise wrong_argument("key", f"no key of {fold.stream}: {refusal.reason}") from None
 
 
 def _from_json(text: str) -> Any:

@@ -23,6 +23,7 @@ from include.coverage.judge import Coverage, Span
 from include.coverage.table_coverage import findings_on, table_coverage
 from include.fold.admission import instant_of
 from include.lake.delta_log import dataset_of, first_line
+from include.lake.errors import wrong_argument
 from include.lake.findings import Finding
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
@@ -40,7 +41,7 @@ from include.page.overview import (
 )
 from include.page.recorded import Recorded, Row
 from include.savepoints.manifest import Savepoint, savepoints_of
-from include.settings import SettingsError, Stream
+from include.settings import Stream
 from include.stream_definition import load_definition
 
 COLUMNS = ["key", "state", "changed_at", "timeout_at"]
@@ -245,10 +246,8 @@ def _midnight(text: str) -> datetime:
     except ValueError:
         day = date.min
     if day.year < FIRST_YEAR:
-        raise SettingsError(
-            f"until is {text!r}: give a date from {FIRST_YEAR} on, such as 2026-11-20",
-            code="wrong_argument",
-            subject="until",
+        raise wrong_argument(
+            "until", f"until is {text!r}: give a date from {FIRST_YEAR} on, such as 2026-11-20"
         )
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 

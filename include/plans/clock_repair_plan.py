@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from include.coverage.judge import late_groups
 from include.fold.admission import US_PER_MS, instant_of, micros_of
 from include.lake.delta_log import delta_table
+from include.lake.errors import wrong_argument
 from include.lake.paths import Lake, LakeError
 from include.landing.clock import as_text
 from include.landing.clock_repair import ClockRepair, open_repair, repaired_streams
@@ -70,11 +71,10 @@ def wanted_repair(lake: Lake, source: Source, to: datetime | None) -> ClockRepai
     """The open repair, if `to` is its own or not given; None when one is to begin at `to`."""
     begun = open_repair(lake, source.name)
     if begun is None and to is None:
-        raise SettingsError(
+        raise wrong_argument(
+            "--to",
             f"no repair of the clock of {source.name} is open: --to is missing, the instant (UTC) "
             "that it is to be set back to",
-            code="wrong_argument",
-            subject="--to",
         )
     if (
         begun is not None
@@ -93,34 +93,26 @@ def wanted_repair(lake: Lake, source: Source, to: datetime | None) -> ClockRepai
 
 def _refuse(lake: Lake, source: Source, pin: BronzePin, to_us: int) -> None:
     if to_us >= pin.watermark_us:
-        raise SettingsError(
+        raise wrong_argument(
+            "--to",
             f"--to is {as_text(to_us)}, but the clock of bronze/{source.name} is at "
             f"{as_text(pin.watermark_us)}: a repair only sets it back",
-            code="wrong_argument",
-            subject="--to",
         )
     now = datetime.now(UTC)
     if instant_of(to_us) > now:
-        raise SettingsError(
-            f"--to is {as_text(to_us)}, and it is {now:%Y-%m-%d %H:%M:%S} UTC now",
-            code="wrong_argument",
-            subject="--to",
+        raise wrong_argument(
+            "--to", f"--to is {as_text(to_us)}, and it is {now:%Y-%m-%d %H:%M:%S} UTC now"
         )
-    first_us = _first_watermark_us(pin)
-    if to_us < first_us:
-        raise SettingsError(
-            f"--to is {as_text(to_us)}, but the clock of bronze/{source.name} began at "
-            f"{as_text(first_us)}: give that or a later instant",
-            code="wrong_argument",
-            subject="--to",
-        )
-
-
-def _first_watermark_us(pin: BronzePin) -> int:
-    """M after the first commit, cut to a millisecond, as watermarks are."""
-    return int(
+    # M after the first commit, cut to a millisecond, as watermarks are.
+    first_us = int(
         pc.min(BronzeFiles(delta_table(pin.path)).instants("min", "commit_watermark")).as_py()
     )
+    if to_us < first_us:
+        raise wrong_argument(
+            "--to",
+            f"--to is {as_text(to_us)}, but the clock of bronze/{source.name} began at "
+            f"{as_text(first_us)}: give that or a later instant",
+        )
 
 
 def _passed_at_us(pin: BronzePin, to_us: int) -> int:

@@ -9,6 +9,7 @@ import re
 from include.fold.deduplicate import SEEN
 from include.fold.definition import KeyedFold
 from include.fold.group_state import TIMERS, GroupStateTimeout
+from include.lake.errors import wrong_argument
 from include.lake.generations import GenerationRow
 from include.plans.open_stream import OpenStream
 from include.plans.stream_identity import key_fingerprint
@@ -26,10 +27,9 @@ IN_PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
 def refuse_migration(opened: OpenStream, recompute: bool) -> None:
     """SettingsError unless the state of the stream is one that its `migrate_state` can map."""
     if recompute:
-        raise SettingsError(
+        raise wrong_argument(
+            "--from-state",
             "--from-state maps states, --recompute makes them anew from the beginning: give one of them",
-            code="wrong_argument",
-            subject="--from-state",
         )
     current, name = opened.row, opened.name
     if current is None:

@@ -8,7 +8,7 @@ from include.checkpoint.checkpoint_files import newest_committed, newest_planned
 from include.checkpoint.committed_batch import BronzePosition, read_position
 from include.coverage.ledger import Look, look, was_cut_off
 from include.fold.definition import Definition, KeyedFold
-from include.lake.delta_log import adds_data, read_actions, table_to_read
+from include.lake.delta_log import adds_data, find_actions, table_to_read
 from include.lake.generations import GenerationRow, Generations, is_reseeded, read_generations
 from include.lake.ops import not_ahead, read_ops
 from include.lake.paths import Lake
@@ -176,9 +176,8 @@ def _has_data(lake: Lake, bronze: str, version: int) -> bool:
     Nor do the rows count by which a compaction made itself a batch: for no other stream of
     the source are they worth a run.
     """
-    try:
-        actions = read_actions(lake, bronze, version)
-    except FileNotFoundError:
+    actions = find_actions(lake, bronze, version)
+    if actions is None:
         return True  # cleaned up already: the run will say what that means
     if any(moves_nothing(action.get("commitInfo", {})) for action in actions):
         return False

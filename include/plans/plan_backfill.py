@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError
 from include.coverage.findings import state_between
 from include.coverage.table_coverage import table_coverage, trusted_coverage
 from include.fold.admission import micros_of
+from include.lake.errors import wrong_argument
 from include.lake.ops import read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import refuse_run
@@ -107,18 +108,15 @@ def plan_backfill(
     none of them yet, LakeError when there is nothing to compute from, or it must not be now.
     """
     if until <= start:
-        raise SettingsError(
-            f"FROM must be before UNTIL, and {start} is not before {until}",
-            code="wrong_argument",
-            subject="FROM",
+        raise wrong_argument(
+            "FROM", f"FROM must be before UNTIL, and {start} is not before {until}"
         )
     intervals = schedule_intervals(stream.schedule, start, until)
     if not intervals:
-        raise SettingsError(
+        raise wrong_argument(
+            "FROM",
             f"no interval of the schedule {stream.schedule!r} of {stream.name} begins from {start} "
             f"until {until}",
-            code="wrong_argument",
-            subject="FROM",
         )
     refuse_run(lake, stream)
     check_settled(lake, stream, intervals[0][1])
@@ -146,11 +144,10 @@ def schedule_intervals(
     try:
         ticks = _ticks(schedule, start, until)
     except (OverflowError, ValueError) as error:
-        raise SettingsError(
+        raise wrong_argument(
+            "FROM",
             f"what begins from {start} until {until} cannot be counted, as the schedule {schedule!r} "
             "is also looked at before and after: give years further from 1 and 9999",
-            code="wrong_argument",
-            subject="FROM",
         ) from error
     if len(ticks) > MOST_RUNS + 1:
         raise SettingsError(

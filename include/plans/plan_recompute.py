@@ -18,6 +18,7 @@ from include.coverage.judge import Coverage
 from include.coverage.table_coverage import trusted_coverage
 from include.fold.admission import US_PER_MS, instant_of, micros_of, no_such_day
 from include.lake.delta_log import dataset_of, unbroken
+from include.lake.errors import wrong_argument
 from include.lake.generations import is_reseeded, read_generations
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, LakeError
@@ -84,14 +85,10 @@ def parse_instant(name: str, text: str) -> datetime:
         instant = datetime.fromisoformat(text)
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
     except ValueError as error:
-        raise SettingsError(
-            f"{name} is {text!r}: {_why_none(text, error)}", code="wrong_argument", subject=name
-        ) from error
+        raise wrong_argument(name, f"{name} is {text!r}: {_why_none(text, error)}") from error
     except OverflowError as error:
-        raise SettingsError(
-            f"{name} is {text!r}: in UTC it is not in the years 1 to 9999",
-            code="wrong_argument",
-            subject=name,
+        raise wrong_argument(
+            name, f"{name} is {text!r}: in UTC it is not in the years 1 to 9999"
         ) from error
 
 
@@ -112,10 +109,8 @@ def plan_recompute(
     settled, LakeError when there is nothing to compute from, or it must not be now.
     """
     if start >= until:
-        raise SettingsError(
-            f"the interval from {start} until {until} is empty: give a later end",
-            code="wrong_argument",
-            subject="UNTIL",
+        raise wrong_argument(
+            "UNTIL", f"the interval from {start} until {until} is empty: give a later end"
         )
     refuse_run(lake, stream)
     check_settled(lake, stream, until)

@@ -26,6 +26,7 @@ from include.lake.delta_log import (
     table_to_read,
     unreadable_log,
 )
+from include.lake.errors import wrong_argument
 from include.lake.generations import INTENT, GenerationRow, exactly_once_tables, written_batch
 from include.lake.how_to_mend import damaged
 from include.lake.paths import Lake
@@ -354,11 +355,7 @@ def _rows_from(lake: Lake, stream: Stream, identity: StreamIdentity, base: Base)
 
 def _count(name: str, wanted: int | None, now: int, most: int) -> int:
     if wanted is not None and not 1 <= wanted <= most:
-        raise SettingsError(
-            f"{name} must be from 1 to {most:,}, not {wanted:,}",
-            code="wrong_argument",
-            subject=name,
-        )
+        raise wrong_argument(name, f"{name} must be from 1 to {most:,}, not {wanted:,}")
     return wanted or now
 
 
@@ -372,11 +369,10 @@ def _until_us(
         return until_us
     wanted_us = micros_of(options.until)
     if wanted_us > until_us:
-        raise SettingsError(
+        raise wrong_argument(
+            "UNTIL",
             f"UNTIL is {_at(wanted_us)}, but bronze/{stream.source} has settled {stream.name} only "
             f"until {_at(until_us)}: give that or an earlier instant",
-            code="wrong_argument",
-            subject="UNTIL",
         )
     if identity.since_us is not None and wanted_us < identity.since_us:
         raise SettingsError(

@@ -18,9 +18,14 @@ from include.lake.delta_log import delta_table, first_line
 from include.lake.generations import GenerationRow, Generations, read_generations
 from include.lake.paths import Lake, files_of
 from include.landing.bronze_tables import late_fields_of
-from include.landing.initial_state import read_document, read_fingerprint, typed_rows
+from include.landing.initial_state import (
+    read_document,
+    read_fingerprint,
+    typed_rows,
+    wrong_initial_state,
+)
 from include.savepoints.manifest import REJECTS, StreamIdentity, current_lineage
-from include.settings import SettingsError, Stream
+from include.settings import Stream
 from include.stream_definition import load_definition, pinned_settings
 
 # Raised by a release whose fold comes to other results from the same functions and events:
@@ -323,17 +328,14 @@ def _as_of_us(table: str) -> int:
         rows = delta_table(table).to_pyarrow_table(columns=["as_of"], filesystem=files_of(table))
         instants = pc.unique(rows["as_of"].cast(pa.timestamp("us", tz="UTC"))).to_pylist()
     except (DeltaError, pa.ArrowException, OSError) as error:
-        raise SettingsError(
-            f"initial state {table}: as_of cannot be read: {first_line(error)}",
-            code="wrong_initial_state",
-            subject=table,
+        raise wrong_initial_state(
+            table, f"initial state {table}: as_of cannot be read: {first_line(error)}"
         ) from error
     if len(instants) != 1 or instants[0] is None:
         shown = ", ".join(str(instant) for instant in instants[:3]) or "no rows"
-        raise SettingsError(
+        raise wrong_initial_state(
+            table,
             f"initial state {table}: as_of must be the same instant in all rows, but there are "
             f"{shown}: mend it",
-            code="wrong_initial_state",
-            subject=table,
         )
     return micros_of(instants[0])

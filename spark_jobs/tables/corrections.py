@@ -10,9 +10,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from include.lake.errors import wrong_argument
 from include.landing.ingest import RowsLostError
 from include.landing.parse_files import ACCEPTED, FILE, REINGESTED_ROW, WHOLE_FILE, value_column
-from include.settings import RESCUED, SettingsError, Source
+from include.settings import RESCUED, Source
 
 
 def read_corrections(path: Path) -> dict[str, str]:
@@ -21,10 +22,8 @@ def read_corrections(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
-        raise SettingsError(
-            f"the corrections {path} cannot be read: {error}",
-            code="wrong_argument",
-            subject=str(path),
+        raise wrong_argument(
+            str(path), f"the corrections {path} cannot be read: {error}"
         ) from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -35,17 +34,14 @@ def read_corrections(path: Path) -> dict[str, str]:
         except (ValueError, LookupError, TypeError):
             key = raw = None
         if not isinstance(key, str) or not isinstance(raw, str):
-            raise SettingsError(
+            raise wrong_argument(
+                f"line {number}",
                 f"{path} line {number}: expected "
                 '{"quarantine_id": "...", "raw": "the row as text"}',
-                code="wrong_argument",
-                subject=f"line {number}",
             )
         if key in corrections:
-            raise SettingsError(
-                f"{path} line {number}: {key} is corrected twice",
-                code="wrong_argument",
-                subject=f"line {number}",
+            raise wrong_argument(
+                f"line {number}", f"{path} line {number}: {key} is corrected twice"
             )
         corrections[key] = raw
     return corrections
@@ -63,7 +59,7 @@ def refuse_corrections(corrections: Mapping[str, str], rows: Mapping[str, Any]) 
     """SettingsError when a correction has no open row that it could correct."""
     for key in corrections:
         if (why := _why_not_open(key, rows.get(key))) is not None:
-            raise SettingsError(why, code="wrong_argument", subject=key)
+            raise wrong_argument(key, why)
 
 
 def _why_not_open(key: str, row: Any) -> str | None:

@@ -32,9 +32,9 @@ from include.landing.initial_state import (
     states_of,
     table_fingerprint,
     typed_rows,
+    wrong_initial_state,
 )
 from include.landing.landed_values import MIN_US, shown
-from include.settings import SettingsError
 from include.text_table import counted
 
 STATE, TIMEOUT_AT, TIMEOUT_AT_US = "state", "timeout_at", "timeout_at_us"
@@ -80,25 +80,22 @@ def _check_types(
     expected = {**required, **optional}
     for name, kind in found.items():
         if name not in expected:
-            raise SettingsError(
+            raise wrong_initial_state(
+                f"{prefix}{name}",
                 f"initial state {path} has a column {prefix}{name}, which is not known: drop it, "
                 f"or name it as one of {', '.join(prefix + known for known in expected)}",
-                code="wrong_initial_state",
-                subject=f"{prefix}{name}",
             )
         if kind != expected[name]:
-            raise SettingsError(
+            raise wrong_initial_state(
+                f"{prefix}{name}",
                 f"initial state {path}: column {prefix}{name} is {kind}, expected "
                 f"{expected[name]}: write the table with that type",
-                code="wrong_initial_state",
-                subject=f"{prefix}{name}",
             )
     missing = [f"{prefix}{name} {kind}" for name, kind in required.items() if name not in found]
     if missing:
-        raise SettingsError(
+        raise wrong_initial_state(
+            missing[0].partition(" ")[0],
             f"initial state {path} has no column {', '.join(missing)}: add it",
-            code="wrong_initial_state",
-            subject=missing[0].partition(" ")[0],
         )
 
 
@@ -126,27 +123,22 @@ def _check_values(path: str, table: DataFrame, fold: KeyedFold) -> int:
     ).collect()[0]
     instant_us = _one_instant(path, *found[:4])
     if found[4]:
-        raise SettingsError(
-            f"initial state {path}: key is null in {counted(found[4], 'row')}: mend them",
-            code="wrong_initial_state",
-            subject="key",
+        raise wrong_initial_state(
+            "key", f"initial state {path}: key is null in {counted(found[4], 'row')}: mend them"
         )
     counts, keys = found[5 : 5 + len(wrong)], found[5 + len(wrong) :]
     for reason, count, key in zip(wrong, counts, keys, strict=True):
         if count:
-            raise SettingsError(
+            raise wrong_initial_state(
+                reason.partition(" ")[0],
                 f"initial state {path}, key {shown(key)}: {reason} (in {counted(count, 'row')}): mend them",
-                code="wrong_initial_state",
-                subject=reason.partition(" ")[0],
             )
     return instant_us
 
 
 def _one_instant(path: str, rows: int, null: int, first_us: int, last_us: int) -> int:
     if (why := _why_not_one(path, rows, null, first_us, last_us)) is not None:
-        raise SettingsError(
-            f"initial state {path}{why}", code="wrong_initial_state", subject="as_of"
-        )
+        raise wrong_initial_state("as_of", f"initial state {path}{why}")
     return first_us
 
 
