@@ -2,7 +2,7 @@
 
 Spark takes any name below `spark.sql.streaming.stateStore.rocksdb` without a word, and a
 wrong one does nothing. So only names from here are ever set, and a test holds them against
-Spark's own. The figures are from tests/benchmarks/sensitivity.py.
+Spark's own. The figures were measured on the project's workloads.
 """
 
 import re
