@@ -138,15 +138,6 @@ def test_events_that_cannot_be_of_the_new_record_are_refused_while_some_wait(eve
     assert nothing.schema == event_schema(fold_of(event))
 
 
-def test_a_record_of_other_order_and_names_reads_what_waits_by_name():
-    read = pending_events(NEW, waiting(Old, A, A._replace(kept=3)))
-    assert read.schema == event_schema(NEW)
-    assert [New(**row) for row in read.to_pylist()] == [
-        New(None, None, "a", 1),
-        New(None, 3, "a", 1),
-    ]
-
-
 def test_a_refused_batch_changes_nothing_in_the_state():
     operator = PlainOperator(OLD, DELAY_US, buckets=1)
     (first,), (second,) = stamp([[Old("a", 100_000, "gone", 1)], ClockAt(200_000)])

@@ -1,23 +1,18 @@
 """Packing and ordering without a JVM: what a partition's rows become, and in which order."""
 
 from collections import Counter
-from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import NEVER_US
-from include.fold.bucket import outputs_table, settle
-from include.fold.calls import Emitted
+from include.fold.bucket import settle
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.event_order import order_events
 from include.fold.schemas import event_schema
 from include.fold.states import States
-from include.streams import user_counts
-from include.streams.user_counts import UserCount
 from spark_jobs.engines.packing import (
     ADMITTED,
     BUCKET,
@@ -29,9 +24,7 @@ from spark_jobs.engines.packing import (
     LATE,
     from_stream,
     packed_rows,
-    to_stream,
 )
-from tests.refused import refused
 
 
 class Event(NamedTuple):
@@ -147,47 +140,3 @@ def test_settling_splits_at_until_and_reads_state_only_when_needed(events, until
     assert len(reads) == (1 if before else 0)
     emitted = 0 if settled.outputs is None else settled.outputs.num_rows
     assert emitted == len(before)
-
-
-def closes(key, events, state):
-    yield Output(key, ("closed",) if state.hasTimedOut else ())
-
-
-WAITING_US = {"a": 10, "b": 11, "c": NEVER_US}
-
-
-@given(st.integers(9, 12), st.booleans())
-def test_without_events_timeouts_fire_when_they_may_be_due(until_us, due):
-    """`timeouts_due` spares a bucket that nothing happens to the reading of its states."""
-    fold = replace(FOLD, function=closes, timeout="EventTimeTimeout")
-    states = States(fold)
-    for key, timeout_us in WAITING_US.items():
-        states.put(key, State(()), 0, timeout_us)
-    settled = settle(fold, lambda: states, SCHEMA.empty_table(), until_us, timeouts_due=due)
-    fired = [key for key, timeout_us in WAITING_US.items() if due and timeout_us < until_us]
-    outputs = [] if settled.outputs is None else settled.outputs.to_pylist()
-    assert [(row["key"], row["emitted_at_us"]) for row in outputs] == [
-        (key, WAITING_US[key]) for key in fired
-    ]
-    assert (settled.states is None) == (not due)
-    assert {known.key: known.timeout_at_us for known in states} == {
-        key: NEVER_US if key in fired else at_us for key, at_us in WAITING_US.items()
-    }
-    assert settled.kept_change == len(fired)
-
-
-def test_a_stream_of_no_rows_keeps_its_schema():
-    assert from_stream(to_stream(SCHEMA.empty_table())).schema == SCHEMA
-
-
-@pytest.mark.parametrize("values", [[Output("a", ("x",)), Output(None, ())], [Output(1, ())]])
-def test_an_output_of_another_type_is_refused_not_bent(values):
-    emitted = Emitted(values, [1] * len(values), [])
-    with refused("wrong_definition"):
-        outputs_table(FOLD, emitted)
-
-
-def test_a_fraction_does_not_become_an_integer():
-    emitted = Emitted([UserCount("ann", 2.5)], [1], [False])
-    with refused("wrong_definition"):
-        outputs_table(user_counts.FOLD, emitted)

@@ -6,28 +6,22 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Annotated, NamedTuple
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pandas import Timestamp
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import TimestampType
 
 from include.care.state_report import measure_bucket
 from include.fold.bucket import derived_keys
 from include.fold.calls import StateFunctionError
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.records import Instant
-from include.fold.schemas import state_schema
 from include.fold.states import States
-from include.fold.testing.check import check_fold, restarted
+from include.fold.testing.check import restarted
 from include.fold.testing.run import run
 from include.landing.initial_state import states_of, typed_rows
-from include.settings import SettingsError
 from spark_jobs.engines.migrated_state import migrated
 from spark_jobs.engines.state_rows import projected, states_to_rows
-from spark_jobs.tables.initial_state import _check_schema
 from tests.bronze import stamp
 from tests.engines.fold_law import hold_engines_to_oracle, hold_parts_to_whole
 from tests.engines.plain_operator import events_table
@@ -210,55 +204,6 @@ def test_states_go_through_a_migration_and_an_initial_state():
     assert {k.key: k.state for k in states_of(rows, as_of_us, fold)} == ran.states
 
 
-STATE_GIVEN = {
-    "total": "1.00",
-    "by_sku": {},
-    "newest": {"sku": "a", "price": "1.5", "tags": None},
-    "days": [],
-    "seen": {},
-    "status": "open",
-    "since": "2026-01-01T00:00:00Z",
-    "last": "1970-01-01T00:00:00Z",
-}
-
-
-@pytest.mark.parametrize(
-    ("key", "state"),
-    [
-        ({"country": "DE", "custmer": 1}, {}),
-        ({"country": "DE"}, {}),
-        ("DE", {}),
-        ({"country": "DE", "customer": 1}, {"newest": {"skuu": "a"}}),
-    ],
-)
-def test_no_part_of_an_initial_state_is_passed_over(key, state):
-    given = {"key": key, "state": STATE_GIVEN | state}
-    document = {"as_of": "2026-03-01T00:00:00Z", "keys": [given]}
-    with pytest.raises(SettingsError):
-        typed_rows("given.json", document, FOLDS["append by two columns"])
-
-
-@pytest.mark.parametrize(
-    ("fold", "keys"),
-    [
-        ("append by two columns", [{"country": "DE", "customer": each} for each in (None, 1)]),
-        ("append by an enum", ["open", "paid"]),
-    ],
-)
-def test_keys_given_twice_are_listed_whatever_they_are(fold, keys):
-    rows = [{"key": key, "state": STATE_GIVEN} for key in [*keys, *keys]]
-    document = {"as_of": "2026-03-01T00:00:00Z", "keys": rows}
-    with pytest.raises(SettingsError):
-        typed_rows("given.json", document, FOLDS[fold])
-
-
-def test_a_table_of_an_initial_state_has_the_types_that_spark_writes():
-    fold = FOLDS["append by two columns"]
-    rows = pa.table([pa.array([], field.type) for field in state_schema(fold)], state_schema(fold))
-    schema = from_arrow_schema(rows.select(["key", "state"]).schema).add("as_of", TimestampType())
-    _check_schema("given", schema, fold)
-
-
 def test_a_key_function_that_fails_names_the_event():
     def parity(order: Order) -> int:
         return order.customer % 2
@@ -287,7 +232,3 @@ def test_states_of_every_type_are_measured_and_their_folds_go_to_other_processes
     assert keys == list(ran.states)
     assert type(keys[0]) is type(next(iter(ran.states)))
     assert run(there, [an_order(1, "a", started), of_none]).outputs == ran.outputs
-
-
-def test_a_fold_by_several_columns_keeps_the_law():
-    check_fold(FOLDS["update by two columns"])

@@ -3,15 +3,12 @@
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.fold.testing.run import run
 from include.registry import stream_named
 from include.stream_definition import load_definition, pinned_settings
 from include.streams import user_counts
-from include.streams.user_counts import Total, UserCount, UserEvent
 from tests.declared import with_fold
 from tests.engines.plain_operator import replay
 from tests.engines.test_live_law import KILLED, live
@@ -62,22 +59,6 @@ def test_a_replay_in_any_two_parts_comes_to_what_the_oracle_says(data, timeout, 
     assert second.states == oracle.states
     if mode == "append":
         assert first.emitted + second.emitted == oracle.table
-
-
-@pytest.mark.parametrize(("beside_us", "total"), [(0, 2), (1, 1)])
-def test_an_event_at_the_very_end_touches_the_state(beside_us, total):
-    fold = replace(user_counts.FOLD, ttl=micros(100))
-    ran = run(fold, [UserEvent("ann", 1_000), UserEvent("ann", 1_100 + beside_us)])
-    assert ran.states == {"ann": Total(total)}
-    assert run(fold, [], state=ran, clock=1_200 + beside_us).states == {}
-
-
-def test_the_row_of_an_update_table_goes_with_the_state():
-    fold = replace(user_counts.FOLD, ttl=micros(100))
-    before = run(fold, [UserEvent("ann", 1_000), UserEvent("bob", 1_050)])
-    assert before.outputs == [UserCount("ann", 1), UserCount("bob", 1)]
-    after = run(fold, [UserEvent("bob", 1_149)], state=before)
-    assert (after.outputs, after.removed) == ([UserCount("bob", 2)], ["ann"])
 
 
 def test_how_long_is_pinned_and_must_be_some_time():
