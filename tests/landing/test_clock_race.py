@@ -132,16 +132,6 @@ def test_writers_of_three_processes_keep_one_order(bronze_lake: Lake):
     assert_in_order(bronze_lake)
 
 
-def test_a_clock_that_went_back_in_an_old_log_is_not_followed(bronze_lake: Lake):
-    """0.5 could append a still row behind a commit that it had not seen."""
-    stale = read_logged_clock(bronze_lake, SIGNALS)
-    assert stale is not None
-    ahead(bronze_lake, 9)()
-    newest = read_logged_clock(bronze_lake, SIGNALS)
-    append(bronze_lake, stale, stale)
-    assert read_logged_clock(bronze_lake, SIGNALS) == newest
-
-
 def test_a_commit_that_did_not_know_the_one_before_it_is_told(bronze_lake: Lake):
     """Spark cannot commit a version of its choice: what it could not prevent is not silent."""
     path = bronze_lake.bronze("signals")

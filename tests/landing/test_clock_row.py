@@ -1,66 +1,45 @@
 """Clock rows in bronze, as the ingest job writes them on real tables, or holds them back."""
 
-import logging
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 from include.checkpoint.committed_batch import count_events
 from include.fold.admission import micros_of
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.landing import clock_row, ingest_here
 from include.landing import ingest as ingestion
+from include.landing import ingest_here
 from include.landing.bronze_commits import read_clock
-from include.landing.bronze_tables import create_tables
 from include.landing.clock import LAGGING, Clock
-from include.landing.clock_row import write_clock_row
 from include.landing.ingest import RunCounts, ingest
 from include.registry import source_named
 from tests.clocked import (
     GRACE,
     HOUR,
-    MS,
     SIGNALS,
     WITHOUT_CLOCK,
-    at,
     clock_of,
     in_order,
     version,
 )
-from tests.deaths import KilledError, die
 from tests.landed_files import START, Landing, signal
 
 pytestmark = pytest.mark.slow
 
-GRACE_US = 60_000_000
 
-
-@pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "job.clock")
-    return caplog
-
-
-def test_a_silent_source_gets_a_clock_row_that_raises_the_watermark(
-    lake: Lake, landed: Landing, said: pytest.LogCaptureFixture
-):
+def test_a_silent_source_gets_a_clock_row_that_raises_the_watermark(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0), "{", signal(1)])
     record: dict[str, Any] = {}
     assert ingest(lake, SIGNALS, record, START) == RunCounts(1, 1, 3, 2, 1)
-    assert "no clock row: the watermark of bronze/signals is at" in said.text
-    said.clear()
-
     end = START + HOUR
     record = {}
     assert ingest(lake, SIGNALS, record, end) == RunCounts()
 
     assert record == asdict(RunCounts())
-    assert "clock row: bronze/signals is at 2026-03-01T00:59:00.000+00:00 now" in said.text
     before = micros_of(START + timedelta(seconds=1))
     (*events, row) = in_order(lake)
     assert [event.is_clock for event in events] == [False, False]
@@ -96,30 +75,17 @@ def test_the_job_takes_the_interval_of_its_dag_run_and_counts_no_clock_row(
     assert (run["batches"], run["rows_landed"], run["rows_bronze"]) == (1, 1, 1)
 
 
-def test_events_behind_a_clock_row_know_it(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", [signal(0)])
-    ingest(lake, SIGNALS, interval_end=START + HOUR)
-    landed.add("b.jsonl", [signal(5)])
-    ingest(lake, SIGNALS, interval_end=START)
-    last = in_order(lake)[-1]
-    assert (last.source_file, last.is_clock) == ("b.jsonl", False)
-    assert last.arrival_watermark == last.commit_watermark == micros_of(START + HOUR - GRACE)
-
-
 def test_a_source_without_a_clock_gets_no_row(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0)])
     ingest(lake, WITHOUT_CLOCK, interval_end=START + HOUR)
     assert version(lake) == 1
 
 
-def test_the_row_is_held_back_while_a_producer_is_behind(
-    lake: Lake, landed: Landing, said: pytest.LogCaptureFixture
-):
+def test_the_row_is_held_back_while_a_producer_is_behind(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0)])
     marker = landed.add(LAGGING, "")
     ingest(lake, SIGNALS, interval_end=START + HOUR)
     assert version(lake) == 1
-    assert len(said.messages) == 1
     marker.unlink()
     ingest(lake, SIGNALS, interval_end=START + HOUR)
     assert version(lake) == 2
@@ -128,7 +94,6 @@ def test_the_row_is_held_back_while_a_producer_is_behind(
 def test_the_row_is_held_back_when_files_came_during_the_drain(
     lake: Lake,
     landed: Landing,
-    said: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ):
     landed.add("a.jsonl", [signal(0)])
@@ -142,17 +107,13 @@ def test_the_row_is_held_back_when_files_came_during_the_drain(
         patch.setattr(ingestion, "drain", drain_while_a_file_comes)
         ingest(lake, SIGNALS, interval_end=START + HOUR)
     assert version(lake) == 1
-    assert "held back, as 1 more file(s) have come to landing/signals" in said.text
     ingest(lake, SIGNALS, interval_end=START + HOUR)
     assert [row.is_clock for row in in_order(lake)] == [False, False, True]
 
 
-def test_the_first_row_needs_data_or_an_initial_state(
-    lake: Lake, landed: Landing, said: pytest.LogCaptureFixture
-):
+def test_the_first_row_needs_data_or_an_initial_state(lake: Lake, landed: Landing):
     assert ingest(lake, SIGNALS, interval_end=START) == RunCounts()
     assert (version(lake), clock_of(lake)) == (0, Clock(None, None))
-    assert "bronze/signals has no data yet" in said.text
     seed = Path(lake.initial_state("device_signals")).with_suffix(".json")
     seed.parent.mkdir()
     seed.touch()
@@ -166,57 +127,3 @@ def test_the_first_row_needs_data_or_an_initial_state(
     landed.add("a.jsonl", [signal(0)])
     assert ingest(lake, SIGNALS, interval_end=START).rows_bronze == 1
     assert in_order(lake)[1].arrival_watermark == micros_of(START - GRACE)
-
-
-def test_a_death_around_the_clock_row_is_made_good_by_the_next_run(
-    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
-):
-    landed.add("a.jsonl", [signal(0)])
-    with monkeypatch.context() as patch:
-        patch.setattr(clock_row, "clock_row", die)
-        record: dict[str, Any] = {}
-        with pytest.raises(KilledError):
-            ingest(lake, SIGNALS, record, START + HOUR)
-    assert RunCounts(**record).rows_bronze == 1
-    with monkeypatch.context() as patch:
-        patch.setattr(clock_row.log, "info", die)  # after the commit
-        with pytest.raises(KilledError):
-            ingest(lake, SIGNALS, interval_end=START + HOUR)
-    before = in_order(lake), version(lake)
-    assert [row.is_clock for row in before[0]] == [False, True]
-    ingest(lake, SIGNALS, interval_end=START + HOUR)
-    assert (in_order(lake), version(lake)) == before
-
-
-def test_odd_logical_dates_do_no_harm(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", [signal(0)])
-    ingest(lake, SIGNALS, interval_end=START + HOUR)
-    write_clock_row(lake, SIGNALS, START - HOUR, now=START + 2 * HOUR)  # of the past
-    assert version(lake) == 2
-    write_clock_row(lake, SIGNALS, START + 99 * HOUR, now=START + 2 * HOUR)  # the future
-    assert clock_of(lake).watermark_us == micros_of(START + 2 * HOUR - GRACE)
-    write_clock_row(lake, SIGNALS, None, now=START + 3 * HOUR)  # none at all
-    assert clock_of(lake).watermark_us == micros_of(START + 3 * HOUR - GRACE)
-    assert version(lake) == 4
-
-
-def test_a_run_without_an_interval_goes_by_its_own_time(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", [signal(0)])
-    before = datetime.now(UTC)
-    ingest(lake, SIGNALS)
-    row = in_order(lake)[-1]
-    assert row.is_clock
-    assert micros_of(before - MS) <= row.event_time + GRACE_US <= micros_of(datetime.now(UTC))
-    assert row.ingested_at - row.event_time == GRACE_US
-
-
-def test_the_clock_row_has_the_source_s_fields(lake: Lake):
-    logs = source_named("service_logs")
-    create_tables(lake, logs)
-    Path(lake.landing("service_logs")).mkdir(parents=True)
-    Path(lake.root, "initial_state").mkdir()
-    Path(lake.initial_state("service_health") + ".json").touch()
-    write_clock_row(lake, logs, **at(START))
-    (row,) = DeltaTable(lake.bronze("service_logs")).to_pyarrow_table().to_pylist()
-    assert (row["service"], row["level"], row["message"]) == (None, None, None)
-    assert (row["event_time"], row["is_clock"]) == (START - GRACE, True)

@@ -214,56 +214,6 @@ def landed(before: Clock, at_minute: float, **minutes: float) -> Clock:
     return clock_after(before, max(newest.values()), now_us, newest)
 
 
-def minute_of(clock: Clock) -> float:
-    assert clock.watermark_us is not None
-    return (clock.watermark_us - START_US) / MINUTE_US
-
-
-def test_the_least_holds_the_clock_until_it_has_been_silent_for_idle_after():
-    clock = landed(EMPTY, 0, slow=-100, fast=0)
-    assert minute_of(clock) == -100
-    clock = landed(clock, 15, fast=15)
-    assert minute_of(clock) == -100
-    clock = landed(clock, 30 - 1 / 60_000, fast=20)  # a millisecond before
-    assert minute_of(clock) == -100
-    assert minute_of(landed(clock, 30, fast=20)) == 20
-
-
-def test_a_pause_of_ingestion_alone_makes_nobody_idle():
-    clock = landed(EMPTY, 0, slow=-100, fast=0)
-    clock = landed(clock, 5_000, fast=5)
-    clock = landed(clock, 5_001, fast=6)
-    assert minute_of(clock) == -100
-    assert minute_of(landed(clock, 5_002, slow=-90)) == -90
-
-
-def test_a_group_that_wakes_or_is_new_behind_the_clock_does_not_set_it_back():
-    clock = landed(EMPTY, 0, slow=-100, fast=0)
-    clock = landed(landed(clock, 100, fast=100), 200, fast=200)
-    assert minute_of(clock) == 200
-    for behind in ("slow", "new"):
-        woken = landed(clock, 201, **{behind: -90.0, "fast": 201.0})
-        assert minute_of(woken) == 200
-        assert minute_of(landed(woken, 202, fast=202)) == 200  # it is held there
-        assert minute_of(landed(woken, 203, fast=203, **{behind: 201.0})) == 201
-
-
-def test_an_idle_group_that_is_ahead_of_the_clock_is_remembered():
-    clock = landed(EMPTY, 0, slow=-100, fast=0)
-    clock = landed(landed(clock, 15, slow=-99), 30, slow=-98)  # the fast one is idle
-    clock = landed(clock, 31, fast=-50)  # an old row of it
-    assert minute_of(landed(clock, 32, slow=-40)) == -40
-
-
-def test_a_clock_row_goes_as_far_as_the_groups_that_are_not_idle():
-    clock = landed(EMPTY, 0, slow=-100, fast=0)
-    at = lambda minute: START_US + minute * MINUTE_US  # noqa: E731
-    clock = clock_after_row(clock, at(14), at(15))
-    assert minute_of(clock) == -100
-    clock = clock_after_row(clock, at(29), at(30))  # by which both have fallen idle
-    assert minute_of(clock) == 29
-
-
 def test_idle_groups_that_the_clock_has_passed_are_forgotten_and_others_are_counted():
     source = replace(SOURCE, watermark_groups=2)
     clock = Clock(None, None, no_groups(source))
@@ -275,11 +225,6 @@ def test_idle_groups_that_the_clock_has_passed_are_forgotten_and_others_are_coun
     clock = landed(clock, 9 * 1440 + 16, other=9 * 1440)
     with refused("too_many_groups", subject="sent"):
         landed(clock, 9 * 1440 + 17, third=9 * 1440)
-
-
-def test_a_commit_that_does_not_tell_of_its_groups_is_refused():
-    with pytest.raises(ValueError, match="groups"):
-        clock_after(EMPTY, START_US, START_US)
 
 
 def test_a_commit_that_did_not_know_the_one_before_it_is_not_gone_by(lake: Lake):

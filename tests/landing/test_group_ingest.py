@@ -1,6 +1,5 @@
 """Landed files of a source with groups: who is late, what a death leaves, and what people see."""
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -8,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 from include.fold.admission import MICROSECOND, is_late, micros_of
 from include.lake.ops import read_ops
@@ -17,19 +15,16 @@ from include.landing.bronze_commits import read_clock
 from include.landing.clock_row import write_clock_row
 from include.landing.ingest import ingest
 from include.landing.ingest_position import files_waiting
-from include.landing.parsed_batch import Parse, parsed_here
+from include.landing.parsed_batch import Parse
 from include.registry import stream_named
 from include.settings import FOLDER, Source
-from spark_jobs.run_stream import drain
-from tests.clocked import GRACE, HOUR, WITHOUT_CLOCK
+from tests.clocked import HOUR, WITHOUT_CLOCK
 from tests.clocked import SIGNALS as CLOCKED
 from tests.deaths import Dying, KilledError, MachineClock
-from tests.ingested import bronze_of, one_file_a_commit, rows_of
+from tests.ingested import bronze_of, one_file_a_commit
 from tests.landed_files import START, Landing, signal
 from tests.parsers import HERE, ON_SPARK, both_parsers_at_length, parser
 from tests.refused import refused
-from tests.simulator.live_model import LiveModel
-from tests.simulator.local_engine import LocalEngine
 
 pytestmark = pytest.mark.slow
 
@@ -90,21 +85,6 @@ def test_a_producer_that_is_a_day_ahead_makes_no_row_of_another_late(
         ingest(lake, one_file_a_commit(source), parse=parse)
     assert len(bronze_of(lake)) == 2 + 2 * 3 * 3
     assert late_devices(lake) == late
-
-
-def test_what_is_not_late_is_in_the_table_once_the_slow_producer_has_passed_it(
-    lake: Lake, landed: Landing, machine: MachineClock
-):
-    stream, engine = stream_named("device_signals"), LocalEngine(LiveModel())
-    for hour in two_producers(landed):
-        machine.time = START + DAY + (hour + 1) * HOUR
-        ingest(lake, replace(PER_FOLDER, commit_bytes=2**20))
-        drain(engine, lake, stream)
-    batches = read_ops(lake, "batches", {"stream": stream.name}).to_pylist()
-    newest = max(batches, key=lambda batch: batch["batch_id"])
-    assert (newest["total_in"], newest["total_folded"], newest["total_late"]) == (18, 8, 0)
-    devices = [row["device_id"] for row in rows_of(lake.table(stream.name))]
-    assert devices == [SLOW] * 8  # its newest, and all of the fast one, wait
 
 
 def test_whoever_waits_for_a_silent_group_is_told_where_a_clock_that_was_ahead_counts_no_silence(
@@ -194,25 +174,6 @@ def test_a_death_before_any_write_leaves_clock_and_groups_as_they_would_be(
 # Clock rows
 
 
-def test_clock_rows_make_time_pass_for_who_is_silent_until_all_are_idle(
-    lake: Lake, landed: Landing, machine: MachineClock
-):
-    landed.add("slow/0.jsonl", [signal(0)])
-    landed.add("fast/0.jsonl", [signal(1800)])
-    machine.time = START + HOUR
-    ingest(lake, GROUPED, interval_end=machine.time)
-    watermarks = [read_clock(lake, GROUPED).watermark_us]
-    for hour in (2, 3):
-        machine.time = START + hour * HOUR
-        ingest(lake, GROUPED, interval_end=machine.time)
-        watermarks.append(read_clock(lake, GROUPED).watermark_us)
-    assert watermarks == [
-        micros_of(START),
-        micros_of(START),
-        micros_of(START + 3 * HOUR - GRACE),
-    ]
-
-
 def test_a_clock_row_that_is_held_back_is_not_written_twice_at_an_instant(
     lake: Lake, landed: Landing, machine: MachineClock
 ):
@@ -291,15 +252,3 @@ def test_a_source_with_too_many_groups_takes_nothing_and_says_so(
     assert bronze_of(lake) == []
     ingest(lake, replace(source, watermark_groups=101))  # the batch that was begun
     assert len(bronze_of(lake)) == 101
-
-
-def test_a_source_without_groups_leaves_no_trace_of_them(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", [signal(0)])
-    ingest(lake, WITHOUT_CLOCK, parse=parsed_here)
-    assert not lake.is_delta_table(lake.ops("watermark_groups"))
-    (said, *_) = DeltaTable(lake.bronze("signals")).history()
-    assert json.loads(said["userMetadata"]).keys() == {
-        "commit_watermark_us",
-        "ingested_at_us",
-        "batch_id",
-    }

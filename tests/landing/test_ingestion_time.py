@@ -1,19 +1,15 @@
 """`ingested_at` rises with every commit to bronze, though the machine's clock goes back."""
 
 import json
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import datetime
 
 import pytest
 from pyspark.sql import SparkSession
 
 from include.fold.admission import MICROSECOND, micros_of
 from include.lake.paths import Lake
-from include.landing.bronze_commits import clock_after
-from include.landing.clock import INGESTED_AT_KEY, WATERMARK_KEY, Clock
 from include.landing.clock_row import write_clock_row
 from include.landing.ingest import RunCounts, ingest
-from include.landing.ingest_position import files_waiting
 from spark_jobs.reingest_quarantine import reingest
 from tests.clocked import (
     GRACE,
@@ -22,13 +18,12 @@ from tests.clocked import (
     SIGNALS,
     WITHOUT_CLOCK,
     at,
-    clock_of,
     in_order,
     version,
 )
 from tests.deaths import MachineClock
 from tests.ingested import quarantine_of
-from tests.landed_files import START, Landing, signal
+from tests.landed_files import START, Landing
 
 
 @pytest.fixture
@@ -73,52 +68,3 @@ def test_ingested_at_rises_by_every_kind_of_commit_though_the_clock_goes_back(
     assert [row.commit_watermark for row in rows] == [micros_of(instant) for instant in reached]
     assert [row.arrival_watermark for row in rows] == [None, *map(micros_of, reached[:-1])]
     assert [row.is_clock for row in rows] == [False] * 4 + [True]
-
-
-def test_a_clock_row_keeps_the_order_of_ingestion_though_the_clock_goes_back(
-    lake: Lake, landed: Landing, machine: MachineClock
-):
-    machine.time = START + 12 * HOUR
-    landed.add("a.jsonl", [signal(0)])
-    ingest(lake, WITHOUT_CLOCK)
-    write_clock_row(lake, SIGNALS, **at(START + HOUR))
-    after = Clock(micros_of(START + HOUR - GRACE), micros_of(START + 12 * HOUR + MS))
-    assert clock_of(lake) == after
-    assert in_order(lake)[-1].ingested_at == after.ingested_at_us
-
-
-def forget_log(lake: Lake, *keys: str) -> None:
-    """Take `keys` out of what bronze's commits say of themselves; version 0.1 had fewer."""
-    for path in (Path(lake.bronze("signals")) / "_delta_log").glob("*.json"):
-        actions = [json.loads(line) for line in path.read_text().splitlines()]
-        for action in actions:
-            metadata = json.loads(action.get("commitInfo", {}).get("userMetadata", "null"))
-            if metadata:
-                for key in keys:
-                    metadata.pop(key)
-                action["commitInfo"]["userMetadata"] = json.dumps(metadata)
-        path.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-
-
-def test_bronze_whose_log_is_silent_goes_on_from_its_rows(
-    lake: Lake, landed: Landing, machine: MachineClock
-):
-    machine.time = START + 12 * HOUR
-    landed.add("a.jsonl", [signal(0)])
-    ingest(lake, SIGNALS, interval_end=START)
-    known = clock_of(lake)
-    forget_log(lake, WATERMARK_KEY, INGESTED_AT_KEY)
-    assert clock_of(lake) == known == Clock(micros_of(START), micros_of(START + 12 * HOUR))
-
-    machine.time = START
-    landed.add("b.jsonl", [signal(1)])
-    ingest(lake, SIGNALS, interval_end=START)
-    assert files_waiting(lake, "signals") == 0
-    assert in_order(lake)[-1].ingested_at == micros_of(START + 12 * HOUR + MS)
-    assert clock_of(lake).watermark_us == micros_of(START + timedelta(seconds=1))
-
-
-def test_ingestion_times_are_whole_milliseconds_and_go_on():
-    assert clock_after(Clock(8_000, 6_000), 7_999, 7_999) == Clock(8_000, 7_000)
-    assert clock_after(Clock(None, None), -1, 7_999) == Clock(-1_000, 7_000)

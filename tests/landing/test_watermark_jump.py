@@ -3,53 +3,19 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-import pyarrow as pa
-import pytest
-
 from include.fold.admission import MICROSECOND
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing.clock import Clock
-from include.landing.ingest import SLACK, Jump, find_jump, ingest, jump_findings
-from include.landing.ingest_position import Batch
-from include.landing.parse_files import ACCEPTED, FILE, OUTCOME, REFUSED, arrow_schema
-from include.landing.parsed_batch import Parsed, ParsedHere
-from spark_jobs.tables.landing import ParsedOnSpark, ddl
+from include.landing.ingest import SLACK, Jump, find_jump, ingest
+from include.landing.parsed_batch import Parse
 from tests.clocked import GRACE, SIGNALS, clock_of
 from tests.ingested import SIGNALS as WITHOUT_CLOCK
 from tests.landed_files import START, Landing, signal
-from tests.parsers import HERE, ON_SPARK
+from tests.parsers import both_parsers_at_length
 
 HOUR_US = timedelta(hours=1) // MICROSECOND
 MOST_US = (SIGNALS.max_future + SLACK) // MICROSECOND
-
-
-def parsed(request: pytest.FixtureRequest, lake: Lake, by: str, rows: pa.Table) -> Parsed:
-    batch = Batch("", 0, (), 0)
-    if by == HERE:
-        return ParsedHere(lake, SIGNALS, batch, rows)
-    frame = request.getfixturevalue("spark").createDataFrame(rows.to_pylist(), ddl(OUTCOME))
-    return ParsedOnSpark(lake, SIGNALS, batch, frame)
-
-
-@pytest.mark.parametrize(
-    "by", [HERE, pytest.param(ON_SPARK, marks=[pytest.mark.spark, pytest.mark.full])]
-)
-def test_the_newest_file_is_told_with_the_next_one_s_time(
-    request: pytest.FixtureRequest, lake: Lake, by: str
-):
-    def newest(**files: int) -> tuple[str, int | None]:
-        rows = [(ACCEPTED, name, time) for name, time in files.items()]
-        rows += [(ACCEPTED, "a", -5), (REFUSED, "z", None), (FILE, "z", None)]
-        names = ("kind", "source_file", "event_time_us")
-        empty = dict.fromkeys(OUTCOME)
-        outcomes = [empty | dict(zip(names, row, strict=True)) for row in rows]
-        table = pa.Table.from_pylist(outcomes, arrow_schema(OUTCOME))
-        return parsed(request, lake, by, table).newest_file()
-
-    assert newest(a=9) == ("a", None)
-    assert newest(a=8, b=9, c=-9) == ("b", 8)
-    assert newest(b=9, a=9) == ("a", 9)
 
 
 def jump(newest: dict[str, int], passed_us: int = 0) -> Jump | None:
@@ -69,24 +35,17 @@ def test_a_jump_is_what_goes_beyond_time_and_the_other_files():
     assert jump({"b": -9 * HOUR_US, "a": 9 * HOUR_US}) == (9 * HOUR_US, 0, 9 * HOUR_US, "a")
 
 
-def test_the_furthest_jump_of_a_run_is_its_one_finding():
-    jumps = [Jump(HOUR_US, 1, 5, "a"), Jump(3 * HOUR_US, 1_000_000, 0, "b")]
-    assert jump_findings(SIGNALS, []) == []
-    (found,) = jump_findings(SIGNALS, jumps)
-    assert (found.finding, found.severity, found.count) == ("watermark_jumped", "warning", 2)
-    assert "b moved the watermark of bronze/signals 3:00:00 beyond all other rows" in found.detail
-    assert "to 1970-01-01T00:00:00.000+00:00, 0:00:01 after the commit before" in found.detail
-
-
-def test_a_run_tells_of_the_file_that_moved_the_watermark(lake: Lake):
+@both_parsers_at_length
+def test_a_run_tells_of_the_file_that_moved_the_watermark(lake: Lake, parse: Parse):
     landed = Landing(lake)
     landed.add("a.jsonl", [signal(0)])
     ingest(lake, WITHOUT_CLOCK)  # the first rows move it from nowhere
-    landed.add("b.jsonl", [signal(60)])
+    landed.add("b.jsonl", [signal(60), "{"])
     landed.add("wrong.jsonl", [signal(61), signal(40 * 24 * 3600)])
-    ingest(lake, WITHOUT_CLOCK)
-    (found,) = read_ops(lake, "findings").to_pylist()
-    assert (found["finding"], found["subject"]) == ("watermark_jumped", "signals")
+    landed.add("z.txt", "")
+    ingest(lake, WITHOUT_CLOCK, parse=parse)
+    (found,) = read_ops(lake, "findings", {"finding": "watermark_jumped"}).to_pylist()
+    assert found["subject"] == "signals"
     assert "wrong.jsonl" in found["detail"]
 
 
