@@ -20,19 +20,12 @@ from include.landing import ingest_seal
 from include.landing.clock import why_not_ingest
 from include.landing.clock_row import write_still_row
 from include.landing.ingest import RunCounts, ingest
-from include.landing.ingest_position import files_waiting
 from include.landing.ingest_seal import tables_of
 from include.limits import TableCare
-from include.plans.reseed_plan import ReseedOptions
-from include.registry import all_sources
-from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.maintain_table import maintain
 from spark_jobs.reingest_quarantine import reingest
-from spark_jobs.reseed_stream import reseed
-from spark_jobs.run_stream import drain
-from tests.ingested import SIGNALS, bronze_of, one_file_a_commit, quarantine_of, rows_of, values_of
+from tests.ingested import SIGNALS, bronze_of, one_file_a_commit, quarantine_of, values_of
 from tests.landed_files import Landing, signal
-from tests.late_lakes import small
 from tests.refused import refused
 from tests.simulator.damage import append_again
 
@@ -102,20 +95,6 @@ def test_an_older_copy_of_a_table_is_refused(lake: Lake, landed: Landing, table:
     assert ingest(lake, SIGNALS).rows_bronze == 1
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_an_emptied_newest_commit_is_refused(lake: Lake, landed: Landing, table: str):
-    ingest_runs(lake, landed, range(2))
-    newest = version_of(lake, table)
-    commit = Path(lake.root, table, "_delta_log", f"{newest:020}.json")
-    commit.write_text("")
-    assert reason(lake) is None
-    with refused("of_other_times", subject="signals"):
-        ingest(lake, SIGNALS)
-    commit.write_text('{"commitInfo":')
-    with refused("unreadable_table"):
-        ingest(lake, SIGNALS)
-
-
 def test_a_dag_runs_ingestion_into_a_log_that_cannot_be_read_or_says_so(
     lake: Lake, landed: Landing
 ):
@@ -139,17 +118,6 @@ def test_rows_that_somebody_else_appended_are_refused(lake: Lake, landed: Landin
     assert append_again(Path(lake.root, table))
     with refused("of_other_times", subject="signals"):
         ingest(lake, SIGNALS)
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_a_table_that_is_missing_is_refused(lake: Lake, landed: Landing, table: str):
-    ingest_runs(lake, landed, range(1))
-    path = Path(lake.root, table)
-    path.rename(path.with_name("kept"))
-    with refused("of_other_times", subject="signals"):
-        ingest(lake, SIGNALS)
-    path.with_name("kept").rename(path)
-    assert ingest(lake, SIGNALS) == RunCounts()
 
 
 def test_all_commits_of_ours_are_known_without_a_seal(lake: Lake, landed: Landing):
@@ -208,43 +176,6 @@ def test_a_source_can_be_ingested_anew(lake: Lake, landed: Landing):
     assert values_of(lake) == before
     assert reason(lake) is not None
     assert ingest(lake, SIGNALS) == RunCounts()
-
-
-def test_sources_do_not_disturb_each_other(lake: Lake, landed: Landing):
-    ingest_runs(lake, landed, range(1))
-    assert {row["table"] for row in read_ops(lake, "tables").to_pylist()} == set(TABLES)
-    for source in all_sources():
-        if source.name != "signals":
-            assert files_waiting(lake, source.name) == 0
-            assert ingest(lake, source) == RunCounts()
-    assert ingest(lake, SIGNALS) == RunCounts()
-
-
-@pytest.mark.full
-@pytest.mark.spark
-def test_streams_refuse_bronze_that_was_ingested_anew_until_they_are_reseeded(
-    spark: SparkSession, lake: Lake, landed: Landing
-):
-    """The way out that the refusal names."""
-    stream = small("device_signals")
-    seconds = range(0, 9000, 60)
-    landed.add("a.jsonl", [signal(second, device_id=second // 60 % 3) for second in seconds])
-    ingest(lake, SIGNALS)
-    drain(SparkEngine(spark), lake, stream)
-    before = rows_of(lake.table(stream.name))
-    move_away(lake)
-    ingest(lake, SIGNALS)
-    with pytest.raises(Exception) as refusal:
-        drain(SparkEngine(spark), lake, stream)
-    assert not isinstance(refusal.value, AssertionError)
-    reseed(SparkEngine(spark), lake, stream, ReseedOptions())
-    landed.add("b.jsonl", [signal(20_000)])
-    ingest(lake, SIGNALS)
-    drain(SparkEngine(spark), lake, stream)
-    after = rows_of(lake.table(stream.name))
-    assert before
-    assert [row for row in after if row in before] == before
-    assert len(after) == 150  # all of a.jsonl is settled by b.jsonl
 
 
 @pytest.mark.e2e

@@ -1,35 +1,28 @@
 """Ingestion again: after a death anywhere, in other cuts, and in a lake that was moved."""
 
-import json
-import random
-import shutil
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from include.fold.admission import micros_of
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
 from include.landing.bronze_commits import read_clock
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import files_waiting
-from include.landing.parsed_batch import Parse, ParsedHere, parsed_here
-from spark_jobs.tables.landing import ParsedOnSpark
+from include.landing.parsed_batch import Parse, parsed_here
 from tests.clocked import HOUR
 from tests.clocked import SIGNALS as CLOCKED
 from tests.deaths import Dying, KilledError, MachineClock, die
 from tests.ingested import (
     SIGNALS,
     bronze_of,
-    events_of,
     one_file_a_commit,
     quarantine_of,
     rows_of,
 )
 from tests.landed_files import START, Landing, forget_finish, signal
-from tests.parsers import HERE, ON_SPARK, both_parsers, both_parsers_at_length, parser
+from tests.parsers import HERE, ON_SPARK, both_parsers_at_length, parser
 
 pytestmark = pytest.mark.slow
 
@@ -104,45 +97,6 @@ def test_a_death_before_any_write_of_a_run_leaves_no_trace_behind_the_next_run(
     assert tables_of(lake) == without_death
 
 
-@both_parsers
-def test_a_death_between_the_two_commits_is_made_good_by_the_next_run(
-    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, parse: Parse
-):
-    landed.add("a.jsonl", [signal(0), "{", signal(1)])
-    with monkeypatch.context() as patch:
-        for parsed in (ParsedHere, ParsedOnSpark):
-            patch.setattr(parsed, "append_refused", die)
-        record: dict[str, Any] = {}
-        with pytest.raises(KilledError):
-            ingest(lake, SIGNALS, record, parse=parse)
-    assert RunCounts(**record) == RunCounts()
-    first = bronze_of(lake)
-    assert len(first) == 2
-    assert files_waiting(lake, "signals") == 1
-
-    assert ingest(lake, SIGNALS, parse=parse) == RunCounts(1, 1, 3, 2, 1)
-    assert bronze_of(lake) == first
-    (refused,) = quarantine_of(lake)
-    assert refused["reason_code"] == "not_json"
-    assert refused["ingested_at"] == first[0]["ingested_at"]
-    assert files_waiting(lake, "signals") == 0
-
-
-@both_parsers_at_length
-def test_a_death_before_the_batch_is_done_writes_nothing_twice(
-    lake: Lake, landed: Landing, parse: Parse
-):
-    landed.add("a.jsonl", [signal(0), "{"])
-    landed.add("b.jsonl", [signal(1), "{"])
-    ingest(lake, one_file_a_commit(), parse=parse)
-    tables = tables_of(lake)
-    forget_finish(lake)
-    assert files_waiting(lake, "signals") == 1
-
-    assert ingest(lake, one_file_a_commit(), parse=parse) == RunCounts(1, 1, 2, 1, 1)
-    assert tables_of(lake) == tables
-
-
 @both_parsers_at_length
 def test_a_repeated_batch_keeps_its_time(
     lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, parse: Parse
@@ -174,35 +128,6 @@ def test_a_repeated_batch_takes_no_file_that_came_since(lake: Lake, landed: Land
     assert len(bronze_of(lake)) == 2
 
 
-@pytest.mark.parametrize("runs", [1, 3, pytest.param(10, marks=pytest.mark.full)])
-def test_any_cut_into_runs_gives_the_same_events(lake: Lake, landed: Landing, runs: int):
-    rng = random.Random(1)
-    files = [
-        [signal(rng.uniform(0, 90_000), rng.randrange(5)) for _ in range(4)] for _ in range(10)
-    ]
-    total = RunCounts()
-    for run in range(runs):
-        for number in range(run * 10 // runs, (run + 1) * 10 // runs):
-            landed.add(f"{number}.jsonl", [*files[number], "{"])
-        total += ingest(lake, SIGNALS)
-    assert total == RunCounts(runs, 10, 50, 40, 10)
-    assert files_waiting(lake, "signals") == 0
-    expected = sorted(
-        (
-            row["device_id"],
-            row["value"],
-            datetime.fromisoformat(row["timestamp"]),
-            f"{number}.jsonl",
-        )
-        for number, lines in enumerate(files)
-        for row in map(json.loads, lines)
-    )
-    assert events_of(lake) == sorted(
-        (device, value, micros_of(time), time.date(), name)
-        for device, value, time, name in expected
-    )
-
-
 def test_a_moved_lake_goes_on_where_it_was(lake: Lake, landed: Landing):
     landed.add("a.jsonl", [signal(0)])
     ingest(lake, SIGNALS)
@@ -211,16 +136,6 @@ def test_a_moved_lake_goes_on_where_it_was(lake: Lake, landed: Landing):
     assert files_waiting(moved, "signals") == 1
     assert ingest(moved, SIGNALS) == RunCounts(1, 1, 1, 1, 0)
     assert [row["source_file"] for row in bronze_of(moved)].count("a.jsonl") == 1
-
-
-def test_a_copy_of_a_lake_repeats_what_was_begun_in_the_first(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", [signal(0), "{"])
-    ingest(lake, SIGNALS)
-    forget_finish(lake)
-    copy = Lake(shutil.copytree(lake.root, f"{lake.root}-copy"))
-    ingest(lake, SIGNALS)
-    ingest(copy, SIGNALS)
-    assert tables_of(copy) == tables_of(lake)
 
 
 @both_parsers_at_length

@@ -7,14 +7,13 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from deltalake.exceptions import CommitFailedError
 
 from include.lake import ops
 from include.lake.paths import Lake
 from include.landing import ingest_position
 from include.landing.arrivals import Listed
 from include.landing.batch import Batch
-from include.landing.ingest_position import files_waiting, next_batch
+from include.landing.ingest_position import next_batch
 from include.landing.landed_content import landed_files
 from tests.ingested import SIGNALS, rows_of
 from tests.landed_files import Landing
@@ -32,23 +31,6 @@ def before_commit(patch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) ->
 
     patch.setattr(ingest_position, "_commit_plan", wait_and_commit)
     patch.setattr(ops.time, "sleep", lambda _: None)
-
-
-def test_who_plans_second_gets_the_batch_of_the_first(
-    made: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
-):
-    landed.add("a", "")
-    others: list[Batch | None] = []
-
-    def plan_more() -> None:
-        landed.add("b", "")
-        others.append(plan(made))
-
-    before_commit(monkeypatch, plan_more)
-    mine = plan(made)
-    assert mine is not None
-    assert mine.files == ("a", "b")
-    assert [mine] == others
 
 
 def test_who_plans_second_takes_what_the_first_has_left(
@@ -76,19 +58,3 @@ def test_planners_of_several_processes_plan_one_batch(made: Lake, landed: Landin
         plans = list(pool.map(plan_together, [0, 1, 2, 0]))
     assert all(each == plans[0] for each in plans)
     assert len(rows_of(made.ingested_files("signals"))) == len(plans[0].files)  # type: ignore[union-attr]
-
-
-def test_a_plan_that_is_always_overtaken_fails(
-    made: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
-):
-    landed.add("a", "")
-    monkeypatch.setattr(ops, "ATTEMPTS", 2)
-
-    def fail(*_: object) -> None:
-        raise CommitFailedError("taken")
-
-    monkeypatch.setattr(ops.time, "sleep", lambda _: None)
-    monkeypatch.setattr(ingest_position, "_commit_plan", fail)
-    with pytest.raises(CommitFailedError):
-        plan(made)
-    assert files_waiting(made, "signals") == 1

@@ -19,7 +19,6 @@ from include.landing.clock import Clock
 from include.landing.group_clock import no_groups
 from include.landing.group_rows import groups_of_rows
 from include.landing.ingest import RunCounts, ingest
-from spark_jobs import reingest_quarantine
 from spark_jobs.reingest_quarantine import reingest
 from spark_jobs.tables.corrections import read_corrections
 from tests.clocked import clock_of, in_order
@@ -161,40 +160,6 @@ def test_a_mended_file_brings_its_rows_and_a_broken_one_stays(
     total += reingest(spark, lake, SIGNALS, {}, now())
     total += ingest(lake, SIGNALS)
     assert_rows_add_up(lake, total)
-
-
-@pytest.mark.full
-@pytest.mark.spark
-@pytest.mark.parametrize("whole_file", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_a_death_between_the_two_commits_doubles_nothing(
-    spark: SparkSession,
-    lake: Lake,
-    landed: Landing,
-    monkeypatch: pytest.MonkeyPatch,
-    whole_file: bool,
-):
-    soon = (now() + timedelta(hours=2)).isoformat()
-    future = json.dumps({"device_id": 1, "value": 1, "timestamp": soon})
-    lines = "\n".join([signal(0), future]).encode()
-    landed.add("a.jsonl.gz", gzip.compress(lines)[:-5] if whole_file else gzip.compress(lines))
-    total = ingest(lake, SIGNALS)
-    landed.add("a.jsonl.gz", gzip.compress(lines))
-    later = now() + timedelta(hours=3)
-
-    def die(*_: object) -> None:
-        raise RuntimeError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(reingest_quarantine, "resolve", die)
-        first = now() if whole_file else later
-        with pytest.raises(RuntimeError):
-            reingest(spark, lake, SIGNALS, {}, first)
-    assert len(sources_in_bronze(lake)) == (1 if whole_file else 2)
-
-    # The row that was refused at the first try is allowed by now.
-    total += reingest(spark, lake, SIGNALS, {}, later)
-    assert_rows_add_up(lake, total)
-    assert total.rows_bronze == len(set(sources_in_bronze(lake))) == 2
 
 
 @pytest.mark.full

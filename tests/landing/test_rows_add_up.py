@@ -19,7 +19,6 @@ from include.landing.ingest_position import files_waiting
 from include.landing.parsed_batch import Parse, ParsedHere
 from spark_jobs.reingest_quarantine import reingest
 from spark_jobs.tables import landing as bronze
-from spark_jobs.tables.landing import ParsedOnSpark
 from tests.deaths import KilledError, MachineClock, die
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
 from tests.landed_files import START, Landing, forget_finish, signal
@@ -71,18 +70,6 @@ def test_rows_lost_on_the_way_to_a_table_stop_the_run(
         lose_one_on_spark(patch, table)
         assert_lost(lake, parse)
     assert_lost(lake, parse)  # the write is skipped: it was done
-
-
-@both_parsers_at_length
-def test_a_write_that_never_came_stops_the_run_and_the_next_one_makes_it_good(
-    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, parse: Parse
-):
-    landed.add("a.jsonl", [signal(0), signal(1)])
-    with monkeypatch.context() as patch:
-        for parsed in (ParsedHere, ParsedOnSpark):
-            patch.setattr(parsed, "append_accepted", lambda *_: None)
-        assert_lost(lake, parse)
-    assert ingest(lake, SIGNALS, parse=parse) == RunCounts(1, 1, 2, 2, 0)
 
 
 @both_parsers_at_length

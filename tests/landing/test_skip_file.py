@@ -9,7 +9,6 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
 from include.landing import skip_lost as skip_file
-from include.landing.batch import GIVEN_UP, KEPT
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import files_waiting
 from include.landing.landed_file import FileGoneError
@@ -116,14 +115,6 @@ def test_it_hides_no_row_of_another_file_that_was_changed_since(lake: Lake, land
     landed.add("a.jsonl", [signal(0, value=1), BAD])
     ingest(lake, SIGNALS)
     assert values_of(lake) == [("a.jsonl", 1), ("b.jsonl", 2), ("gone.jsonl", 3)]
-
-
-@pytest.mark.parametrize(("died", "mark"), [("nothing", GIVEN_UP), ("bronze", KEPT)])
-def test_only_what_was_not_read_is_to_land_again(lake: Lake, landed: Landing, died: str, mark: str):
-    begin(lake, landed, died, [signal(2, value=3)])
-    plan = plan_skip_file(lake, SIGNALS, "gone.jsonl")
-    assert plan is not None
-    assert plan.mark == mark
 
 
 def test_it_is_said_though_the_command_was_killed(
