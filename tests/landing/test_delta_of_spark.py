@@ -110,20 +110,6 @@ def test_rows_that_a_deletion_vector_deletes_are_never_taken(
     assert taken(lake) == given(*(value for value in range(0, 20, 2) if value != 4))
 
 
-@pytest.mark.e2e
-def test_a_restore_gives_no_row_again(lake: Lake, spark: SparkSession, uri: str):
-    make(spark, uri)
-    write(spark, uri, insert(0, 1))
-    ingest(lake, source_of(uri))
-    write(spark, uri, "DELETE FROM {table}")  # whole files: what takes them back adds files alone
-    ingest(lake, source_of(uri, on_change="ignore"))
-    write(spark, uri, "RESTORE TABLE {table} TO VERSION AS OF 1", insert(2))
-    with refused("changed_input", subject="on_change"):
-        ingest(lake, source_of(uri))
-    assert ingest(lake, source_of(uri, on_change="ignore")).rows_bronze == 1
-    assert taken(lake) == given(0, 1, 2)
-
-
 def test_names_that_are_mapped_are_refused(lake: Lake, spark: SparkSession, uri: str):
     make(spark, uri, "'delta.columnMapping.mode' = 'name'")
     write(spark, uri, insert(1))

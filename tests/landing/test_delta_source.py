@@ -45,6 +45,7 @@ def test_the_backlog_comes_first_and_then_each_append(lake: Lake, theirs: Theirs
     theirs.append(3)
     theirs.append(2, bad=1)
     source = theirs.source()
+    assert not is_little(lake, replace(source, spark_bytes=1))
     assert ingest(lake, source).rows_landed == 6
     assert values_of(lake) == [0, 1, 2, 3, 4]
     (refused,) = quarantine_of(lake)
@@ -55,28 +56,6 @@ def test_the_backlog_comes_first_and_then_each_append(lake: Lake, theirs: Theirs
     assert ingest(lake, source).rows_bronze == 2
     assert values_of(lake) == [0, 1, 2, 3, 4, 6, 7]
     assert ingest(lake, source) == RunCounts()
-
-
-def test_optimize_is_no_change(lake: Lake, theirs: Theirs):
-    theirs.append(2)
-    theirs.append(2)
-    ingest(lake, theirs.source())
-    theirs.append(1)
-    theirs.optimize()
-    theirs.append(1)
-    assert ingest(lake, theirs.source()).rows_bronze == 2
-    assert values_of(lake) == list(range(6))
-
-
-def test_columns_of_partitions_are_read_from_the_log(lake: Lake, tmp_path: Path):
-    theirs = Theirs(tmp_path, ["device_id"])
-    theirs.append(4)
-    assert ingest(lake, theirs.source()).rows_bronze == 4
-    theirs.append(4)
-    assert ingest(lake, theirs.source()).rows_bronze == 4
-    assert sorted((row["device_id"], row["value"]) for row in bronze_of(lake)) == sorted(
-        (number % 2, number) for number in range(8)
-    )
 
 
 @pytest.mark.parametrize("change", ["delete", "overwrite"])
@@ -121,22 +100,6 @@ def test_a_restore_gives_no_row_again(lake: Lake, tmp_path: Path, on_change: str
     assert values_of(lake) == [0, 1, 2, 3, 4]
     found = read_ops(lake, "findings", {"finding": "versions_ignored"})["detail"].to_pylist()
     assert len([detail for detail in found if "versions 3 of" in detail]) == 1
-
-
-def test_a_restore_that_only_takes_rows_away_is_passed_over_as_other_deletes_are(
-    lake: Lake, tmp_path: Path
-):
-    theirs = Theirs(tmp_path)
-    source = theirs.source(on_change="ignore")
-    theirs.append(2)
-    version = DeltaTable(theirs.uri).version()
-    theirs.append(2)
-    ingest(lake, source)
-    DeltaTable(theirs.uri).restore(version)
-    theirs.append(1)
-    ingest(lake, source)
-    assert values_of(lake) == [0, 1, 2, 3, 4]
-    assert read_ops(lake, "findings")["finding"].to_pylist() == ["versions_ignored"]
 
 
 def test_a_table_made_anew_stops_until_it_is_begun_with(lake: Lake, theirs: Theirs, tmp_path: Path):
@@ -193,24 +156,6 @@ def test_versions_that_were_cleaned_up_stop_until_they_are_skipped(
     assert values_of(lake) == [0, 3]
 
 
-def test_an_older_copy_of_the_table_stops_until_it_is_gone_on_with(
-    lake: Lake, theirs: Theirs, tmp_path: Path
-):
-    theirs.append(1)
-    shutil.copytree(theirs.uri, tmp_path / "copy")
-    theirs.append(1)
-    ingest(lake, theirs.source())
-    shutil.rmtree(theirs.uri)
-    shutil.copytree(tmp_path / "copy", theirs.uri)
-    with refused("lost_input", subject="signals", command="./stateful skip-lost signals --apply"):
-        ingest(lake, theirs.source())
-    skip(lake, theirs, 0)
-    theirs.append(1)
-    assert ingest(lake, theirs.source()).rows_bronze == 1
-    assert ingest(lake, theirs.source()) == RunCounts()
-    assert values_of(lake) == [0, 1, 2]
-
-
 @pytest.mark.parametrize("written", ["nothing", "bronze", "all"])
 def test_a_file_that_is_gone_stops_until_it_is_given_up(
     lake: Lake, theirs: Theirs, monkeypatch: pytest.MonkeyPatch, written: str
@@ -235,27 +180,6 @@ def test_a_file_that_is_gone_stops_until_it_is_given_up(
     assert ingest(lake, theirs.source()) == RunCounts()
 
 
-def test_of_a_batch_in_bronze_that_lost_a_file_the_others_refused_rows_are_quarantined(
-    lake: Lake, theirs: Theirs, monkeypatch: pytest.MonkeyPatch
-):
-    theirs.append(2, bad=1)
-    theirs.append(2, bad=2)
-    source = theirs.source()
-    with monkeypatch.context() as patch:
-        patch.setattr(ParsedHere, "append_refused", die)
-        with pytest.raises(KilledError):
-            ingest(lake, source)
-    theirs.files()[1].unlink()
-    plan = plan_skip(lake, source, NOW)
-    assert plan is not None
-    apply_skip(lake, source, plan)
-    assert ingest(lake, source).rows_landed == 0
-    assert values_of(lake) == [0, 1, 3, 4]
-    assert [row["row_number"] for row in quarantine_of(lake)] == [3]
-    (found,) = read_ops(lake, "findings").to_pylist()
-    assert found["finding"] == "rows_skipped"
-
-
 def test_several_sources_may_read_one_table(lake: Lake, theirs: Theirs):
     theirs.append(2)
     other = replace(theirs.source(), name="others")
@@ -263,16 +187,6 @@ def test_several_sources_may_read_one_table(lake: Lake, theirs: Theirs):
     theirs.append(1)
     assert ingest(lake, other).rows_bronze == 3
     assert ingest(lake, theirs.source()).rows_bronze == 1
-
-
-def test_a_backlog_is_cut_into_batches_and_gone_on_with(lake: Lake, theirs: Theirs):
-    for _ in range(3):
-        theirs.append(1)
-    source = replace(theirs.source(), commit_bytes=1)
-    assert is_little(lake, source)
-    assert not is_little(lake, replace(source, spark_bytes=1))
-    counts = ingest(lake, source)
-    assert (counts.batches, counts.rows_bronze) == (3, 3)
 
 
 @pytest.mark.parametrize("gone", [2, 3, 4])

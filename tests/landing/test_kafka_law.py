@@ -6,7 +6,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,34 +143,3 @@ def check_bodies(topic: FakeTopic, rows: list[dict[str, Any]]) -> None:
         second = (row["event_time"] - START).total_seconds()
         assert message.value.decode() == signal(second, row["device_id"], row["value"])
         assert row["source_file"] == f"signals/{row['kafka_partition']}"
-
-
-def test_a_death_before_any_write_leaves_no_trace_behind_the_next_run(tmp_path):
-    def lake_after(number: int | None) -> Any:
-        root = tmp_path / str(number)
-        root.mkdir()
-        with pytest.MonkeyPatch.context() as patch:
-            world = World(str(root), patch)
-            for partition in (0, 1, 0, 2, 0):
-                world.produce(partition, signal(partition))
-            world.produce(1, "{")
-            world.ingest(number)
-            world.produce(1, signal(9))
-            died = DeltaTable(world.lake.ingested_files("signals")).version()
-            world.ingest(None)
-            rows = bronze_of(world.lake), quarantine_of(world.lake)
-            return died, [[_timeless(row) for row in table] for table in rows]
-
-    _, expected = lake_after(None)
-    versions = set()
-    for number in range(14):
-        died, found = lake_after(number)
-        versions.add(died)
-        assert found == expected
-    assert len(versions) > 3  # the runs did die at different places
-
-
-def _timeless(row: dict[str, Any]) -> dict[str, Any]:
-    """Without what depends on the cut into commits."""
-    names = ("device_id", "value", "event_time", "source_file", "kafka_offset", "reason", "raw")
-    return {name: row.get(name) for name in names if not row.get("is_clock")}

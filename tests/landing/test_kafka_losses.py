@@ -112,37 +112,6 @@ def test_the_command_shows_what_is_lost_and_goes_on_when_it_is_told_to(
         plan_skip(lake, SIGNALS, NOW)
 
 
-@pytest.mark.parametrize("written", ["nothing", "bronze", "all"])
-def test_a_batch_that_was_begun_and_expired_half(
-    lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch, written: str
-):
-    ingest(lake, SOURCE)
-    topic.produce(0, "{")
-    produce(topic, 3)
-    topic.produce(0, "{")
-    produce(topic, 2, partition=1)
-    topic.produce(1, "{")
-    dies_before = {"nothing": "append_accepted", "bronze": "append_refused", "all": "finish"}
-    place = ingestion if written == "all" else ParsedHere
-    with monkeypatch.context() as patch:
-        patch.setattr(place, dies_before[written], die)
-        with pytest.raises(KilledError):
-            ingest(lake, SOURCE)
-    topic.expire(0, 3)
-    with refused("lost_input"):
-        ingest(lake, SOURCE)
-    skip(lake)
-    ingest(lake, SOURCE)
-    rest, of_1 = [(0, 3)], [(1, 0), (1, 1)]
-    expected = [*rest, *of_1] if written == "nothing" else [(0, 1), (0, 2), *rest, *of_1]
-    assert offsets_of(lake) == expected
-    rejected = sorted((row["kafka_partition"], row["kafka_offset"]) for row in quarantine_of(lake))
-    assert rejected == ([(0, 0)] if written == "all" else []) + [(0, 4), (1, 2)]
-    (found,) = other_findings(lake)
-    assert found["count"] == {"nothing": 3, "bronze": 1, "all": 0}[written]
-    assert ingest(lake, SOURCE) == RunCounts()
-
-
 def test_a_skip_that_dies_does_not_quarantine_twice(
     lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
 ):
@@ -161,18 +130,6 @@ def test_a_skip_that_dies_does_not_quarantine_twice(
     skip(lake)
     assert (len(bronze_of(lake)), len(quarantine_of(lake))) == (2, 1)
     assert ingest(lake, SOURCE) == RunCounts()
-
-
-def test_a_batch_that_was_begun_and_can_be_read_is_not_given_up(
-    lake: Lake, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
-):
-    produce(topic, 2)
-    with monkeypatch.context() as patch:
-        patch.setattr(ingestion, "finish", die)
-        with pytest.raises(KilledError):
-            ingest(lake, SOURCE)
-    assert plan_skip(lake, SOURCE, NOW) is None
-    assert ingest(lake, SOURCE).rows_bronze == 2
 
 
 def test_a_topic_made_anew_stops_until_it_is_begun_with(lake: Lake, topic: FakeTopic):
