@@ -49,17 +49,6 @@ def test_the_file_is_for_its_owner_and_never_replaced(tmp_path, capsys):
     assert file.read_text() == written
 
 
-def test_a_file_of_an_older_release_is_given_what_it_lacks(tmp_path):
-    file = tmp_path / ".env"
-    old = "# mine\nPARALLELISM=4\nPOSTGRES_PASSWORD=kept"
-    file.write_text(old)
-    assert compose_env.main(["--file", str(file)]) == 0
-    lines = file.read_text().splitlines()
-    assert lines[:3] == old.splitlines()
-    names = [line.partition("=")[0] for line in lines[3:]]
-    assert {*names, "POSTGRES_PASSWORD"} == generated_environment().keys()
-
-
 def test_an_empty_secret_is_given_and_an_exported_one_is_kept(tmp_path):
     """Compose asks for what is empty, by the same command; and takes the last of a name."""
     file = tmp_path / ".env"

@@ -1,7 +1,6 @@
 """Set-up on machines that lack something: one clear line each, and nothing half done."""
 
 import hashlib
-import io
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ import pytest
 
 from include.lake.lease import wait_until
 from include.setup import install, jars
-from include.setup.install import CountLine, pinned, progress
+from include.setup.install import pinned, progress
 from include.setup.java import check_java, java_version
 from tests.refused import refused
 
@@ -149,24 +148,15 @@ def usable_venv(tmp_path):
     return venv
 
 
-def test_a_venv_that_was_moved_is_not_used(usable_venv):
-    (usable_venv / "bin" / "pip").write_text("#!/elsewhere/.venv/bin/python\n")
-    assert not install.is_usable(usable_venv)
-
-
-def test_a_venv_that_was_interrupted_is_not_used(usable_venv):
-    (usable_venv / "bin" / "pip").unlink()
-    assert not install.is_usable(usable_venv)
-
-
 def test_a_venv_of_another_python_is_not_used(usable_venv, monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 99))
     assert not install.is_usable(usable_venv)
 
 
-def test_a_venv_whose_python_was_removed_is_not_used(usable_venv):
-    (usable_venv / "bin" / "python").unlink()
-    (usable_venv / "bin" / "python").symlink_to("/no/such/python")
+@pytest.mark.parametrize("program", ["pip", "python"])
+def test_a_venv_that_was_interrupted_or_whose_python_was_removed_is_not_used(usable_venv, program):
+    (usable_venv / "bin" / program).unlink()
+    (usable_venv / "bin" / program).symlink_to("/no/such/file")
     assert not install.is_usable(usable_venv)
 
 
@@ -266,27 +256,6 @@ def test_who_waits_is_told_how_many_packages_are_fetched_and_then_installed(tmp_
     assert progress(log) == ("installed", 1)
     (tmp_path / "r.txt").write_text("# a comment\none==1\nTwo[extra]==2  # via one\n")
     assert pinned([tmp_path / "r.txt"]) == {"one", "two"}
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(
-    ("output", "written"),
-    [
-        (Terminal(), [f"  fetched {done} of 8 packages" for done in range(1, 9)]),
-        (io.StringIO(), [f"  fetched {done} of 8 packages" for done in (2, 4, 6, 8)]),
-    ],
-    ids=["one line of a terminal", "four lines of a pipe"],
-)
-def test_progress_is_a_line_that_changes_or_four_lines(output, written):
-    line = CountLine(8, output)
-    for done in range(10):
-        line.show("fetched", done)
-    assert re.findall(r"  fetched \d+ of 8 packages", output.getvalue()) == written
-    assert output.getvalue().count("\n") == (0 if output.isatty() else len(written))
 
 
 @pytest.fixture

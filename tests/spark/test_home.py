@@ -81,14 +81,6 @@ def test_what_only_the_caller_s_path_has_keeps_its_archive(package, tmp_path, mo
     assert spark_home(package) != package
 
 
-def test_a_folder_in_the_place_of_a_link_is_left_and_nothing_beside_it(package):
-    made = spark_home(package)
-    (made / "jars").unlink()
-    (made / "jars").mkdir()
-    assert spark_home(package) == package
-    assert sorted(path.name for path in made.iterdir()) == ["bin", "jars"]
-
-
 def test_a_job_on_yarn_has_the_archive_that_is_uploaded_there():
     assert Path(job_environment("yarn")["SPARK_HOME"]) == spark_package()
     assert (spark_package() / "python/lib/pyspark.zip").is_file()

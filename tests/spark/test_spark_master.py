@@ -24,7 +24,7 @@ from include.spark.master import (
     checked_master,
     is_local,
 )
-from include.spark.submit import default_master, job_environment
+from include.spark.submit import job_environment
 from tests.refused import refused
 
 CLUSTERS = [
@@ -85,11 +85,6 @@ def test_a_master_is_taken_as_it_is(master):
 def test_what_is_no_master_is_refused_with_its_setting(master):
     with refused("wrong_setting", subject="SPARK_MASTER"):
         checked_master(master)
-
-
-def test_the_setting_that_is_not_given_means_all_cores_of_this_machine(monkeypatch):
-    monkeypatch.setenv("SPARK_MASTER", "")  # as docker-compose gives what .env leaves out
-    assert default_master() == "local[*]"
 
 
 def test_a_master_that_answers_is_reachable_and_so_is_one_of_two(open_port, closed_port):
@@ -236,19 +231,6 @@ def test_a_missing_connection_is_not_taken_for_yarn(monkeypatch):
         a_task().pre_execute({})
     # Airflow finds none, either, while its API or its database is away.
     assert not isinstance(error.value, AirflowFailException)
-
-
-def test_a_connection_that_is_lost_in_between_is_not_taken_for_yarn(monkeypatch):
-    connect(monkeypatch, host="local[2]")
-    task, get_hook = a_task(), SparkJobOperator._get_hook
-
-    def get_hook_without(self):
-        monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
-        return get_hook(self)
-
-    monkeypatch.setattr(SparkJobOperator, "_get_hook", get_hook_without)
-    with pytest.raises(AirflowException):
-        task.pre_execute({})
 
 
 @pytest.mark.parametrize(

@@ -60,14 +60,12 @@ def test_the_versions_are_those_of_the_files(other_spark, tmp_path):
     assert installed(tmp_path, tmp_path / "none")[:4] == ("", "", "", "")
 
 
-@pytest.mark.parametrize("found", [of("4.2.99"), of(SPARK, "4.4.99")])
+@pytest.mark.parametrize(
+    "found", [of("4.2.99"), of(SPARK, "4.4.99"), of(SPARK, delta_python="4.4.99")]
+)
 def test_a_release_of_a_tried_series_runs_with_a_warning(found):
     refuse_unfit(found)
     assert untried(found) is not None
-
-
-def test_a_package_of_delta_beside_another_jar_is_said():
-    assert untried(of(SPARK, delta_python="4.4.99")) is not None
 
 
 @pytest.mark.parametrize("found", [of("4.99.0"), of("5.2.0"), of(SPARK, "4.99.0")])
