@@ -116,13 +116,6 @@ def test_a_document_that_breaks_is_unreadable_as_a_whole(text: str, says: str):
     assert says in unreadable("a.json", text.encode())
 
 
-def test_arrays_inside_lines_are_refused_with_the_way_out():
-    rows = open_rows("a.jsonl", b'[{"key": 1}]\n[{"key": 2}]', SOURCE)
-    for item in rows.items():
-        with pytest.raises(RefusedError):
-            rows.values(item)
-
-
 # CSV
 
 
@@ -150,12 +143,6 @@ def test_csv_is_read_as_it_is_declared(declared: Csv, content: str):
 def test_csv_has_the_declared_encoding(encoding: str):
     content = f"key,at\nzoë,{NOON}\n".encode(encoding)
     assert taken("a.csv", content, csv_source(encoding=encoding)) == [("zoë", None)]
-
-
-def test_a_header_is_mapped_by_the_fields_paths():
-    named = Field(name="total", type="decimal(6,2)", path="Betrag (EUR)", comment="Total")
-    content = f"key,at,Betrag (EUR)\na,{NOON},12.5\n".encode()
-    assert taken("a.csv", content, source_of(named)) == [("a", None, Decimal("12.50"))]
 
 
 @pytest.mark.parametrize(
@@ -430,13 +417,6 @@ def test_types_that_an_avro_schema_names_are_looked_into(fields: Any, says: str)
 def test_an_avro_schema_that_never_ends_is_unreadable(opening: str, depth: int):
     content = container({"avro.schema": (opening * depth).encode()}, [])
     assert "no Avro schema" in unreadable("a.avro", content)
-
-
-def test_a_deep_avro_schema_is_unreadable():
-    schema = '{"type":"array","items":' * 300 + '"int"' + "}" * 300
-    whole = f'{{"type":"record","name":"n","fields":[{{"name":"a","type":{schema}}}]}}'
-    content = container({"avro.schema": whole.encode()}, [])
-    assert "nested too deeply" in unreadable("a.avro", content)
 
 
 def test_an_avro_file_cut_anywhere_is_unreadable_or_ends_with_a_block():

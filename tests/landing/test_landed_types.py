@@ -124,6 +124,13 @@ def test_parquet_gives_what_was_written(typed):
         ("tinyint", "128"),
         ("bigint", "9223372036854775808"),
         ("bigint", "1.0"),
+        ("bigint", '"1"'),
+        ("bigint", "true"),
+        ("double", "true"),
+        ("double", '"1.5"'),
+        ("double", "1" + "0" * 400),
+        ("string", "1"),
+        ("string", '"\\ud800"'),
         ("boolean", "1"),
         ("boolean", '"true"'),
         ("float", "1e39"),
@@ -293,7 +300,11 @@ def test_a_wrong_type_is_refused_where_it_is_declared(kind):
         Field(name="value", comment="It", type=kind)
 
 
-@pytest.mark.parametrize("options", [{"format": "epoch"}, {"zone": "Berlin"}])
+# Python knows UTC and the machine's own names (%Z), and passes over them: 12:00 UTC would be 10:00.
+NAMED_ZONE = {"format": "%Y-%m-%d %H:%M %Z", "zone": "Europe/Berlin"}
+
+
+@pytest.mark.parametrize("options", [{"format": "epoch"}, {"zone": "Berlin"}, NAMED_ZONE])
 def test_wrong_times_are_refused_where_they_are_declared(options):
     with refused("wrong_setting", subject=next(iter(options))):
         Times(**options)

@@ -23,7 +23,7 @@ from include.landing.landed_content import landed_files, landing_root
 from include.landing.landed_file import open_rows, row_of_raw
 from include.landing.landed_json import CsvRows, JsonRows
 from include.landing.landed_row import to_event
-from include.landing.landed_values import MAX_US, Instant, RefusedError, UnreadableFileError
+from include.landing.landed_values import RefusedError, UnreadableFileError
 from include.landing.parse_files import outcomes_of_file, parse_here
 from include.settings import Field, Source
 
@@ -150,16 +150,6 @@ def test_cells_are_converted_to_the_types_of_the_source():
     assert list(rows_of("a.csv.gz", gzip.compress(content))) == list(rows_of("a.csv", content))
 
 
-def test_other_columns_are_ignored_and_optional_ones_may_be_missing():
-    content = csv_of(f"x,{NOON},a", header="other,at,key")
-    assert list(rows_of("a.csv", content)) == [{"other": "x", "at": NOON, "key": "a"}]
-    assert to_event(SOURCE, next(iter(rows_of("a.csv", content))), NOON_US).values == (
-        "a",
-        None,
-        None,
-    )
-
-
 @pytest.mark.parametrize("count", ["1.0", "1_000", " 1", "\uff11", "0x1", "--1", "nan", "1" * 5000])
 def test_an_integer_is_digits_only(count: str):
     line = f"a,{NOON},{count},"
@@ -181,22 +171,6 @@ def test_a_record_that_does_not_fit_the_header_is_refused_alone(line: str):
     assert found == [("not_csv", f"key,at,count,amount\n{line}"), ("b", 1, 2.0)]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "CSV header without at, key"),
-        (b"key,count\na,1", "CSV header without at"),
-        (b"key,at,key\n", "CSV header with key more than once"),
-        (csv_of('"a', f"b,{NOON},1,2"), "never ends"),
-        (b'"key,at\n', "never ends"),
-    ],
-)
-def test_a_csv_file_without_its_columns_or_with_an_open_quote_is_unreadable(
-    content: bytes, message: str
-):
-    assert message in unreadable("a.csv", content)
-
-
 @given(
     st.lists(
         st.lists(
@@ -216,36 +190,6 @@ def test_what_csv_wrote_is_read(records: list[list[str]]):
 
 
 # Parquet
-
-
-def test_parquet_rows_come_with_their_types():
-    content = parquet(
-        key=pa.array(["a", None]).dictionary_encode(),
-        at=pa.array([NOON_US, None], pa.timestamp("us", tz="Europe/Berlin")),
-        count=pa.array([1, 2], pa.int8()),
-        amount=pa.array([1.5, None], pa.float32()),
-        other=pa.array([[1], [2]]),
-    )
-    assert list(rows_of("a.parquet", content)) == [
-        {"key": "a", "at": Instant(NOON_US), "count": 1, "amount": 1.5, "other": [1]},
-        {"key": None, "at": None, "count": 2, "amount": None, "other": [2]},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("unit", "value", "micros"),
-    [("ms", 5, 5000), ("ns", 1999, 1), ("ns", -1, -1), ("ms", 2**53, 2**53 * 1000)],
-)
-def test_parquet_times_are_floored_to_microseconds(unit: str, value: int, micros: int):
-    at = pa.array([value], pa.timestamp(unit, tz="UTC"))
-    rows = open_rows("a.parquet", parquet(key=pa.array(["a"]), at=at), SOURCE)
-    item = next(iter(rows.items()))
-    assert rows.values(item)["at"] == Instant(micros)
-    if micros > MAX_US:
-        assert rows.raw(item)  # has a text, though no date
-    else:
-        raw = row_of_raw("a.parquet", rows.raw(item), SOURCE)
-        assert to_event(SOURCE, raw, NOON_US).event_time_us == micros
 
 
 @pytest.mark.parametrize(
@@ -272,28 +216,6 @@ def test_a_parquet_time_needs_a_zone(at: pa.Array, code: str | None):
 # Any format
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.jsonl.gz", gzip.compress(b"{}" * 1000)[:-4], "not a whole gzip file"),
-        ("a.jsonl.gz", gzip.compress(b"{}") + b"rubbish", "not a whole gzip file"),
-        ("a.jsonl.gz", b"{}", "no gzip file, though it is named .gz; it is JSON"),
-        ("a.jsonl.gz", b"", "not even a gzip header"),
-        ("a.jsonl.gz", gzip.compress(b" " * 10_001), "unpacks to more than 10000 bytes"),
-        ("a.jsonl", b'{"key": "a\0"}', "NUL"),
-        ("a.jsonl", b'{"key": "\xff"}', "not UTF-8"),
-        ("a.parquet", b"", "not a whole Parquet file"),
-        ("a.parquet", b"PAR1 and then nothing", "not a whole Parquet file"),
-        ("a.parquet", parquet(key=pa.array(["a"])), "Parquet without at"),
-        ("a.txt", b"", "unknown ending"),
-        ("a", b"", "unknown ending"),
-        ("a.gz", gzip.compress(b""), "unknown ending"),
-    ],
-)
-def test_an_unreadable_file_says_why(name: str, content: bytes, message: str):
-    assert message in unreadable(name, content)
-
-
 def test_a_parquet_file_cut_anywhere_is_unreadable_or_whole():
     content = parquet(key=pa.array(["a"] * 50), at=pa.array([NOON] * 50))
     for length in range(0, len(content), 7):
@@ -314,20 +236,6 @@ def test_any_bytes_are_rows_or_refused(content: bytes, ending: str):
         return
     for item in rows.items():
         assert rows.raw(item)
-
-
-@pytest.mark.parametrize(
-    ("name", "raw"),
-    [
-        ("a.jsonl", json.dumps({"key": "a", "at": NOON, "count": 1})),
-        ("a.csv", f"key,at,count\na,{NOON},1"),
-        ("a.csv.gz", json.dumps({"key": "a", "at": NOON, "count": 1})),
-        ("a.parquet", json.dumps({"key": "a", "at": NOON, "count": 1})),
-    ],
-)
-def test_a_raw_text_is_read_by_the_format_of_its_file(name: str, raw: str):
-    row = row_of_raw(name, raw, SOURCE)
-    assert to_event(SOURCE, row, NOON_US) == (("a", 1, None), NOON_US)
 
 
 @pytest.mark.parametrize(

@@ -305,14 +305,6 @@ def test_times_are_read_of_older_rows_as_their_field_writes_them(
     assert rows["value"].to_pylist() == [[at_us] if kind.startswith("array") else at_us]
 
 
-def test_a_field_that_was_dropped_and_is_declared_again_is_whole(lake: Lake, landed: Landing):
-    for number, fields in enumerate([(VALUE,), (), (), (VALUE,)]):
-        land(landed, f"{number}.jsonl", row(number, value=number))
-        ingest(lake, source(*fields))
-    assert [each["value"] for each in bronze(lake)] == [0, None, None, 3]
-    assert values_read(lake) == [0, 1, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("is_young", "paths"),
     [(False, ("a", "b", "value")), (True, ("a", "b", "value")), (False, ("value", "a", "b"))],

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -83,36 +82,16 @@ def test_keys_that_are_nested(kind: str):
     events(source_of(kind), line.encode(), "a.jsonl")  # whatever it is: no TypeError
 
 
-REFUSED = [
-    ("string", pa.array([b"alice"]), ZONED),
-    ("array<string>", pa.array([[b"alice"]]), ZONED),
-    ("string", pa.array([2**30], pa.date32()), ZONED),
-    ("string", pa.array([float("nan")]), ZONED),
-]
-
-
-@pytest.mark.parametrize(("kind", "values", "times"), REFUSED, ids=lambda each: str(each)[:30])
-def test_what_was_refused_of_parquet_is_refused_of_its_raw_text(
-    kind: str, values: pa.Array, times: Times
-):
-    source = source_of(kind, times)
+@pytest.mark.parametrize(
+    "values", [pa.array([2**30], pa.date32()), pa.array([float("nan")])], ids=["date", "double"]
+)
+def test_what_was_refused_of_parquet_is_refused_of_its_raw_text(values: pa.Array):
+    source = source_of("string")
     rows = open_rows("a.parquet", parquet(values), source)
     (item,) = rows.items()
     found = judged(source, lambda: rows.values(item))
     assert found == "wrong_type"
     assert judged(source, lambda: row_of_raw("a.parquet", rows.raw(item), source)) == found
-
-
-def test_what_was_refused_of_avro_is_refused_of_its_raw_text():
-    fields = [{"name": "at", "type": "string"}, {"name": "value", "type": "bytes"}]
-    sink = io.BytesIO()
-    record = {"at": AT.isoformat(), "value": b"alice"}
-    fastavro.writer(sink, {"type": "record", "name": "r", "fields": fields}, [record])
-    source = source_of("string")
-    rows = open_rows("a.avro", sink.getvalue(), source)
-    (item,) = rows.items()
-    assert judged(source, lambda: rows.values(item)) == "wrong_type"
-    assert judged(source, lambda: row_of_raw("a.avro", rows.raw(item), source)) == "wrong_type"
 
 
 NAMED = pa.array([[(b"alice", 1)]], pa.map_(pa.binary(), pa.int64()))
