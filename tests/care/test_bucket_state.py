@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from include.care.state_report import (
     POINTS,
@@ -120,18 +119,6 @@ def test_many_keys_in_uneven_buckets_have_quantiles_near_the_true_ones():
     assert all(len(part.sizes.points) <= POINTS for part in measured)
     longest = max(len(f"user {number} {size - 1}") for number, size in sizes.items())
     assert len(report.biggest_keys[0]["key"]) == longest
-
-
-@pytest.mark.parametrize("due_until_us", [None, 2])
-def test_a_key_that_no_timeout_wakes_is_never_due(due_until_us):
-    rows = bucket_of(0, [1, 2]).set_column(4, "timeout_at_us", pa.nulls(2, pa.int64()))
-    measured = measure_bucket(rows, due_until_us)
-    assert (measured.due, measured.timeouts_us.of) == (0, 0)
-
-
-def test_a_timeout_is_due_before_the_bound_alone():
-    rows = bucket_of(0, [1, 2, 3])
-    assert [measure_bucket(rows, until_us).due for until_us in (None, 1, 2, 4)] == [0, 0, 1, 3]
 
 
 def test_of_a_large_state_the_beginning_is_shown():

@@ -74,22 +74,6 @@ def test_what_is_left_out_had_no_room_beside_what_goes_before_it(tables, spent):
         assert in_table > CARE.table_bytes or in_all > CARE.day_bytes
 
 
-def test_a_date_that_is_over_comes_before_one_with_more_files_that_still_grows():
-    yesterday, today = TODAY - timedelta(1), TODAY
-    found = [
-        Candidate("a", partition(today, small_files=9, small_bytes=60)),
-        Candidate("a", partition(yesterday, small_files=4, small_bytes=60)),
-    ]
-    assert choose(found, CARE, {}, TODAY) == [found[1]]
-    assert choose(found, CARE, {}, TODAY + timedelta(1)) == [found[0]]
-
-
-def test_one_that_is_too_large_does_not_keep_smaller_ones_waiting():
-    large = Candidate("a", partition(small_files=9, small_bytes=101))
-    fits = Candidate("a", partition(date(2026, 3, 1), small_bytes=100))
-    assert choose([large, fits], CARE, {}, TODAY) == [fits]
-
-
 @pytest.mark.parametrize(
     ("change", "subject"),
     [

@@ -9,16 +9,13 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from include.checkpoint.committed_batch import is_settled
 from include.lake.lease import LeaseTakenError, hold_lease
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
-from include.plans.open_stream import has_waiting_rows
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
 from include.stream_definition import load_definition
@@ -160,18 +157,6 @@ def drained_once(spark, tmp_path_factory):
 @pytest.fixture
 def drained_lake(drained_once, tmp_path):
     return Lake(shutil.copytree(drained_once.root, str(tmp_path / "lake")))
-
-
-@pytest.mark.full
-def test_no_other_stream_of_the_source_is_woken(spark, drained_lake):
-    twin_stream = drained_lake.checkpoint("other", 1)
-    shutil.copytree(drained_lake.checkpoint(HEALTH.name, 1), twin_stream)
-    DeltaTable.create(drained_lake.table("other"), pa.schema([("n", pa.int64())]))
-    compact(SparkEngine(spark), drained_lake, BY_EVENT_TIME)
-    assert not has_waiting_rows(drained_lake, BY_EVENT_TIME)
-    newest = replace(BY_EVENT_TIME, name="other")
-    # Its checkpoint has not read the two rows, and need not; only its own runs are unknown.
-    assert not has_waiting_rows(drained_lake, newest)
 
 
 @pytest.mark.full

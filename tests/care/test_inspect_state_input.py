@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from include.care.state_report import StateReport, format_report, report_json
 from include.lake.paths import Lake, LakeError
 from include.registry import stream_named
 from include.settings import PROJECT, SettingsError
-from include.stream_definition import load_definition, pinned_settings
+from include.stream_definition import load_definition
 from spark_jobs import inspect_state as job
 from spark_jobs.inspect_state import inspect_state
 from spark_jobs.shell import make_views, state_of
@@ -141,42 +140,8 @@ def test_a_state_type_that_has_changed_since_is_refused(spark, copied, monkeypat
         inspect_state(spark, copied, SKEWED)
 
 
-def test_a_state_that_nothing_describes_is_refused(spark, copied):
-    DeltaTable(copied.ops("generations")).delete()
-    with pytest.raises(LakeError):
-        inspect_state(spark, copied, SKEWED)
-
-
-def test_another_streams_checkpoint_is_one_line(spark, copied):
-    """Under pinned settings that say otherwise: what Spark finds then is told."""
-    shape = {"buckets": SKEWED.buckets, "state_partitions": SKEWED.state_partitions}
-    stream = replace(stream_named("device_signals"), **shape)
-    shutil.copytree(checkpoint_of(copied), copied.checkpoint(stream.name, 1))
-    with pytest.raises(LakeError):
-        inspect_state(spark, copied, stream)
-    schema = pinned_settings(stream, load_definition(stream).fold)["state_schema"]
-    pinned = {"stream": f"'{stream.name}'", "state_schema": f"'{schema}'"}
-    DeltaTable(copied.ops("generations")).update(updates=pinned)
-    spark.sparkContext.setLogLevel("OFF")
-    with pytest.raises(LakeError):
-        inspect_state(spark, copied, stream)
-
-
 def files_in(lake: Lake) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in Path(lake.root).rglob("*") if file.is_file()}
-
-
-def test_a_job_writes_the_report_alone_and_the_lake_is_as_it_was(
-    spark, skewed, report, tmp_path, monkeypatch, capsys
-):
-    before = files_in(skewed)
-    monkeypatch.setattr(job, "spark_session", lambda *_: spark)
-    arguments = ["inspect_state", "--stream", "user_counts", "--lake", skewed.root, "--json"]
-    monkeypatch.setattr(sys, "argv", [*arguments, "--output", str(tmp_path / "report")])
-    job.main()
-    assert json.loads((tmp_path / "report").read_text()) == json.loads(report_json(report))
-    assert capsys.readouterr().out == ""
-    assert files_in(skewed) == before
 
 
 def test_stdout_has_the_json_alone_and_the_lake_is_as_it_was(skewed, report):

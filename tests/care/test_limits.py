@@ -79,19 +79,6 @@ def test_a_figure_at_its_limit_is_fine_and_above_it_is_found(name, size, figure)
     assert above[name].severity == ("info" if mended else "warning")
 
 
-def test_growth_is_the_difference_to_the_last_measure():
-    recorded = Recorded(None, None, 8 * BIG, NOW)
-    assert found(SIZE, replace(NO_LIMITS, growth_bytes=BIG), recorded) == {}
-    (one,) = found(SIZE, replace(NO_LIMITS, growth_bytes=BIG - 1), recorded).values()
-    assert (one.finding, one.figure) == ("growth_bytes", BIG)
-
-
-def test_no_limit_finds_nothing():
-    assert found(SIZE, NO_LIMITS) == found(GARBAGE, NO_LIMITS) == {}
-    assert not plan_compaction(SIZE, NO_LIMITS).needed
-    assert not plan_compaction(GARBAGE, NO_LIMITS).needed
-
-
 def test_a_small_state_may_be_skewed():
     small = checkpoint(store(0, BIG - 1), store(1, 1), store(2, 1))
     assert found(small, replace(NO_LIMITS, skew=1.0)) == {}
@@ -113,16 +100,6 @@ def test_a_little_garbage_is_not_worth_a_run():
     limits = replace(NO_LIMITS, garbage_share=0.0)
     assert not plan_compaction(size, limits).needed
     assert found(size, limits) == {}
-
-
-def test_the_reason_has_the_figures():
-    replay = plan_compaction(SIZE, replace(NO_LIMITS, replay_versions=2))
-    assert replay.reason.startswith("a start replays 3 change logs in partition 0/0")
-    assert "(limit 2)" in replay.reason
-    garbage = plan_compaction(GARBAGE, replace(NO_LIMITS, garbage_share=0.2))
-    assert garbage.reason == "25% of the state is garbage, 16.0 MiB (limit 20%)"
-    idle = plan_compaction(SIZE, NO_LIMITS)
-    assert idle.reason.endswith("nothing is garbage: within limits")
 
 
 SIZES = st.builds(

@@ -6,15 +6,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from include.care import maintain_ops as module
 from include.care.maintain_ops import maintain_ops
 from include.care.plan_care import plan_table_care
-from include.lake.ops import append_ops, read_ops, update_ops
+from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.limits import TABLE_CARE
 
@@ -68,19 +67,6 @@ def test_what_was_replaced_long_ago_is_deleted(lake):
     assert row["files_deleted"] == 3
 
 
-def test_a_write_between_plan_and_care_is_kept(lake):
-    for batch in range(3):
-        append_batch(lake, batch)
-    plans = plans_of(lake)
-    append_batch(lake, 3)
-    update_ops(
-        lake, "batches", KEY, [dict(zip(KEY, ("user_counts", 1, 0), strict=True), rows_in=7)]
-    )
-    maintain_ops(lake, plans, EAGER)
-    assert batch_ids(lake) == [0, 1, 2, 3]
-    assert sum(n or 0 for n in read_ops(lake, "batches")["rows_in"].to_pylist()) == 7
-
-
 def test_a_conflict_with_another_writer_is_tried_again(lake, monkeypatch):
     for batch in range(3):
         append_batch(lake, batch)
@@ -117,34 +103,9 @@ def test_writers_and_care_at_once_lose_nothing(lake):
     assert batch_ids(lake) == list(range(30))
 
 
-def test_no_care_deletes_a_row_however_old(lake):
-    """Generations, savepoints and intervals are looked up for ever after."""
-    kinds = {"generations": "switched_at", "savepoints": "until", "intervals": "until"}
-    for name, instant in kinds.items():
-        for days in range(5):
-            at = datetime(2001, 1, 1, tzinfo=UTC) + timedelta(days=days)
-            append_ops(lake, name, [{"stream": "user_counts", instant: at}])
-        keep_no_file(lake, name)
-    for _ in range(2):
-        maintain_ops(lake, plans_of(lake), EAGER)
-    for name, instant in kinds.items():
-        assert len(list(Path(lake.ops(name)).glob("*.parquet"))) == 1
-        days = [at.day for at in read_ops(lake, name)[instant].to_pylist()]
-        assert sorted(days) == [1, 2, 3, 4, 5]
-
-
 def keep_no_file(lake: Lake, name: str) -> None:
     properties = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
     DeltaTable(lake.ops(name)).alter.set_table_properties(properties)
     old = (datetime.now(UTC) - timedelta(days=1)).timestamp()
     for file in Path(lake.ops(name)).glob("*.parquet"):
         os.utime(file, (old, old))
-
-
-def test_tables_that_spark_writes_are_left_to_spark(lake):
-    for _ in range(3):
-        write_deltalake(lake.quarantine("signals"), pa.table({"n": [1]}), mode="append")
-    plans = plans_of(lake)
-    assert any(plan.needs_care for plan in plans)
-    maintain_ops(lake, plans, EAGER)
-    assert DeltaTable(lake.quarantine("signals")).version() == 2

@@ -1,6 +1,5 @@
 """Replaced generations' checkpoints go when their time is over, and nothing else ever does."""
 
-import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -136,17 +135,13 @@ def test_a_deletion_that_was_cut_off_is_finished(lake, left):
     assert first["deleted_at"] == NOW
 
 
-def test_a_stream_at_work_keeps_its_checkpoints_until_the_next_day(lake, caplog):
-    caplog.set_level(logging.INFO, logger="table_care")
+def test_a_stream_at_work_keeps_its_checkpoints_until_the_next_day(lake):
     add_first(lake)
     add(lake, 2)
     with hold_lease(lake, f"stream-{COUNTS.name}"):
         assert delete_old_generations(lake, COUNTS) == []
-    assert "old generations of user_counts are left for the next day: another job" in caplog.text
     assert (folders(lake), deleted(lake)) == ({"1", "2"}, [])
     assert delete_old_generations(lake, COUNTS) == [1]
-    assert f"deleted generation 1 of user_counts, replaced {LONG_AGO:%Y-%m-%d}" in caplog.text
-    assert "4 files, 400 bytes" in caplog.text
 
 
 def test_a_reseed_in_between_is_seen_under_the_lease(lake, monkeypatch):
@@ -161,17 +156,6 @@ def test_a_reseed_in_between_is_seen_under_the_lease(lake, monkeypatch):
     )
     assert delete_old_generations(lake, COUNTS) == []
     assert folders(lake) == {"1", "2"}
-
-
-def test_a_folder_that_is_gone_already_is_said_once(lake, caplog):
-    caplog.set_level(logging.INFO, logger="table_care")
-    add(lake, 1, status=None, switched_at=None, folder=False)
-    add(lake, 2)
-    assert "checkpoints/user_counts/1, whose folder is gone)" in report(lake)
-    assert delete_old_generations(lake, COUNTS) == []
-    assert "nothing to delete: generation 1 of user_counts" in caplog.text
-    assert (folders(lake), deleted(lake)) == ({"2"}, [1])
-    assert "nothing to delete" in report(lake)
 
 
 def report(lake: Lake) -> str:
@@ -197,12 +181,6 @@ def test_a_stream_without_rows_runs_on_its_first_checkpoint(lake):
     assert report(lake) == "old generations:\n  nothing to delete"
     assert delete_old_generations(lake, COUNTS) == []
     assert folders(lake) == {"1"}
-
-
-def test_other_streams_are_not_touched(lake):
-    add_first(lake)
-    add(lake, 2)
-    assert expired(lake, stream=stream_named("user_sessions")) == []
 
 
 class Storage(FSSpecHandler):

@@ -22,7 +22,6 @@ from include.care.plan_care import (
 )
 from include.lake.delta_log import open_table, read_actions
 from include.lake.ops import read_ops
-from include.lake.ops_schemas import SCHEMAS
 from include.lake.paths import Lake
 from include.limits import TABLE_CARE
 from tests.checkpoint.bronze_lake import (
@@ -50,15 +49,6 @@ def plan_of(lake: Lake, name: str = f"bronze/{SOURCE}", care=CARE, now=NOW) -> T
 def sizes(lake: Lake) -> dict[str, int]:
     adds = pa.table(bronze(lake).get_add_actions())
     return dict(zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True))
-
-
-def test_a_lake_without_tables_needs_nothing(lake):
-    plans = plan_table_care(lake, CARE, NOW)
-    assert not any(plan.needs_care for plan in plans)
-    assert all(plan.is_missing for plan in plans)
-    report = format_plan(plans)
-    assert "not there yet: bronze/signals, quarantine/signals, " in report
-    assert report.endswith(f"ops/{list(SCHEMAS)[-1]}")
 
 
 def test_partitions_with_enough_small_files_are_optimized_and_their_bytes_told(lake):
@@ -216,19 +206,6 @@ def test_without_knowing_what_readers_need_nothing_is_deleted(lake, broken):
     assert plan.findings[0].finding == "vacuum_refused"
 
 
-def test_a_table_that_cannot_be_read_is_said_and_the_others_are_planned(lake):
-    Path(lake.bronze("signals"), "_delta_log").mkdir(parents=True)
-    for _ in range(3):
-        append(lake)
-    broken = plan_of(lake, "bronze/signals")
-    assert not broken.needs_care
-    (found,) = broken.findings
-    assert (found.finding, found.severity) == ("table_unreadable", "warning")
-    assert f"the log of {lake.bronze('signals')} cannot be read (" in found.detail
-    assert plan_of(lake).needs_care
-    assert found.detail in format_plan(plan_table_care(lake, CARE, NOW))
-
-
 @pytest.mark.parametrize("kind", [DeltaError, OSError])
 def test_a_table_that_the_machine_refuses_keeps_nobody_waiting_and_is_not_called_damaged(
     lake, monkeypatch, kind
@@ -270,23 +247,6 @@ def test_a_file_that_is_lost_or_damaged_is_an_error_though_all_streams_have_read
     assert (found.finding, found.severity, found.count) == ("files_lost", "error", 1)
     assert name in found.detail
     assert f"`./stateful set-aside bronze/{SOURCE} --apply`" in str(found.action)
-
-
-def test_a_table_partitioned_by_something_else_is_left_alone(lake):
-    data = pa.table({"n": [1], "kind": ["a"]})
-    write_deltalake(lake.table("user_sessions"), data, partition_by=["kind"])
-    plan = plan_of(lake, "tables/user_sessions")
-    assert not plan.needs_care
-    assert "is partitioned by kind: only a table of one date column" in plan.reasons[0]
-
-
-def test_other_tables_have_no_readers_to_wait_for(lake):
-    for _ in range(3):
-        write_deltalake(lake.quarantine(SOURCE), pa.table({"n": [1]}), mode="append")
-    plan = plan_of(lake, f"quarantine/{SOURCE}")
-    (chosen,) = plan.optimize
-    assert (chosen.date, chosen.files) == (None, 3)
-    assert plan.reasons[0].startswith("optimize 3 small files (")
 
 
 def test_an_empty_table_needs_nothing(lake):

@@ -52,14 +52,6 @@ def test_a_lake_that_needs_nothing_starts_no_jvm_and_is_not_written(lake, capsys
     assert not lake.is_delta_table(lake.ops("table_sizes"))
 
 
-def test_ops_tables_are_cared_for_without_a_jvm(lake, jobs):
-    fill_ops(lake)
-    assert main(["maintain-tables", "--lake", lake.root]) == 0
-    assert jobs == []
-    assert len(DeltaTable(lake.ops("runs")).file_uris()) == 1
-    assert read_ops(lake, "runs").num_rows == MANY
-
-
 def test_one_job_gets_all_tables_that_need_it_and_its_failure_is_in_the_exit_code(lake, jobs):
     fill_ops(lake)
     fill_quarantine(lake)
@@ -68,6 +60,7 @@ def test_one_job_gets_all_tables_that_need_it_and_its_failure_is_in_the_exit_cod
     args = ["--tables", "quarantine/signals", "--lake", lake.root]
     assert jobs == [("maintain_table", args)]
     assert len(DeltaTable(lake.ops("runs")).file_uris()) == 1
+    assert read_ops(lake, "runs").num_rows == MANY
 
 
 def replace_generation(lake: Lake) -> Path:

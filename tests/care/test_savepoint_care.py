@@ -2,18 +2,13 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from include.care.plan_care import (
     TablePlan,
-    cared_tables,
     plan_table_care,
-    record_sizes,
-    spark_tables_named,
 )
 from include.lake.paths import Lake
 from include.limits import TABLE_CARE, TableCare
@@ -74,28 +69,3 @@ def test_left_over_rows_are_told_and_are_care_enough(lake):
     assert (plan.left_over, plan.optimize, plan.vacuum) == (("cut",), (), False)
     assert plan.needs_care
     assert plan.reasons == ("delete the rows of 1 left-over savepoint",)
-
-
-def test_savepoints_of_earlier_kinds_of_state_are_tables_of_their_own(lake):
-    for table in ("user_counts", "user_counts-2", "user_counts-10", "user_counts-old", "other-2"):
-        write_savepoints(lake, "a", table=table, files=1)
-    named = [table.name for table in cared_tables(lake) if table.savepoints_of == "user_counts"]
-    assert named == [SAVEPOINTS, f"{SAVEPOINTS}-10", f"{SAVEPOINTS}-2"]
-    assert [table.name for table in spark_tables_named(lake, [SAVEPOINTS])] == named
-    one = spark_tables_named(lake, [f"{SAVEPOINTS}-2"])
-    assert [(table.name, table.lease) for table in one] == [(named[2], "stream-user_counts")]
-    # As `./stateful maintain-tables` names them: each once.
-    assert [table.name for table in spark_tables_named(lake, named)] == named
-
-
-@pytest.mark.parametrize("damaged", ["savepoints", "table_sizes"])
-def test_tables_have_their_care_though_a_record_of_them_is_damaged(lake, damaged):
-    write_savepoints(lake, "a")
-    record(lake, "a")
-    record_sizes(lake, None, SAVEPOINTS, "after", plan_of(lake).figures, bytes_rewritten=0)
-    for path in Path(lake.ops(damaged)).glob("*.parquet"):
-        path.write_bytes(b"")
-    plans = {plan.table.name: plan for plan in plan_table_care(lake, CARE, NOW)}
-    assert plans[SAVEPOINTS].optimize
-    assert plans[SAVEPOINTS].left_over == ()
-    assert [found.finding for found in plans[f"ops/{damaged}"].findings] == ["files_lost"]

@@ -1,5 +1,6 @@
 """What is damaged is put out of the way, with what stands and falls with it, and nothing else is."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake, LakeError
 from include.landing.erasures import begin_erasure, new_erasure
 from include.landing.ingest import RunCounts, ingest
+from include.landing.parsed_batch import ParsedHere
+from tests.deaths import KilledError, die
 from tests.ingested import SIGNALS, values_of
 from tests.landed_files import Landing, signal
 from tests.refused import refused
@@ -61,10 +64,18 @@ def test_a_stream_that_never_ran_goes_on_without_a_reseed(lake: Lake, landed: La
     assert "reseed" not in told
 
 
-def test_rows_that_will_not_come_again_are_counted(lake: Lake, landed: Landing):
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_rows_that_will_not_come_again_are_counted(
+    lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+):
+    """Also those of a batch that was begun, and of which bronze has the rows already."""
     for name in ("a.jsonl", "b.jsonl"):
-        landed.add(name, [signal(0)])
-    ingest(lake, SIGNALS)
+        landed.add(name, [signal(0), "{"])
+    if is_killed:
+        monkeypatch.setattr(ParsedHere, "append_refused", die)
+    with pytest.raises(KilledError) if is_killed else nullcontext():
+        ingest(lake, SIGNALS)
+    assert len(values_of(lake)) == 2
     (landed.folder / "a.jsonl").unlink()
     told = plan_set_aside(lake, ["bronze/signals"], NOW).text()
     assert "1 file of those taken are not in landing any more: DATA IS LOST" in told

@@ -66,10 +66,6 @@ def test_a_key_cannot_break_the_table():
     assert not re.search(r"[^\x20-\x7e\n]", text)
     assert max(map(len, text.splitlines())) < 140
     assert key["key"][-500:] in format_report(replace(NOTHING, keys=1, biggest_keys=(key,)), True)
-    assert (
-        json.loads(report_json(replace(NOTHING, biggest_keys=(key,))))["biggest_keys"][0]["key"]
-        == key["key"]
-    )
 
 
 def test_a_key_of_several_fields_is_shown_as_json_and_told_to_scripts():
@@ -91,13 +87,9 @@ def same(figure: int) -> Spread:
 
 AGES = [
     (0, "0.000 s"),
-    (59_999_000, "59.999 s"),
     (60_000_000, "1 min 0 s"),
-    (3_599_999_999, "59 min 59 s"),
     (3_600_000_000, "1 h 0 min"),
-    (86_399_000_000, "23 h 59 min"),
     (90_000_000_000, "1 d 1 h"),
-    (400 * 86_400_000_000, "400 d 0 h"),
 ]
 
 

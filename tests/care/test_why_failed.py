@@ -61,15 +61,6 @@ def test_a_file_that_was_at_hand_when_memory_ran_out_is_not_damaged(lake):
     assert fail(lake, RuntimeError(said)) == said
 
 
-def test_a_file_that_is_damaged_is_named_though_memory_ran_out_over_it(lake):
-    append(lake, days=1)
-    file = next(Path(lake.bronze(SOURCE)).rglob("*.parquet"))
-    file.unlink()
-    assert (
-        file.name in told(lake, RuntimeError("java.lang.OutOfMemoryError: Java heap space")).message
-    )
-
-
 def test_a_log_that_is_none_is_named(lake):
     append(lake, days=1)
     max(Path(lake.bronze(SOURCE), "_delta_log").glob("*.json")).write_text("{")
@@ -125,14 +116,3 @@ def test_a_file_of_the_state_is_named_by_its_checksum(lake, made, has_checksum):
     assert said.message.startswith(f"{named} cannot be read (java.io.EOFException)")
     assert said.code == "unreadable_checkpoint"
     assert said.command == f"./stateful reseed {STREAM.name} --apply"
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"PAR1")])
-def test_a_broken_table_of_ops_is_named_whoever_reads_it(lake, damage):
-    append_ops(lake, "generations", [{"stream": "x", "generation": 1, "status": "current"}])
-    damage(next(Path(lake.ops("generations")).glob("*.parquet")))
-    with (
-        pytest.raises(LakeError),
-        told_why(lake, STREAM),
-    ):
-        raise RuntimeError

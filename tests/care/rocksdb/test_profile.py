@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,18 +80,6 @@ def test_to_look_writes_nothing_and_a_run_puts_its_profile_on_record_once(lake):
     assert (row["verdict"], row["judged_at"]) == ("default", None)
 
 
-def test_a_table_that_was_restored_takes_the_next_profile_all_the_same(lake):
-    """Delta's RESTORE takes rows back, and no record of a transaction."""
-    profile_for_run(lake, STREAM)
-    table = DeltaTable(lake.ops("rocksdb_profiles"))
-    table.restore(0)
-    first = profile_for_run(lake, STREAM)
-    assert [row["profile"] for row in read_ops(lake, "rocksdb_profiles").to_pylist()] == [
-        first.number
-    ]
-    assert profile_for_run(lake, STREAM).number == first.number
-
-
 def test_streams_have_profiles_of_their_own(lake):
     other = stream_named("device_signals")
     record(lake, 1, maxMemoryUsageMB="512")
@@ -161,13 +148,6 @@ def test_holding_what_is_so_already_is_no_new_profile(lake):
     assert profile.held == {"compression"}
 
 
-def test_what_is_on_trial_is_not_taken_over_when_hands_change_something(lake):
-    record(lake, 1, maxMemoryUsageMB="128")
-    record(lake, 2, "trial", maxMemoryUsageMB="512")
-    profile = active(lake, replace(STREAM, rocksdb={"compression": "lz4"}))
-    assert (profile.number, profile.settings["maxMemoryUsageMB"]) == (3, "128")
-
-
 def test_a_smaller_machine_has_a_smaller_limit_and_a_new_number(lake):
     record(lake, 1, maxMemoryUsageMB="2048")
     assert active(lake).number == 1
@@ -182,38 +162,10 @@ def test_the_ratios_stay_below_one_together(lake):
     assert profile.settings["writeBufferCacheRatio"] == "0.4"
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [None, "", "{", "[1]", '"text"', '{"maxMemoryUsageMB": 512}', '{"maxMemoryUsageMB": null}'],
-)
-def test_a_row_that_cannot_be_read_is_passed_over_but_keeps_its_number(lake, settings):
-    record(lake, 1, maxMemoryUsageMB="128")
-    row = {"stream": STREAM.name, "profile": 2, "verdict": "kept", "created_at": NOON}
-    append_ops(lake, "rocksdb_profiles", [row | {"settings": settings}])
-    assert active(lake).number == 1
-    assert active(lake, replace(STREAM, rocksdb={"compression": "lz4"})).number == 3
-
-
-@pytest.mark.parametrize("memory", ["-5", "0", "much", "1e3"])
-def test_a_tuned_value_that_cannot_be_is_not_used(lake, memory):
-    record(lake, 1)
-    settings = json.dumps({**active(lake).settings, "maxMemoryUsageMB": memory, "unknown": "1"})
-    row = {"stream": STREAM.name, "profile": 2, "verdict": "kept", "created_at": NOON}
-    append_ops(lake, "rocksdb_profiles", [row | {"settings": settings}])
-    profile = active(lake)
-    assert (profile.number, profile.settings["maxMemoryUsageMB"]) == (3, "256")
-    assert profile.settings.keys() == SETTINGS.keys()
-
-
 def test_an_impossible_hand_setting_stops_a_run_before_it_begins(lake):
     with refused("wrong_setting", subject="blockSizeKb"):
         profile_for_run(lake, replace(STREAM, rocksdb={"blockSizeKb": "8"}))
     assert not lake.is_delta_table(lake.ops("rocksdb_profiles"))
-
-
-def test_by_itself_it_asks_this_machine(lake):
-    limit = memory_limit_mb(machine_memory_bytes(), STREAM.state_partitions)
-    assert active_profile(lake, STREAM).settings["maxMemoryUsageMB"] == str(limit)
 
 
 @given(machines, st.integers(1, 10_000))
@@ -234,18 +186,6 @@ def test_each_of_the_three_bounds_can_be_the_one_that_counts():
     assert memory_limit_mb(16 * GIB, 4) == 4 * PER_PARTITION_MB
     assert memory_limit_mb(2 * GIB, 64) == 2 * 1024 // MACHINE_SHARE
     assert memory_limit_mb(256 * MIB, 64) == FLOOR_MB
-
-
-def test_the_ceiling_is_reached_at_equality_and_not_before():
-    machine = 4 * PER_PARTITION_MB * MACHINE_SHARE * MIB
-    assert memory_limit_mb(machine, 4) == 4 * PER_PARTITION_MB
-    assert memory_limit_mb(machine - 1, 4) == 4 * PER_PARTITION_MB - 1
-
-
-@pytest.mark.parametrize(("machine", "partitions"), [(0, 4), (-1, 4), (GIB, 0), (GIB, -2)])
-def test_no_machine_and_no_partition_are_refused(machine, partitions):
-    with pytest.raises(ValueError, match="must"):
-        memory_limit_mb(machine, partitions)
 
 
 @pytest.mark.parametrize(

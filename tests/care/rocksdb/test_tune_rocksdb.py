@@ -34,7 +34,7 @@ from include.care.rocksdb.tune_rocksdb import (
 )
 from include.lake.ops import append_ops, read_ops
 from include.registry import stream_named
-from include.settings import GIB, MIB, Limits, SettingsError, Stream
+from include.settings import GIB, MIB, Limits, Stream
 
 STREAM = stream_named("user_counts")
 MACHINE = 16 * GIB
@@ -188,26 +188,18 @@ def test_a_run_above_the_streams_limit_gets_less():
     assert [series.run().kind for _ in range(2)] == ["kept", "nothing"]
 
 
-def test_a_run_that_fails_takes_the_change_back():
-    series = Series(needs(300), memory_mb=64)
-    series.run()
-    series.fail()
-    assert series.memory == 64
-    assert series.tune().kind == "rolled_back"
-
-
 def test_hands_that_change_something_end_the_trial_and_what_they_hold_is_not_tuned():
     series = Series(needs(300), memory_mb=64)
     series.run()
     series.stream = replace(STREAM, rocksdb={"compression": "lz4"})
     assert [series.run().kind for _ in range(2)] == ["rolled_back", "nothing"]
-    assert series.record.active.settings["compression"] == "lz4"
+    assert (series.record.active.settings["compression"], series.memory) == ("lz4", 64)
     held = Series(needs(300), 64, replace(STREAM, rocksdb={MAX_MEMORY_MB: "64"}))
     free = Series(needs(300), 64, replace(STREAM, rocksdb={"boundedMemoryUsage": "false"}))
     assert {series.run(3).kind for series in (held, free)} == {"nothing"}
 
 
-@pytest.mark.parametrize("metrics", [None, "{", "[{}]", '[{"rocksdbGetLatency": NaN}]'])
+@pytest.mark.parametrize("metrics", [None, "[{}]"])
 def test_without_a_measured_run_with_data_it_waits(metrics: str | None):
     assert decide(Series(needs(300)).record).kind == "nothing"
     series = Series(needs(300), memory_mb=64)
@@ -220,14 +212,6 @@ def test_without_a_measured_run_with_data_it_waits(metrics: str | None):
     series.batches = measured
     assert series.tune().kind == "proposed"
     assert series.tune().kind == "waiting"
-
-
-@pytest.mark.parametrize("evidence", [{}, {"figure": "written", "before": 1}, {"figure": [1]}])
-def test_a_trial_whose_figures_are_lost_is_rolled_back(evidence: dict[str, Any]):
-    series = Series(needs(300), memory_mb=64)
-    series.run()
-    series.profiles[-1] = replace(series.profiles[-1], evidence=evidence)
-    assert series.run().kind == "rolled_back"
 
 
 sizes = st.floats(0, 1e18)
@@ -344,8 +328,3 @@ def test_the_table_shows_settings_and_where_the_time_goes(lake):
     rows = [line.split() for line in shown]
     assert ["compression", "lz4", "hand"] in rows
     assert [MAX_MEMORY_MB, "64", "tuner"] in rows
-
-
-def test_an_impossible_hand_setting_is_an_error_of_the_caller(lake):
-    with pytest.raises(SettingsError):
-        tune_rocksdb(lake, replace(STREAM, rocksdb={"blockSize": "1"}))
