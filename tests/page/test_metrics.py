@@ -4,8 +4,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.page.metrics import metrics_text
@@ -105,21 +103,6 @@ def test_a_folder_that_is_empty_has_promises_and_nothing_that_is_complete(tmp_pa
     samples = parsed(metrics_text(read_overview(Lake(str(tmp_path)), STREAMS, NOW)))
     assert at(samples, "until_lag_promised_seconds", stream="stream_000") is not None
     assert at(samples, "until_lag_seconds", stream="stream_000") is None
-
-
-def test_a_lake_that_cannot_be_read_is_down():
-    down = Overview(lake="x", now=NOW, state="unreadable", reason="broken")
-    assert metrics_text(down).splitlines()[-1] == "stateful_lake_up 0.0"
-
-
-@pytest.mark.parametrize("name", ["ops", "ops/runs"])
-def test_a_file_in_the_place_of_what_is_recorded_is_not_taken_for_nothing_recorded(lake, name):
-    path = Path(lake.root, name)
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("")
-    overview = read_overview(lake, STREAMS, NOW)
-    assert metrics_text(overview).splitlines()[-1] == "stateful_lake_up 0.0"
-    assert overview.reason == f"{path} is a file, and no folder: move it out of the lake"
 
 
 def test_labels_are_escaped(lake):

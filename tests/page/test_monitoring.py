@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -55,17 +54,6 @@ def test_each_rule_is_tested_when_it_fires_and_says_what_to_do():
     for rule in RULES:
         assert rule["labels"]["severity"] in ("error", "warning")
         assert set(rule["annotations"]) == {"summary", "description"}
-
-
-def test_panels_have_each_its_place_and_number():
-    panels = DASHBOARD["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    for one, other in combinations([panel["gridPos"] for panel in panels], 2):
-        assert not overlap(one, other, "x", "w") or not overlap(one, other, "y", "h")
-
-
-def overlap(one: dict[str, int], other: dict[str, int], at: str, size: str) -> bool:
-    return one[at] < other[at] + other[size] and other[at] < one[at] + one[size]
 
 
 @pytest.fixture(scope="module")

@@ -196,53 +196,6 @@ def test_an_empty_lake_says_so(lake):
     assert {day.status for line in overview.lines for day in line.days} == {"none"}
 
 
-def test_a_lake_that_cannot_be_read_says_why(lake):
-    write_history(lake, STREAMS[:1], 3)
-    for log in Path(lake.ops("runs"), "_delta_log").iterdir():
-        log.write_text("{")
-    overview = read_overview(lake, STREAMS[:1], NOW)
-    assert (overview.state, overview.lines) == ("unreadable", ())
-    assert overview.reason
-
-
-@pytest.mark.parametrize(
-    ("table", "row"),
-    [
-        ("runs", {"job": "run_stream", "subject": "stream_000", "ended_at": NOW}),
-        ("findings", {"subject": "stream_000", "finding": "x", "found_at": NOW}),
-        (
-            "batches",
-            {
-                "run_id": "stream_000/2",
-                "stream": "stream_000",
-                "committed_at": NOW,
-                "durations_ms": "[1]",
-            },
-        ),
-        ("coverage", {"stream": "stream_000", "number": 2}),
-        ("savepoints", {"stream": "stream_000"}),
-        ("checkpoint_sizes", {"stream": "stream_000", "measured_at": NOW}),
-    ],
-)
-def test_a_row_that_nobody_of_us_writes_is_said(lake, table, row):
-    write_history(lake, STREAMS[:1], 3)
-    append_ops(lake, table, [row])
-    overview = read_overview(lake, STREAMS[:1], NOW)
-    figures = read_stream(lake, STREAMS[0], NOW, timedelta(1))
-    said = [overview.reason, *(line.trouble for line in overview.lines), *figures.troubles.values()]
-    assert [text for text in said if text and "savepoints/stream_000" not in text]
-
-
-def test_bronze_that_cannot_be_read_costs_its_streams_the_bar_alone(lake):
-    write_history(lake, STREAMS[:1], 3)
-    Path(lake.bronze("signals"), "_delta_log").mkdir(parents=True)
-    (line,) = read_overview(lake, STREAMS[:1], NOW).lines
-    assert line.rows_in
-    assert line.until is not None
-    assert line.lag == NOW - line.until
-    assert (line.days, "cannot be told" in (line.trouble or "")) == ((), True)
-
-
 def test_a_damaged_log_of_bronze_is_said_with_the_way_out_and_no_stack(lake):
     write_history(lake, STREAMS[:1], 3)
     write_deltalake(lake.bronze("signals"), pa.table({"n": [1]}))

@@ -9,11 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from include.lake.ops import update_ops
 from include.lake.paths import Lake
 from include.page.charts import BINS, Chart, bars, lines, spark
 from include.page.overview import read_overview
-from include.page.render import TEMPLATES, overview_html, stream_html
+from include.page.render import overview_html, stream_html
 from include.page.stream_figures import read_stream
 from tests.page.history import NOW, streams_like, write_history
 
@@ -109,38 +108,6 @@ def test_rows_of_the_table_have_the_figures_of_the_lines(filled, pages):
         ]
 
 
-@pytest.mark.parametrize("name", ["overview", "stream"])
-def test_what_is_drawn_is_said(pages, name):
-    page = Page(pages[name])
-    drawn = [a for a in (*page.all("svg"), *page.all("div")) if a.get("role") == "img"]
-    assert drawn
-    assert all(attributes.get("aria-label") for attributes in drawn)
-    assert [a for a in page.all("th") if "scope" not in a] == []
-    assert len(list(page.all("h1"))) == 1
-    scrolled = [a for a in page.all("div") if a.get("class") == "scroll"]
-    assert scrolled
-    assert {a["tabindex"] for a in scrolled} == {"0"}
-    identifiers = [a["id"] for _, a in page.tags if "id" in a]
-    assert len(identifiers) == len(set(identifiers))
-
-
-def test_each_series_that_is_drawn_has_a_colour_of_its_own(pages):
-    style = (TEMPLATES / "style.css").read_text()
-    drawn = {
-        f"{tag}.{attributes['class']}"
-        for tag, attributes in Page(pages["stream"]).tags
-        if tag in ("rect", "circle", "i") and re.fullmatch(r"s\d", attributes.get("class") or "")
-    }
-    assert "rect.s6" in drawn  # the sixth part of a run's seconds
-    colours = {
-        series: re.search(rf"{re.escape(series)}\b[^{{}}]*{{ (?:fill|background): ([^;]*);", style)
-        for series in drawn
-    }
-    assert [series for series, colour in colours.items() if colour is None] == []
-    rects = [colour[1] for name, colour in colours.items() if colour and name.startswith("rect")]
-    assert len(rects) == len(set(rects))
-
-
 def test_the_page_of_a_stream_names_what_to_do(pages):
     page = Page(pages["stream"])
     assert "./stateful <b>do</b>" in page.text
@@ -169,16 +136,6 @@ def test_a_line_is_broken_where_a_value_is_missing():
     assert len(drawn(svg, "circle")) == 7
 
 
-def test_what_others_recorded_without_a_number_or_an_instant_is_not_drawn(lake):
-    write_history(lake, STREAMS, 3)
-    run = {"run_id": "stream_001/1", "jvm_start_seconds": float("nan")}
-    update_ops(lake, "runs", ("run_id",), [run])
-    update_ops(lake, "savepoints", ("stream",), [{"stream": "stream_001", "until": None}])
-    html = stream_html(read_stream(lake, STREAMS[1], NOW, timedelta(days=2)))
-    assert "Keys, at savepoints. no data" in html
-    assert "JVM start: newest" not in html
-
-
 def test_bars_add_up_to_the_rows_whatever_their_number():
     points = [(NOW + n * timedelta(minutes=1), 1.0) for n in range(1_000)]
     end = NOW + timedelta(minutes=999)
@@ -187,16 +144,6 @@ def test_bars_add_up_to_the_rows_whatever_their_number():
     assert len(rects) == 2 * BINS
     said = [element.text or "" for element in ElementTree.fromstring(svg).iter("title")]
     assert sum(float(text.rsplit(" ", 1)[1]) for text in said) == 2_000
-
-
-def test_a_limit_far_above_is_named_and_not_drawn():
-    points = [(NOW, 10.0)]
-    near, far = (
-        lines(Chart("t", {"a": points}, str, limit), NOW, NOW + timedelta(1)) for limit in (15, 1e9)
-    )
-    classes = [[a.get("class") for a in drawn(svg, "line")].count("limit") for svg in (near, far)]
-    assert classes == [1, 0]
-    assert "limit 1000000000.0" in far
 
 
 @pytest.mark.parametrize("points", [[], [(NOW, None)], [(NOW, 0.0)]])

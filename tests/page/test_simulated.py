@@ -87,13 +87,6 @@ def test_a_rewind_takes_back_how_complete_a_table_is(do):
     assert after < before
 
 
-def test_the_keys_are_those_of_the_newest_savepoint(do):
-    figures = seen(do)
-    assert figures.keys is not None
-    assert len(figures.keys.keys) == figures.line.keys
-    assert figures.keys.until == figures.savepoints[0]["until"]
-
-
 def test_of_a_table_with_nothing_complete_nothing_is_said_to_be_right():
     """Its first run has failed."""
     do = Operations("counts", on_error="stop")

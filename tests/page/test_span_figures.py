@@ -3,6 +3,7 @@
 import json
 import random
 from datetime import datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from tests.page.history import NOW, streams_like, write_history
 
 STREAM, OTHER = streams_like(2)
 BEGAN = NOW - timedelta(days=9)
+COUNTED = (
+    *("rows_in", "rows_folded", "rows_late", "rows_pending", "rows_out", "rows_quarantined"),
+    *("jvm_rss_bytes", "python_rss_bytes"),
+)
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 
 
@@ -47,10 +52,8 @@ def _run(chance: random.Random, number: int, ended: datetime) -> dict[str, Any]:
         "started_at": ended - chance.randint(1, 3 * 3_600) * SECOND,
         "ended_at": ended,
         "outcome": "succeeded" if is_whole else "failed",
-        **{
-            name: chance.randint(0, 99) if is_whole else None
-            for name in ("rows_in", "rows_folded", "rows_late", "rows_out", "rows_quarantined")
-        },
+        **{name: chance.randint(0, 99) if is_whole else None for name in COUNTED},
+        "until": ended - chance.randint(0, 99) * SECOND if is_whole else None,
     }
 
 
@@ -72,7 +75,9 @@ def _sizes(chance: random.Random, run: dict[str, Any]) -> list[dict[str, Any]]:
     known = {"stream": STREAM.name, "measured_at": run["ended_at"], "occasion": "after_run"}
     state = known | {"part": "state", "operator": 0, "store": "default"}
     partitions = [
-        state | {"partition": n, "bytes": chance.randint(1, 99), "files": n} for n in range(3)
+        state
+        | {"partition": n, "bytes": chance.randint(1, 99), "files": n, "replay_versions": number}
+        for n, number in enumerate(chance.sample(range(9), 3))
     ]
     return [*partitions, known | {"part": "offsets", "bytes": 5, "files": 1}]
 
@@ -126,24 +131,32 @@ def test_the_figures_of_a_span_are_those_of_sql(filled, first, second):
     assert figures.line.rows_quarantined == quarantined
     runs = sql(
         filled,
-        f"""SELECT run_id, rows_in, rows_out, greatest(epoch(ended_at) - epoch(started_at) -
-        coalesce((SELECT sum((durations_ms->>'triggerExecution')::DOUBLE) / 1000 FROM ops/batches b
+        f"""SELECT run_id, outcome, rows_in, rows_folded, rows_late, rows_pending, rows_out, until,
+        epoch(ended_at) - epoch(started_at), epoch(ended_at) - epoch(until),
+        coalesce(jvm_rss_bytes + python_rss_bytes, 0),
+        greatest(epoch(ended_at) - epoch(started_at) - coalesce((SELECT sum((durations_ms->>'triggerExecution')::DOUBLE) / 1000 FROM ops/batches b
         WHERE b.run_id = r.run_id AND b.stream = '{STREAM.name}'), 0), 0)
         FROM ops/runs r WHERE {ours} AND {ended} ORDER BY ended_at""",
     )
-    assert [(r.run_id, r.rows_in, r.rows_out) for r in figures.runs] == [r[:3] for r in runs]
-    assert [r.parts["around batches"] for r in figures.runs] == pytest.approx([r[3] for r in runs])
+    shown_of_run = attrgetter(
+        *("run_id", "outcome", "rows_in", "rows_folded", "rows_late", "rows_pending", "rows_out"),
+        *("until", "seconds", "lag_seconds", "rss_bytes"),
+    )
+    assert [shown_of_run(r) for r in figures.runs] == [r[:-1] for r in runs]
+    assert [r.parts["around batches"] for r in figures.runs] == pytest.approx([r[-1] for r in runs])
     sizes = sql(
         filled,
-        f"""SELECT measured_at, sum(bytes), max(bytes) FILTER (part = 'state'), sum(files)
+        f"""SELECT measured_at, sum(bytes), sum(files), max(replay_versions),
+        max(bytes) FILTER (part = 'state')
         FROM ops/checkpoint_sizes WHERE stream = '{STREAM.name}'
         AND measured_at {within.format("measured_at")} GROUP BY ALL ORDER BY ALL""",
     )
-    assert [(s.measured_at, sum(s.bytes_by_part.values()), s.files) for s in figures.sizes] == [
-        (at, of_all, files) for at, of_all, _, files in sizes
-    ]
+    assert [
+        (s.measured_at, sum(s.bytes_by_part.values()), s.files, s.replay_versions)
+        for s in figures.sizes
+    ] == [of[:-1] for of in sizes]
     newest = max((row["bytes"] for row in figures.partitions), default=None)
-    assert [newest] * len(sizes[-1:]) == [most for *_, most, _ in sizes[-1:]]
+    assert [newest] * len(sizes[-1:]) == [most for *_, most in sizes[-1:]]
 
 
 @given(drawn=st.lists(edges, min_size=3, max_size=3))
@@ -166,16 +179,6 @@ def test_what_is_so_now_is_the_same_on_the_page_of_any_time(filled):
     for name in ("until", "lag", "last_run", "next_run", "keys", "state_bytes", "findings"):
         assert getattr(now.line, name) == getattr(then.line, name)
     assert (now.savepoints, now.findings, now.wrong) == (then.savepoints, then.findings, then.wrong)
-
-
-def test_rows_of_somebody_else_without_a_count_or_a_name_have_a_page(lake):
-    savepoint = {"stream": STREAM.name, "until": NOW - HOUR}
-    append_ops(lake, "savepoints", [savepoint | {"keys": keys} for keys in (None, 5)])
-    size = {"stream": STREAM.name, "measured_at": NOW - HOUR, "bytes": 1, "files": 1}
-    append_ops(lake, "checkpoint_sizes", [size | {"part": part} for part in (None, "offsets")])
-    page = stream_html(read_stream(lake, STREAM, NOW, 2 * HOUR, NOW), "stream_x")
-    assert "Keys, at savepoints. keys: newest 5, most 5" in page
-    assert "offsets: newest" in page
 
 
 def test_an_empty_lake_has_a_page_of_any_span(lake):

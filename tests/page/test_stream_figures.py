@@ -2,18 +2,15 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 
-import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 from include.data_checks import Check
 from include.lake.ops import append_ops
-from include.lake.paths import Lake
 from include.page.render import stream_html
-from include.page.stream_figures import PARTS, StreamFigures, read_stream
+from include.page.stream_figures import PARTS, read_stream
 from tests.page.history import NOW, streams_like, write_history
 
 STREAMS = streams_like(2)
@@ -21,53 +18,10 @@ WINDOW = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
 
 
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = Lake(str(tmp_path_factory.mktemp("lake")))
-    write_history(lake, STREAMS, 40)
-    return lake
-
-
-@pytest.fixture(scope="module")
-def figures(filled: Lake) -> StreamFigures:
-    return read_stream(filled, STREAMS[1], NOW, WINDOW)
-
-
-def sql(lake: Lake, table: str, query: str) -> list[tuple[object, ...]]:
-    files = f"read_parquet('{lake.ops(table)}/*.parquet')"
-    return duckdb.sql(f"SET TimeZone='UTC'; {query.replace('ROWS', files)}").fetchall()
-
-
-def test_runs_are_those_of_the_window(filled, figures):
-    expected = sql(
-        filled,
-        "runs",
-        f"""SELECT run_id, outcome, rows_in, rows_folded, rows_late, rows_pending, rows_out, until,
-        epoch(ended_at) - epoch(started_at), epoch(ended_at) - epoch(until),
-        jvm_rss_bytes + python_rss_bytes FROM ROWS WHERE subject = 'stream_001'
-        AND started_at >= TIMESTAMPTZ '{NOW - WINDOW}' ORDER BY ended_at""",
-    )
-    assert len(expected) == 24
-    found = [
-        (
-            run.run_id,
-            run.outcome,
-            run.rows_in,
-            run.rows_folded,
-            run.rows_late,
-            run.rows_pending,
-            run.rows_out,
-            run.until,
-            run.seconds,
-            run.lag_seconds,
-            run.rss_bytes,
-        )
-        for run in figures.runs
-    ]
-    assert found == expected
-
-
-def test_the_parts_of_a_run_add_up_to_it(figures):
+def test_the_parts_of_a_run_add_up_to_it(lake):
+    write_history(lake, STREAMS, 3)
+    figures = read_stream(lake, STREAMS[1], NOW, WINDOW)
+    assert figures.runs
     for run in figures.runs:
         assert tuple(run.parts) == PARTS
         assert sum(run.parts.values()) == pytest.approx(run.seconds)
@@ -75,63 +29,6 @@ def test_the_parts_of_a_run_add_up_to_it(figures):
         assert run.parts["fold, store and tables"] == 15
         assert run.parts["position"] == 1
         assert run.parts["other"] == 1
-
-
-def test_a_run_whose_batches_nobody_measured_is_all_around_them(lake):
-    run = {"run_id": "a", "job": "run_stream", "subject": "stream_000", "outcome": "failed"}
-    append_ops(lake, "runs", [run | {"started_at": NOW - timedelta(seconds=9), "ended_at": NOW}])
-    append_ops(lake, "batches", [{"stream": "stream_000", "run_id": "a", "committed_at": NOW}])
-    (point,) = read_stream(lake, STREAMS[0], NOW, WINDOW).runs
-    assert (point.parts["around batches"], point.rss_bytes, point.lag_seconds) == (9, 0, None)
-
-
-def test_sizes_are_those_of_sql(filled, figures):
-    expected = sql(
-        filled,
-        "checkpoint_sizes",
-        f"""SELECT measured_at, sum(bytes), sum(bytes) FILTER (part = 'state'), sum(files),
-        max(replay_versions) FROM ROWS WHERE stream = 'stream_001'
-        AND measured_at >= TIMESTAMPTZ '{NOW - WINDOW}' GROUP BY measured_at ORDER BY measured_at""",
-    )
-    found = [
-        (
-            s.measured_at,
-            sum(s.bytes_by_part.values()),
-            s.bytes_by_part["state"],
-            s.files,
-            s.replay_versions,
-        )
-        for s in figures.sizes
-    ]
-    assert found == expected
-    assert [row["bytes"] for row in figures.partitions] == sorted(
-        row["bytes"] for row in figures.partitions
-    )
-    assert [row["partition"] for row in figures.partitions] == [0, 1, 2, 3]
-
-
-def test_what_cannot_be_read_costs_its_own_part(figures):
-    # The manifest names a savepoint whose table is not there.
-    assert list(figures.troubles) == ["keys"]
-    assert figures.line.rows_in
-
-
-def test_an_empty_lake_has_no_figures_and_no_trouble(lake):
-    figures = read_stream(lake, STREAMS[0], NOW, WINDOW)
-    assert (figures.troubles, figures.runs, figures.sizes, figures.keys) == ({}, (), (), None)
-    assert (figures.days, figures.line.until, figures.line.trouble) == ((), None, None)
-
-
-def test_a_state_that_python_has_no_value_for_costs_the_keys_alone(lake):
-    far = pa.array([300_000 * 10**12], pa.timestamp("us", "UTC"))  # after the year 9999
-    rows = {"savepoint_id": ["new"], "key": ["a"], "state": [{"n": 1}], "changed_at": far}
-    write_deltalake(f"{lake.root}/savepoints/stream_000", pa.table(rows | {"timeout_at": far}))
-    append_ops(lake, "savepoints", [savepoint("new", NOW)])
-    figures = read_stream(lake, STREAMS[0], NOW, WINDOW)
-    assert list(figures.troubles) == ["keys"]
-    page = stream_html(figures)
-    assert "Not known: it could not be read." in page
-    assert "No savepoint tells of them" not in page
 
 
 def savepoint(name: str, until: datetime) -> dict[str, object]:
@@ -143,26 +40,6 @@ def savepoint(name: str, until: datetime) -> dict[str, object]:
         "path": "savepoints/stream_000",
         "keys": 1,
     }
-
-
-def test_a_big_key_of_several_fields_is_shown_as_inspect_shows_it(lake):
-    at = pa.array([NOW], pa.timestamp("us", "UTC"))
-    counts = pa.array(
-        [[("b", Decimal("1.50")), ("a", None)]], pa.map_(pa.string(), pa.decimal128(9, 2))
-    )
-    rows = {
-        "savepoint_id": ["new"],
-        "key": [{"user": "é", "day": 7}],
-        "state": pa.StructArray.from_arrays([counts], ["counts"]),
-        "changed_at": at,
-        "timeout_at": at,
-    }
-    write_deltalake(f"{lake.root}/savepoints/stream_000", pa.table(rows))
-    append_ops(lake, "savepoints", [savepoint("new", NOW)])
-    found = read_stream(lake, STREAMS[0], NOW, WINDOW)
-    assert found.keys is not None
-    (key,) = found.keys.keys
-    assert (key.key, key.state) == ('{"user":"é","day":7}', '{"counts":{"b":1.50,"a":null}}')
 
 
 def test_the_biggest_keys_are_those_of_the_newest_savepoint(lake):
