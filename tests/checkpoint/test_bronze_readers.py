@@ -1,7 +1,6 @@
 """Who still needs what of bronze's past, from checkpoints and the log."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -11,11 +10,9 @@ from tests.checkpoint.bronze_lake import (
     append,
     backdate,
     bronze,
-    log_file,
     reseed,
     write_position,
 )
-from tests.refused import refused
 
 MADE = datetime(2026, 3, 5, 12, 30, tzinfo=UTC)
 
@@ -34,15 +31,6 @@ def lags(lake) -> list[Lag]:
 def only_lag(lake) -> Lag:
     (lag,) = lags(lake)
     return lag
-
-
-def test_a_stream_that_has_not_run_needs_nothing_of_the_past(three_commits):
-    assert lags(three_commits) == []
-
-
-def test_a_stream_that_has_read_everything_needs_nothing(three_commits):
-    write_position(three_commits, "user_counts", next_version=3)
-    assert lags(three_commits) == []
 
 
 def test_a_stream_needs_the_first_commit_that_it_has_not_read_and_says_since_when(three_commits):
@@ -87,44 +75,14 @@ def test_a_checkpoint_of_no_known_stream_counts_as_a_left_over(three_commits):
     assert only_lag(three_commits).reader.is_leftover
 
 
-def test_a_commit_that_the_log_no_longer_has_has_no_time(three_commits):
-    write_position(three_commits, "user_counts", next_version=1)
-    three = bronze(three_commits)
-    three.create_checkpoint()
-    log_file(three_commits, 1).unlink()
-    lag = only_lag(three_commits)
-    assert (lag.version, lag.since) == (1, None)
-
-
-def test_a_position_that_cannot_be_read_is_named(three_commits):
-    write_position(three_commits, "user_counts", next_version=1)
-    Path(three_commits.checkpoint("user_counts", 1), "offsets", "0").write_text("v1\n{}\n")
-    with refused("unreadable_checkpoint", subject="checkpoints/user_counts"):
-        lags(three_commits)
-
-
 def needed(lake) -> list[tuple[str, int]]:
     return [(lag.reader.checkpoint.removeprefix(lake.root), lag.version) for lag in lags(lake)]
-
-
-def test_a_reseeded_generation_needs_what_follows_the_version_that_was_replayed(three_commits):
-    """Also before it has a checkpoint, or when its stream never had one."""
-    reseed(three_commits, "user_counts", 1)
-    backdate(three_commits, 2, MADE)
-    lag = only_lag(three_commits)
-    assert (lag.version, lag.since, lag.reader.is_leftover) == (2, MADE, False)
-    assert not Path(three_commits.root, "checkpoints").exists()
 
 
 def test_what_its_old_generation_had_not_read_is_not_needed_any_more(three_commits):
     write_position(three_commits, "user_counts", next_version=1)
     reseed(three_commits, "user_counts", 1)
     assert needed(three_commits) == [("/checkpoints/user_counts/2", 2)]
-
-
-def test_a_reseed_of_all_there_is_needs_nothing(three_commits):
-    reseed(three_commits, "user_counts", 2)
-    assert lags(three_commits) == []
 
 
 def test_the_first_commit_after_the_seed_must_stay_whatever_is_in_it(three_commits):
@@ -166,11 +124,3 @@ def test_a_reseed_that_was_overtaken_needs_nothing(three_commits):
 def test_a_reseed_from_another_table_of_this_name_needs_nothing_of_this_one(three_commits):
     reseed(three_commits, "user_counts", 0, table_id="another")
     assert lags(three_commits) == []
-
-
-def test_a_reseeded_stream_that_is_gone_counts_while_its_folder_is_there(three_commits):
-    reseed(three_commits, "gone", 0)
-    assert lags(three_commits) == []
-    write_position(three_commits, "gone", next_version=3)
-    lag = only_lag(three_commits)
-    assert (lag.reader.is_leftover, lag.version) == (True, 1)

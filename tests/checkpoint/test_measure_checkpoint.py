@@ -214,54 +214,6 @@ def test_each_part_has_its_files(lake):
     assert set(parts) == {"metadata", "state", *folders}
 
 
-def test_a_version_that_no_batch_has_committed_is_neither_replayed_nor_garbage(lake):
-    made = checkpoint_in(Path(lake.root), partitions=1)
-    for _ in range(2):
-        made.batch()
-    made.plan()
-    made.write_states(snapshot=True)
-    (store,) = measured(Path(lake.root)).stores
-    assert (store.newest_version, store.replay_versions, store.snapshots) == (2, 2, 0)
-    assert (store.garbage_files, store.orphan_files) == (0, 0)
-    made.commit()
-    (store,) = measured(Path(lake.root)).stores
-    assert (store.newest_version, store.replay_versions, store.snapshots) == (3, 0, 1)
-    assert store.garbage_files == 0  # the change logs are what a repair would begin with
-
-
-def test_a_snapshot_that_was_written_again_leaves_its_first_files_as_orphans(lake):
-    made = checkpoint_in(Path(lake.root), partitions=1)
-    made.plan()
-    (store,) = made.stores
-    store.upload_ssts(2)  # the first attempt, killed before its zip
-    store.ssts = {}
-    made.write_states(snapshot=True)
-    made.commit()
-    assert measured(Path(lake.root)).stores[0].orphan_files == 4
-    assert len(measured(Path(lake.root)).left_over) == 4
-
-
-def test_without_a_partition_its_state_is_missing(lake):
-    made = checkpoint_in(Path(lake.root), partitions=3)
-    made.batch()
-    for path in files_below(made.stores[2].folder):
-        path.unlink()
-    size = measured(Path(lake.root))
-    assert size.missing == ("state/0/2/1.changelog",)
-    assert [store.files for store in size.stores] == [2, 2, 0]
-
-
-def test_a_folder_that_is_no_store_is_unknown(lake):
-    made = checkpoint_in(Path(lake.root))
-    made.batch()
-    write(made.root / "state/0/0/backup/1.zip", b"zip")
-    write(made.root / "state/0/7/1.changelog", b"of a partition that there is not")
-    size = measured(Path(lake.root))
-    unknown = {"state/0/0/backup/1.zip", "state/0/7/1.changelog"}
-    assert set(size.unknown) == unknown
-    assert (size.missing, len(size.stores)) == ((), 2)
-
-
 def test_any_file_system_is_measured_alike(lake):
     made = checkpoint_in(Path(lake.root))
     for _ in range(3):
