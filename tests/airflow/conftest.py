@@ -1,13 +1,32 @@
 """An Airflow of its own for each test that asks for one, migrated once."""
 
 import shutil
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from include.airflow.environment import PLUGINS
 from include.lake.paths import Lake
+from include.registry import source_named
+from include.streams import sources
 from tests.airflow_runs import environment_of, migrate_database
+from tests.dags import load_dags
+
+GRACE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def lake_dags(lake: Lake):
+    return load_dags(lake.root)
+
+
+@pytest.fixture
+def user_events_have_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = replace(source_named("user_events"), clock_grace=GRACE)
+    others = [each for each in sources.SOURCES if each.name != source.name]
+    monkeypatch.setattr(sources, "SOURCES", (source, *others))
 
 
 @pytest.fixture(scope="session")

@@ -20,9 +20,8 @@ from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.lake.stream_result import recompute_extra
 from include.plans import plan_backfill as joined_backfill
-from include.registry import source_named, stream_named
+from include.registry import stream_named
 from include.savepoints.bronze_pin import pin_bronze
-from include.streams import sources
 from spark_jobs import recompute_interval
 from tests.coverage.ledgers import record
 from tests.dags import (
@@ -31,25 +30,11 @@ from tests.dags import (
     dag_run,
     land,
     lived,
-    load_dags,
     raise_watermark,
     settle,
 )
 
-GRACE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def lake_dags(lake):
-    return load_dags(lake.root)
-
-
-@pytest.fixture
-def user_events_have_a_clock(monkeypatch):
-    source = replace(source_named("user_events"), clock_grace=GRACE)
-    others = [each for each in sources.SOURCES if each.name != source.name]
-    monkeypatch.setattr(sources, "SOURCES", (source, *others))
 
 
 @pytest.mark.parametrize("run_type", [kind.value for kind in DagRunType])
@@ -185,21 +170,6 @@ def test_a_backfill_run_publishes_its_own_newest_recompute(lake, lake_dags):
     scheduled = DagRun.model_construct(run_id="d1", run_type="scheduled")
     publish.python_callable(outlet_events=events, dag_run=scheduled, ti=ti)
     assert events[asset].extra["run_id"] == "live"
-
-
-def test_a_backfill_run_publishes_that_it_promoted(lake):
-    interval = {"stream": "user_counts", "dag_run_id": "d1", "start": LATER - HOUR, "until": LATER}
-    reseed = interval | {"kind": "reseed", "start": None, "run_id": "r2", "generation": 7}
-    at = LATER + HOUR
-    recompute = interval | {"kind": "recompute", "run_id": "r1", "generation": 6}
-    append_ops(lake, "intervals", [recompute | {"recomputed_at": at}])
-    assert "promoted_to" not in recompute_extra(lake, "user_counts", "d1")
-    append_ops(lake, "intervals", [reseed | {"recomputed_at": at + HOUR}])
-    extra = recompute_extra(lake, "user_counts", "d1")
-    assert extra["run_id"] == "r1"
-    assert extra["interval"] == ["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]
-    assert extra["promoted_to"] == 7  # the generation
-    json.dumps(extra)
 
 
 def test_the_note_says_what_the_interval_became_and_what_is_left(lake):

@@ -22,17 +22,17 @@ from deltalake import write_deltalake
 from dags.spark_task import Start
 from include.airflow.assets import is_ours
 from include.lake.ops import append_ops, read_ops
-from include.lake.stream_result import asset_extra, last_run, succeeded_runs
+from include.lake.stream_result import asset_extra, succeeded_runs
 from include.landing import ingest_here
 from include.landing.clock import LAGGING
 from include.plans.plan_recompute import parse_instant
 from include.registry import all_sources, all_streams, source_named
 from include.streams import sources, user_counts
 from include.streams.user_counts import FOLD, UserEvent
+from tests.airflow.conftest import GRACE
 from tests.bronze import append_commit, stamp
 from tests.dags import LATER, RUN_ID, before, dag_run, land, load_dags, raise_watermark
 
-GRACE = timedelta(minutes=1)
 # As a task sees them: a scheduled, a manual, a manual without logical date, a backfill run.
 RUNS = {
     "scheduled": ("scheduled__2026-03-01T05:00:00+00:00", LATER),
@@ -78,17 +78,6 @@ def test_a_stream_is_ingested_run_cared_for_and_published(dags):
         }
 
 
-def test_a_run_is_shown_in_groups_whose_tasks_keep_their_names(dags):
-    for dag in dags.values():
-        groups = {name: set(group.children) for name, group in dag.task_group_dict.items() if name}
-        assert groups == {
-            "run": {"ingest", "run_stream"},
-            "backfill": {"recompute_interval", "promote"},
-            "care": {"check_checkpoint", "compact_state", "tune_rocksdb"},
-        }
-        assert {"publish", "alert"} <= set(dag.task_group.children)
-
-
 def test_runs_never_overlap_or_catch_up_and_their_intervals_are_not_empty(dags):
     for stream in all_streams():
         dag = dags[f"stream_{stream.name}"]
@@ -128,10 +117,7 @@ def test_readers_find_out_how_it_works_in_the_ui(dags):
         "Sessions of users",
         "`bronze/user_events`",
         "gap 0:30:00",
-        "pending_rows 5,000,000",
         "`close_after_gap`: The session that ends here, if one does.",
-        "| `session_end` | timestamp |",
-        "| `emitted_date` | date |",
         "| `user_id` | string | The user who acted |",
         "What users do",
         "**When it is red**",
@@ -191,11 +177,6 @@ def job_module(path: str):
 # The skips, without Airflow's database.
 
 
-@pytest.fixture
-def lake_dags(lake):
-    return load_dags(lake.root)
-
-
 def test_little_is_ingested_without_a_jvm_and_much_on_spark(lake, lake_dags, monkeypatch):
     land(lake, "{}")
     here = (sys.executable, "-m", "include.landing.ingest_here")
@@ -251,13 +232,6 @@ def test_ingest_is_skipped_while_nothing_has_landed(lake, lake_dags):
         before(lake_dags, "ingest")
     land(lake, '{"user_id": "a"}')
     before(lake_dags, "ingest")
-
-
-@pytest.fixture
-def user_events_have_a_clock(monkeypatch):
-    source = replace(source_named("user_events"), clock_grace=GRACE)
-    others = [each for each in sources.SOURCES if each.name != source.name]
-    monkeypatch.setattr(sources, "SOURCES", (source, *others))
 
 
 @pytest.mark.usefixtures("user_events_have_a_clock")
@@ -389,17 +363,3 @@ def test_runs_that_one_dag_run_has_had_are_told_together(lake, lake_dags):
     assert (extra["run_id"], extra["rows"], extra["rows_late"]) == ("r2", 30, 7)
     assert extra["until"] == "2026-03-01T02:00:00+00:00"
     assert [finding["detail"] for finding in extra["findings"]] == ["7 rows came too late"]
-
-
-def test_the_asset_is_the_table_and_tells_of_the_newest_run_that_succeeded(lake, lake_dags):
-    for hour, outcome in ((1, "succeeded"), (2, "succeeded"), (3, "failed")):
-        at = datetime(2026, 3, 1, hour, tzinfo=UTC)
-        row = {"run_id": f"r{hour}", "job": "run_stream", "subject": "user_counts"}
-        counts = {"rows_out": hour, "until": at, "outcome": outcome, "ended_at": at}
-        append_ops(lake, "runs", [row | counts])
-    extra = asset_extra(lake, "user_counts", [last_run(lake, "user_counts")])
-    assert (extra["run_id"], extra["rows"]) == ("r2", 2)
-    assert extra["until"] == "2026-03-01T02:00:00+00:00"
-    json.dumps(extra)  # what Airflow will do with it
-    (asset,) = lake_dags["stream_user_counts"].get_task("publish").outlets
-    assert asset.uri == f"file://{lake.table('user_counts')}"

@@ -11,7 +11,6 @@ import pytest
 
 from include.airflow import environment as module
 from include.airflow.environment import airflow_environment, free_port_or_error
-from include.lake.paths import LakeError, made_lake
 from tests.refused import refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,12 +30,6 @@ def test_a_port_that_is_taken_is_said_before_anything_starts():
 def test_what_is_no_port_is_refused(port):
     with refused("wrong_setting", subject="PORT"):
         free_port_or_error(port)
-
-
-def test_a_lake_that_cannot_be_made_is_one_line(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(LakeError):
-        made_lake(str(tmp_path / "file" / "lake"))
 
 
 def test_airflow_is_told_everything_and_writes_below_the_project(lake):

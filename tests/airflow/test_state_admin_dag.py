@@ -201,12 +201,3 @@ def test_an_approved_reseed_makes_the_stream_anew_as_it_was_asked_for(lake, airf
     assert (row["status"], row["buckets"]) == ("current", 9)
     rows = DeltaTable(lake.table("user_counts")).to_pyarrow_table().to_pylist()
     assert [(row["user_id"], row["total_count"]) for row in rows] == [("ann", 1)]
-
-
-@pytest.mark.airflow
-@pytest.mark.full
-def test_a_plan_that_is_refused_makes_the_run_red(airflow_environment):
-    [states], asked = run_dag(airflow_environment, "Approve")  # there is no bronze
-    failed = dict.fromkeys(["approve", "choose_stream", *APPLY], "upstream_failed")
-    assert states == failed | {"plan": "failed", "the run": "failed"}
-    assert asked == []

@@ -15,7 +15,6 @@ from deltalake import write_deltalake
 from include.airflow.assets import is_ours
 from include.care.plan_care import cared_tables, spark_tables_named
 from include.lake.ops import append_ops, read_ops
-from include.lake.paths import Lake
 from include.limits import TABLE_CARE
 from include.registry import all_streams
 from include.savepoints import choose_base as retention
@@ -155,13 +154,6 @@ def test_ops_tables_are_cared_for_by_a_task_without_a_jvm(dag, lake):
     assert read_ops(lake, "runs").num_rows == MANY
 
 
-def test_what_the_plan_finds_is_recorded(dag, lake):
-    Path(lake.bronze("signals"), "_delta_log").mkdir(parents=True)
-    assert planned(dag) == {"alert"}
-    (row,) = read_ops(Lake(lake.root), "findings").to_pylist()
-    assert (row["subject"], row["finding"]) == ("bronze/signals", "table_unreadable")
-
-
 def test_a_finding_of_a_table_is_told_once_and_its_end_once(dag, lake):
     log = Path(lake.bronze("signals"), "_delta_log")
     log.mkdir(parents=True)
@@ -178,7 +170,3 @@ def test_a_finding_of_a_table_is_told_once_and_its_end_once(dag, lake):
         ("opened", True),
         ("closed", True),
     ]
-
-
-def test_people_find_the_runbook_in_the_ui(dag):
-    assert "When it is red" in dag.doc_md
