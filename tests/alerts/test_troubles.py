@@ -1,12 +1,10 @@
 """Each trouble that people are told of: within one schedule, once, and once when it is over."""
 
 import random
-import shutil
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from deltalake import DeltaTable
 
 from include.alerts.known import KNOWN
 from include.alerts.record import untold
@@ -25,11 +23,6 @@ OPENED, CLOSED = "opened", "closed"
 @pytest.fixture
 def told(lake):
     return Told(lake)
-
-
-def test_there_are_thirty_troubles_and_more():
-    assert len(TOLD) >= 30
-    assert {known.by for known in TOLD.values()} >= {"check", "ingest", "table_maintenance"}
 
 
 def test_troubles_are_told_once_and_their_ends_once(told):
@@ -112,42 +105,6 @@ def test_a_look_that_knows_of_no_tasks_does_not_close_what_a_failed_task_has_ope
     assert told.look([]) == [(CLOSED, "device_signals", "run_failed")]
 
 
-def test_a_restored_table_of_alerts_is_gone_on_with(told):
-    """Delta's RESTORE takes rows back, and no record of a transaction."""
-    told.run(("skew", "warning"))
-    told.look()
-    told.run()
-    told.look()
-    table = DeltaTable(told.lake.ops("alerts"))
-    table.restore(table.version() - 1)
-    assert told.look() == [(CLOSED, "device_signals", "skew")]
-    assert told.look() == []
-
-
-def test_a_run_that_failed_closes_nothing(told):
-    told.run(("skew", "warning"))
-    told.look()
-    told.run(outcome="failed", is_checked=False)
-    assert told.look() == []
-    told.run(is_checked=False)  # nor one whose check died
-    assert told.look() == []
-    told.run(("skew", "warning"))
-    assert told.look() == []  # it is still the one that was told
-
-
-def test_lost_findings_close_nothing(told):
-    told.run(("skew", "warning"), ("missing_files", "error"))
-    told.find([("group_behind", "warning")], "signals/0", subject="signals")
-    assert len(told.look()) == 3
-    shutil.rmtree(told.lake.ops("findings"))
-    assert told.look() == []  # an hour with nothing new
-    told.run(("skew", "warning"))
-    assert told.look() == [
-        (CLOSED, "device_signals", "missing_files"),
-        (CLOSED, "signals", "group_behind"),
-    ]
-
-
 def test_a_check_beside_a_writing_job_closes_nothing(told):
     told.run(("missing_files", "error"))
     told.look()
@@ -162,17 +119,6 @@ def test_what_gets_worse_is_told_again(told):
     assert told.look() == [(OPENED, "device_signals", "skew")]
     told.run(("skew", "warning"))
     assert told.look() == []
-
-
-def test_what_is_found_by_hand_between_two_runs_is_told_all_the_same(told):
-    told.run()
-    told.look()
-    told.find([("rows_skipped", "warning")], subject="signals")
-    told.hour += 1
-    told.run()
-    assert told.look() == [(OPENED, "signals", "rows_skipped")]
-    told.run()
-    assert told.look() == [(CLOSED, "signals", "rows_skipped")]
 
 
 def test_late_rows_are_over_when_a_recompute_has_taken_them_in(told):

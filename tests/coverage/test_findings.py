@@ -74,14 +74,6 @@ def test_an_update_table_is_reseeded():
     assert finding.event_time_from is None  # the beginning
 
 
-def test_of_many_dates_the_first_five_are_named():
-    (finding,) = found(late(micros_of(START), *range(0, 14, 2)))
-    assert "2026-03-09 and 2 more" in finding.detail
-    assert "2026-03-11" not in finding.detail + finding.action
-    assert "; and 2 more" in finding.action
-    assert finding.count == 14
-
-
 def test_dates_that_were_recomputed_leave_what_follows_to_a_reseed():
     after = micros_of(START + timedelta(days=1))
     (finding,) = found(late(after, 0))

@@ -138,106 +138,54 @@ def test_a_machine_without_files_to_open_is_no_damage(lake, read):
         read(lake, "user_counts")
 
 
-@pytest.mark.parametrize(
-    ("error", "is_so"),
-    [
-        (OSError(28, "No space left on device", "/lake/bronze"), True),
-        (DeltaError("Unable to open /quota/x.parquet: Read-only file system (os error 30)"), True),
-        (DeltaError("The operation lacked the necessary privileges to complete for path a"), True),
-        (DeltaError("/quota/x.parquet not found"), False),
-        (OSError("AWS Error ACCESS_DENIED during HeadObject operation: No response body."), True),
-        (
-            OSError(
-                "Kernel error\n  ↳ Unable to open file a\n  ↳ Too many open files (os error 24)\n"
-            ),
-            True,
-        ),
-        (FileNotFoundError(2, "Failed to open local file '/Permission denied/a'"), False),
-        (DeltaError("Object at location /Read-only file system/bronze/a not found"), False),
-        (DeltaError("Cannot cast string 'No space left on device' to value of Int64 type"), False),
-        (OSError(errno.EIO, "Input/output error", "/lake/bronze"), True),
-        (OSError(errno.ESTALE, "Stale file handle", "/lake/bronze"), True),
-        (
-            OSError(
-                "Kernel error\n  ↳ Unable to open file a\n  ↳ Input/output error (os error 5)\n"
-            ),
-            True,
-        ),
-        (
-            DeltaError("Kernel error: Io error: Operation not permitted (os error 1)\n   0: a\n"),
-            True,
-        ),
-        (DeltaError("Unable to read data from file a: Connection timed out (os error 110)"), True),
-        (DeltaError("Unable to open file a: Is a directory (os error 21)"), False),
-        (
-            DeltaError('Error: Os { code: 13, kind: Uncategorized, message: "Permission denied" }'),
-            True,
-        ),
-        (DeltaError('Cannot cast string { message: "Permission denied" } to value'), False),
-        (TimeoutError("timed out"), True),
-        (ConnectionResetError("by peer"), True),
-        (pa.ArrowMemoryError("malloc of size 64 failed"), True),
-        (pa.ArrowInvalid("Parquet magic bytes not found in footer"), False),
-        (OSError("Couldn't deserialize thrift: TProtocolException: Invalid data"), False),
-    ],
-)
-def test_what_the_machine_or_a_store_refuses_is_told_apart(error, is_so):
+GENERIC = "Kernel error -> Generic S3 error\n  ↳ Error performing GET http://a/b/t in 1ms - "
+NO_2XX = "Server returned non-2xx status code\n   ↳ "
+AWS = "key 'a' in bucket 'b': AWS Error"
+# As Python, delta-rs 1.6.6, Arrow 26, Spark, and a store's answers by them, tell of it.
+NOT_NOW = [
+    OSError(errno.ENOSPC, "No space left on device", "/lake/bronze"),
+    OSError(errno.ESTALE, "Stale file handle", "/lake/bronze"),
+    DeltaError("Unable to open /quota/x.parquet: Read-only file system (os error 30)"),
+    DeltaError("The operation lacked the necessary privileges to complete for path a"),
+    OSError("Kernel error\n  ↳ Unable to open file a\n  ↳ Too many open files (os error 24)\n"),
+    DeltaError('Error: Os { code: 13, kind: Uncategorized, message: "Permission denied" }'),
+    TimeoutError("timed out"),
+    ConnectionResetError("by peer"),
+    pa.ArrowMemoryError("malloc of size 64 failed"),
+    OSError("java.io.FileNotFoundException: /lake/bronze/a (Permission denied)\n\tat java"),
+    OSError("java.io.IOException: Input/output error\n\tat java.base/sun.nio.ch.FileDispatcher"),
+    OSError("OSError: [Errno 28] No space left on device: '/tmp/blockmgr'\n"),
+    OSError(
+        f"{GENERIC}{NO_2XX}503 Service Unavailable\n    ↳ <Error><Code>SlowDown</Code></Error>"
+    ),
+    OSError(f"{GENERIC}HTTP error\n   ↳ error sending request\n    ↳ operation timed out\n"),
+    OSError(f"{AWS} UNKNOWN (HTTP status 503) during HeadObject operation"),
+    OSError(f"{AWS} ACCESS_DENIED during HeadObject operation: No response body."),
+]
+# A path or a value may be of the same words, and a worker that died of damage resets its connection.
+DAMAGE = [
+    DeltaError("/quota/x.parquet not found"),
+    FileNotFoundError(2, "Failed to open local file '/Permission denied/a'"),
+    DeltaError("Object at location /Read-only file system/bronze/a not found"),
+    DeltaError("Cannot cast string 'No space left on device' to value of Int64 type"),
+    DeltaError('Cannot cast string { message: "Permission denied" } to value'),
+    DeltaError("Unable to open file a: Is a directory (os error 21)"),
+    pa.ArrowInvalid("Parquet magic bytes not found in footer"),
+    OSError("Couldn't deserialize thrift: TProtocolException: Invalid data"),
+    OSError("java.io.FileNotFoundException: File /Permission denied/a does not exist"),
+    OSError("java.net.SocketException: Connection reset\n\tat java.base/sun.nio"),
+    OSError(f"{GENERIC}{NO_2XX}416 Range Not Satisfiable\n"),
+    OSError(f"{AWS} UNKNOWN (HTTP status 416) during GetObject operation"),
+    OSError(f"{AWS} NO_SUCH_KEY during GetObject operation: m"),
+]
+
+
+@pytest.mark.parametrize("error", [*NOT_NOW, *DAMAGE])
+def test_what_the_machine_or_a_store_refuses_is_told_apart(error):
+    is_so = error in NOT_NOW
     assert is_of_machine(error) == is_so
     with pytest.raises(type(error) if is_so else LakeError), unbroken("/lake/bronze/signals"):
         raise error
-
-
-@pytest.mark.parametrize(
-    ("said", "is_so"),
-    [
-        ("java.io.IOException: No space left on device\n\tat java.base/java.io.Writer", True),
-        ("java.io.FileNotFoundException: /lake/bronze/a (Permission denied)\n\tat java", True),
-        ("OSError: [Errno 28] No space left on device: '/tmp/blockmgr'\n", True),
-        ("[CAST_INVALID_INPUT] The value 'Permission denied' of the type STRING", False),
-        ("java.io.FileNotFoundException: File /Permission denied/a does not exist", False),
-        ("java.io.IOException: Input/output error\n\tat java.base/sun.nio.ch.FileDispatcher", True),
-        # The other end of a worker that died of what it read.
-        ("java.net.SocketException: Connection reset\n\tat java.base/sun.nio", False),
-    ],
-)
-def test_what_spark_tells_of_the_machine_is_told_from_what_it_quotes(said, is_so):
-    assert is_of_machine(Exception(said)) == is_so
-
-
-GENERIC = "Kernel error -> Generic S3 error\n  ↳ Error performing GET http://a/b/t in 1ms - "
-NO_2XX = "Server returned non-2xx status code\n   ↳ "
-
-
-@pytest.mark.parametrize(
-    ("said", "is_so"),
-    [
-        (
-            f"{GENERIC}{NO_2XX}503 Service Unavailable\n    ↳ <Error><Code>SlowDown</Code></Error>",
-            True,
-        ),
-        (f"{GENERIC}{NO_2XX}500 Internal Server Error\n", True),
-        (f"{GENERIC}HTTP error\n   ↳ error sending request\n    ↳ operation timed out\n", True),
-        ("Kernel error -> The operation lacked valid authentication credentials for path a", True),
-        (f"{GENERIC}{NO_2XX}416 Range Not Satisfiable\n", False),
-        (
-            "key 'a' in bucket 'b': AWS Error UNKNOWN (HTTP status 503) during HeadObject operation",
-            True,
-        ),
-        ("key 'a' in bucket 'b': AWS Error SLOW_DOWN during ListObjectsV2 operation: m", True),
-        (
-            "key 'a' in bucket 'b': AWS Error NETWORK_CONNECTION during HeadObject operation: m",
-            True,
-        ),
-        (
-            "key 'a' in bucket 'b': AWS Error UNKNOWN (HTTP status 416) during GetObject operation",
-            False,
-        ),
-        ("key 'a' in bucket 'b': AWS Error NO_SUCH_KEY during GetObject operation: m", False),
-    ],
-)
-def test_what_a_store_does_not_give_now_is_no_damage(said: str, is_so: bool):
-    """As delta-rs 1.6.6 and Arrow 26 tell the answers of a server, and that there is none."""
-    assert is_of_machine(OSError(said)) == is_so
 
 
 @pytest.mark.parametrize("folder", ["Permission denied", "Read-only file system"])

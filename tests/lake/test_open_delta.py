@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError
 
 from include.coverage.trust import table_version
 from include.lake.delta_log import (
@@ -48,12 +47,6 @@ def log_of(table: str, name: str) -> Path:
 
 def commit(table: str, version: int) -> Path:
     return log_of(table, f"{version:020}.json")
-
-
-def test_delta_rs_opens_an_older_version_without_a_word(table: str):
-    """Why there is `delta_table`: once this fails, it may go."""
-    with leave_out(commit(table, 3)):
-        assert DeltaTable(table).version() == 2
 
 
 @pytest.mark.parametrize("oldest_left_out", [2, 3])
@@ -136,20 +129,10 @@ def write_by_path(table: str) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ESTALE])
-@pytest.mark.parametrize(
-    ("part", "said"),
-    [
-        (f"_delta_log/{1:020}.checkpoint.parquet", "Invalid Checkpoint"),
-        (f"_delta_log/{2:020}.json", "Invalid Checkpoint"),
-        (f"_delta_log/{3:020}.json", None),
-    ],
-)
-def test_what_the_disk_does_not_tell_of_is_no_damage(lake, table, part: str, said, number: int):
+@pytest.mark.parametrize("name", [f"{1:020}.checkpoint.parquet", f"{2:020}.json", f"{3:020}.json"])
+def test_what_the_disk_does_not_tell_of_is_no_damage(lake, table, name: str, number: int):
     DeltaTable(table, version=1).create_checkpoint()
-    with without_stat(Path(table, part), number):
-        if said is not None:
-            with pytest.raises(DeltaError):
-                DeltaTable(table)
+    with without_stat(log_of(table, name), number):
         for opens in (open_table, lambda path: open_rows_of(lake, path, 3), write_by_path):
             with pytest.raises(OSError) as raised:
                 opens(table)

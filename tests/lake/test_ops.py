@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableAlterer
 
@@ -108,17 +107,6 @@ def test_the_log_does_not_grow_with_all_that_was_ever_written(lake):
     assert versions == list(range(versions[0], DeltaTable(path).version() + 1))
     assert len(versions) <= 30
     assert read_ops(lake, "batches").num_rows == 45
-
-
-def test_a_table_with_columns_of_another_release_is_written_on(lake):
-    append_ops(lake, "batches", [batch("first", 0)])
-    more = Schema.from_arrow(pa.schema([pa.field("state_rows", pa.int64())]))
-    DeltaTable(lake.ops("batches")).alter.add_columns(more.fields)
-    append_ops(lake, "batches", [batch("second", 0)])
-    update_ops(lake, "batches", ["stream", "batch_id"], [batch("second", 0) | {"rows_out": 3}])
-    rows = read_ops(lake, "batches").to_pylist()
-    assert {row["stream"]: row["rows_out"] for row in rows}["second"] == 3
-    assert [row["state_rows"] for row in rows] == [None, None]
 
 
 @pytest.fixture

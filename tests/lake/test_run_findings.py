@@ -8,15 +8,6 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 BETWEEN = (START + timedelta(days=1), START + timedelta(days=3, hours=1))
 
 
-def test_rejected_rows_are_found_with_their_time_and_the_way_out():
-    (found,) = rejected_findings("user_counts", 3, 1, BETWEEN, {"ann": 4})
-    assert (found.finding, found.severity, found.count) == ("rows_rejected", "warning", 4)
-    assert (found.event_time_from, found.event_time_to) == BETWEEN
-    assert "3 events and 1 timeout:" in found.detail
-    assert "rejected/user_counts" in found.detail
-    assert "`./stateful reseed user_counts --recompute --apply`" in found.action
-
-
 def test_keys_that_fail_again_and_again_are_named_the_worst_first():
     keys = {f"user {n}": n for n in range(8, 18)} | {"x" * 99: 50}
     _, again = rejected_findings("user_counts", 200, 0, BETWEEN, keys)

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.lake.delta_log import read_actions
-from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
 from include.lake.table_seal import (
     Actions,
@@ -65,18 +64,6 @@ def is_marked(info: Mapping[str, Any], actions: Actions) -> bool:
 def test_a_table_that_was_never_sealed_is_believed(lake: Lake):
     assert what_changed(lake, TABLE) is None
     append(lake, FIRST, 2)
-    assert what_changed(lake, TABLE) is None
-
-
-def test_a_seal_says_what_the_table_was(lake: Lake, path: Path):
-    append(lake, None, 3, OURS)
-    seal(lake, TABLE)
-    (row,) = read_ops(lake, "tables").to_pylist()
-    assert row["table"] == TABLE
-    assert (row["version"], row["rows"], row["mark"]) == (3, 9, OURS)
-    assert row["table_id"] == str(DeltaTable(path).metadata().id)
-    rows = {"2026-03-01": 2, "2026-03-02": 4, "null": 3}
-    assert json.loads(row["rows_by_date"]) == rows == rows_by_date(lake, TABLE)
     assert what_changed(lake, TABLE) is None
 
 
@@ -194,23 +181,6 @@ def test_a_clean_up_at_the_sealed_version_hides_nothing(lake: Lake, path: Path):
     append(lake, SECOND, 1, OURS)
     assert what_changed(lake, TABLE, is_marked) is None
     assert f"commit 3 of {path} is not ours" in str(what_changed(lake, TABLE))
-
-
-def test_each_table_has_one_row_and_the_newest_counts(lake: Lake, path: Path):
-    other = "tables/other"
-    write_deltalake(f"{lake.root}/{other}", pa.table({"n": [1]}))
-    seal(lake, other)
-    append(lake, FIRST, 1)
-    seal(lake, TABLE)
-    assert read_ops(lake, "tables").num_rows == 2
-    row = read_seal(lake, TABLE)
-    assert row is not None
-    append_ops(lake, "tables", [row])  # as two first seals at once may leave it
-    seal(lake, TABLE)
-    rows = read_ops(lake, "tables", {"table": TABLE}).to_pylist()
-    assert rows == [read_seal(lake, TABLE)] * 2
-    assert what_changed(lake, TABLE) is None
-    assert what_changed(lake, other) is None
 
 
 STEPS = st.lists(st.sampled_from(["append", "optimize", "delete", "seal"]), max_size=6)

@@ -197,12 +197,6 @@ def test_the_initial_state_is_in_the_identity(lake, is_table):
     assert stream_identity(lake, HEALTH) == identity
 
 
-def test_the_pinned_instant_saves_reading_the_initial_state(lake):
-    write_file(lake, document({"key": "no state"}))
-    pin(lake, read_fingerprint(lake, HEALTH.name), AS_OF)
-    assert stream_identity(lake, HEALTH).since_us == AS_OF_US
-
-
 def test_an_initial_state_that_was_replaced_has_its_own_instant(lake):
     pin(lake, "sha256:another", EPOCH)
     write_file(lake, document(KEY))

@@ -15,7 +15,6 @@ from include.lake.generations import CURRENT
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.plans.plan_backfill import plan_backfill, schedule_intervals
-from include.plans.plan_recompute import rows_emitted
 from include.registry import stream_named
 from include.savepoints.bronze_pin import pin_bronze
 from include.savepoints.manifest import StreamIdentity, mapped_lineage, record_savepoint
@@ -143,12 +142,6 @@ def test_states_that_were_mapped_have_no_beginning_to_go_back_to(planned_lake):
         plan_backfill(planned_lake, STREAM, mapped, *interval)
     record(planned_lake, "mapped", START + 2 * HOUR, before, mapped.code)
     assert plan_backfill(planned_lake, STREAM, mapped, *interval).runs[0].base == "savepoint mapped"
-
-
-def test_rows_are_counted_to_the_microsecond(planned_lake):
-    edges = [START + n * HOUR for n in range(5)]
-    expected = [len(within(EMITTED, n)) for n in range(4)]
-    assert rows_emitted(planned_lake, STREAM, edges) == expected
 
 
 def within(instants, hour):

@@ -132,17 +132,6 @@ def test_files_that_the_log_counts_are_not_read(lake, schema):
         count_before(pin, "event_time", None, [beginnings[1] + 5])
 
 
-def test_the_newest_commit_alone_is_read_for_a_pin(lake, schema):
-    create(lake, schema)
-    append(lake, stamp([[UserEvent("ann", START_US + day * DAY_US)] for day in range(3)]))
-    known = pin_bronze(lake, SOURCE)
-    delete_data(lake, days=range(2))
-    assert pin_bronze(lake, SOURCE) == known
-    delete_data(lake, days=range(3))
-    with pytest.raises(LakeError):
-        pin_bronze(lake, SOURCE)
-
-
 def delete_data(lake: Lake, days: range) -> None:
     for day in days:
         date = EPOCH + timedelta(microseconds=START_US + day * DAY_US)

@@ -31,14 +31,10 @@ JAVA_NO_FILE = "java.io.FileNotFoundException"
         (Cause(JAVA_NO_FILE, "File file:/lake/a.parquet does not exist"), True),
         (Cause(JAVA_NO_FILE, "No such file or directory: s3a://lake/a.parquet"), True),
         (Cause(JAVA_NO_FILE, "/lake/a.parquet (Permission denied)"), False),
-        (Cause(JAVA_NO_FILE, "/lake/a.parquet (Too many open files)"), False),
         (Cause("java.lang.RuntimeException", "a.parquet is not a Parquet file. Expected"), True),
         (Cause("org.apache.hadoop.fs.ChecksumException", "Checksum error: a at 0"), True),
         (Cause("java.io.IOException", "FAILED_TO_UNCOMPRESS(5)"), True),
-        (Cause("java.lang.RuntimeException", "corrupted file: the footer index is not"), True),
         (Cause("java.net.ConnectException", "Connection refused"), False),
-        (Cause("java.net.SocketTimeoutException", "Read timed out"), False),
-        (Cause("java.lang.OutOfMemoryError", "Java heap space"), False),
         (Cause("java.nio.file.AccessDeniedException", "s3a://lake/a.parquet"), False),
         (
             Cause(

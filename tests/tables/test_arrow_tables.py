@@ -1,14 +1,12 @@
 """The product tables that delta-rs writes: each batch once, ranges replaced, nothing for nothing."""
 
-import shutil
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +15,6 @@ from include.fold.definition import Definition, flat_map_groups_with_state
 from include.fold.product_table import TableSchemaError, ensure_product
 from include.fold.schemas import output_schema
 from include.fold.states import States
-from include.lake.commits import transaction
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
 from include.lake.table_seal import RangeChange
@@ -211,19 +208,6 @@ def test_an_append_table_whose_change_feed_others_have_turned_off_gets_it_back(l
     assert changed_by_feed(table, begun) == Counter([("b", 1, 0)])
 
 
-def test_a_table_that_others_have_made_anew_gets_its_properties_back(lake):
-    path = table_in(lake, "append").path
-    made = DeltaTable(path)
-    ours, rows = made.metadata().configuration, made.to_pyarrow_table()
-    shutil.rmtree(path)
-    kept = {"delta.setTransactionRetentionDuration": "interval 500 days"}
-    write_deltalake(path, rows, partition_by=["emitted_date"], configuration=kept)
-    ensure_product(path, definition("append"))
-    ensure_product(path, definition("append"))
-    table = DeltaTable(path)
-    assert (table.version(), table.metadata().configuration) == (1, ours | kept)
-
-
 @pytest.mark.parametrize("mode", ["append", "update"])
 def test_a_commit_that_comes_between_is_followed_by_another_try(lake, mode, monkeypatch):
     table = table_in(lake, mode)
@@ -250,16 +234,6 @@ def test_a_commit_that_comes_between_is_followed_by_another_try(lake, mode, monk
         states.put("c", Total(1), START_US)
         table.replace_all(states_to_rows(states, 0), "all")
     assert rows_in(table) == Counter([("c", 1, 0)])
-
-
-def test_a_batch_that_another_process_writes_meanwhile_is_not_written_again(lake):
-    table = table_in(lake, "append")
-    stale = DeltaTable(table.path)
-    table.write_once(emitted([("a", 1, 0)]), "x", 0, "m")
-    commit = CommitProperties(app_transactions=[transaction("x", 0)])
-    rows = DeltaTable(table.path).to_pyarrow_table()
-    with pytest.raises(CommitFailedError):  # delta-rs sees it, and write_once looks again
-        write_deltalake(stale, rows, mode="append", commit_properties=commit)
 
 
 class Other(NamedTuple):
