@@ -121,6 +121,7 @@ def test_the_savepoints_have_what_was_known_of_the_key_then(do):
     assert count(newest.state) == expected_count(do, micros_of(newest.until))
 
 
+@pytest.mark.parametrize("do", ["counts_per_key"], indirect=True)
 def test_a_damaged_savepoint_is_said_and_the_replay_begins_with_one_before(do):
     days_in_time(do)
     whole = look(do, days=1)
