@@ -136,7 +136,7 @@ def findings_on(
 
 def _of_bronze(lake: Lake, stream: Stream, judged: TableCoverage) -> list[Finding]:
     changed = judged.bronze_changed
-    found = [] if changed is None else [bronze_finding(lake, stream.source, changed)]
+    found = [] if changed is None else [bronze_finding(stream.source, changed)]
     return found if judged.unfinished is None else [*found, unfinished_erasure(stream)]
 
 

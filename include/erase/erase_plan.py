@@ -15,12 +15,11 @@ from include.erase.erased_key import ErasedKey, streams_by_key
 from include.fold.admission import EPOCH
 from include.lake.delta_log import dataset_of, delta_table
 from include.lake.generations import Generations, read_generations
-from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import open_repair
 from include.landing.erasures import Erasure, erasures_of, open_erasure
 from include.landing.ingest_position import files_waiting, read_position
-from include.landing.ingest_seal import how_tables_changed, older_seals
+from include.landing.ingest_seal import how_tables_changed
 from include.landing.landed_content import landed_files
 from include.landing.landed_values import shown
 from include.landing.origin import place_of
@@ -121,14 +120,6 @@ def _refuse_changed(lake: Lake, source: str, begun: Erasure | None) -> None:
         return  # it is being rewritten
     if (changed := how_tables_changed(lake, source)) is None:
         return
-    if older := older_seals(lake, source):
-        mend = how_to_mend("ops/tables")
-        raise LakeError(
-            f"{older}: {mend.words}",
-            code="of_other_times",
-            subject="ops/tables",
-            command=mend.command,
-        )
     way = "put the table back from a copy that is not older first"
     if begun is not None:
         way += (

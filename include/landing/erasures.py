@@ -9,7 +9,7 @@ names the newest as well: its rows may be gone when `ops/erasures` is lost.
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -58,11 +58,7 @@ def erasures_of(lake: Lake, source: str) -> list[Erasure]:
 
 def open_erasure(lake: Lake, source: str) -> Erasure | None:
     """The one that was begun and not finished, also when its row is lost; None when there is none."""
-    return open_of(lake, source, erasures_of(lake, source))
-
-
-def open_of(lake: Lake, source: str, known: Sequence[Erasure]) -> Erasure | None:
-    """The same, for who has read the rows."""
+    known = erasures_of(lake, source)
     begun = next((erasure for erasure in known if not erasure.is_done), None)
     if begun is not None:
         return begun

@@ -1,14 +1,14 @@
 """Whether bronze, quarantine and the position of a source are what ingestion has made them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from deltalake import DeltaTable
 
-from include.lake.delta_log import delta_table, open_table, table_to_read
+from include.lake.delta_log import delta_table, open_table
 from include.lake.findings import Finding
-from include.lake.how_to_mend import PUT_BACK, Mend, how_to_mend
+from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
 from include.lake.table_seal import (
     Actions,
@@ -21,67 +21,9 @@ from include.lake.table_seal import (
     seal_judged,
 )
 from include.landing.batch import Position
-from include.landing.erasures import Erasure, erasures_of, open_of
+from include.landing.erasures import open_erasure
 from include.landing.ingest_position import app_id, app_prefix, read_position
 from include.settings import Source
-
-
-def older_seals(lake: Lake, source: str) -> str | None:
-    """How the seals are older than an erasure of a key of the source, in one sentence; None when they are not.
-
-    An erasure seals bronze, and then records its version.
-    """
-    sealed, path = read_seal(lake, f"bronze/{source}"), lake.bronze(source)
-    if sealed is None or not lake.is_delta_table(path):
-        return None
-    table = table_to_read(path)
-    known = (str(table.metadata().id), sealed["table_id"])
-    erased = (
-        erasure.bronze_version
-        for erasure in erasures_of(lake, source)
-        if erasure.bronze_version is not None and known == (erasure.bronze_id,) * 2
-    )
-    newest = max(erased, default=-1)
-    if not sealed["version"] < newest <= table.version():
-        return None
-    return (
-        f"{lake.ops('tables')} knows {path} at version {sealed['version']}, and is older than an erasure "
-        f"of a key, which made it version {newest}: it is an older copy, or lacks its newest rows"
-    )
-
-
-def older_bronze(lake: Lake, source: str, erasures: Sequence[Erasure]) -> str | None:
-    """How bronze is older than the newest of its erasures, in one sentence; None when it is not.
-
-    Its seal may have been put back with it. Nothing is ingested then, so it comes to no more versions.
-    """
-    known = [erasure for erasure in erasures if erasure.bronze_version is not None]
-    path = lake.bronze(source)
-    if not known or not lake.is_delta_table(path):
-        return None
-    table, newest = table_to_read(path), known[-1]
-    version = newest.bronze_version
-    if (
-        version is None
-        or table.version() >= version
-        or str(table.metadata().id) != newest.bronze_id
-    ):
-        return None
-    return (
-        f"{path} is at version {table.version()}, and is older than an erasure of a key "
-        f"({lake.ops('erasures')}, number {newest.erasure}), which made it version {version}: it may have the key"
-    )
-
-
-def how_to_mend_tables(lake: Lake, source: str) -> Mend:
-    """For bronze, or quarantine, that is not what we have made it: what to do. Without the seals nothing
-    is lost, as without bronze."""
-    if older_bronze(lake, source, erasures_of(lake, source)):
-        again = f"./stateful erase {source} KEY --apply"
-        return Mend(f"{PUT_BACK}; or erase the key again", again)
-    older = older_seals(lake, source)
-    return how_to_mend("ops/tables" if older else f"bronze/{source}")
-
 
 # All our commits to bronze name its clock (include/landing/clock.py).
 WATERMARK_KEY = "commit_watermark_us"
@@ -134,13 +76,9 @@ def refuse_changed_tables(lake: Lake, source: Source) -> Position | None:
         _refuse_rows_without_position(lake, name)
         return None
     _refuse_missing_table(lake, name)
-    if older := older_bronze(lake, name, erasures_of(lake, name)):
-        raise _of_other_times(name, older, how_to_mend_tables(lake, name))
     kinds = ("bronze", "quarantine")
     opened = {f"{kind}/{name}": open_table(f"{lake.root}/{kind}/{name}") for kind in kinds}
     if changed := first_change(lake, read_seals(lake, tables_of(name)), ours(name), opened):
-        if older := older_seals(lake, name):
-            raise _of_other_times(name, older, how_to_mend_tables(lake, name))
         raise _of_other_times(name, changed)
     for kind in kinds:
         _refuse_other_times(lake, name, position, kind, opened[f"{kind}/{name}"])
@@ -181,8 +119,8 @@ def _refuse_other_times(
         raise _of_other_times(source, told)
 
 
-def _of_other_times(source: str, told: str, mend: Mend | None = None) -> LakeError:
-    mend = mend or how_to_mend(f"bronze/{source}")
+def _of_other_times(source: str, told: str) -> LakeError:
+    mend = how_to_mend(f"bronze/{source}")
     return LakeError(
         f"{told}. Nothing is ingested: {mend.words}",
         code="of_other_times",
@@ -219,24 +157,20 @@ def how_bronze_changed(lake: Lake, source: str) -> str | None:
     """
     if not lake.is_delta_table(lake.bronze(source)):
         return None
-    erasures = erasures_of(lake, source)
-    begun = open_of(lake, source, erasures)
+    begun = open_erasure(lake, source)
     if begun is not None and begun.bronze_version is None:
         return None  # it is being rewritten, and who has to wait for that is told so
-    if older := older_bronze(lake, source, erasures):
-        return older
     sealed = read_seal(lake, f"bronze/{source}")
     if sealed is None:
         return None
-    changed = changed_since(lake, sealed, ours(source), may_have_more=True)
-    return changed and (older_seals(lake, source) or changed)
+    return changed_since(lake, sealed, ours(source), may_have_more=True)
 
 
 def why_not_build(lake: Lake, source: str, who: str) -> str | None:
     """Why `who` must not go on with the rows of bronze, and what to do; None: nothing stops it."""
     if (changed := how_bronze_changed(lake, source)) is None:
         return None
-    return f"{changed}, and {who} makes nothing of it: {how_to_mend_tables(lake, source)}"
+    return f"{changed}, and {who} makes nothing of it: {how_to_mend(f'bronze/{source}')}"
 
 
 def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
@@ -245,11 +179,11 @@ def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
         raise LakeError(why, code="of_other_times", subject=f"bronze/{source}")
 
 
-def bronze_finding(lake: Lake, source: str, changed: str) -> Finding:
+def bronze_finding(source: str, changed: str) -> Finding:
     """That, for people; `changed` is what `how_bronze_changed` told."""
     return Finding(
         finding="bronze_changed",
         severity="error",
         detail=f"{changed}. Until it is mended nothing is ingested, and no stream goes on with it",
-        action=str(how_to_mend_tables(lake, source)),
+        action=str(how_to_mend(f"bronze/{source}")),
     )
