@@ -19,11 +19,10 @@ from include.fold.admission import instant_of, micros_of
 from include.job import PATIENCE, job_parser, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
-from include.lake.paths import Lake, LakeError, open_lake
+from include.lake.paths import Lake, open_lake
 from include.landing.clock_repair import (
     ClockRepair,
     begin_repair,
-    committed_reset,
     knows_reset,
     record_done,
     record_reset,
@@ -91,15 +90,7 @@ def _set_back(engine: Engine, lake: Lake, source: Source, to: datetime | None) -
 def _commit_reset(engine: Engine, lake: Lake, source: Source, repair: ClockRepair) -> None:
     now_us = micros_of(datetime.now(UTC))
     engine.append_reset_row(lake, source, repair.to_us, repair.repair, now_us)
-    version = committed_reset(lake, repair)
-    if version is None:
-        raise LakeError(
-            f"{lake.bronze(source.name)} has no commit of repair {repair.repair}, though it was "
-            "made just now: it is another table, or an older copy was put in its place",
-            code="of_other_times",
-            subject=f"bronze/{source.name}",
-        )
-    record_reset(lake, repair, version)
+    record_reset(lake, repair)
 
 
 @contextmanager
@@ -140,9 +131,9 @@ def _delete_savepoints_ahead(
 def _is_before_reset(savepoint: Savepoint, repair: ClockRepair) -> bool:
     """Whether it is of what bronze was before M was set back."""
     # Not by when it was written: the machine's clock may have been the wrong one.
-    assert repair.reset_version is not None  # its commit is made and recorded
-    same = savepoint.bronze_id == repair.bronze_id
-    return not same or savepoint.bronze_version < repair.reset_version
+    read_us, reset_us = savepoint.bronze_ingested_at_us, repair.reset_at_us
+    assert reset_us is not None  # its commit is made and recorded
+    return savepoint.bronze_id != repair.bronze_id or read_us is None or read_us < reset_us
 
 
 def _instant(text: str) -> datetime:

@@ -252,12 +252,11 @@ CLOCK_REPAIRS = pa.schema(
         ops_column("asked_at", INSTANT, "When it was begun"),
         ops_column("bronze_id", pa.string(), "The bronze table (its Delta id)"),
         ops_column(
-            "reset_version",
-            pa.int64(),
-            "The version of bronze that set it back; null: not made yet. A stream whose state does "
-            "not know all of bronze up to it does not run",
+            "reset_at",
+            INSTANT,
+            "ingested_at of the row of bronze that set it back; null: not made yet. A stream whose "
+            "state does not know all of bronze up to it does not run",
         ),
-        ops_column("reset_at", INSTANT, "ingested_at of that version's row"),
         ops_column("done_at", INSTANT, "When every stream had been reseeded; null: it is open"),
     ]
 )

@@ -19,11 +19,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from include.fold.admission import instant_of, micros_of
-from include.lake.commits import find_commit
 from include.lake.delta_log import delta_table, open_table
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.how_to_mend import damaged
-from include.lake.ops import append_ops, newest_transaction, read_ops, update_ops
+from include.lake.ops import append_ops, read_ops, update_ops
 from include.lake.paths import Lake, LakeError
 from include.landing.erasures import why_wait
 from include.landing.ingest_seal import why_not_build
@@ -85,8 +84,9 @@ class ClockRepair:
     to_us: int  # what M is set back to
     from_us: int  # M before
     bronze_id: str
-    reset_version: int | None  # of bronze; None: its commit is not made yet, or not recorded
-    reset_at_us: int | None  # `ingested_at` of that commit; None: not made yet, or not recorded
+    reset_at_us: (
+        int | None
+    )  # `ingested_at` of that commit of bronze; None: not made yet, or not recorded
     is_done: bool  # every stream was reseeded; or its row is lost, and nobody will finish it
 
     @property
@@ -125,7 +125,7 @@ def _lost_repair(bronze: DeltaTable, source: str, number: int) -> ClockRepair:
     """One of which only bronze knows. Done: each stream says by itself that it must be reseeded."""
     reset, bronze_id = newest_reset(bronze), str(bronze.metadata().id)
     instants = (reset.to_us, reset.from_us)
-    return ClockRepair(source, number, *instants, bronze_id, None, reset.at_us, is_done=True)
+    return ClockRepair(source, number, *instants, bronze_id, reset.at_us, is_done=True)
 
 
 def open_repair(lake: Lake, source: str) -> ClockRepair | None:
@@ -141,7 +141,6 @@ def _of_row(row: dict[str, Any]) -> ClockRepair:
         micros_of(row["to"]),
         from_us=micros_of(row["from"]),
         bronze_id=row["bronze_id"],
-        reset_version=row["reset_version"],
         reset_at_us=None if row["reset_at"] is None else micros_of(row["reset_at"]),
         is_done=row["done_at"] is not None,
     )
@@ -151,13 +150,11 @@ def _of_row(row: dict[str, Any]) -> ClockRepair:
 def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: str) -> ClockRepair:
     """Write the intent. From then on nothing but the repair commits to bronze, or runs.
 
-    Its number is above all that bronze and the log of repairs have seen, too: under one of those it
-    would set nothing back, or not be written.
+    Its number is above all that bronze has seen, too: under one of those it would set nothing back.
     """
     rows = read_ops(lake, "clock_repairs", {"source": source}).to_pylist()
     made = _newest_made(delta_table(lake.bronze(source)), source)
-    recorded = newest_transaction(lake, "clock_repairs", app_id(source))
-    number = 1 + max([made, recorded, *(row["repair"] for row in rows)])
+    number = 1 + max([made, *(row["repair"] for row in rows)])
     row = {
         "source": source,
         "repair": number,
@@ -173,17 +170,15 @@ def begin_repair(lake: Lake, source: str, to_us: int, from_us: int, bronze_id: s
         to_us,
         from_us=from_us,
         bronze_id=bronze_id,
-        reset_version=None,
         reset_at_us=None,
         is_done=False,
     )
 
 
-def record_reset(lake: Lake, repair: ClockRepair, version: int) -> None:
-    """M is set back: by that version of bronze, the newest that did so."""
-    # Not when the newest row came: an older copy of the repairs may know nothing of this one's.
+def record_reset(lake: Lake, repair: ClockRepair) -> None:
+    """M is set back: by the newest commit of bronze that did so."""
     reset_at = instant_of(newest_reset(delta_table(lake.bronze(repair.source))).at_us)
-    _update(lake, repair, {"reset_version": version, "reset_at": reset_at})
+    _update(lake, repair, {"reset_at": reset_at})
 
 
 def record_done(lake: Lake, repair: ClockRepair) -> None:
@@ -194,29 +189,6 @@ def record_done(lake: Lake, repair: ClockRepair) -> None:
 def _update(lake: Lake, repair: ClockRepair, columns: dict[str, Any]) -> None:
     key = {"source": repair.source, "repair": repair.repair}
     update_ops(lake, "clock_repairs", KEY, [key | columns])
-
-
-def committed_reset(lake: Lake, repair: ClockRepair) -> int | None:
-    """The version of bronze that set M back for this repair; None: it is not made yet.
-
-    Looked for in the log, from its end: nothing but maintenance commits after it until then.
-    LakeError when the log no longer has it, as behind an older copy of `ops/clock_repairs`.
-    """
-    path = lake.bronze(repair.source)
-    log, name = delta_table(path), app_id(repair.source)
-    if log.transaction_version(name) != repair.repair:
-        return None
-    found = find_commit(lake, path, log.version(), name, repair.repair)
-    if found is not None:
-        return found.version
-    raise LakeError(
-        f"repair {repair.repair} has set the clock of {path} back so long ago that its log no "
-        f"longer has the commit: {lake.ops('clock_repairs')} is an older copy. Put a newer one "
-        "back, or `./stateful set-aside ops/clock_repairs --apply`: then what bronze knows of the "
-        "repair counts",
-        code="of_other_times",
-        subject="ops/clock_repairs",
-    )
 
 
 # Who has to wait

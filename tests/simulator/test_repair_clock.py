@@ -14,7 +14,12 @@ from include.fold.admission import instant_of, micros_of
 from include.lake.generations import read_generations
 from include.landing import bronze_commits
 from include.landing.clock import read_logged_clock, why_not_ingest
-from include.landing.clock_repair import newest_repair, open_repair, refuse_before_reset
+from include.landing.clock_repair import (
+    knows_reset,
+    newest_repair,
+    open_repair,
+    refuse_before_reset,
+)
 from include.plans.clock_repair_plan import plan_clock_repair
 from include.plans.open_stream import has_waiting_rows
 from include.plans.reseed_plan import ReseedOptions
@@ -202,19 +207,19 @@ def check_refusals(world: World) -> None:
     known = newest_repair(world.lake, SOURCE.name)
     if known is None or known.is_done:
         return
-    if known.reset_version is None:
+    if not known.is_reset:
         with refused_until("repair-clock sent"):
             refuse_before_reset(world.lake, SOURCE.name, "ingestion")
         assert why_not_ingest(world.lake, SOURCE, None, world.now()) is None
     for stream in world.streams.values():
         row = read_generations(world.lake, stream.name).current
-        if (row["bronze_version"] or -1) >= (known.reset_version or 10**9):
+        if knows_reset(row, known):
             continue
         assert has_waiting_rows(world.lake, stream)
         for job in JOBS.values():
             with refused_until("repair-clock sent"):
                 job(world, stream)
-        if known.reset_version is None:
+        if not known.is_reset:
             with refused_until("repair-clock sent"):
                 reseed(world.engine, world.lake, stream, ReseedOptions())
 
