@@ -19,7 +19,6 @@ from include.landing.batch import Batch
 from include.landing.delta_parts import GONE, VersionPart, part_named
 from include.landing.landed_values import UnreadableFileError
 from include.landing.parse_files import Outcome, file_outcome, outcomes_of_content
-from include.landing.rescue import Rescue
 from include.origins import DeltaTable
 from include.settings import Source
 
@@ -29,10 +28,6 @@ MAPPING = "delta.columnMapping.mode"
 
 class LostCommitError(OriginError):
     """The commit of a version is gone, or damaged."""
-
-
-class CleanedUpError(LostCommitError):
-    """It is gone."""
 
 
 def open_table(uri: str, version: int | None = None) -> OpenTable:
@@ -82,7 +77,7 @@ def actions_of(uri: str, version: int) -> list[dict[str, Any]]:
         with files_of(uri).open_input_stream(log_file(version)) as file:
             content = bytes(file.read())
     except FileNotFoundError as error:
-        raise CleanedUpError(f"the commit of version {version} of {uri} was cleaned up") from error
+        raise LostCommitError(f"the commit of version {version} of {uri} was cleaned up") from error
     if actions := _actions_in(content):
         return actions
     raise LostCommitError(f"the commit of version {version} of {uri} is damaged")
@@ -126,35 +121,19 @@ def is_mapped_at(uri: str, version: int, actions: Actions, was_mapped: bool | No
     return was_mapped
 
 
-class LostPartitionError(OriginError):
-    """The log does not say any more of which partition a file is."""
+def has_values(uri: str, part: VersionPart) -> bool:
+    """Whether the log still says of which partition a file is."""
+    files, schema = _files_at(uri, part.version)
+    return not schema.names or part.path in files
 
 
 def partition_values(uri: str, part: VersionPart) -> pa.Table | None:
-    """One row of these columns; None without any. LostPartitionError where the log has lost them."""
+    """One row of these columns, of a file of which they are known; None without any."""
     files, schema = _files_at(uri, part.version)
     if not schema.names:
         return None
-    if part.path not in files:
-        raise _lost(uri, part)
     values = files[part.path]["partition"]
     return pa.Table.from_pylist([{name: values[name] for name in schema.names}], schema=schema)
-
-
-def has_values(uri: str, part: VersionPart) -> bool:
-    """Whether they are known of a file that is to be read."""
-    try:
-        partition_values(uri, part)
-    except LostPartitionError:
-        return False
-    return True
-
-
-def _lost(uri: str, part: VersionPart) -> LostPartitionError:
-    return LostPartitionError(
-        f"of which partition {part.path} of {uri} is cannot be told any more, as its log has lost version "
-        f"{part.version}"
-    )
 
 
 @lru_cache(maxsize=64)
@@ -185,15 +164,12 @@ def outcomes_of_added(source: Source, batch: Batch, name: str) -> Iterator[Outco
     OriginError when the file is gone.
     """
     part = part_named(name)
-    given_up = f"{part.version}/{GONE}{part.path}" in batch.files
-    rescue = Rescue(source)
-    rows_in_file = 0
-    if part.is_file and not given_up:
-        read = partial(_content, source, part)
-        for outcome in outcomes_of_content(read, source, name, batch.ingested_at_us, rescue):
-            rows_in_file += 1
-            yield outcome
-    yield file_outcome(name, rows_in_file, rescue)
+    if not part.is_file or f"{part.version}/{GONE}{part.path}" in batch.files:
+        yield file_outcome(name, 0)
+        return
+    yield from outcomes_of_content(
+        partial(_content, source, part), source, name, batch.ingested_at_us
+    )
 
 
 def _content(source: Source, part: VersionPart) -> bytes:
@@ -207,27 +183,24 @@ def _content(source: Source, part: VersionPart) -> bytes:
                 )
             content = bytes(file.read())
     except FileNotFoundError as error:
-        raise OriginError(
-            f"{part.path} of {origin.uri} was to be taken in and is gone, as after a VACUUM. To "
-            "go on without it",
-            subject=source.name,
-            command=f"./stateful skip-lost {source.name} --apply",
-        ) from error
+        raise _gone(source, part, "is gone, as after a VACUUM") from error
+    if not has_values(origin.uri, part):
+        raise _gone(source, part, "is of a partition that its log has lost")
     try:
-        values = partition_values(origin.uri, part)
-    except LostPartitionError as error:
-        raise OriginError(
-            f"{error}. To go on without it",
-            subject=source.name,
-            command=f"./stateful skip-lost {source.name} --apply",
-        ) from error
-    try:
-        return _completed(content, origin.uri, part, values)
+        return _completed(content, origin.uri, part, partition_values(origin.uri, part))
     except (pa.ArrowException, OSError, ValueError) as error:
         if is_of_machine(error):
             raise
         # Not as it is: of the fields it may lack some.
         raise UnreadableFileError(f"not a whole Parquet file: {first_line(error)}") from None
+
+
+def _gone(source: Source, part: VersionPart, why: str) -> OriginError:
+    return OriginError(
+        f"{part.path}, of version {part.version}, was to be taken in and {why}. To go on without it",
+        subject=source.name,
+        command=f"./stateful skip-lost {source.name} --apply",
+    )
 
 
 def _completed(content: bytes, uri: str, part: VersionPart, values: pa.Table | None) -> bytes:

@@ -25,7 +25,6 @@ from include.landing.batch import Batch, Position
 from include.landing.delta_commits import (
     MAPPING,
     Actions,
-    CleanedUpError,
     LostCommitError,
     actions_of,
     added_files,
@@ -46,41 +45,21 @@ from include.settings import Source
 def end_of(uri: str, version: int, actions: Actions | None = None) -> VersionPart:
     """What says that a version is taken; without `actions` its commit is read, where it can be."""
     try:
-        mark = _mark_of(actions_of(uri, version) if actions is None else actions)
+        told = json.dumps(actions or actions_of(uri, version), sort_keys=True)
     except LostCommitError:
         return VersionPart(version, "")
-    return VersionPart(version, f"{COMMIT}{mark}")
+    return VersionPart(version, f"{COMMIT}{hashlib.sha256(told.encode()).hexdigest()[:32]}")
 
 
 def is_another(uri: str, end: VersionPart) -> bool:
     """Whether the table has another version of that number now; False where nothing tells."""
-    found = end_of(uri, end.version).mark if end.mark else None
-    return found is not None and found != end.mark
+    return bool(end.mark) and end_of(uri, end.version).mark not in (None, end.mark)
 
 
 def newest_same(uri: str, ends: Iterable[VersionPart], newest: int) -> VersionPart | None:
     """The newest of the versions that were taken which the table still has; None: none is known."""
-    marked = {end for end in ends if end.mark and end.version <= newest}
-    try:
-        for end in sorted(marked, reverse=True):
-            if _has(uri, end):
-                return end
-    except CleanedUpError:  # and so were all before it
-        return None
-    return None
-
-
-def _has(uri: str, end: VersionPart) -> bool:
-    try:
-        return _mark_of(actions_of(uri, end.version)) == end.mark
-    except CleanedUpError:
-        raise
-    except LostCommitError:
-        return False
-
-
-def _mark_of(actions: Actions) -> str:
-    return hashlib.sha256(json.dumps(actions, sort_keys=True).encode()).hexdigest()[:32]
+    marked = sorted((end for end in {*ends} if end.mark and end.version <= newest), reverse=True)
+    return next((end for end in marked if end == end_of(uri, end.version)), None)
 
 
 @dataclass(frozen=True)

@@ -127,12 +127,7 @@ def outcomes_of_file(
         yield file_outcome(name, 0)
         return
     read = partial(_content, lake, root, source, batch, name)
-    rescue = Rescue(source)
-    rows_in_file = 0
-    for outcome in outcomes_of_content(read, source, name, batch.ingested_at_us, rescue):
-        rows_in_file += 1
-        yield outcome
-    yield file_outcome(name, rows_in_file, rescue)
+    yield from outcomes_of_content(read, source, name, batch.ingested_at_us)
 
 
 def file_outcome(name: str, rows_in_file: int, rescue: Rescue | None = None) -> Outcome:
@@ -142,11 +137,15 @@ def file_outcome(name: str, rows_in_file: int, rescue: Rescue | None = None) -> 
 
 
 def outcomes_of_content(
-    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int, rescue: Rescue
+    read: Callable[[], bytes], source: Source, name: str, ingested_at_us: int
 ) -> Iterator[Outcome]:
-    """Those of the rows of one file, whose content `read` gives, or of a file that is unreadable."""
+    """Those of the rows of one file, whose content `read` gives, or of one that is unreadable; and last
+    the file with their number."""
+    rescue, rows_in_file = Rescue(source), 0
     for outcome in _outcomes(read, source, name, ingested_at_us, rescue):
+        rows_in_file += 1
         yield outcome | {"source_file": name}
+    yield file_outcome(name, rows_in_file, rescue)
 
 
 def _outcomes(

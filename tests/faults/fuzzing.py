@@ -22,12 +22,10 @@ from include.landing.parse_files import (
     REFUSED,
     WHOLE_FILE,
     arrow_schema,
-    file_outcome,
     in_batches,
     outcome_schema,
     outcomes_of_content,
 )
-from include.landing.rescue import Rescue
 from include.settings import MIB, Field, Source
 
 AT = "2026-03-01T12:00:00Z"
@@ -234,15 +232,9 @@ class Read:
 def read_file(name: str, content: bytes, source: Source = SOURCE) -> Read:
     """Parse it as ingestion does, into Arrow's batches, and its refused rows once more."""
     before = _reset_peak()
-    rescue = Rescue(source)
-    outcomes = list(
-        outcomes_of_content(lambda: content, source, name, INGESTED_US, rescue),
-    )
+    *outcomes, file = outcomes_of_content(lambda: content, source, name, INGESTED_US)
     table = pa.Table.from_batches(
-        in_batches(
-            iter([*outcomes, file_outcome(name, len(outcomes), rescue)]),
-            arrow_schema(outcome_schema(source)),
-        )
+        in_batches(iter([*outcomes, file]), arrow_schema(outcome_schema(source)))
     )
     peak = _peak_bytes() - before
     kinds = table["kind"].to_pylist()

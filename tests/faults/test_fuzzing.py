@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.landing.parse_files import ACCEPTED, outcomes_of_content
-from include.landing.rescue import Rescue
 from tests.examples import examples
 from tests.faults.fuzzing import (
     FILES,
@@ -39,6 +38,6 @@ def test_whatever_a_line_is_the_others_are_taken(number, text):
     lines = FILES["lines.jsonl"].decode().splitlines()
     lines[number] = json.dumps({"it": text}) + text.replace("\n", "").replace("\0", "")
     content = "\n".join(lines).encode("utf-8", "replace")
-    found = outcomes_of_content(lambda: content, SOURCE, "a.jsonl", INGESTED_US, Rescue(SOURCE))
+    found = outcomes_of_content(lambda: content, SOURCE, "a.jsonl", INGESTED_US)
     taken = {outcome["value_number"] for outcome in found if outcome["kind"] == ACCEPTED}
     assert taken == set(range(ROWS)) - {number}
