@@ -30,7 +30,6 @@ from include.landing.delta_versions import ignored_findings
 from include.landing.group_report import report_groups
 from include.landing.ingest_position import (
     app_id,
-    ensure_origin_position,
     ensure_position,
     finish,
     is_batch_in,
@@ -313,18 +312,12 @@ def prepare(lake: Lake, source: Source) -> None:
     refuse_other_origin(lake, source)
     create_tables(lake, source)
     follow_fields(lake, source)
-    if source.origin is not None:
-        ensure_origin_position(lake, source.name)
-    else:
-        _prepare_landing(lake, source)
+    if source.origin is None:  # a fresh lake has no landing: nothing landed
+        landing = lake.path_in_filesystem(lake.landing(source.name))
+        lake.filesystem.create_dir(landing, recursive=True)
+    ensure_position(lake, source)
     if begins_anew:
         seal_anew(lake, source.name)
-
-
-def _prepare_landing(lake: Lake, source: Source) -> None:
-    landing = lake.path_in_filesystem(lake.landing(source.name))
-    lake.filesystem.create_dir(landing, recursive=True)  # a fresh lake has none: nothing landed
-    ensure_position(lake, source.name)
 
 
 def drain(lake: Lake, source: Source, writer: BatchWriter) -> None:

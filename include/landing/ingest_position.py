@@ -173,9 +173,10 @@ def bytes_waiting(lake: Lake, source: str) -> int:
     return sum(file.bytes for file in landed_files(lake, source) if file.name not in taken)
 
 
-def ensure_position(lake: Lake, source: str) -> None:
-    """Make the table of landed files, without a row."""
-    create_if_absent(lake.ingested_files(source), COLUMNS, COMMENT, {}, name=uuid4().hex)
+def ensure_position(lake: Lake, source: Source) -> None:
+    """Make the source's table, without a row."""
+    columns = COLUMNS if source.origin is None else (*COLUMNS, ORIGIN_ID)
+    create_if_absent(lake.ingested_files(source.name), columns, COMMENT, {}, name=uuid4().hex)
 
 
 def next_batch(lake: Lake, source: Source, arrived: Arrivals, now: datetime) -> Batch | None:
@@ -195,23 +196,30 @@ def next_batch(lake: Lake, source: Source, arrived: Arrivals, now: datetime) -> 
             return None
         at_us = micros_of(now) // 1000 * 1000
         batch = Batch(position.id, position.newest + 1, cut.files, at_us, cut.origin_id)
-        _commit_plan(table, source, batch)
+        entry = {"userMetadata": json.dumps({ENTRY: entry_hash(source)})}
+        commit_next(table, source.name, batch, plan_rows(batch), ("plan",), entry)
         return batch
 
     return despite_others(plan)
 
 
-def _commit_plan(table: DeltaTable, source: Source, batch: Batch) -> None:
-    # As the version after the one that was read, or not at all: a log has each version once.
+def commit_next(
+    table: DeltaTable,
+    source: str,
+    batch: Batch,
+    rows: pa.Table,
+    kinds: Sequence[str],
+    said: dict[str, str] | None = None,
+) -> None:
+    """Commit rows of a batch as the version after the one that was read, or not at all: a log has each
+    version once. `kinds`: what they say of it. `said`: by the commit."""
+    names = (app_id(source, kind, batch.position_id) for kind in kinds)
     once = CommitProperties(
-        custom_metadata={"userMetadata": json.dumps({ENTRY: entry_hash(source)})},
+        custom_metadata=said,
         max_commit_retries=0,
-        app_transactions=[
-            transaction(app_id(source.name, "plan", batch.position_id), batch.number)
-        ],
+        app_transactions=[transaction(name, batch.number) for name in names],
     )
-    rows = with_all_columns(plan_rows(batch), table)
-    write_deltalake(table, rows, mode="append", commit_properties=once)
+    write_deltalake(table, with_all_columns(rows, table), mode="append", commit_properties=once)
 
 
 def finish(lake: Lake, source: str, batch: Batch, rows_bronze: int, rows_quarantined: int) -> None:
@@ -258,12 +266,6 @@ def refuse_other_origin(lake: Lake, source: Source) -> None:
         )
 
 
-def ensure_origin_position(lake: Lake, source: str) -> None:
-    """Make the table of a source whose rows come from a topic or a table, without a row."""
-    path = lake.ingested_files(source)
-    create_if_absent(path, (*COLUMNS, ORIGIN_ID), COMMENT, {}, name=uuid4().hex)
-
-
 def write_taken(
     lake: Lake, source: str, planned: Sequence[Batch], done: Sequence[tuple[Batch, int, int]]
 ) -> None:
@@ -271,13 +273,5 @@ def write_taken(
     table = table_to_write(lake.ingested_files(source))
     parts = [plan_rows(batch) for batch in planned]
     parts += [done_row(batch.number, batch.ingested_at_us, *rows) for batch, *rows in done]
-    newest = planned[-1]
-    names = ("plan", "done") if done else ("plan",)
-    once = CommitProperties(
-        max_commit_retries=0,
-        app_transactions=[
-            transaction(app_id(source, name, newest.position_id), newest.number) for name in names
-        ],
-    )
-    rows = with_all_columns(pa.concat_tables(parts, promote_options="default"), table)
-    write_deltalake(table, rows, mode="append", commit_properties=once)
+    rows = pa.concat_tables(parts, promote_options="default")
+    commit_next(table, source, planned[-1], rows, ("plan", "done") if done else ("plan",))

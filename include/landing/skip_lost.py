@@ -11,13 +11,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 import pyarrow.compute as pc
-from deltalake import CommitProperties, write_deltalake
 
 from include.fold.admission import micros_of
-from include.lake.commits import rows_committed, transaction
+from include.lake.commits import rows_committed
 from include.lake.delta_log import dataset_of, table_to_write
 from include.lake.findings import Finding, record_findings
-from include.lake.ops import with_all_columns
 from include.lake.paths import Lake, LakeError
 from include.landing.arrivals import GoesOn, OriginError
 from include.landing.batch import GIVEN_UP, KEPT, Batch, Position
@@ -26,6 +24,7 @@ from include.landing.delta_versions import TableArrivals
 from include.landing.ingest import refuse_other_entry
 from include.landing.ingest_position import (
     app_id,
+    commit_next,
     is_batch_in,
     plan_rows,
     read_position,
@@ -296,10 +295,7 @@ def apply_skip_file(lake: Lake, source: Source, plan: FilePlan) -> None:
         batch.position_id, batch.number, (f"{plan.mark}{plan.name}",), batch.ingested_at_us
     )
     table = table_to_write(lake.ingested_files(source.name))
-    app = app_id(source.name, "given up", batch.position_id)
-    once = CommitProperties(max_commit_retries=0, app_transactions=[transaction(app, batch.number)])
-    rows = with_all_columns(plan_rows(mark), table)
-    write_deltalake(table, rows, mode="append", commit_properties=once)
+    commit_next(table, source.name, mark, plan_rows(mark), ("given up",))
     seal_tables(lake, source.name)
 
 

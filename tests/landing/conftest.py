@@ -5,6 +5,7 @@ import pytest
 from include.lake.paths import Lake
 from include.landing.ingest_position import ensure_position
 from include.landing.parsed_batch import Parse
+from tests.ingested import SIGNALS
 from tests.landed_files import Landing
 from tests.parsers import HERE, parser
 from tests.topics import FakeTopic, served
@@ -18,7 +19,7 @@ def landed(lake: Lake) -> Landing:
 @pytest.fixture
 def made(lake: Lake) -> Lake:
     """A lake with an empty position."""
-    ensure_position(lake, "signals")
+    ensure_position(lake, SIGNALS)
     return lake
 
 

@@ -22,14 +22,14 @@ from tests.planned import NOW, plan, take
 
 def before_commit(patch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
     """Let somebody else do something just before the first plan is committed."""
-    commit = ingest_position._commit_plan
+    commit = ingest_position.commit_next
 
     def wait_and_commit(*given: Any) -> None:
-        patch.setattr(ingest_position, "_commit_plan", commit)
+        patch.setattr(ingest_position, "commit_next", commit)
         meanwhile()
         commit(*given)
 
-    patch.setattr(ingest_position, "_commit_plan", wait_and_commit)
+    patch.setattr(ingest_position, "commit_next", wait_and_commit)
     patch.setattr(ops.time, "sleep", lambda _: None)
 
 
