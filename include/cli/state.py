@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -47,7 +46,6 @@ from include.spark.local_jobs import run_job, say
 from include.spark.submit import reseed_arguments
 
 PANEL = "State"
-UNCHANGED = "nothing was changed: --apply carries it out"
 
 
 @command("savepoint", "savepoint user_counts", PANEL)
@@ -142,11 +140,9 @@ def reseed(
         say(f"the reseed of {stream.name} to generation {generation} is given up")
         return 0
     options = ReseedOptions(buckets, partitions, until, from_beginning, from_state)
-    say(plan_reseed(lake, stream, options).text())
-    if not is_applied:
-        say(UNCHANGED)
-        return 0
-    return _run("reseed_stream", lake, stream, reseed_arguments(vars(options)))
+    args = reseed_arguments(vars(options))
+    plan = plan_reseed(lake, stream, options).text()
+    return _planned(plan, is_applied, lambda: _run("reseed_stream", lake, stream, args))
 
 
 @command("repair-clock", "repair-clock user_events --to 2026-11-20T10:00:00Z --apply", PANEL)
@@ -157,12 +153,10 @@ def repair_clock(
     is_applied: ApplyOption = False,
 ) -> int:
     """Set the clock of a source back, and reseed its streams: the plan, or with --apply do it."""
-    say(_repair_text(lake, source, to))
-    if not is_applied:
-        say(UNCHANGED)
-        return 0
     wanted = [] if to is None else ["--to", to.isoformat()]
-    return run_job("repair_clock", ["--source", source.name, "--lake", lake.root, *wanted])
+    args = ["--source", source.name, "--lake", lake.root, *wanted]
+    text = _repair_text(lake, source, to)
+    return _planned(text, is_applied, lambda: run_job("repair_clock", args))
 
 
 @command("erase", "erase user_counts alice --apply", PANEL)
@@ -181,13 +175,11 @@ def erase(
 ) -> int:
     """Erase all of a key, in the past too: the plan, or with --apply do it."""
     told = _key_of_stdin() if key == "-" else key
-    say(plan_erasure(lake, erased_key(name, told)).text())
-    if not is_applied:
-        say(UNCHANGED)
-        return 0
+    plan = plan_erasure(lake, erased_key(name, told)).text()
     # Not an argument: those stand in logs.
     os.environ[ERASED_KEY] = told
-    return run_job("erase_key", ["--name", name, "--lake", lake.root])
+    args = ["--name", name, "--lake", lake.root]
+    return _planned(plan, is_applied, lambda: run_job("erase_key", args))
 
 
 def _key_of_stdin() -> str:
@@ -209,7 +201,7 @@ def skip_lost(source: SourceArgument, lake: LakeOption, is_applied: ApplyOption 
         if plan is None:
             say(f"nothing that {source.name} has not taken is lost")
             return 0
-        return _skip(plan.text(), partial(apply_skip, lake, source, plan), is_applied)
+        return _planned(plan.text(), is_applied, lambda: apply_skip(lake, source, plan))
 
 
 @command("skip-file", "skip-file user_events 2026-11-20/a.jsonl --apply", PANEL)
@@ -225,7 +217,7 @@ def skip_file(
         if plan is None:
             say(f"{name} is given up already: the next run goes on without it")
             return 0
-        return _skip(plan.text(), partial(apply_skip_file, lake, source, plan), is_applied)
+        return _planned(plan.text(), is_applied, lambda: apply_skip_file(lake, source, plan))
 
 
 @command("set-aside", "set-aside ops/batches --apply", PANEL)
@@ -239,15 +231,15 @@ def set_aside(
 ) -> int:
     """Put what is damaged out of the way, for it to be made anew: the plan, or with --apply do it."""
     plan = plan_set_aside(lake, names, datetime.now(UTC))
-    return _skip(plan.text(), partial(apply_set_aside, lake, plan), is_applied)
+    return _planned(plan.text(), is_applied, lambda: apply_set_aside(lake, plan))
 
 
-def _skip(plan: str, apply: Callable[[], None], is_applied: bool) -> int:
+def _planned(plan: str, is_applied: bool, apply: Callable[[], int | None]) -> int:
+    """Show a plan, and carry it out where that is wanted; the exit code of what does it."""
     say(plan)
     if is_applied:
-        apply()
-    else:
-        say(UNCHANGED)
+        return apply() or 0
+    say("nothing was changed: --apply carries it out")
     return 0
 
 
