@@ -20,7 +20,6 @@ from include.landing.clock_repair import open_repair
 from include.landing.erasures import Erasure, erasures_of, open_erasure
 from include.landing.ingest_position import files_waiting, read_position
 from include.landing.ingest_seal import how_tables_changed
-from include.landing.landed_content import landed_files
 from include.landing.landed_values import shown
 from include.landing.origin import place_of
 from include.landing.parse_files import REINGESTED_ROW, WHOLE_FILE
@@ -28,7 +27,7 @@ from include.origins import DeltaTable
 from include.plans.reseed_plan import ReseedOptions, plan_later_reseed
 from include.registry import all_sources, source_names, stream_names, streams_of
 from include.savepoints.manifest import savepoints_of
-from include.settings import SettingsError, Source, Stream
+from include.settings import SettingsError, Stream
 from include.text_table import counted
 
 
@@ -43,21 +42,15 @@ def refuse_erasure(lake: Lake, key: ErasedKey, begun: Erasure | None) -> None:
             subject=aside[0],
         )
     bronze = f"bronze/{source.name}"
-    if not lake.is_delta_table(lake.bronze(source.name)):
-        is_there = _has_anything(lake, source)
-        raise LakeError(
-            f"there is no {bronze}: {'ingest first' if is_there else 'nor anything to erase'}",
-            code="nothing_there",
-            subject=bronze,
-            command=_how_to_ingest(source) if is_there else None,
-        )
-    columns = delta_table(lake.bronze(source.name)).schema().fields
+    is_there = lake.is_delta_table(lake.bronze(source.name))
+    columns = delta_table(lake.bronze(source.name)).schema().fields if is_there else []
     if lacks := set(key.values) - {column.name for column in columns}:
+        streams = (f"./stateful stream {each.name}" for each in streams_of(source.name))
         raise LakeError(
-            f"{bronze} has no column {min(lacks)} yet: ingest first",
+            f"there is no {bronze} with a column {min(lacks)} yet: ingest first",
             code="nothing_there",
             subject=bronze,
-            command=_how_to_ingest(source),
+            command=next(streams, None),
         )
     _refuse_changed(lake, source.name, begun)
     position = read_position(lake, source.name)
@@ -100,18 +93,6 @@ def _half_reingested(lake: Lake, source: str) -> frozenset[str]:
 def _names_of(table: str, wanted: pc.Expression) -> frozenset[str]:
     rows = dataset_of(table).to_table(columns=["source_file"], filter=wanted)
     return frozenset(rows["source_file"].to_pylist())
-
-
-def _has_anything(lake: Lake, source: Source) -> bool:
-    """Whether something may have the key, though no bronze tells which rows do."""
-    paths = [lake.quarantine(source.name)]
-    for stream in streams_of(source.name):
-        paths += [lake.table(stream.name), lake.rejected(stream.name), lake.savepoints(stream.name)]
-    return bool(landed_files(lake, source.name)) or any(map(lake.is_delta_table, paths))
-
-
-def _how_to_ingest(source: Source) -> str | None:
-    return next((f"./stateful stream {each.name}" for each in streams_of(source.name)), None)
 
 
 def _refuse_changed(lake: Lake, source: str, begun: Erasure | None) -> None:

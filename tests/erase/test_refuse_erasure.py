@@ -1,8 +1,6 @@
-"""That there is nothing to erase is said only of a lake that has nothing of the source."""
+"""What is to be done before a key can be erased."""
 
 from datetime import UTC, datetime
-
-import pytest
 
 from include.care.set_aside import apply_set_aside, plan_set_aside
 from include.erase.erase_plan import plan_erasure
@@ -29,18 +27,4 @@ def test_what_has_landed_is_to_be_ingested_first(lake: Lake):
     with refused(
         "nothing_there", subject="bronze/signals", command="./stateful stream device_signals"
     ):
-        plan_erasure(lake, WHO)
-
-
-@pytest.mark.parametrize("table", ["quarantine/signals", "tables/device_signals"])
-def test_so_it_is_where_a_table_of_the_source_is_left_without_bronze(lake: Lake, table: str):
-    lake.filesystem.create_dir(f"{lake.root}/{table}/_delta_log")
-    with refused(
-        "nothing_there", subject="bronze/signals", command="./stateful stream device_signals"
-    ):
-        plan_erasure(lake, WHO)
-
-
-def test_of_a_lake_without_any_of_that_there_is_nothing_to_erase(lake: Lake):
-    with refused("nothing_there", subject="bronze/signals"):
         plan_erasure(lake, WHO)
