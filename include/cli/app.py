@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         given = list(sys.argv[1:] if argv is None else argv) or ["--help"]
         with panics_as_errors():
-            code = app(given, "stateful", standalone_mode=False)
+            code = app(given, "stateful", standalone_mode=False) or DONE
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read has gone, as `head` does; what is still to be written goes nowhere.
@@ -69,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    return as_exit_code(code or DONE)
+    # A job's code may be any, and minus a signal's number.
+    return code if code in (DONE, REFUSED, INTERRUPTED) else FAILED
 
 
 def _refused(error: StatefulError, given: Sequence[str]) -> int:
@@ -78,11 +79,6 @@ def _refused(error: StatefulError, given: Sequence[str]) -> int:
         show_json(error.record())
     sys.stderr.write(printable(f"{last_line(error)}\n"))
     return error.exit_code
-
-
-def as_exit_code(code: int) -> int:
-    """A job's code as ours: it may be any, and minus a signal's number."""
-    return code if code in (DONE, REFUSED, INTERRUPTED) else FAILED
 
 
 def show_json(value: object) -> None:

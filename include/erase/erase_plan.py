@@ -271,8 +271,10 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
     refuse_erasure(lake, key, begun)
     found = find(lake, key)
     if begun is None and not found.rows and not found.refused:
+        same = [e.erasure for e in erasures_of(lake, source) if e.is_of(key.texts)]
+        before = f": it was erased (ops/erasures, number {same[-1]})" if same else ""
         raise SettingsError(
-            f"{source} has no row of that key{_erased_before(lake, key)}",
+            f"{source} has no row of that key{before}",
             code="nothing_there",
             subject=source,
         )
@@ -323,11 +325,6 @@ def _begun(lake: Lake, key: ErasedKey) -> Erasure | None:
             subject=key.source.name,
         )
     return begun
-
-
-def _erased_before(lake: Lake, key: ErasedKey) -> str:
-    same = [e for e in erasures_of(lake, key.source.name) if e.is_of(key.texts)]
-    return f": it was erased (ops/erasures, number {same[-1].erasure})" if same else ""
 
 
 def _undeclared(lake: Lake) -> Iterator[str]:

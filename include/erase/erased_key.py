@@ -35,10 +35,6 @@ class ErasedKey:
         """What the source says of one of them."""
         return next(field for field in self.source.fields if field.name == name)
 
-    def is_key_of(self, stream: Stream) -> bool:
-        """Whether the stream keeps its states by these fields, and so has one of this key."""
-        return set(key_fields(stream) or ()) == set(self.values)
-
 
 def erased_key(name: str, text: str) -> ErasedKey:
     """The key of a stream (`alice`, `["north", 7]`), or of a source (`user_id=alice`).
@@ -64,9 +60,8 @@ def erased_key(name: str, text: str) -> ErasedKey:
         )
     field, is_given, value = text.partition("=")
     if not is_given:
-        raise wrong_argument(
-            name, f"{name} is a source: give FIELD=VALUE, such as {_example(name)}"
-        )
+        example = f"{source_named(name).fields[0].name}=VALUE"
+        raise wrong_argument(name, f"{name} is a source: give FIELD=VALUE, such as {example}")
     return _typed(source_named(name), {field: value})
 
 
@@ -80,12 +75,8 @@ def key_fields(stream: Stream) -> tuple[str, ...] | None:
 def streams_by_key(key: ErasedKey) -> tuple[list[Stream], list[Stream]]:
     """The streams of its source that keep states by it, and the others, which may have folded its rows."""
     streams = list(streams_of(key.source.name))
-    own = [stream for stream in streams if key.is_key_of(stream)]
+    own = [stream for stream in streams if set(key_fields(stream) or ()) == set(key.values)]
     return own, [stream for stream in streams if stream not in own]
-
-
-def _example(source: str) -> str:
-    return f"{source_named(source).fields[0].name}=VALUE"
 
 
 def _values(name: str, fields: tuple[str, ...], text: str) -> list[str | None]:

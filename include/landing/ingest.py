@@ -8,7 +8,7 @@ A run of a source with a clock ends with a clock row, where one is due (clock.py
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from shlex import quote
@@ -54,29 +54,24 @@ def new_fields(lake: Lake, source: Source, unknown: Mapping[str, int]) -> list[F
     """A finding for each field of `unknown` (name to rows) that none has been made for."""
     if not unknown:
         return []
-    told = read_ops(lake, "findings", {"finding": FINDING, "subject": source.name})
-    details = set(told["detail"].to_pylist())
-    return list(_findings(source, unknown, details))
-
-
-def _findings(source: Source, unknown: Mapping[str, int], told: set[str]) -> Iterator[Finding]:
-    new = [name for name in sorted(unknown) if _detail(source, name) not in told]
-    for name in new[:NAMED]:
-        yield Finding(
+    rows = read_ops(lake, "findings", {"finding": FINDING, "subject": source.name})
+    told = set(rows["detail"].to_pylist())
+    details = {
+        name: f"{shown(name)} landed for {source.name}, which has no such field: it is kept in the "
+        f"column rescued of bronze/{source.name}"
+        for name in sorted(unknown)
+    }
+    return [
+        Finding(
             finding=FINDING,
             severity="info",
             count=unknown[name],
-            detail=_detail(source, name),
+            detail=detail,
             action=f"declare it as a field of {source.name}, with required=False, and streams read it "
             "of these rows, too; or pass it over with ignored=",
         )
-
-
-def _detail(source: Source, name: str) -> str:
-    return (
-        f"{shown(name)} landed for {source.name}, which has no such field: it is kept in the column "
-        f"rescued of bronze/{source.name}"
-    )
+        for name, detail in [each for each in details.items() if each[1] not in told][:NAMED]
+    ]
 
 
 # Between a commit and the newest event in it.

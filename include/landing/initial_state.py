@@ -20,7 +20,7 @@ from pyarrow import fs
 from include.fold.admission import EPOCH, LAST_INSTANT_US, MICROSECOND, NEVER_US, no_such_day
 from include.fold.arrow_values import decode
 from include.fold.definition import KeyedFold
-from include.fold.records import Column, DefinitionError, Items, Nested, Pairs, Scalar, Shape
+from include.fold.records import DefinitionError, Items, Nested, Pairs, Scalar, Shape
 from include.fold.rejecting import key_text
 from include.fold.states import States
 from include.lake.columns import arrow_type
@@ -119,7 +119,7 @@ def _row(item: Any, as_of_us: int, fold: KeyedFold) -> FileRow:
     _check_members("state", state, required=[column.name for column in columns])
     return FileRow(
         landed_value("key", fold.keys.shape, item["key"]),
-        tuple(_value(column, state[column.name]) for column in columns),
+        tuple(landed_value(f"state.{c.name}", c.shape, state[c.name]) for c in columns),
         _timeout_at_us(item.get("timeout_at"), as_of_us, fold),
     )
 
@@ -141,10 +141,6 @@ def _check_members(
     for member in required:
         if member not in value:
             raise RefusedError("missing_field", f"{prefix}{member} is missing: add it")
-
-
-def _value(column: Column, value: Any) -> Any:
-    return landed_value(f"state.{column.name}", column.shape, value)
 
 
 def landed_value(name: str, shape: Shape, value: Any) -> Any:

@@ -131,13 +131,15 @@ def _of_same_topic(state: TopicState, nexts: Mapping[int, int]) -> Iterator[Loss
             yield Loss(partition, None, f"{why}came since", offsets.end)
 
 
+def count_of(lost: Sequence[Loss]) -> int:
+    """How many offsets are known to be lost."""
+    return sum(loss.offsets or 0 for loss in lost)
+
+
 def told(origin: KafkaTopic, lost: Sequence[Loss]) -> str:
     """Losses, for people."""
-    count = sum(loss.offsets or 0 for loss in lost)
     parts = "; ".join(f"partition {loss.partition}: {loss.why}" for loss in lost)
-    return (
-        f"topic {origin.topic} has lost {counted(count, 'offset')} that nobody had taken ({parts})"
-    )
+    return f"topic {origin.topic} has lost {counted(count_of(lost), 'offset')} that nobody had taken ({parts})"
 
 
 class TopicArrivals(NamedTuple):
@@ -264,14 +266,15 @@ def goes_on(
     """
     nexts, origin_id = next_offsets(position), newest_id(position)
     begun = _begun(position.open, is_taken)
-    lost = losses_behind(state, nexts | begun, _id_of(position) or origin_id)
+    begun_of = position.open.origin_id if position.open else None
+    lost = losses_behind(state, nexts | begun, begun_of or origin_id)
     if not lost and not begun:
         return None
     ends = nexts | begun | {loss.partition: loss.goes_on_at for loss in lost}
     named = begun.keys() | {loss.partition for loss in lost}
     names = (OffsetRange(origin.topic, p, (nexts | begun).get(p, 0), ends[p]).name for p in named)
     what = told(origin, lost) if lost else f"topic {origin.topic} has all that comes behind it"
-    return GoesOn(what, _count(lost), tuple(sorted(names)), state.id)
+    return GoesOn(what, count_of(lost), tuple(sorted(names)), state.id)
 
 
 def _begun(batch: Batch | None, is_taken: bool) -> dict[int, int]:
@@ -283,14 +286,6 @@ def _begun(batch: Batch | None, is_taken: bool) -> dict[int, int]:
         else:
             found[wanted.partition] = min(wanted.first, found.get(wanted.partition, wanted.first))
     return found
-
-
-def _id_of(position: Position) -> str | None:
-    return position.open.origin_id if position.open else None
-
-
-def _count(lost: list[Loss]) -> int:
-    return sum(loss.offsets or 0 for loss in lost)
 
 
 def events_before(lake: Lake, source: Source, batch: Batch) -> frozenset[tuple[int, int]] | None:

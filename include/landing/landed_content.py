@@ -45,19 +45,15 @@ def what_it_is(content: bytes) -> str:
 
 def unpacked(name: str, content: bytes, max_bytes: int) -> bytes:
     """The content of the file `name` without gzip, which is known by its first bytes."""
-    is_named_so = name.lower().endswith(".gz")
     if content.startswith(GZIP):
         content = _gunzip(content, max_bytes)
         if content.startswith(GZIP):
             raise UnreadableFileError("gzip within gzip: pack it once")
-    elif is_named_so:
-        told = "empty, not even a gzip header" if not content else _not_gzip(content)
-        raise UnreadableFileError(told)
+    elif name.lower().endswith(".gz"):
+        raise UnreadableFileError(
+            f"no gzip file, though it is named .gz; it is {what_it_is(content)}: name it as that"
+        )
     return content
-
-
-def _not_gzip(content: bytes) -> str:
-    return f"no gzip file, though it is named .gz; it is {what_it_is(content)}: name it so"
 
 
 def _gunzip(content: bytes, max_bytes: int) -> bytes:
@@ -79,15 +75,12 @@ def text_of(content: bytes, encoding: str = "utf-8") -> str:
     try:
         text = content.decode("utf-8-sig" if is_utf8 else encoding)
     except UnicodeDecodeError as error:
-        where = f"{error.reason} at byte {error.start}"
-        raise UnreadableFileError(f"not {encoding.upper()}: {where}{_hint(is_utf8)}") from None
+        hint = '; of a CSV declare its encoding, such as csv=Csv(encoding="cp1252")'
+        where = f"{error.reason} at byte {error.start}{hint if is_utf8 else ''}"
+        raise UnreadableFileError(f"not {encoding.upper()}: {where}") from None
     if "\0" in text:
         raise UnreadableFileError("binary: it has NUL bytes")
     return text.removeprefix("\ufeff")
-
-
-def _hint(is_utf8: bool) -> str:
-    return '; of a CSV declare its encoding, such as csv=Csv(encoding="cp1252")' if is_utf8 else ""
 
 
 # A folder or file that may be there, and is not to be looked at: of one's own, or too deep.

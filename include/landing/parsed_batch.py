@@ -35,7 +35,6 @@ class Summary(NamedTuple):
     rows_in_files: int
     accepted: int
     refused: int
-    newest_event_us: int | None  # None: no row was accepted
     skipped: int = 0  # beside these, by declaration
     rescued: int = 0  # those that had more than the source's fields
     unknown: Mapping[str, int] = MappingProxyType({})  # of each such field, its rows
@@ -102,7 +101,6 @@ class ParsedHere:
             pc.sum(files["rows_in_file"]).as_py() or 0,
             self._accepted.num_rows,
             refused=self._refused.num_rows,
-            newest_event_us=pc.max(self._accepted["event_time_us"]).as_py(),
             skipped=pc.sum(files["rows_skipped"]).as_py() or 0,
             rescued=_count_rescued(self._accepted),
             unknown=add_counts(files["rescued"].to_pylist()),

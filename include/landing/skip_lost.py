@@ -187,16 +187,6 @@ def _words(found: GoesOn, position: Position, begun: tuple[int, int]) -> str:
 
 def apply_skip(lake: Lake, source: Source, plan: SkipPlan) -> None:
     """Go on behind what is lost; the finding `rows_skipped` keeps what that was."""
-    _record(lake, source, plan)  # first: once it is written, nothing is lost any more
-    done = plan.done
-    if plan.rest is not None:
-        (begun, bronze, _), *others = done
-        done = ((begun, bronze, _quarantined(lake, source, plan.rest)), *others)
-    write_taken(lake, source.name, plan.planned, done)
-    seal_tables(lake, source.name)
-
-
-def _record(lake: Lake, source: Source, plan: SkipPlan) -> None:
     found = Finding(
         finding="rows_skipped",
         severity="warning",
@@ -204,7 +194,14 @@ def _record(lake: Lake, source: Source, plan: SkipPlan) -> None:
         detail=f"{plan.what}. `./stateful skip-lost {source.name}` has gone on behind them",
         action=plan.action,
     )
+    # First: once it is written, nothing is lost any more.
     record_findings(lake, None, source.name, [found])
+    done = plan.done
+    if plan.rest is not None:
+        (begun, bronze, _), *others = done
+        done = ((begun, bronze, _quarantined(lake, source, plan.rest)), *others)
+    write_taken(lake, source.name, plan.planned, done)
+    seal_tables(lake, source.name)
 
 
 def _quarantined(lake: Lake, source: Source, rest: Batch) -> int:
@@ -289,17 +286,6 @@ def _mark(lake: Lake, source: Source, batch: Batch, name: str) -> str:
 
 def apply_skip_file(lake: Lake, source: Source, plan: FilePlan) -> None:
     """Mark it in the position; the finding `file_given_up` keeps that it was."""
-    _record_given_up(lake, source, plan)  # first: once it is marked, nobody would come to say so
-    batch = plan.batch
-    mark = Batch(
-        batch.position_id, batch.number, (f"{plan.mark}{plan.name}",), batch.ingested_at_us
-    )
-    table = table_to_write(lake.ingested_files(source.name))
-    commit_next(table, source.name, mark, plan_rows(mark), ("given up",))
-    seal_tables(lake, source.name)
-
-
-def _record_given_up(lake: Lake, source: Source, plan: FilePlan) -> None:
     found = Finding(
         finding="file_given_up",
         severity="warning",
@@ -307,4 +293,12 @@ def _record_given_up(lake: Lake, source: Source, plan: FilePlan) -> None:
         detail=plan.text(),
         action=plan.action(),
     )
+    # First: once it is marked, nobody would come to say so.
     record_findings(lake, None, source.name, [found])
+    batch = plan.batch
+    mark = Batch(
+        batch.position_id, batch.number, (f"{plan.mark}{plan.name}",), batch.ingested_at_us
+    )
+    table = table_to_write(lake.ingested_files(source.name))
+    commit_next(table, source.name, mark, plan_rows(mark), ("given up",))
+    seal_tables(lake, source.name)

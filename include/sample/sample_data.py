@@ -24,11 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from include.fold.admission import EPOCH, MICROSECOND
 from include.lake.paths import Lake, LakeError
 from include.settings import Field, SettingsError, Source
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 WORDS: Mapping[str, Sequence[str]] = {
     "event_type": ("view", "view", "view", "click", "purchase"),
     "level": ("INFO", "INFO", "INFO", "INFO", "WARNING", "ERROR"),
@@ -101,11 +100,9 @@ CUT_AFTER = 5  # characters: neither a JSON object nor all cells of a CSV row
 
 def _spoiled(source: Source, arrival: Arrival, spoilers: Sequence[Spoiler]) -> Row:
     row = row_of(source, arrival)
-    return row if arrival.spoil is None else _choose(spoilers, arrival.spoil)(source, row)
-
-
-def _choose(spoilers: Sequence[Spoiler], draw: float) -> Spoiler:
-    return spoilers[int(draw * len(spoilers))]
+    if arrival.spoil is None:
+        return row
+    return spoilers[int(arrival.spoil * len(spoilers))](source, row)
 
 
 def _text_line(source: Source, arrival: Arrival, line: Callable[[Row], str]) -> str:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from include.settings import PROJECT, SettingsError
-from include.setup.jars import checksum_of_text
 from include.spark.conf import CLASS_ARCHIVE, driver_java_options
 from include.spark.home import JARS
 from include.spark.submit import job_environment, submit_command
@@ -27,13 +26,10 @@ TIMEOUT_S = 600
 
 def made_of(java: str) -> str:
     """A name for all that an archive depends on; `java` is what `java -version` says."""
-    jars = sorted((str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in _jars())
-    return checksum_of_text(repr((java, jars)))
-
-
-def _jars() -> list[Path]:
     spark = PROJECT.glob(".venv/lib/python*/site-packages/pyspark/jars/*.jar")
-    return [*JARS.glob("*.jar"), *spark]
+    found = [*JARS.glob("*.jar"), *spark]
+    jars = sorted((str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in found)
+    return repr((java, jars))
 
 
 def is_archived(java: str) -> bool:

@@ -57,10 +57,6 @@ def checksum_of(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def checksum_of_text(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def fetch_jars(
     python: Path,
     folder: Path = JARS,

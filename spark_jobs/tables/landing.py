@@ -141,7 +141,6 @@ class ParsedOnSpark:
             F.coalesce(F.sum("rows_in_file"), F.lit(0)),
             F.count_if(kind == ACCEPTED),
             F.count_if(kind == REFUSED),
-            F.max("event_time_us"),
             F.coalesce(F.sum("rows_skipped"), F.lit(0)),
             F.count(F.when(kind == ACCEPTED, F.col("rescued"))),
             F.collect_list(F.when(kind == FILE, F.col("rescued"))),
