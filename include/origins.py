@@ -44,16 +44,14 @@ class SchemaRegistry:
                 subject="url",
             )
         if self.timeout < timedelta(seconds=1):
-            raise SettingsError(
-                f"{self.name}: timeout must be at least a second", subject="timeout"
-            )
+            raise _wrong(self.name, "timeout", "must be at least a second")
         if bool(self.username) != bool(self.password_env):
-            raise SettingsError(
-                f"{self.name}: username goes with password_env, the name of the environment variable "
-                "that has the password",
-                subject="username",
+            raise _wrong(
+                self.name,
+                "username",
+                "goes with password_env, the name of the environment variable that has the password",
             )
-        _check_certificates(self.name, self, parts.scheme == "https", "an https:// url")
+        _check_certificates(self, parts.scheme == "https", "an https:// url")
 
     @property
     def name(self) -> str:
@@ -92,55 +90,53 @@ class KafkaTopic:
     def __post_init__(self) -> None:
         for name in ("servers", "topic"):
             if not getattr(self, name).strip():
-                raise SettingsError(f"Kafka: {name} is empty", subject=name)
+                raise _wrong("Kafka", name, "is empty")
         for limit in ("commit_messages", "spark_messages"):
             if getattr(self, limit) < 1:
-                raise SettingsError(
-                    f"Kafka topic {self.topic}: {limit} must be above 0", subject=limit
-                )
+                raise _wrong(self.name, limit, "must be above 0")
         if self.timeout < timedelta(seconds=1):
-            raise SettingsError(
-                f"Kafka topic {self.topic}: timeout must be at least a second", subject="timeout"
-            )
+            raise _wrong(self.name, "timeout", "must be at least a second")
         self._check_word("format", ("json", "avro"))
         self._check_word("tombstones", ("quarantine", "skip"))
         self._check_schema()
         self._check_security()
 
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"Kafka topic {self.topic}"
+
     def _check_schema(self) -> None:
         given = [self.schema_registry, self.schema]
         if len([each for each in given if each is not None]) != (self.format == "avro"):
-            raise SettingsError(
-                f'Kafka topic {self.topic}: format="avro" needs either schema_registry or schema, '
-                "and no other format has any",
-                subject="format",
+            raise _wrong(
+                self.name,
+                "format",
+                '"avro" needs either schema_registry or schema, and no other format has any',
             )
         if self.schema is not None:
             # Here, so that whoever reads the topic, on whatever machine, has it.
-            object.__setattr__(self, "schema", _schema_text(self.topic, self.schema))
+            object.__setattr__(self, "schema", _schema_text(self.name, self.schema))
 
     def _check_word(self, name: str, known: Iterable[str]) -> None:
         if getattr(self, name) not in known:
-            raise SettingsError(
-                f"Kafka topic {self.topic}: {name}={getattr(self, name)!r} is not supported: "
-                f"known are {', '.join(known)}",
-                subject=name,
+            raise _wrong(
+                self.name, name, f"must be one of {', '.join(known)}, not {getattr(self, name)!r}"
             )
 
     def _check_security(self) -> None:
         if self.sasl is not None:
             self._check_word("sasl", MECHANISMS)
             if not (self.username and self.password_env):
-                raise SettingsError(
-                    f"Kafka topic {self.topic}: sasl needs a username, and in password_env the name "
-                    "of the environment variable that has the password",
-                    subject="sasl",
+                raise _wrong(
+                    self.name,
+                    "sasl",
+                    "needs a username, and in password_env the name of the environment variable that "
+                    "has the password",
                 )
         elif self.username or self.password_env:
-            raise SettingsError(
-                f"Kafka topic {self.topic}: username and password_env need sasl", subject="sasl"
-            )
-        _check_certificates(f"Kafka topic {self.topic}", self, self.tls, "tls=True")
+            raise _wrong(self.name, "sasl", "is needed for username and password_env")
+        _check_certificates(self, self.tls, "tls=True")
 
     def check_paths(self, source: str, paths: Iterable[str]) -> None:
         """SettingsError for a path below `_kafka` that no message has."""
@@ -154,43 +150,38 @@ class KafkaTopic:
                 )
 
 
-def _check_certificates(
-    name: str, of: KafkaTopic | SchemaRegistry, has_tls: bool, needed: str
-) -> None:
+def _wrong(whose: str, setting: str, said: str) -> SettingsError:
+    return SettingsError(f"{whose}: {setting} {said}", subject=setting)
+
+
+def _check_certificates(of: KafkaTopic | SchemaRegistry, has_tls: bool, needed: str) -> None:
     files = (of.ca_file, of.certificate_file, of.key_file, of.key_password_env)
     if any(files) and not has_tls:
-        raise SettingsError(f"{name}: certificates and keys need {needed}", subject="ca_file")
+        raise _wrong(of.name, "ca_file", f"and other certificates and keys need {needed}")
     if bool(of.certificate_file) != bool(of.key_file):
-        raise SettingsError(
-            f"{name}: certificate_file and key_file go together", subject="certificate_file"
-        )
+        raise _wrong(of.name, "certificate_file", "goes together with key_file")
 
 
-def _schema_text(topic: str, given: str) -> str:
+def _schema_text(whose: str, given: str) -> str:
     try:
         is_text = given.lstrip().startswith("{")
         text = given if is_text else (PROJECT / given).read_text()
         if not isinstance(json.loads(text), dict):
-            raise SettingsError(f"Kafka topic {topic}: schema is no JSON object", subject="schema")
+            raise _wrong(whose, "schema", "is no JSON object")
     except (OSError, ValueError, RecursionError) as error:
-        raise SettingsError(
-            f"Kafka topic {topic}: schema is neither JSON nor the path of a file with it: {error}",
-            subject="schema",
-        ) from None
+        said = f"is neither JSON nor the path of a file with it: {error}"
+        raise _wrong(whose, "schema", said) from None
     return text
 
 
-def secret(name: str, of: KafkaTopic | SchemaRegistry, setting: str) -> str | None:
-    """What the environment has under the name that is set; None of no name.
-
-    SettingsError when it has nothing: `name` says whose it is.
-    """
+def secret(of: KafkaTopic | SchemaRegistry, setting: str) -> str | None:
+    """What the environment has under the name that is set; None of no name. SettingsError when nothing."""
     variable = getattr(of, setting)
     if variable is None:
         return None
     if not (value := os.environ.get(variable)):
         raise SettingsError(
-            f"{name}: {setting} names {variable}, which is not set in the environment of this process",
+            f"{of.name}: {setting} names {variable}, which is not set in the environment of this process",
             subject=variable,
         )
     return value
@@ -206,12 +197,10 @@ class DeltaTable:
 
     def __post_init__(self) -> None:
         if not self.uri.strip():
-            raise SettingsError("Delta table: uri is empty", subject="uri")
+            raise _wrong("Delta table", "uri", "is empty")
         if self.on_change not in ("stop", "ignore"):
-            raise SettingsError(
-                f"Delta table {self.uri}: on_change must be stop or ignore, not {self.on_change!r}",
-                subject="on_change",
-            )
+            said = f"must be stop or ignore, not {self.on_change!r}"
+            raise _wrong(f"Delta table {self.uri}", "on_change", said)
 
 
 Origin = KafkaTopic | DeltaTable

@@ -123,15 +123,13 @@ class Source:
         self._check_names()
         names = {field.name for field in self.fields}
         if self.rescue and RESCUED in {name.lower() for name in names}:
-            raise SettingsError(
-                f"source {self.name}: bronze keeps what is no field in a column {RESCUED}: call the "
-                "field of that name something else, or declare rescue=False",
-                subject="rescue",
+            raise self._wrong(
+                "rescue",
+                f"keeps what is no field in a column {RESCUED} of bronze: call the field of that name "
+                "something else, or declare rescue=False",
             )
         if kept := {field.was for field in self.fields} & names:
-            raise SettingsError(
-                f"source {self.name}: was={min(map(str, kept))!r} is still a field", subject="was"
-            )
+            raise self._wrong("was", f"of a field is {min(map(str, kept))!r}, which is one still")
         if self.spark_bytes < 0:
             raise self._wrong("spark_bytes", "must not be negative")
         for span in ("max_future", "clock_grace"):
@@ -165,26 +163,18 @@ class Source:
         known = {field.name: sql_type(field.type).name for field in self.fields}
         for name in self.deduplicate.names if self.deduplicate else ():
             if name not in known:
-                raise SettingsError(
-                    f"source {self.name}: deduplicate: {name!r} is none of its fields: "
-                    f"{', '.join(known)}",
-                    subject="deduplicate",
-                )
+                raise self._wrong("deduplicate", f"{name!r} is no field: {', '.join(known)}")
             if known[name] in NOT_EQUAL_TO_ITSELF:
-                raise SettingsError(
-                    f"source {self.name}: deduplicate: {name!r} is {known[name]}, by which none "
-                    "is known again",
-                    subject="deduplicate",
-                )
+                said = f"{name!r} is {known[name]}, by which none is known again"
+                raise self._wrong("deduplicate", said)
 
     def _check_groups(self) -> None:
         # Its rows would be grouped by a topic's name, or by versions of a table.
         if self.watermark_per == FOLDER and self.origin is not None:
-            raise SettingsError(
-                f"source {self.name}: watermark_per=FOLDER is for files in landing/{self.name}; what "
-                "comes from elsewhere is grouped by a required field, such as one with "
-                'path="_kafka.partition"',
-                subject="watermark_per",
+            raise self._wrong(
+                "watermark_per",
+                f"FOLDER is for files in landing/{self.name}; what comes from elsewhere is grouped by a "
+                'required field, such as one with path="_kafka.partition"',
             )
         if self.watermark_per not in (None, FOLDER):
             fields = [f.name for f in self.fields if f.required and f.type in GROUP_TYPES]

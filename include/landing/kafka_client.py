@@ -200,7 +200,6 @@ def _message(received: Any) -> Message:
 
 def client_settings(origin: KafkaTopic) -> dict[str, Any]:
     """As librdkafka names them. SettingsError when a variable of the environment is missing."""
-    name = f"Kafka topic {origin.topic}"
     protocol = ("SASL_" if origin.sasl else "") + ("SSL" if origin.tls else "PLAINTEXT")
     settings = {
         "bootstrap.servers": origin.servers,
@@ -208,9 +207,9 @@ def client_settings(origin: KafkaTopic) -> dict[str, Any]:
         "ssl.ca.location": origin.ca_file,
         "ssl.certificate.location": origin.certificate_file,
         "ssl.key.location": origin.key_file,
-        "ssl.key.password": secret(name, origin, "key_password_env"),
+        "ssl.key.password": secret(origin, "key_password_env"),
         "sasl.mechanism": origin.sasl,
         "sasl.username": origin.username,
-        "sasl.password": secret(name, origin, "password_env"),
+        "sasl.password": secret(origin, "password_env"),
     }
     return {key: value for key, value in settings.items() if value is not None}

@@ -343,7 +343,7 @@ def _asked(registry: SchemaRegistry, path: str) -> dict[str, Any] | None:
     """The answer to a GET; None of one that says that there is no such schema."""
     url = f"{registry.url.rstrip('/')}/{path}"
     request = Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 (checked where it is declared)
-    if (password := secret(registry.name, registry, "password_env")) is not None:
+    if (password := secret(registry, "password_env")) is not None:
         user = b64encode(f"{registry.username}:{password}".encode()).decode()
         # Not to wherever the answer may redirect to.
         request.add_unredirected_header("Authorization", f"Basic {user}")
@@ -379,7 +379,7 @@ def _opener(registry: SchemaRegistry) -> OpenerDirector:
         return build_opener()
     context = ssl.create_default_context(cafile=registry.ca_file)
     if registry.certificate_file is not None:
-        password = secret(registry.name, registry, "key_password_env")
+        password = secret(registry, "key_password_env")
         context.load_cert_chain(registry.certificate_file, registry.key_file, password)
     return build_opener(HTTPSHandler(context=context))
 
