@@ -379,6 +379,15 @@ def commit_info(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 
 
+def told_by(commit_info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What its writer had it say, as JSON; empty for somebody else's text."""
+    try:
+        told = json.loads(commit_info.get("userMetadata") or "{}")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
 def adds_data(actions: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a commit adds rows: what a stream reads. OPTIMIZE and the like do not."""
     return any(action.get("add", {}).get("dataChange", False) for action in actions)

@@ -6,7 +6,6 @@ then has landed. Where that is known to be untrue the row is held back, as what 
 it may be late. The Dag and the job decide alike, here.
 """
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 from pyarrow import fs
 
 from include.fold.admission import EPOCH, US_PER_MS, instant_of
-from include.lake.delta_log import table_to_read
+from include.lake.delta_log import table_to_read, told_by
 from include.lake.paths import Lake, LakeError
 from include.landing.clock_repair import is_reset_missing
 from include.landing.group_clock import Groups, logged_groups
@@ -192,7 +191,7 @@ def read_logged_clock(lake: Lake, source: Source) -> Clock | None:
         return Clock(None, None)
     newest: Clock | None = None
     for commit in table_to_read(path).history(limit=COMMITS_LOOKED_AT):
-        metadata = _user_metadata(commit)
+        metadata = told_by(commit)
         if WATERMARK_KEY in metadata:
             found = _clock_in(metadata, source)
             newest = found if newest is None else newest.or_later(found)
@@ -218,7 +217,7 @@ def check_clock_order(lake: Lake, source: Source, before: Clock, after: Clock) -
     commits = iter(table_to_read(lake.bronze(source.name)).history(limit=COMMITS_LOOKED_AT))
     if not any(_has_made(after, commit) for commit in commits):  # and on to those before it
         return
-    for metadata in map(_user_metadata, commits):
+    for metadata in map(told_by, commits):
         if WATERMARK_KEY in metadata:
             found = _clock_in(metadata, source)
             if before != before.or_later(found):
@@ -234,7 +233,7 @@ def check_clock_order(lake: Lake, source: Source, before: Clock, after: Clock) -
 
 
 def _has_made(clock: Clock, commit: Mapping[str, Any]) -> bool:
-    named = _user_metadata(commit).get(INGESTED_AT_KEY) == clock.ingested_at_us
+    named = told_by(commit).get(INGESTED_AT_KEY) == clock.ingested_at_us
     return named and not moves_nothing(commit)
 
 
@@ -244,12 +243,4 @@ def _text(clock: Clock) -> str:
 
 def moves_nothing(commit: Mapping[str, Any]) -> bool:
     """Whether a commit of bronze (its commitInfo) is a clock row that moved no watermark."""
-    return bool(_user_metadata(commit).get(STILL_KEY))
-
-
-def _user_metadata(commit: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        metadata = json.loads(commit.get("userMetadata") or "{}")
-    except ValueError:
-        return {}  # someone else's commit, with a text of their own
-    return metadata if isinstance(metadata, dict) else {}
+    return bool(told_by(commit).get(STILL_KEY))

@@ -1,12 +1,11 @@
 """Whether bronze, quarantine and the position of a source are what ingestion has made them."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from deltalake import DeltaTable
 
-from include.lake.delta_log import delta_table, open_table
+from include.lake.delta_log import delta_table, open_table, told_by
 from include.lake.findings import Finding
 from include.lake.how_to_mend import how_to_mend
 from include.lake.paths import Lake, LakeError
@@ -42,13 +41,7 @@ def ours(source: str) -> IsOurs:
     def is_ours(commit_info: Mapping[str, Any], actions: Actions) -> bool:
         if any(a.get("txn", {}).get("appId", "").startswith(app_prefix(source)) for a in actions):
             return True
-        try:
-            metadata = json.loads(commit_info.get("userMetadata") or "{}")
-        except ValueError:
-            return False
-        return isinstance(metadata, dict) and bool(
-            metadata.keys() & {WATERMARK_KEY, REINGESTED_KEY}
-        )
+        return bool(told_by(commit_info).keys() & {WATERMARK_KEY, REINGESTED_KEY})
 
     return is_ours
 

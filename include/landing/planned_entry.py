@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict
 
 from include.lake.commits import find_commit
-from include.lake.delta_log import commit_info, table_to_read
+from include.lake.delta_log import commit_info, table_to_read, told_by
 from include.lake.paths import Lake
 from include.origins import KafkaTopic
 from include.settings import Field, Source
@@ -41,7 +41,4 @@ def _field(field: Field) -> tuple[str, ...]:
 def planned_entry(lake: Lake, path: str, app_id: str, batch: int) -> str | None:
     """The hash of that with which the plan was committed to the position at `path`; None of none."""
     found = find_commit(lake, path, table_to_read(path).version(), app_id, batch)
-    if found is None:
-        return None
-    told = json.loads(commit_info(found.actions).get("userMetadata") or "{}")
-    return told.get(ENTRY) if isinstance(told, dict) else None
+    return None if found is None else told_by(commit_info(found.actions)).get(ENTRY)
