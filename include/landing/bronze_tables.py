@@ -22,7 +22,6 @@ from include.lake.columns import (
 )
 from include.lake.delta_log import delta_table, table_to_read
 from include.lake.errors import settings_changed
-from include.lake.how_to_mend import how_to_mend
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
 from include.landing.arrivals import origin_columns, refused_columns
@@ -381,7 +380,6 @@ def refuse_other_fields(lake: Lake, source: Source) -> None:
 def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
     refuse_taken(source)
     found = found_fields(table)
-    _refuse_not_null(source, path, table)
     _refuse_rescued(source, path, found)
     _refuse_other_case(source, path, found)
     types = {name: column.type for name, column in found.items()}
@@ -399,20 +397,6 @@ def _refuse_others(table: DeltaTable, path: str, source: Source) -> None:
         if column is None and field.was is not None:
             _refuse_was(source, field, path, types)
         _refuse_times(source, field, path, found)
-
-
-def _refuse_not_null(source: Source, path: str, table: DeltaTable) -> None:
-    """Ingestion writes null to a column that others have added."""
-    ours = {c.name for c in bronze_columns(source)}
-    for column in table.schema().fields:
-        if column.name not in ours and not column.nullable:
-            raise SettingsError(
-                f"source {source.name}: {path} has a column {column.name} that must not be null, and is "
-                f"neither a field nor ours: no row could be ingested. In Spark: ALTER TABLE delta.`{path}` "
-                f"ALTER COLUMN `{column.name}` DROP NOT NULL; or {how_to_mend(path)}",
-                code="changed_by_others",
-                subject=column.name,
-            )
 
 
 def _refuse_rescued(source: Source, path: str, found: Mapping[str, FoundField]) -> None:

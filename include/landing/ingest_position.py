@@ -56,18 +56,11 @@ ORIGIN_ID = Column("origin_id", "string", "The id of the topic or table that it 
 ORIGIN_FIELD = without_comments(documented([ORIGIN_ID])).field(0)
 
 
-def _id_of(path: str, table: DeltaTable) -> str:
-    """The name of the table: of the sequence of its batches in bronze and in quarantine."""
-    name = table.metadata().name
-    if name is None:
-        raise damaged(path, f"{path} has no name, so it is not ours")
-    return str(name)
-
-
 def position_of(path: str, table: DeltaTable) -> Position:
-    """What the table at `path` says. LakeError when it is damaged, or not ours."""
+    """What the table at `path` says. LakeError when it is damaged."""
     rows = _read(path, table)
-    position_id = _id_of(path, table)
+    # The name of the sequence of its batches, in bronze and in quarantine.
+    position_id = str(table.metadata().name)
     newest, done = _most(rows), _most(rows.filter(pc.is_null(rows["source_file"])))
     named = rows.filter(pc.is_valid(rows["source_file"]))
     is_done = pc.less_equal(named["batch"], done)

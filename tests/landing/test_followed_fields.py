@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from deltalake import Field as DeltaField
-from deltalake.schema import PrimitiveType
 
 from include.lake.paths import Lake
 from include.landing.bronze_tables import late_fields, with_late_fields
@@ -168,16 +166,4 @@ def test_what_is_no_field_is_not_kept_beside_a_column_rescued_in_another_case(
     land(landed, "0.jsonl", row(0, Rescued="plain text"))
     ingest(lake, source(replace(NOTE, name="Rescued"), rescue=False))
     with refused("settings_changed", subject="rescued"):
-        ingest(lake, source())
-
-
-def test_a_column_of_others_that_must_not_be_null_is_named_with_what_mends_it(
-    lake: Lake, landed: Landing
-):
-    land(landed, "0.jsonl", row(0))
-    ingest(lake, source())
-    more = DeltaField("more", PrimitiveType("long"), nullable=False)
-    DeltaTable(lake.bronze("signals")).alter.add_columns([more])
-    land(landed, "1.jsonl", row(1))
-    with refused("changed_by_others", subject="more"):
         ingest(lake, source())
