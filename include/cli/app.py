@@ -124,9 +124,6 @@ def _lake_option(parser: Callable[[str], Lake | str], text: str) -> Any:
 LakeOption = Annotated[
     Lake, _lake_option(lambda root: open_lake(absolute_lake(root)), "The lake's folder or URI.")
 ]
-NewLakeOption = Annotated[
-    str, _lake_option(absolute_lake, "The lake's folder or URI; a folder is made.")
-]
 AnyLakeOption = Annotated[
     str, _lake_option(absolute_lake, "The lake's folder or URI; there need not be one yet.")
 ]

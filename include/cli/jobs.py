@@ -14,12 +14,12 @@ from include.care.check_checkpoint import check_checkpoint, format_check
 from include.cli.app import (
     DONE,
     FAILED,
+    AnyLakeOption,
     AnyStreamArgument,
     DryRunOption,
     JsonOption,
     LakeOption,
     MistakeError,
-    NewLakeOption,
     StreamArgument,
     command,
     show_json,
@@ -46,7 +46,7 @@ def setup() -> int:
 
 @command("run", "run --lake /data/lake --port 8081", PANEL)
 def run(
-    root: NewLakeOption,
+    root: AnyLakeOption,
     port: Annotated[int, typer.Option(envvar="PORT", help="Of Airflow's UI and API.")] = 8080,
     is_once: Annotated[
         bool, typer.Option("--once", help="End after the first successful runs.")

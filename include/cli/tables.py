@@ -11,9 +11,9 @@ import typer
 from include import run_local
 from include.care.maintain_ops import run_maintenance
 from include.cli.app import (
+    AnyLakeOption,
     DryRunOption,
     LakeOption,
-    NewLakeOption,
     SourceArgument,
     command,
     instant,
@@ -36,7 +36,7 @@ def maintain_tables(lake: LakeOption, is_dry_run: DryRunOption = False) -> int:
 
 @command("sample-data", "sample-data --events 2000 --late-share 0.05", PANEL)
 def sample_data(
-    root: NewLakeOption,
+    root: AnyLakeOption,
     name: Annotated[str, typer.Option("--source", help="One source, or all.")] = "all",
     start: Annotated[
         datetime | None,

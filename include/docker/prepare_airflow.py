@@ -126,7 +126,9 @@ def prepare_lake(root: str) -> None:
     lake = Lake(root.rstrip("/") or "/")
     try:
         if isinstance(lake.filesystem, fs.LocalFileSystem):
-            make_folders(lake)
+            for source in all_sources():
+                landing = lake.path_in_filesystem(lake.landing(source.name))
+                lake.filesystem.create_dir(landing, recursive=True)
         write_and_delete(lake)
     except (OSError, ArrowException) as error:
         reason = shorten(str(error), REASON_CHARACTERS)
@@ -137,12 +139,6 @@ def prepare_lake(root: str) -> None:
             code="wrong_setting",
             subject="LAKE",
         ) from error
-
-
-def make_folders(lake: Lake) -> None:
-    for source in all_sources():
-        landing = lake.path_in_filesystem(lake.landing(source.name))
-        lake.filesystem.create_dir(landing, recursive=True)
 
 
 def write_and_delete(lake: Lake) -> None:

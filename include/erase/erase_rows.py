@@ -25,11 +25,11 @@ from include.landing.bronze_tables import found_fields, has_rescued, late_fields
 from include.landing.landed_file import row_of_raw
 from include.landing.landed_row import value_at
 from include.landing.landed_values import RefusedError, converter
+from include.landing.parse_files import REINGESTED_ROW
 from include.settings import RESCUED, Source
 
 # A shorter value of a row names nobody by itself, and stands in many texts.
 LEAST_TEXT = 8
-TAKEN_AGAIN = re.compile(r"#[0-9a-f]{32}\Z")
 FREE_TEXT = ("raw", "correction", "reason", "kafka_message")  # of quarantine
 
 
@@ -60,7 +60,7 @@ def find(lake: Lake, key: ErasedKey) -> Found:
 def landed_file_of(name: str) -> str:
     """The landed file that a row of bronze came in, by its `source_file`: FILE, or of a row that was
     taken in again FILE#QUARANTINE_ID. A file's own name may have a # too."""
-    return TAKEN_AGAIN.sub("", name)
+    return re.sub(REINGESTED_ROW, "", name)
 
 
 def rows_and_mask(
@@ -241,7 +241,8 @@ SNAPPY = WriterProperties(compression="SNAPPY", max_row_group_size=ROWS_A_GROUP)
 
 def erase_rows(lake: Lake, key: ErasedKey, found: Found) -> None:
     """Landed files, then quarantine, then bronze. Under the leases of the source and its streams."""
-    _delete_landed(lake, key.source.name, found.files)
+    for name in files_in_landing(lake, key.source.name, found.files):
+        lake.filesystem.delete_file(_landed_path(lake, key.source.name, name))
     _rewrite_quarantine(lake, key.source.name, found.refused)
     _rewrite_bronze(lake, key, found.dates)
 
@@ -253,11 +254,6 @@ def files_in_landing(lake: Lake, source: str, names: Sequence[str]) -> list[str]
         for name in names
         if lake.filesystem.get_file_info(_landed_path(lake, source, name)).is_file
     ]
-
-
-def _delete_landed(lake: Lake, source: str, names: Sequence[str]) -> None:
-    for name in files_in_landing(lake, source, names):
-        lake.filesystem.delete_file(_landed_path(lake, source, name))
 
 
 def _landed_path(lake: Lake, source: str, name: str) -> str:

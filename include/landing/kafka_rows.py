@@ -64,8 +64,8 @@ def values_of(source: Source) -> Values:
 class JsonValues:
     """`Values` of JSON in UTF-8."""
 
-    def __init__(self, source: Source) -> None:
-        self._rows = JsonRows("", source)
+    def __init__(self, source: Source, rows: type[JsonRows] = JsonRows) -> None:
+        self._rows = rows("", source)
 
     def values(self, value: bytes) -> Mapping[str, object]:
         try:
@@ -76,13 +76,6 @@ class JsonValues:
 
     def raw(self, value: bytes) -> str:
         return _as_text(value)
-
-
-class CorrectedValues(JsonValues):
-    """Of records, each corrected as JSON: what their `raw` marks is what it was."""
-
-    def __init__(self, source: Source) -> None:
-        self._rows = RawRows("", source)
 
 
 # Of a value: its schema, and where its record begins.
@@ -302,7 +295,7 @@ def judged_again(
     origin = source.origin
     assert isinstance(origin, KafkaTopic)
     is_of_record = corrected is not None and origin.format != "json"
-    read = CorrectedValues(source) if is_of_record else None
+    read = JsonValues(source, RawRows) if is_of_record else None
     return judge_of(source, Rescue(source), read=read)(message_of(row, corrected), at_us)
 
 

@@ -9,7 +9,6 @@ that fails jobs run as they did without: slower, and right.
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from include.settings import PROJECT, SettingsError
@@ -56,7 +55,8 @@ def _run_job(archive: Path) -> bool:
     """Whether the job that leaves the archive has come to its end."""
     with LOG.open("w") as log:
         try:
-            environment = _plain(os.environ) | job_environment("local[2]")
+            environment = os.environ | job_environment("local[2]")
+            environment.pop("SPARK_MASTER", None)
             ended = subprocess.run(
                 archiving_command(archive),
                 env=environment,
@@ -71,10 +71,6 @@ def _run_job(archive: Path) -> bool:
             log.write(f"{error}\n")
             return False
     return ended.returncode == 0
-
-
-def _plain(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name != "SPARK_MASTER"}
 
 
 def archiving_command(archive: Path) -> list[str]:
