@@ -9,10 +9,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import PurePosixPath
 from shlex import quote
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from include.lake.paths import Lake, LakeError
@@ -174,36 +173,17 @@ class FileGoneError(LakeError):
     """A file was listed, or planned, and is no longer in landing."""
 
 
-class Opened(NamedTuple):
-    """A file to be read from its begin."""
-
-    file: Any  # binary: Python's or Arrow's
-    bytes: int
-
-
 def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
-    """The content of the file `name` below the landing folder `root`; fails as `open_landed`.
+    """The content of the file `name` below the landing folder `root`.
 
-    UnreadableFileError for one of more than `max_bytes`, too.
+    UnreadableFileError for what is to be refused, as of more than `max_bytes`; FileGoneError when it is
+    no longer there. Any other failure to read is the lake's and not this file's: it fails the run.
     """
-    with open_landed(lake, root, name) as opened:
-        if opened.bytes > max_bytes:
-            raise UnreadableFileError(
-                f"{opened.bytes} bytes, more than the {max_bytes} allowed: split it"
-            )
-        return bytes(opened.file.read(opened.bytes))
-
-
-@contextmanager
-def open_landed(lake: Lake, root: str, name: str) -> Iterator[Opened]:
-    """UnreadableFileError for what is to be refused; FileGoneError when it is no longer there.
-
-    Any other failure to read is the lake's and not this file's: it fails the run.
-    """
-    opened = _opened_here(root, name) if is_local(lake) else _opened(lake, f"{root}/{name}")
     try:
-        with opened as found:
-            yield found
+        if is_local(lake):
+            return _read_here(root, name, max_bytes)
+        with lake.filesystem.open_input_file(f"{root}/{name}") as file:
+            return _read(file, file.size(), max_bytes)
     except PermissionError as error:
         raise UnreadableFileError(f"permission denied: {error.strerror}") from None
     except FileNotFoundError as error:
@@ -217,14 +197,13 @@ def open_landed(lake: Lake, root: str, name: str) -> Iterator[Opened]:
         ) from error
 
 
-@contextmanager
-def _opened(lake: Lake, path: str) -> Iterator[Opened]:
-    with lake.filesystem.open_input_file(path) as file:
-        yield Opened(file, file.size())
+def _read(file: Any, size: int, max_bytes: int) -> bytes:
+    if size > max_bytes:
+        raise UnreadableFileError(f"{size} bytes, more than the {max_bytes} allowed: split it")
+    return bytes(file.read(size))
 
 
-@contextmanager
-def _opened_here(root: str, name: str) -> Iterator[Opened]:
+def _read_here(root: str, name: str, max_bytes: int) -> bytes:
     path = f"{root}/{name}"
     if name.endswith("/"):
         raise UnreadableFileError(_why_not_taken(path.rstrip("/")))
@@ -239,13 +218,14 @@ def _opened_here(root: str, name: str) -> Iterator[Opened]:
     descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         before = os.fstat(descriptor)
-        yield Opened(file, before.st_size)
+        content = _read(file, before.st_size, max_bytes)
         after = os.fstat(descriptor)
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise UnreadableFileError(
             "it was written to while it was read: write under a name that begins with _, and rename "
             "it when it is whole"
         )
+    return content
 
 
 def _why_not_taken(path: str) -> str:

@@ -2,14 +2,13 @@
 
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from include.lake.paths import Lake
-from include.landing import landed_file as open_landed
+from include.landing import landed_file
 from include.landing.ingest import ingest
 from include.landing.ingest_position import files_waiting
 from include.landing.landed_content import landed_files
@@ -100,33 +99,21 @@ def test_a_folder_that_may_not_be_listed_is_refused_alone(
     assert [name for name, _ in values_of(lake)] == ["a.jsonl", "shut/b.jsonl"]
 
 
-class Growing:
-    """A file of which somebody writes more while it is read."""
-
-    def __init__(self, file: Any, path: Path) -> None:
-        self._file, self._path = file, path
-
-    def read(self, size: int) -> bytes:
-        found: bytes = self._file.read(size)
-        with self._path.open("a") as writer:
-            writer.write(signal(9) + "\n")
-        return found
-
-
 def test_a_file_that_is_written_to_while_it_is_read_is_refused(
     lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch
 ):
     path = landed.add("grows.jsonl", [signal(0)])
     landed.add("whole.jsonl", [signal(1)])
-    opened_here = open_landed._opened_here
+    read = landed_file._read
 
-    @open_landed.contextmanager
-    def opened(root: str, name: str) -> Iterator[open_landed.Opened]:
-        with opened_here(root, name) as found:
-            grows = name == path.name
-            yield found._replace(file=Growing(found.file, path)) if grows else found
+    def read_meanwhile(*given: Any) -> bytes:
+        found = read(*given)
+        if found == path.read_bytes():
+            with path.open("a") as writer:
+                writer.write(signal(9) + "\n")
+        return found
 
-    monkeypatch.setattr(open_landed, "_opened_here", opened)
+    monkeypatch.setattr(landed_file, "_read", read_meanwhile)
     ingest(lake, SIGNALS)
     assert [name for name, _ in values_of(lake)] == ["whole.jsonl"]
     assert "written to while it was read" in refusals(lake)["grows.jsonl"]
