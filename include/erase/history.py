@@ -4,7 +4,6 @@ Older files, the change feed, and the log: commits hold predicates and the least
 each column, and so do older checkpoints. What a writer beside us has not committed yet is left alone.
 """
 
-import json
 import re
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -13,7 +12,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from include.lake.delta_log import delta_table
+from include.lake.delta_log import delta_table, read_actions
 from include.lake.ops import despite_others
 from include.lake.paths import Lake
 
@@ -45,18 +44,14 @@ def _committed(lake: Lake, path: str) -> set[str]:
     """The files, below the table, that any version in its log has or had."""
     found: set[str] = set()
     for info in _files(lake, f"{path}/_delta_log"):
-        if info.base_name.endswith(".json") and VERSIONED.match(info.base_name):
-            found |= _of_commit(lake, info.path)
+        versioned = VERSIONED.match(info.base_name)
+        if info.base_name.endswith(".json") and versioned:
+            actions = read_actions(lake, path, int(versioned[1]))
+            parts = (action.get(kind) for action in actions for kind in ("add", "remove", "cdc"))
+            found |= {unquote(part["path"]) for part in parts if part}
         elif info.base_name.endswith(".parquet"):
             found |= _of_checkpoint(lake, info.path)
     return found
-
-
-def _of_commit(lake: Lake, name: str) -> set[str]:
-    with lake.filesystem.open_input_stream(name) as file:
-        actions = [json.loads(line) for line in file.read().decode().split("\n") if line]
-    parts = (action.get(kind) for action in actions for kind in ("add", "remove", "cdc"))
-    return {unquote(part["path"]) for part in parts if part}
 
 
 def _of_checkpoint(lake: Lake, name: str) -> set[str]:

@@ -24,7 +24,7 @@ from include.fold.records import DefinitionError, Items, Nested, Pairs, Scalar, 
 from include.fold.rejecting import key_text
 from include.fold.states import States
 from include.lake.columns import arrow_type
-from include.lake.delta_log import delta_table, find_actions, first_line
+from include.lake.delta_log import changes_data, delta_table, find_actions, first_line
 from include.lake.paths import Lake
 from include.landing.landed_values import (
     INSTANT,
@@ -327,10 +327,10 @@ def table_fingerprint(lake: Lake, path: str, version: int, pinned: str | None = 
     """
     table_id = str(_log(path).metadata().id)
     while version > 0:
-        changed = _changes_rows(lake, path, version)
-        if changed is None and pinned is not None and _names_earlier(pinned, table_id, version):
+        commit = find_actions(lake, path, version)  # None when Delta has deleted it by now
+        if commit is None and pinned is not None and _names_earlier(pinned, table_id, version):
             return pinned
-        if changed is None or changed:
+        if commit is None or changes_data(commit):
             break
         version -= 1
     return f"{table_id}@{version}"
@@ -348,13 +348,3 @@ def _log(path: str) -> DeltaTable:
 def _names_earlier(pinned: str, table_id: str, version: int) -> bool:
     pinned_id, _, pinned_version = pinned.rpartition("@")
     return pinned_id == table_id and int(pinned_version) <= version
-
-
-def _changes_rows(lake: Lake, path: str, version: int) -> bool | None:
-    """Whether the commit added or removed rows; None when Delta has deleted it by now."""
-    commit = find_actions(lake, path, version)
-    if commit is None:
-        return None
-    actions = (item for action in commit for item in action.items())
-    # A DELETE of a whole file only removes.
-    return any(name in ("add", "remove") and body.get("dataChange") for name, body in actions)
