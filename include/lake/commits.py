@@ -8,7 +8,7 @@ would be taken for written.
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
@@ -66,25 +66,20 @@ def rows_committed(lake: Lake, path: str, app_id: str, batch_id: int) -> int | N
     found = find_commit(lake, path, log.version(), app_id, batch_id)
     if found is None:
         return None
-    return sum(_rows(path, action["add"]) for action in found.actions if "add" in action)
+    return sum(_rows(path, action["add"]) for action in found if "add" in action)
 
 
-class Commit(NamedTuple):
-    """A commit of a table's log."""
-
-    version: int
-    actions: Sequence[Mapping[str, Any]]
-
-
-def find_commit(lake: Lake, path: str, newest: int, app_id: str, batch_id: int) -> Commit | None:
-    """The commit, `newest` or before it, by which `app_id` wrote this batch; None: the log has it not."""
+def find_commit(
+    lake: Lake, path: str, newest: int, app_id: str, batch_id: int
+) -> Sequence[Mapping[str, Any]] | None:
+    """The actions of the commit, `newest` or before it, by which `app_id` wrote this batch; None: the log has it not."""
     ours = {"appId": app_id, "version": batch_id}
     for version in range(newest, -1, -1):
         actions = find_actions(lake, path, version)
         if actions is None:
             return None
         if any(ours.items() <= action.get("txn", {}).items() for action in actions):
-            return Commit(version, actions)
+            return actions
     return None
 
 

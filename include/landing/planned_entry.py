@@ -41,4 +41,4 @@ def _field(field: Field) -> tuple[str, ...]:
 def planned_entry(lake: Lake, path: str, app_id: str, batch: int) -> str | None:
     """The hash of that with which the plan was committed to the position at `path`; None of none."""
     found = find_commit(lake, path, table_to_read(path).version(), app_id, batch)
-    return None if found is None else told_by(commit_info(found.actions)).get(ENTRY)
+    return None if found is None else told_by(commit_info(found)).get(ENTRY)
