@@ -51,7 +51,7 @@ def unpacked(name: str, content: bytes, max_bytes: int) -> bytes:
             raise UnreadableFileError("gzip within gzip: pack it once")
     elif name.lower().endswith(".gz"):
         raise UnreadableFileError(
-            f"no gzip file, though it is named .gz; it is {what_it_is(content)}: name it as that"
+            f"no gzip file, though it is named .gz; it is {what_it_is(content)}: name it so"
         )
     return content
 
