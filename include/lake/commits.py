@@ -5,18 +5,17 @@ of an application must belong to one sequence of numbers: under the name of anot
 would be taken for written.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from include.lake.delta_log import delta_table, find_actions
 from include.lake.ops import despite_others
-from include.lake.paths import Lake, files_of
+from include.lake.paths import Lake
+from include.lake.table_seal import rows_of_file, told_rows
 
 
 def transaction(app_id: str, version: int) -> Transaction:
@@ -66,7 +65,8 @@ def rows_committed(lake: Lake, path: str, app_id: str, batch_id: int) -> int | N
     found = find_commit(lake, path, log.version(), app_id, batch_id)
     if found is None:
         return None
-    return sum(_rows(path, action["add"]) for action in found if "add" in action)
+    adds = (action["add"] for action in found if "add" in action)
+    return sum(rows_of_file(path, unquote(add["path"]), told_rows(add)) for add in adds)
 
 
 def find_commit(
@@ -81,11 +81,3 @@ def find_commit(
         if any(ours.items() <= action.get("txn", {}).items() for action in actions):
             return actions
     return None
-
-
-def _rows(path: str, add: dict[str, str]) -> int:
-    """By the log, or by the file itself where its writer kept no statistics."""
-    rows = json.loads(add.get("stats") or "{}").get("numRecords")
-    if rows is None:
-        rows = pq.read_metadata(unquote(add["path"]), filesystem=files_of(path)).num_rows
-    return int(rows)

@@ -208,9 +208,8 @@ def _apply(path: str, files: Files, actions: Actions) -> None:
     for action in actions:
         if add := action.get("add"):
             values = [NO_VALUE if v is None else v for v in add["partitionValues"].values()]
-            rows = json.loads(add.get("stats") or "{}").get("numRecords")
             date = values[0] if values else UNPARTITIONED
-            files[add["path"]] = DataFile(date, _rows_of(path, add["path"], rows))
+            files[add["path"]] = DataFile(date, rows_of_file(path, add["path"], told_rows(add)))
 
 
 def _who(info: Mapping[str, Any]) -> str:
@@ -229,12 +228,18 @@ def files_at(path: str, table: DeltaTable) -> Files:
     has_rows = "num_records" in adds.column_names
     rows = adds["num_records"].to_pylist() if has_rows else [None] * len(names)
     return {
-        name: DataFile(NO_VALUE if value is None else str(value), _rows_of(path, name, count))
+        name: DataFile(NO_VALUE if value is None else str(value), rows_of_file(path, name, count))
         for name, value, count in zip(names, values, rows, strict=True)
     }
 
 
-def _rows_of(path: str, name: str, rows: int | None) -> int:
+def told_rows(add: Mapping[str, Any]) -> int | None:
+    """Of a file, as the log has them; None where its writer kept no statistics."""
+    rows: int | None = json.loads(add.get("stats") or "{}").get("numRecords")
+    return rows
+
+
+def rows_of_file(path: str, name: str, rows: int | None) -> int:
     """By the log, or by the file itself where its writer kept no statistics."""
     if rows is not None:
         return int(rows)
