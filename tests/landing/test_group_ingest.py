@@ -1,7 +1,6 @@
-"""Landed files of a source with groups: who is late, what a death leaves, and what people see."""
+"""Landed files of a source with groups: who is late, and what people see."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -14,16 +13,15 @@ from include.lake.paths import Lake
 from include.landing.bronze_commits import read_clock
 from include.landing.clock_row import write_clock_row
 from include.landing.ingest import ingest
-from include.landing.ingest_position import files_waiting
 from include.landing.parsed_batch import Parse
 from include.registry import stream_named
 from include.settings import FOLDER, Source
 from tests.clocked import HOUR, WITHOUT_CLOCK
 from tests.clocked import SIGNALS as CLOCKED
-from tests.deaths import Dying, KilledError, MachineClock
+from tests.deaths import MachineClock
 from tests.ingested import bronze_of, one_file_a_commit
 from tests.landed_files import START, Landing, signal
-from tests.parsers import HERE, ON_SPARK, both_parsers_at_length, parser
+from tests.parsers import both_parsers_at_length
 from tests.refused import refused
 
 pytestmark = pytest.mark.slow
@@ -105,70 +103,6 @@ def test_whoever_waits_for_a_silent_group_is_told_where_a_clock_that_was_ahead_c
 # Deaths
 
 GROUPED = replace(one_file_a_commit(CLOCKED), watermark_per=FOLDER, idle_after=HOUR)
-A_BATCH = ("append_accepted", "append_refused", "seal_tables", "finish", "next_batch")
-WRITES = ("next_batch", *A_BATCH, *A_BATCH, "write_clock_row", "seal_tables")
-AT_LENGTH = [pytest.mark.spark, pytest.mark.full]
-
-
-def state_of(lake: Lake) -> dict[str, Any]:
-    clock = read_clock(lake, GROUPED)
-    assert clock.groups is not None
-    groups = read_ops(lake, "watermark_groups").drop_columns(["measured_at"]).to_pylist()
-    return {
-        "bronze": bronze_of(lake),
-        "clock": clock[:2],
-        "groups": clock.groups.of,
-        "ops": sorted(groups, key=lambda row: str(row["group"])),
-        "waiting": files_waiting(lake, "signals"),
-    }
-
-
-def land_and_run(lake: Lake, machine: MachineClock) -> None:
-    """Both are known, and files of both wait; the clock row is to go beyond them."""
-    machine.time = START + HOUR
-    landed = Landing(lake)
-    landed.add("slow/0.jsonl", [signal(0)])
-    landed.add("fast/0.jsonl", [signal(1800)])
-    ingest(lake, GROUPED, interval_end=START)
-    machine.time = START + 9 * HOUR
-    landed.add("fast/1.jsonl", [signal(7200), "{"])
-    landed.add("slow/1.jsonl", [signal(60), "{"])
-
-
-def run_grouped(lake: Lake, parse: Parse) -> None:
-    ingest(lake, GROUPED, interval_end=START + 9 * HOUR, parse=parse)
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        (HERE, HERE),
-        *(pytest.param(*two, marks=AT_LENGTH) for two in ((HERE, ON_SPARK), (ON_SPARK, HERE))),
-    ],
-)
-@pytest.mark.parametrize("died", range(len(WRITES)))
-def test_a_death_before_any_write_leaves_clock_and_groups_as_they_would_be(
-    request: pytest.FixtureRequest,
-    tmp_path: Any,
-    machine: MachineClock,
-    monkeypatch: pytest.MonkeyPatch,
-    first: str,
-    second: str,
-    died: int,
-):
-    states = []
-    for name in ("whole", "killed"):
-        lake = Lake(str(tmp_path / name))
-        land_and_run(lake, machine)
-        with monkeypatch.context() as patch:
-            Dying(patch, died if name == "killed" else len(WRITES))
-            with suppress(KilledError):
-                run_grouped(lake, parser(request, first))
-                assert name == "whole"
-        if name == "killed":
-            run_grouped(lake, parser(request, second))
-        states.append(state_of(lake))
-    assert states[0] == states[1]
 
 
 # Clock rows

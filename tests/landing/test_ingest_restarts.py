@@ -1,16 +1,19 @@
 """Ingestion again: after a death anywhere, in other cuts, and in a lake that was moved."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.landing import ingest as ingestion
 from include.landing.bronze_commits import read_clock
 from include.landing.ingest import RunCounts, ingest
 from include.landing.ingest_position import files_waiting
 from include.landing.parsed_batch import Parse, parsed_here
+from include.settings import FOLDER, Source
 from tests.clocked import HOUR
 from tests.clocked import SIGNALS as CLOCKED
 from tests.deaths import Dying, KilledError, MachineClock, die
@@ -27,45 +30,57 @@ from tests.parsers import HERE, ON_SPARK, both_parsers_at_length, parser
 pytestmark = pytest.mark.slow
 
 NOW = START + 9 * HOUR  # by the machine
+CUT = one_file_a_commit(CLOCKED)
+GROUPED = replace(CUT, watermark_per=FOLDER, idle_after=HOUR)
 # What a run writes of two batches, and at last a clock row.
 A_BATCH = ("append_accepted", "append_refused", "seal_tables", "finish", "next_batch")
 WRITES = ("next_batch", *A_BATCH, *A_BATCH, "write_clock_row", "seal_tables")
 AT_LENGTH = [pytest.mark.spark, pytest.mark.full]
 
 
-def tables_of(lake: Lake) -> dict[str, Any]:
+def tables_of(lake: Lake, source: Source) -> dict[str, Any]:
     """All that an ingestion of signals has made."""
     paths = lake.bronze("signals"), lake.quarantine("signals"), lake.ingested_files("signals")
+    groups = read_ops(lake, "watermark_groups").drop_columns(["measured_at"]).to_pylist()
     return {path.removeprefix(lake.root): rows_of(path) for path in paths} | {
-        "clock": read_clock(lake, CLOCKED),
+        "clock": read_clock(lake, source),
+        "groups": sorted(groups, key=str),
         "waiting": files_waiting(lake, "signals"),
     }
 
 
-def land_two_batches(lake: Lake) -> None:
-    """One was ingested, and two wait."""
-    landed = Landing(lake)
-    landed.add("0.jsonl", [signal(0), "["])
-    ingest(lake, one_file_a_commit(CLOCKED), interval_end=START)
-    landed.add("b.jsonl", [signal(2), "{", signal(1)])
-    landed.add("a.jsonl", [signal(3), signal(3), "{", signal(-9)])
+def land_two_batches(lake: Lake, source: Source, patch: pytest.MonkeyPatch) -> None:
+    """Of two groups that are known, which hold the clock row back."""
+    machine, landed = MachineClock(patch, START + HOUR), Landing(lake)
+    landed.add("slow/0.jsonl", [signal(0), "["])
+    landed.add("fast/0.jsonl", [signal(1800)])
+    ingest(lake, source, interval_end=START)
+    machine.time = NOW
+    landed.add("fast/1.jsonl", [signal(7201), "{", signal(7200)])
+    landed.add("slow/1.jsonl", [signal(60), signal(60), "{", signal(-9)])
 
 
-def run_clocked(lake: Lake, parse: Parse) -> RunCounts:
-    return ingest(lake, one_file_a_commit(CLOCKED), interval_end=START + HOUR, parse=parse)
+def run(lake: Lake, source: Source, parse: Parse) -> RunCounts:
+    return ingest(lake, source, interval_end=NOW, parse=parse)
+
+
+@pytest.fixture(scope="module", params=[CUT, GROUPED], ids=["one clock", "groups"])
+def source(request: pytest.FixtureRequest) -> Source:
+    found: Source = request.param
+    return found
 
 
 @pytest.fixture(scope="module")
-def without_death(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def without_death(source: Source, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The tables of a lake in which no run ever died, at the same time of the machine."""
     twin = Lake(str(tmp_path_factory.mktemp("twin")))
     with pytest.MonkeyPatch.context() as patch:
-        MachineClock(patch, NOW)
-        land_two_batches(twin)
+        land_two_batches(twin, source, patch)
         counted = Dying(patch, number=len(WRITES))
-        assert run_clocked(twin, parsed_here).batches == 2
+        assert run(twin, source, parsed_here).batches == 2
     assert tuple(counted.written) == WRITES
-    return tables_of(twin)
+    assert any(row["is_clock"] for row in bronze_of(twin)) is (source is CUT)
+    return tables_of(twin, source)
 
 
 @pytest.mark.parametrize(
@@ -81,20 +96,20 @@ def without_death(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_a_death_before_any_write_of_a_run_leaves_no_trace_behind_the_next_run(
     request: pytest.FixtureRequest,
     lake: Lake,
+    source: Source,
     without_death: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     first: str,
     second: str,
     died: str,
 ):
-    MachineClock(monkeypatch, NOW)
-    land_two_batches(lake)
+    land_two_batches(lake, source, monkeypatch)
     with monkeypatch.context() as patch:
         Dying(patch, int(died.split("-")[0]))
         with pytest.raises(KilledError):
-            run_clocked(lake, parser(request, first))
-    run_clocked(lake, parser(request, second))
-    assert tables_of(lake) == without_death
+            run(lake, source, parser(request, first))
+    run(lake, source, parser(request, second))
+    assert tables_of(lake, source) == without_death
 
 
 @both_parsers_at_length
