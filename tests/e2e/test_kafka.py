@@ -13,8 +13,7 @@ from include.lake.lease import wait_until
 from include.lake.paths import Lake
 from include.landing.clock import landing_lag
 from include.landing.ingest import RunCounts, ingest
-from include.landing.ingest_position import read_position
-from include.landing.kafka_client import BrokerTopic, Message, open_topic
+from include.landing.kafka_client import open_topic
 from include.landing.kafka_offsets import OffsetRange
 from include.origins import KafkaTopic, SchemaRegistry
 from tests.e2e.kafka_broker import DEADLINE_S, Broker, running_broker
@@ -25,7 +24,6 @@ from tests.e2e.kafka_topics import (
     SIGKILLED,
     Sent,
     check_all_there,
-    going_on,
     is_poison,
     run_killed,
     skip,
@@ -61,41 +59,6 @@ def test_nothing_is_lost_or_doubled_wherever_the_ingesting_process_is_killed(
     assert ingest(lake, sent.source()) == RunCounts()
 
 
-def test_producers_go_on_while_runs_are_killed(lake: Lake, broker: Broker):
-    sent = Sent(broker, "while_produced")
-    with going_on(sent, 50):
-        for number in range(6):
-            run_killed(lake, sent, "--message", str(137 * number), "--batch", "500")
-    ingest(lake, sent.source())
-    check_all_there(lake, sent.bodies)
-
-
-def test_a_broker_that_is_killed_while_it_is_read_loses_nothing(
-    lake: Lake, broker: Broker, monkeypatch: pytest.MonkeyPatch
-):
-    sent = Sent(broker, "killed_while_read", **{"flush.messages": "1"})
-    for partition in range(3):
-        sent.produce(30, partition)
-    read = BrokerTopic.read
-
-    def read_and_kill(topic: BrokerTopic, wanted: OffsetRange) -> Iterator[Message]:
-        for message in read(topic, wanted):
-            if broker.is_running:
-                broker.kill()
-            yield message
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BrokerTopic, "read", read_and_kill)
-        try:
-            with refused("unreadable_input", subject="killed_while_read"):
-                ingest(lake, sent.source(timeout=SHORT))
-        finally:
-            broker.start()
-    assert bronze_of(lake) == []
-    ingest(lake, sent.source())
-    check_all_there(lake, sent.bodies)
-
-
 def test_a_broker_that_is_killed_stops_the_run_and_the_next_goes_on(lake: Lake, broker: Broker):
     sent = Sent(broker, "restarted", **{"flush.messages": "1"})
     sent.produce(30)
@@ -126,20 +89,6 @@ def test_expired_records_stop_and_are_skipped_exactly(lake: Lake, broker: Broker
     check_all_there(lake, {p: body for p, body in sent.bodies.items() if p not in lost})
 
 
-def test_a_begun_batch_that_expires_half_is_gone_on_with(lake: Lake, broker: Broker):
-    sent = Sent(broker, "begun", partitions=1)
-    ingest(lake, sent.source())
-    sent.produce(20)
-    run_killed(lake, sent, "--message", "5")
-    assert read_position(lake, "signals").open is not None  # type: ignore[union-attr]
-    sent.expire(0, 50)
-    with refused("lost_input"):
-        ingest(lake, sent.source())
-    skip(lake, sent, 50)
-    ingest(lake, sent.source())
-    check_all_there(lake, {p: body for p, body in sent.bodies.items() if p[1] >= 50})
-
-
 def test_a_topic_that_is_made_anew_stops_until_it_is_begun_with(lake: Lake, broker: Broker):
     sent = Sent(broker, "anew", partitions=1)
     sent.produce(5)
@@ -160,18 +109,6 @@ def test_a_topic_that_is_made_anew_stops_until_it_is_begun_with(lake: Lake, brok
         p for bodies in (before, sent.bodies) for p, body in bodies.items() if not is_poison(body)
     )
     assert places == Counter(good)
-
-
-def test_an_added_partition_is_taken_from_its_beginning(lake: Lake, broker: Broker):
-    sent = Sent(broker, "added", partitions=1)
-    sent.produce(10)
-    ingest(lake, sent.source())
-    sent.grow(3)
-    for partition in range(3):
-        sent.produce(10, partition)
-    ingest(lake, sent.source())
-    check_all_there(lake, sent.bodies)
-    assert {row["kafka_partition"] for row in bronze_of(lake)} == {0, 1, 2}
 
 
 def test_only_committed_transactions_are_taken_and_an_open_one_is_waited_for(

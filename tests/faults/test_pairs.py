@@ -2,16 +2,14 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, cast
 
 import pytest
 
 from tests.faults import pairs
 from tests.faults.__main__ import on_spark, try_rows
 from tests.faults.command_line import Told
-from tests.faults.trial import EQUAL, MISSED, WRONG, Result
+from tests.faults.trial import WRONG
 
 # Makes three files, and a fourth one when it is told to.
 PROGRAM = """
@@ -57,16 +55,6 @@ def test_one_that_ends_before_is_not_stopped(tmp_path):
             assert first.code == 0
 
 
-def test_one_that_is_killed_never_ends_its_work(tmp_path):
-    with pairs.watched(tmp_path) as changes:
-        process = started(tmp_path)
-        with pairs.standing_still(process, tmp_path, changes) as first:
-            assert first.stop_after(3) is not None
-            end_of_input(process)
-            first.kill()
-    assert not (tmp_path / "last").exists()
-
-
 @pytest.mark.parametrize(
     ("told", "is_one"),
     [
@@ -79,35 +67,6 @@ def test_one_that_is_killed_never_ends_its_work(tmp_path):
 )
 def test_a_refusal_names_who_is_at_work_and_nothing_else(told, is_one):
     assert pairs.is_refusal(told) == is_one
-
-
-class Missed:
-    """In the place of a trial: of a first one that has 30 files, and then 24."""
-
-    tried: ClassVar[list[int]] = []
-
-    def __init__(self, pair: pairs.Pair, *_: object) -> None:
-        self.tried.append(pair.after_files)
-
-    def result(self) -> Result:
-        files = (30, 24)[min(len(self.tried), 2) - 1]
-        is_reached = self.tried[-1] <= files
-        return Result("pair", "stalled", EQUAL if is_reached else MISSED, str(files), 0)
-
-
-def test_a_first_one_with_fewer_files_is_stopped_at_one_of_those(monkeypatch):
-    monkeypatch.setattr(pairs, "PairTrial", Missed)
-    pair = replace(pairs.pair_of(1), after_files=56)
-    assert pairs.result_of(pair, cast("Any", None), cast("Any", None)).ended == EQUAL
-    assert Missed.tried == [56, 56 % 30 + 1, 27 % 24 + 1]
-
-
-def test_pairs_are_drawn_by_their_seed():
-    drawn = [pairs.pair_of(seed) for seed in range(1, 51)]
-    assert drawn == [pairs.pair_of(seed) for seed in range(1, 51)]
-    assert {pair.fault for pair in drawn} == set(pairs.VARIETIES)
-    assert {pair.operation for pair in drawn} == set(pairs.MOST_FILES)
-    assert {pair.second for pair in drawn} == set(pairs.SECONDS)
 
 
 @pytest.mark.e2e
